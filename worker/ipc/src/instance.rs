@@ -1,0 +1,124 @@
+//! Scheduler and worker: `SOCK_SEQPACKET` at `<runtime-dir>/instances/<id>.sock`, peer checked.
+//!
+//! A scheduler connects, says `hello`, and hears [`FromWorker::Welcome`] with the whole state: that is adoption. The
+//! worker serves one scheduler at a time; a newer connection replaces the older. While no scheduler is there, log lines
+//! wait in the worker's bounded ring and are sent on the next `hello`.
+
+use crate::engine::HandlerMode;
+use crate::exit::ExitCause;
+use crate::id::{InstanceId, SnapshotDigest};
+use serde::{Deserialize, Serialize};
+
+/// Version of this wire. A worker outlives its scheduler, so both sides say theirs.
+pub const PROTOCOL: u32 = 1;
+
+/// Scheduler to worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+pub enum ToWorker {
+    /// First message of a connection.
+    Hello {
+        /// The scheduler's [`PROTOCOL`].
+        protocol: u32,
+        /// Log lines up to this number are known already; 0 for none.
+        log_seen: u64,
+    },
+    /// Brings two descriptors for the model: data, then cancel. The worker passes them on and keeps no copy.
+    Attach,
+    /// Stop the model: `teardown`, then SIGKILL to everything after the grace.
+    Stop {
+        /// Milliseconds.
+        grace_ms: u64,
+    },
+    /// SIGKILL to everything of the instance, now.
+    Kill,
+    /// Asks for [`FromWorker::Stats`].
+    Stats,
+}
+
+/// Worker to scheduler.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+pub enum FromWorker {
+    /// Answer to `hello`.
+    Welcome(Welcome),
+    /// The engine is ready.
+    Ready {
+        /// How the handler runs.
+        mode: HandlerMode,
+    },
+    /// The engine said why it cannot serve; `Exited` follows.
+    EngineFailed {
+        /// `import`, `entrypoint`, `setup` or `healthcheck`.
+        phase: String,
+        /// The model's own words.
+        message: String,
+    },
+    /// A line that the model wrote.
+    Log(LogLine),
+    /// Answer to `stats`.
+    Stats(Stats),
+    /// Everything of the instance is gone. The last message; the worker then ends.
+    Exited(ExitCause),
+}
+
+/// All that a scheduler must know to take over an instance.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// The worker's [`PROTOCOL`].
+    pub protocol: u32,
+    /// The instance.
+    pub instance: InstanceId,
+    /// The model's name.
+    pub model: String,
+    /// What it runs.
+    pub snapshot: SnapshotDigest,
+    /// The scheduler's own words from the start request, given back unread.
+    pub note: String,
+    /// Process id of the model's engine, as the host sees it; `None` before it runs.
+    pub engine_pid: Option<i32>,
+    /// When the worker began, in milliseconds since the Unix epoch.
+    pub started_unix_ms: u64,
+    /// `None` until the engine is ready.
+    pub ready: Option<HandlerMode>,
+    /// Set when the engine is gone already.
+    pub exited: Option<ExitCause>,
+}
+
+/// One line of the model's standard output or error.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogLine {
+    /// Counts up from 1 for each instance.
+    pub seq: u64,
+    /// When the worker read it, in milliseconds since the Unix epoch.
+    pub unix_ms: u64,
+    /// Where it was written.
+    pub stream: LogStream,
+    /// Without the line end; invalid UTF-8 replaced; at most 8 KiB, longer lines are cut into several.
+    pub text: String,
+}
+
+/// Where a log line comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogStream {
+    /// File descriptor 1 of the model.
+    Stdout,
+    /// File descriptor 2 of the model.
+    Stderr,
+    /// The worker itself, for example when it dropped lines over the rate.
+    Worker,
+}
+
+/// What an instance uses, read from its control group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Stats {
+    /// Memory charged now, in bytes.
+    pub memory_bytes: u64,
+    /// The limit, in bytes.
+    pub memory_limit_bytes: u64,
+    /// Processor time, in microseconds.
+    pub cpu_usec: u64,
+    /// Processes and threads now.
+    pub pids: u64,
+}

@@ -1,0 +1,154 @@
+//! Scheduler and launcher: `SOCK_SEQPACKET` at `<runtime-dir>/launcher.sock`, peer checked by user id.
+//!
+//! The launcher is root and trusts nothing here beyond what it has checked: names, digests, sizes. It never parses a
+//! manifest; it hands the text to the scheduler, which parses it without privileges and sends back plain numbers.
+
+use crate::exit::ExitCause;
+use crate::id::{EnvironmentKey, InstanceId, SnapshotDigest};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Version of this wire.
+pub const PROTOCOL: u32 = 1;
+/// The largest `omni.toml` that is read, in bytes.
+pub const MAX_MANIFEST: usize = 64 * 1024;
+
+/// Scheduler to launcher.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+pub enum ToLauncher {
+    /// First message. The launcher answers with every model it sees, then `Scanned`, and goes on with changes.
+    Hello {
+        /// The scheduler's [`PROTOCOL`].
+        protocol: u32,
+    },
+    /// Make the environment of a snapshot, or find it made. Answered by `Progress` any number of times, then by
+    /// `Prepared` or `PrepareFailed`.
+    Prepare {
+        /// The model's name, for messages.
+        model: String,
+        /// Whose `requirements.txt` and `overrides.txt`.
+        snapshot: SnapshotDigest,
+        /// Major and minor version, "3.11".
+        python: String,
+        /// An existing environment's interpreter instead of a new environment.
+        interpreter: Option<String>,
+    },
+    /// Start an instance. Answered by `Started` or `StartFailed`.
+    Start(Box<StartSpec>),
+    /// SIGKILL to an instance whose worker does not answer; its worker goes too. Answered by `WorkerGone`.
+    Kill {
+        /// The instance.
+        instance: InstanceId,
+    },
+}
+
+/// An instance to start. Every number is checked again by the launcher.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StartSpec {
+    /// A fresh id.
+    pub instance: InstanceId,
+    /// The model's name.
+    pub model: String,
+    /// What to run; must have been seen.
+    pub snapshot: SnapshotDigest,
+    /// Where to run it; must have been prepared.
+    pub environment: EnvironmentKey,
+    /// Python module of the entry point.
+    pub module: String,
+    /// Function of the entry point.
+    pub function: String,
+    /// Limit of memory, in bytes; also the MemTotal that the model sees.
+    pub memory_bytes: u64,
+    /// Processor time, in thousandths of a core.
+    pub cpu_millis: u32,
+    /// Processes and threads.
+    pub pids: u32,
+    /// Size of `/tmp` and of `/dev/shm`, each, in bytes.
+    pub tmp_bytes: u64,
+    /// Quota of the model's lasting cache directory, in bytes.
+    pub cache_bytes: u64,
+    /// Requests that may run at the same time.
+    pub concurrency: u32,
+    /// Use the host's network; only for models that the node's configuration lists.
+    pub host_network: bool,
+    /// The manifest's environment variables.
+    pub env: BTreeMap<String, String>,
+    /// Log lines per second that are kept.
+    pub log_lines_per_second: u32,
+    /// Stays with the worker and comes back in `Welcome`, unread.
+    pub note: String,
+}
+
+/// Launcher to scheduler.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+pub enum FromLauncher {
+    /// A model directory is there, or its content changed; its snapshot is taken.
+    Model {
+        /// The path below the models folder.
+        name: String,
+        /// Its content.
+        snapshot: SnapshotDigest,
+        /// The text of `omni.toml`, when there is one.
+        manifest: Option<String>,
+    },
+    /// A model directory is there, and no snapshot can be taken of it.
+    ModelRefused {
+        /// The path below the models folder.
+        name: String,
+        /// What is wrong, for the model's author.
+        message: String,
+    },
+    /// A model directory went away.
+    ModelGone {
+        /// The path below the models folder.
+        name: String,
+    },
+    /// Every directory has been told once.
+    Scanned,
+    /// One line of an environment being built.
+    Progress {
+        /// For which snapshot.
+        snapshot: SnapshotDigest,
+        /// What the builder said.
+        line: String,
+    },
+    /// The environment is there.
+    Prepared {
+        /// For which snapshot.
+        snapshot: SnapshotDigest,
+        /// Its key, for `Start`.
+        environment: EnvironmentKey,
+    },
+    /// The environment cannot be made.
+    PrepareFailed {
+        /// For which snapshot.
+        snapshot: SnapshotDigest,
+        /// The builder's own message, kept as it is.
+        message: String,
+        /// Whether trying again can help (a network that does not answer) or not (a package that does not exist).
+        permanent: bool,
+    },
+    /// The worker runs and listens at `<runtime-dir>/instances/<id>.sock`.
+    Started {
+        /// The instance.
+        instance: InstanceId,
+        /// The worker's process id.
+        worker_pid: i32,
+    },
+    /// The instance could not be started; nothing of it is left.
+    StartFailed {
+        /// The instance.
+        instance: InstanceId,
+        /// The step that failed and the kernel's answer.
+        message: String,
+    },
+    /// A worker ended and its traces are removed.
+    WorkerGone {
+        /// The instance.
+        instance: InstanceId,
+        /// From the worker's exit-status file, or `WorkerLost`.
+        cause: ExitCause,
+    },
+}

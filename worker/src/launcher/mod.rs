@@ -1,0 +1,1 @@
+//! `omni-launcher`: watches the models folder, takes snapshots, makes environments, starts workers.

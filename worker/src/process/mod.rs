@@ -1,0 +1,1 @@
+//! `omni-worker`: serves one instance until it ends.

@@ -1,0 +1,1 @@
+//! The sandbox: namespaces, mounts, users, filters.

@@ -1,0 +1,128 @@
+//! What the launcher tells a new `omni-worker`, as JSON on its standard input.
+//!
+//! The launcher has decided and checked everything in here; the worker carries it out and decides nothing.
+
+use omni_ipc::engine::Boot;
+use omni_ipc::id::{InstanceId, SnapshotDigest};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// One job for one worker process.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "role", rename_all = "kebab-case")]
+pub enum WorkerSpec {
+    /// Serve a model until it ends.
+    Instance(Box<InstanceSpec>),
+    /// Run one command in a sandbox with its output passed through, then exit with its code. Builds environments.
+    Build(Box<BuildSpec>),
+}
+
+/// An instance of a model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct InstanceSpec {
+    /// The instance.
+    pub instance: InstanceId,
+    /// The model's name.
+    pub model: String,
+    /// What it runs.
+    pub snapshot: SnapshotDigest,
+    /// For the scheduler, given back in `Welcome`.
+    pub note: String,
+    /// Where to listen; made by the worker, mode 0600, owned by `peer_uid`.
+    pub socket: PathBuf,
+    /// Where to write the exit cause (JSON of `ExitCause`, written and renamed) before the worker ends.
+    pub exit_file: PathBuf,
+    /// Only this user (and root) may connect.
+    pub peer_uid: u32,
+    /// The model's control group: limits are set and read back already.
+    pub cgroup: CgroupPaths,
+    /// The memory limit, also the MemTotal that the model sees, in bytes.
+    pub memory_bytes: u64,
+    /// Log lines per second that are kept.
+    pub log_lines_per_second: u32,
+    /// Where and how the engine runs.
+    pub sandbox: SandboxSpec,
+    /// First message to the engine.
+    pub boot: Boot,
+}
+
+/// One command of an environment's build.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BuildSpec {
+    /// Its control group.
+    pub cgroup: CgroupPaths,
+    /// Where and how it runs.
+    pub sandbox: SandboxSpec,
+}
+
+/// Directories of one control group, whatever the layout of the host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "version", rename_all = "kebab-case")]
+pub enum CgroupPaths {
+    /// One directory in the unified tree.
+    V2 {
+        /// For example `/sys/fs/cgroup/omni/<id>/model`.
+        dir: PathBuf,
+    },
+    /// One directory per controller, and one in the hybrid layout's controller-less v2 tree when that is mounted
+    /// (it gives `CLONE_INTO_CGROUP` and `cgroup.kill`, but no limits).
+    V1 {
+        /// For example `/sys/fs/cgroup/memory/omni/<id>/model`.
+        memory: PathBuf,
+        /// The same below `pids`.
+        pids: PathBuf,
+        /// The same below `cpu`.
+        cpu: PathBuf,
+        /// The same below `cpuacct`; may be the same hierarchy as `cpu`.
+        cpuacct: PathBuf,
+        /// The same below `unified`.
+        unified: Option<PathBuf>,
+    },
+}
+
+/// The world that a process sees. The system's read-only furniture (libraries, certificates, time zones, devices,
+/// `/proc`, `/sys` topology, passwd and group) is always there and not listed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SandboxSpec {
+    /// Host name inside.
+    pub hostname: String,
+    /// User and group of the process, used by nobody else on the host.
+    pub uid: u32,
+    /// See `uid`.
+    pub gid: u32,
+    /// Directories of the host that appear inside, in order.
+    pub binds: Vec<Bind>,
+    /// A lasting directory with a quota, mounted at `/cache`.
+    pub cache: Option<Cache>,
+    /// Size of `/tmp` and of `/dev/shm`, each, in bytes.
+    pub tmp_bytes: u64,
+    /// Stay in the host's network namespace (`resolv.conf` and `hosts` appear then).
+    pub host_network: bool,
+    /// The whole environment.
+    pub env: Vec<(String, String)>,
+    /// Absolute path of the program inside, then its arguments.
+    pub argv: Vec<String>,
+    /// Working directory inside.
+    pub cwd: PathBuf,
+}
+
+/// One directory (or file) of the host inside the sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bind {
+    /// On the host; chosen by the launcher, never by a model.
+    pub source: PathBuf,
+    /// Absolute path inside.
+    pub target: PathBuf,
+    /// Read-only unless set. Never executable set-user-id, never devices.
+    pub writable: bool,
+}
+
+/// A lasting directory with a quota: an ext4 image on a loop device, owned inside by the instance's user through an
+/// id-mapped mount, so that it works across the users of successive instances.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cache {
+    /// The image file; made when it is missing.
+    pub image: PathBuf,
+    /// Its size: the quota, in bytes.
+    pub bytes: u64,
+}
