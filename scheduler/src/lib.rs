@@ -1,1 +1,2 @@
-//! Placeholder until the first commit of this crate.
+//! The daemon of a node: HTTP in, routing, lifecycle, metrics, control API.
+pub mod policy;

@@ -1,0 +1,85 @@
+//! How long a model that died waits before it is started again.
+//!
+//! The first restart is at once; every further death doubles the pause up to a minute. An instance that stayed ready
+//! for [`FORGIVEN_AFTER`] clears the tally: what dies once a day is restarted at once, every day.
+
+use super::Moment;
+use std::time::Duration;
+
+/// The pause after the second death in a row.
+pub const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// The longest pause.
+pub const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// Ready for this long: earlier deaths are forgotten.
+pub const FORGIVEN_AFTER: Duration = Duration::from_secs(60);
+
+/// Deaths of a model's instances, in a row and in all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    in_a_row: u32,
+    total: u64,
+}
+
+impl Tally {
+    /// Counts a death. `ready_since` is when the instance became ready, if it did; `jitter` is in `0.0..1.0`.
+    /// Returns how long to wait: zero for the first death in a row.
+    pub fn death(&mut self, ready_since: Option<Moment>, now: Moment, jitter: f64) -> Duration {
+        if ready_since.is_some_and(|since| now.saturating_sub(since) >= FORGIVEN_AFTER) {
+            self.in_a_row = 0;
+        }
+        self.in_a_row = self.in_a_row.saturating_add(1);
+        self.total += 1;
+        pause(self.in_a_row, jitter)
+    }
+
+    /// New content or a person's word: the past does not count.
+    pub fn forgive(&mut self) {
+        self.in_a_row = 0;
+    }
+
+    /// Deaths since the model was first seen.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+}
+
+/// Between half and all of the doubled pause, so that models that died together do not start together.
+fn pause(deaths_in_a_row: u32, jitter: f64) -> Duration {
+    if deaths_in_a_row <= 1 {
+        return Duration::ZERO;
+    }
+    let doublings = (deaths_in_a_row - 2).min(16);
+    let full = FIRST_PAUSE.saturating_mul(1 << doublings).min(LONGEST_PAUSE);
+    full.mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_first_restart_is_at_once_then_pauses_double() {
+        let mut tally = Tally::default();
+        let pauses: Vec<_> = (0..10).map(|_| tally.death(None, Duration::ZERO, 1.0).as_millis()).collect();
+        assert_eq!(pauses, [0, 500, 1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000]);
+        assert_eq!(tally.total(), 10);
+    }
+
+    #[test]
+    fn a_minute_of_service_clears_the_tally() {
+        let mut tally = Tally::default();
+        tally.death(None, Duration::ZERO, 1.0);
+        assert!(tally.death(Some(Duration::from_secs(10)), Duration::from_secs(69), 1.0) > Duration::ZERO);
+        assert_eq!(tally.death(Some(Duration::from_secs(100)), Duration::from_secs(160), 1.0), Duration::ZERO);
+    }
+
+    proptest! {
+        #[test]
+        fn a_pause_is_bounded_on_both_sides(deaths in 2_u32.., jitter in 0.0..1.0) {
+            let pause = pause(deaths, jitter);
+            prop_assert!(pause >= FIRST_PAUSE / 2 && pause <= LONGEST_PAUSE);
+        }
+    }
+}
