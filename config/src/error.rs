@@ -1,0 +1,132 @@
+//! What can be wrong with a configuration text, and the list in which all of it is reported at once.
+//!
+//! Filled by [`crate::reader`], wrapped by the manifest's and the node's own errors. What always holds: a list is
+//! not empty, is in the order of the text, and is bounded whatever the text was.
+
+use std::fmt;
+
+/// Problems listed in one report; what is beyond is counted.
+const LISTED: usize = 20;
+
+/// One thing that is wrong, at one place of the text. Lines count from 1.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    /// The text is longer than any configuration a person writes; it was not looked at.
+    #[error("the file has {bytes} bytes: a configuration has at most {limit}")]
+    TooLong {
+        /// Length of the text.
+        bytes: usize,
+        /// The bound.
+        limit: usize,
+    },
+    /// The text is not TOML.
+    #[error("not valid TOML (line {line}): {message}")]
+    Syntax {
+        /// Where the parser stopped.
+        line: usize,
+        /// The parser's words.
+        message: String,
+    },
+    /// A key that has no meaning here.
+    #[error("unknown key `{key}` (line {line}): {hint}")]
+    UnknownKey {
+        /// Full path of the key.
+        key: String,
+        /// Where it stands.
+        line: usize,
+        /// The nearest known name, or all of them.
+        hint: String,
+    },
+    /// A value of the wrong type or beyond its bounds.
+    #[error("`{key}` (line {line}): expected {expected}, found {found}{}", Hint(.hint.as_deref()))]
+    Value {
+        /// Full path of the key.
+        key: String,
+        /// Where its value stands.
+        line: usize,
+        /// What the key takes, with an example.
+        expected: String,
+        /// What stands there.
+        found: String,
+        /// How to repair it, where that is known.
+        hint: Option<String>,
+    },
+    /// A value that is well formed, and refused: it contradicts another key, or this version cannot do it.
+    #[error("`{key}` (line {line}): {reason}")]
+    Refused {
+        /// Full path of the key.
+        key: String,
+        /// Where it stands.
+        line: usize,
+        /// Why, and what to write instead.
+        reason: String,
+    },
+}
+
+impl Problem {
+    /// The line the problem is on, where it has one.
+    #[must_use]
+    pub fn line(&self) -> Option<usize> {
+        match self {
+            Self::TooLong { .. } => None,
+            Self::Syntax { line, .. }
+            | Self::UnknownKey { line, .. }
+            | Self::Value { line, .. }
+            | Self::Refused { line, .. } => Some(*line),
+        }
+    }
+}
+
+/// `": …"` behind a message that has a hint, nothing behind one that has none.
+struct Hint<'a>(Option<&'a str>);
+
+impl fmt::Display for Hint<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(hint) => write!(f, ": {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Everything that is wrong with one text, one problem to a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problems {
+    listed: Vec<Problem>,
+    more: usize,
+}
+
+impl Problems {
+    /// Puts the problems in the order of the text and keeps the first [`LISTED`]; `None` if there are none.
+    pub(crate) fn of(mut problems: Vec<Problem>) -> Option<Self> {
+        problems.sort_by_key(Problem::line);
+        let more = problems.len().saturating_sub(LISTED);
+        problems.truncate(LISTED);
+        (!problems.is_empty()).then_some(Self { listed: problems, more })
+    }
+
+    /// The problems, in the order of the text.
+    #[must_use]
+    pub fn listed(&self) -> &[Problem] {
+        &self.listed
+    }
+}
+
+impl From<Problem> for Problems {
+    fn from(problem: Problem) -> Self {
+        Self { listed: vec![problem], more: 0 }
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.listed.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "\n" };
+            write!(f, "{separator}{problem}")?;
+        }
+        match self.more {
+            0 => Ok(()),
+            more => write!(f, "\nand {more} more"),
+        }
+    }
+}

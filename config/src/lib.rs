@@ -1,0 +1,24 @@
+//! What people write for omni, as values: model manifests (`omni.toml`), the node's configuration, model names.
+//!
+//! Called by the scheduler (manifests, which the launcher sends it as text), by the launcher (the node's
+//! configuration) and by `omnictl` (`check`, `show --effective`). Text in, values out: nothing here opens a file,
+//! asks for the time or looks at the machine. What always holds: a value that was parsed is within its bounds, so its
+//! users need not check again; unknown keys are errors; an error names the key, its line, and what to write instead.
+
+mod error;
+mod kind;
+mod python;
+mod reader;
+
+pub mod duration;
+pub mod manifest;
+pub mod name;
+pub mod node;
+pub mod size;
+
+pub use error::{Problem, Problems};
+pub use manifest::{Manifest, ManifestError};
+pub use name::{ModelName, NameError};
+pub use node::{NodeConfig, NodeConfigError};
+pub use python::PythonVersion;
+pub use size::ByteSize;

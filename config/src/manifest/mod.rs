@@ -1,0 +1,126 @@
+//! The manifest of a model, `omni.toml`: all its keys, their defaults, and what this version cannot do yet.
+//!
+//! Called by the scheduler for every snapshot of a model's directory, and by `omnictl check` and `show --effective`.
+//! A directory without the file has [`Manifest::default`]. What always holds: a parsed manifest is within all bounds
+//! and asks for nothing that this version lacks; written out with all defaults it reads as the same manifest.
+//!
+//! Described for authors in `docs/manifest.md`, for editors in `config/schema/omni.schema.json`; tests hold the three
+//! together.
+
+mod env;
+mod program;
+mod resources;
+mod scaling;
+mod support;
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use toml::de::DeValue;
+
+pub use env::{EnvName, EnvNameError};
+pub use program::{Engine, Entrypoint, EntrypointError, Kind, Model, Runtime, Weights};
+pub use resources::{Access, GpuMode, Limits, Network, Resources};
+pub use scaling::{Scaling, Timeouts};
+
+use crate::error::Problems;
+use crate::kind::{Wrong, integer, string};
+use crate::reader::Document;
+
+/// The version of the manifest's format that this crate reads.
+pub const SCHEMA: u32 = 1;
+
+/// Everything a model's author can say about how the model is run.
+///
+/// Serialized, it is the effective manifest: every key with its value in force, sizes and durations as they are
+/// written in the file.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Manifest {
+    /// Version of the format: [`SCHEMA`].
+    pub schema: u32,
+    /// `[model]`: what the model is.
+    pub model: Model,
+    /// `[runtime]`: what runs it.
+    pub runtime: Runtime,
+    /// `[weights]`: files that are not in the directory.
+    pub weights: Weights,
+    /// `[resources]`: what an instance may use.
+    pub resources: Resources,
+    /// `[scaling]`: how many instances, how busy, how long.
+    pub scaling: Scaling,
+    /// `[timeouts]`: how long anything may take.
+    pub timeouts: Timeouts,
+    /// `[limits]`: bodies and disk.
+    pub limits: Limits,
+    /// `[network]`: what an instance can reach.
+    pub network: Network,
+    /// `[env]`: variables set for the model.
+    pub env: BTreeMap<EnvName, String>,
+}
+
+impl Default for Manifest {
+    fn default() -> Self {
+        Self {
+            schema: SCHEMA,
+            model: Model::default(),
+            runtime: Runtime::default(),
+            weights: Weights::default(),
+            resources: Resources::default(),
+            scaling: Scaling::default(),
+            timeouts: Timeouts::default(),
+            limits: Limits::default(),
+            network: Network::default(),
+            env: BTreeMap::new(),
+        }
+    }
+}
+
+/// A manifest that cannot be used, with everything that is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ManifestError(pub Problems);
+
+impl Manifest {
+    /// Reads the text of an `omni.toml`.
+    ///
+    /// # Errors
+    ///
+    /// The text is not TOML; a key is unknown, of the wrong type or beyond its bounds; keys contradict each other; or
+    /// the manifest asks for something that this version cannot do. All problems are reported, each with its line.
+    pub fn parse(text: &str) -> Result<Self, ManifestError> {
+        let mut document = Document::parse(text).map_err(ManifestError)?;
+        let manifest = document.read(|root| Self {
+            schema: root.get("schema", schema, SCHEMA),
+            model: root.section("model", Model::read),
+            runtime: root.section("runtime", Runtime::read),
+            weights: root.section("weights", Weights::read),
+            resources: root.section("resources", Resources::read),
+            scaling: root.section("scaling", Scaling::read),
+            timeouts: root.section("timeouts", Timeouts::read),
+            limits: root.section("limits", Limits::read),
+            network: root.section("network", Network::read),
+            env: root.map("env", |name| name.parse().map_err(|error: EnvNameError| error.to_string()), string),
+        });
+        let contradictions = if document.is_clean() { support::contradictions(&manifest) } else { Vec::new() };
+        for refusal in support::lacking(&manifest).into_iter().chain(contradictions) {
+            document.refuse(refusal.section, refusal.key, refusal.reason);
+        }
+        document.finish(manifest).map_err(ManifestError)
+    }
+
+    /// The effective manifest as TOML: every key with its value in force.
+    ///
+    /// # Errors
+    ///
+    /// A value put in by hand, not by [`Manifest::parse`], cannot be written in TOML, such as a path that is not UTF-8.
+    pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
+        toml::to_string(self)
+    }
+}
+
+fn schema(value: &DeValue<'_>) -> Result<u32, Wrong> {
+    if integer(value) == Some(SCHEMA.into()) {
+        return Ok(SCHEMA);
+    }
+    Err(Wrong::expected(format!("{SCHEMA}, the only version of the manifest's format that is known here")))
+}

@@ -1,0 +1,210 @@
+//! `[model]`, `[runtime]` and `[weights]`: what the model is and what runs it.
+//!
+//! Read by [`super::Manifest::parse`]. What always holds: an entrypoint consists of Python identifiers.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
+use toml::de::DeValue;
+
+use crate::kind::{Wrong, absolute_path, choice, optional, parsed, string, url};
+use crate::python::PythonVersion;
+use crate::reader::Section;
+
+/// Longest entrypoint, in bytes.
+const ENTRYPOINT_LIMIT: usize = 200;
+
+/// `[model]`: what the model is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Model {
+    /// Which APIs the model answers.
+    pub kind: Kind,
+    /// The handler.
+    pub entrypoint: Entrypoint,
+}
+
+impl Model {
+    pub(super) fn read(section: &mut Section<'_>) -> Self {
+        let default = Self::default();
+        let kinds =
+            [("custom", Kind::Custom), ("text-generation", Kind::TextGeneration), ("embeddings", Kind::Embeddings)];
+        Self {
+            kind: section.get("kind", choice(&kinds), default.kind),
+            entrypoint: section.get(
+                "entrypoint",
+                parsed("module and function such as \"model:handle_request\""),
+                default.entrypoint,
+            ),
+        }
+    }
+}
+
+/// Which APIs a model answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Whatever its handler makes of a body: the run API only.
+    #[default]
+    Custom,
+    /// Chat and completions.
+    TextGeneration,
+    /// Vectors for texts.
+    Embeddings,
+}
+
+/// Where the handler is: `module:function`, in the file as `"model:handle_request"`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entrypoint {
+    module: String,
+    function: String,
+}
+
+impl Entrypoint {
+    /// The module to import, with dots for packages.
+    #[must_use]
+    pub fn module(&self) -> &str {
+        &self.module
+    }
+
+    /// The function of that module to call.
+    #[must_use]
+    pub fn function(&self) -> &str {
+        &self.function
+    }
+}
+
+impl Default for Entrypoint {
+    fn default() -> Self {
+        Self { module: "model".to_owned(), function: "handle_request".to_owned() }
+    }
+}
+
+/// Why a text is not an entrypoint.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EntrypointError {
+    /// No colon between module and function.
+    #[error("it has no colon")]
+    NoColon,
+    /// Longer than names are.
+    #[error("it has more than {ENTRYPOINT_LIMIT} bytes")]
+    TooLong,
+    /// A part that Python could not import.
+    #[error("`{0}` is not a Python name")]
+    Identifier(String),
+}
+
+impl FromStr for Entrypoint {
+    type Err = EntrypointError;
+
+    fn from_str(text: &str) -> Result<Self, EntrypointError> {
+        if text.len() > ENTRYPOINT_LIMIT {
+            return Err(EntrypointError::TooLong);
+        }
+        let (module, function) = text.split_once(':').ok_or(EntrypointError::NoColon)?;
+        match module.split('.').chain([function]).find(|part| !is_identifier(part)) {
+            Some(part) => Err(EntrypointError::Identifier(part.to_owned())),
+            None => Ok(Self { module: module.to_owned(), function: function.to_owned() }),
+        }
+    }
+}
+
+fn is_identifier(text: &str) -> bool {
+    let mut bytes = text.bytes();
+    let first = bytes.next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
+    first && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+impl fmt::Display for Entrypoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.module, self.function)
+    }
+}
+
+impl Serialize for Entrypoint {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// `[runtime]`: what runs the model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Runtime {
+    /// The program around the model's code.
+    pub engine: Engine,
+    /// The Python release its environment is built with.
+    pub python: PythonVersion,
+    /// The interpreter of an existing environment, used instead of one that is built.
+    #[serde(serialize_with = "or_empty")]
+    pub interpreter: Option<PathBuf>,
+    /// The arguments that start an OpenAI-compatible server.
+    pub command: Vec<String>,
+}
+
+impl Default for Runtime {
+    fn default() -> Self {
+        Self { engine: Engine::Python, python: PythonVersion::DEFAULT, interpreter: None, command: Vec::new() }
+    }
+}
+
+impl Runtime {
+    pub(super) fn read(section: &mut Section<'_>) -> Self {
+        let default = Self::default();
+        let engines = [("python", Engine::Python), ("openai", Engine::OpenAi)];
+        Self {
+            engine: section.get("engine", choice(&engines), default.engine),
+            python: section.get("python", parsed("a Python version such as \"3.11\""), default.python),
+            interpreter: section.get("interpreter", optional(absolute_path), default.interpreter),
+            command: section.list("command", string),
+        }
+    }
+}
+
+/// The program around a model's code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Engine {
+    /// The `omni` package, which calls the entrypoint.
+    #[serde(rename = "python")]
+    Python,
+    /// A server of the author's that speaks the OpenAI API.
+    #[serde(rename = "openai")]
+    OpenAi,
+}
+
+/// `[weights]`: files that are fetched for the model.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Weights {
+    /// Where they come from: `s3://`, `https://` or `file://`.
+    #[serde(serialize_with = "or_empty")]
+    pub source: Option<String>,
+    /// Their SHA-256, 64 hexadecimal digits.
+    #[serde(serialize_with = "or_empty")]
+    pub sha256: Option<String>,
+}
+
+impl Weights {
+    pub(super) fn read(section: &mut Section<'_>) -> Self {
+        Self {
+            source: section.get("source", optional(url(&["s3://", "https://", "file:///"])), None),
+            sha256: section.get("sha256", optional(sha256), None),
+        }
+    }
+}
+
+fn sha256(value: &DeValue<'_>) -> Result<String, Wrong> {
+    let hexadecimal = |text: &&str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let digest = value.as_str().filter(hexadecimal).map(str::to_ascii_lowercase);
+    digest.ok_or_else(|| Wrong::expected("the 64 hexadecimal digits that `sha256sum` prints"))
+}
+
+/// What is not set is written as the empty text, since TOML has no word for nothing.
+fn or_empty<T: Serialize, S: Serializer>(value: &Option<T>, serializer: S) -> Result<S::Ok, S::Error> {
+    match value {
+        Some(value) => value.serialize(serializer),
+        None => serializer.serialize_str(""),
+    }
+}

@@ -1,0 +1,70 @@
+//! What a well-formed manifest cannot have: keys that contradict each other, and features that this version lacks.
+//!
+//! Called by [`super::Manifest::parse`] once all keys are read. A feature that arrives deletes its line here. What
+//! always holds: nothing a manifest asks for is ignored in silence.
+
+use super::{Engine, Kind, Manifest};
+
+/// A value that is refused although it is well formed.
+pub(super) struct Refusal {
+    pub(super) section: &'static str,
+    pub(super) key: &'static str,
+    /// Why, and what to write instead.
+    pub(super) reason: String,
+}
+
+impl Refusal {
+    fn of(section: &'static str, key: &'static str, reason: impl Into<String>) -> Self {
+        Self { section, key, reason: reason.into() }
+    }
+}
+
+/// Keys that contradict each other. Only for a manifest without other problems: the default that stands for a
+/// wrong value contradicts what its author did not write.
+pub(super) fn contradictions(manifest: &Manifest) -> Vec<Refusal> {
+    let mut refusals = Vec::new();
+    let Manifest { runtime, weights, scaling, .. } = manifest;
+    if runtime.engine == Engine::Python && !runtime.command.is_empty() {
+        refusals.push(Refusal::of("runtime", "command", "only engine = \"openai\" is started by a command: remove it"));
+    }
+    if weights.sha256.is_some() && weights.source.is_none() {
+        refusals.push(Refusal::of("weights", "sha256", "there is no `weights.source` to verify: remove it"));
+    }
+    if scaling.min_instances > scaling.max_instances {
+        let most = scaling.max_instances;
+        let reason = format!("it must not be above `scaling.max-instances`, which is {most}");
+        refusals.push(Refusal::of("scaling", "min-instances", reason));
+    }
+    refusals
+}
+
+/// Features that this version lacks.
+pub(super) fn lacking(manifest: &Manifest) -> Vec<Refusal> {
+    let mut refusals = Vec::new();
+    match manifest.model.kind {
+        Kind::Custom => {}
+        Kind::TextGeneration | Kind::Embeddings => {
+            let reason = "this version serves the kind \"custom\" only, at /ai/run: use that";
+            refusals.push(Refusal::of("model", "kind", reason));
+        }
+    }
+    match manifest.runtime.engine {
+        Engine::Python => {}
+        Engine::OpenAi => {
+            let reason = "this version has the engine \"python\" only: use that";
+            refusals.push(Refusal::of("runtime", "engine", reason));
+        }
+    }
+    if manifest.weights.source.is_some() {
+        let reason = "fetching weights is not in this version: put the files into the model's directory";
+        refusals.push(Refusal::of("weights", "source", reason));
+    }
+    if manifest.resources.gpu_memory.bytes() > 0 {
+        refusals.push(Refusal::of("resources", "gpu-memory", "GPUs are not in this version: remove it"));
+    }
+    if manifest.scaling.max_instances > 1 {
+        let reason = "scaling beyond one instance is not in this version: use 1 and a higher `concurrency`";
+        refusals.push(Refusal::of("scaling", "max-instances", reason));
+    }
+    refusals
+}

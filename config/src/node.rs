@@ -1,0 +1,374 @@
+//! The node's configuration file: users, addresses, Python, bounds that hold for the whole node.
+//!
+//! Read once at start by scheduler and launcher; the command line wins over the paths and addresses here. The file
+//! with all defaults and their meaning is `default-node.toml` beside this crate's manifest; tests hold it in step
+//! with this code. What always holds: the uids of instances, of the environment builder and of the scheduler never
+//! meet.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Serialize;
+use toml::de::DeValue;
+
+use crate::error::Problems;
+use crate::kind::{Wrong, absolute_path, duration, integer, number, parsed, size, url};
+use crate::name::ModelName;
+use crate::python::{PythonVersion, PythonVersionError};
+use crate::reader::{Document, Section};
+use crate::size::ByteSize;
+
+/// The scheduler's uid where no user is configured and none is called `omni`.
+pub const FALLBACK_UID: u32 = 1_899_999_998;
+/// The uid that builds Python environments.
+pub const BUILDER_UID: u32 = 1_899_999_999;
+
+/// Where package indexes and mirrors can be.
+const INDEX_SCHEMES: &[&str] = &["https://", "http://", "file:///"];
+
+/// Everything an operator can say about a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NodeConfig {
+    /// `[node]`: users, folders, cgroup.
+    pub node: Node,
+    /// `[server]`: addresses and what they accept.
+    pub server: Server,
+    /// `[python]`: how environments are built.
+    pub python: Python,
+    /// `[snapshots]`: bounds of a model's directory.
+    pub snapshots: Snapshots,
+    /// `[network]`: which models may have the node's network.
+    pub network: Network,
+    /// `[logs]`: bounds of what models write.
+    pub logs: Logs,
+}
+
+/// A configuration of the node that cannot be used, with everything that is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NodeConfigError(pub Problems);
+
+impl NodeConfig {
+    /// Reads the text of the node's configuration file.
+    ///
+    /// # Errors
+    ///
+    /// The text is not TOML; a key is unknown, of the wrong type or beyond its bounds; or uids overlap. All problems
+    /// are reported, each with its line.
+    pub fn parse(text: &str) -> Result<Self, NodeConfigError> {
+        let mut document = Document::parse(text).map_err(NodeConfigError)?;
+        let config = document.read(|root| Self {
+            node: root.section("node", Node::read),
+            server: root.section("server", Server::read),
+            python: root.section("python", Python::read),
+            snapshots: root.section("snapshots", Snapshots::read),
+            network: root.section("network", Network::read),
+            logs: root.section("logs", Logs::read),
+        });
+        if document.is_clean()
+            && let Some((key, reason)) = config.node.overlap()
+        {
+            document.refuse("node", key, reason);
+        }
+        document.finish(config).map_err(NodeConfigError)
+    }
+
+    /// The text of a configuration file that says every key, its default and its meaning, and changes nothing.
+    #[must_use]
+    pub const fn default_toml() -> &'static str {
+        include_str!("../default-node.toml")
+    }
+
+    /// Whether a model's `[network] access = "host"` is granted on this node.
+    #[must_use]
+    pub fn allows_host_access(&self, model: &ModelName) -> bool {
+        self.network.host_access.contains(model)
+    }
+}
+
+/// `[node]`: users, folders, cgroup.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Node {
+    /// The scheduler's user; unset: `omni` where it exists, else [`FALLBACK_UID`].
+    pub user: Option<NodeUser>,
+    /// The first uid of instances.
+    pub uid_base: u32,
+    /// How many uids instances have.
+    pub uid_count: u32,
+    /// The models folder.
+    pub models: Option<PathBuf>,
+    /// What lasts: snapshots, generations.
+    pub state_dir: Option<PathBuf>,
+    /// What can be made again: environments, packages, caches of models.
+    pub cache_dir: Option<PathBuf>,
+    /// Sockets.
+    pub runtime_dir: Option<PathBuf>,
+    /// The cgroup below which the node's are made, relative to the root of the hierarchy.
+    pub cgroup_parent: String,
+}
+
+impl Default for Node {
+    fn default() -> Self {
+        Self {
+            user: None,
+            uid_base: 1_900_000_000,
+            uid_count: 4096,
+            models: None,
+            state_dir: None,
+            cache_dir: None,
+            runtime_dir: None,
+            cgroup_parent: "omni".to_owned(),
+        }
+    }
+}
+
+impl Node {
+    fn read(section: &mut Section<'_>) -> Self {
+        let default = Self::default();
+        let path = |value: &DeValue<'_>| absolute_path(value).map(Some);
+        Self {
+            user: section.get("user", |value| user(value).map(Some), default.user),
+            // Below 65536 live the system's and its people's uids; the highest two mean "nobody" and "no change".
+            uid_base: section.get("uid-base", number(65_536..=u32::MAX - 65_538), default.uid_base),
+            uid_count: section.get("uid-count", number(1..=65_536), default.uid_count),
+            models: section.get("models", path, default.models),
+            state_dir: section.get("state-dir", path, default.state_dir),
+            cache_dir: section.get("cache-dir", path, default.cache_dir),
+            runtime_dir: section.get("runtime-dir", path, default.runtime_dir),
+            cgroup_parent: section.get("cgroup-parent", cgroup, default.cgroup_parent),
+        }
+    }
+
+    /// The key whose uids meet others, and why.
+    fn overlap(&self) -> Option<(&'static str, String)> {
+        // The bounds of both keys keep the sum below 2³².
+        let last = self.uid_base + (self.uid_count - 1);
+        let instances = self.uid_base..=last;
+        let range = format!("the uids of instances, {} to {last},", self.uid_base);
+        if let Some(uid) = [FALLBACK_UID, BUILDER_UID].into_iter().find(|uid| instances.contains(uid)) {
+            return Some(("uid-base", format!("{range} include {uid}, which the node uses itself")));
+        }
+        match &self.user {
+            Some(NodeUser::Uid(BUILDER_UID)) => {
+                Some(("user", format!("{BUILDER_UID} builds environments, which is foreign code: use another uid")))
+            }
+            Some(NodeUser::Uid(uid)) if instances.contains(uid) => {
+                Some(("user", format!("{range} include the scheduler's own: use another uid")))
+            }
+            Some(NodeUser::Uid(_) | NodeUser::Name(_)) | None => None,
+        }
+    }
+}
+
+/// The scheduler's user.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum NodeUser {
+    /// By name.
+    Name(String),
+    /// By number; the number need not have a name.
+    Uid(u32),
+}
+
+fn user(value: &DeValue<'_>) -> Result<NodeUser, Wrong> {
+    let wrong = || Wrong::expected("a user such as \"omni\", or a uid other than 0");
+    if let Some(number) = integer(value) {
+        let uid = u32::try_from(number).ok().filter(|uid| (1..u32::MAX - 1).contains(uid));
+        return uid.map(NodeUser::Uid).ok_or_else(wrong);
+    }
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    let is_name = |text: &&str| {
+        let first = text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
+        first && text.len() <= 32 && *text != "root" && text.bytes().all(allowed)
+    };
+    let name = value.as_str().filter(is_name);
+    name.map(|name| NodeUser::Name(name.to_owned())).ok_or_else(wrong)
+}
+
+fn cgroup(value: &DeValue<'_>) -> Result<String, Wrong> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'@');
+    let is_segment = |part: &str| !part.is_empty() && !part.starts_with('.') && part.bytes().all(allowed);
+    let is_path = |text: &&str| text.len() <= 200 && text.split('/').all(is_segment);
+    let path = value.as_str().filter(is_path).map(str::to_owned);
+    path.ok_or_else(|| Wrong::expected("a relative cgroup path such as \"omni\" or \"gpu/omni\""))
+}
+
+/// `[server]`: addresses and what they accept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Server {
+    /// Where models are called.
+    pub listen: SocketAddr,
+    /// Health, metrics and capacity.
+    pub admin_listen: SocketAddr,
+    /// All request bodies that are being collected, together.
+    pub buffered_bytes: ByteSize,
+    /// Client connections at a time.
+    pub connections: u32,
+    /// How long a client may take to send a request's head.
+    #[serde(serialize_with = "crate::duration::serialize")]
+    pub header_timeout: Duration,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            listen: (Ipv4Addr::LOCALHOST, 8080).into(),
+            admin_listen: (Ipv4Addr::LOCALHOST, 9090).into(),
+            buffered_bytes: ByteSize::from_mib(512),
+            connections: 12_000,
+            header_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Server {
+    fn read(section: &mut Section<'_>) -> Self {
+        let default = Self::default();
+        let address = parsed("an IP address and a port such as \"127.0.0.1:8080\" or \"[::1]:8080\"");
+        let buffered = size(ByteSize::from_mib(1)..=ByteSize::from_gib(1 << 10));
+        Self {
+            listen: section.get("listen", &address, default.listen),
+            admin_listen: section.get("admin-listen", &address, default.admin_listen),
+            buffered_bytes: section.get("buffered-bytes", buffered, default.buffered_bytes),
+            connections: section.get("connections", number(1..=1_000_000), default.connections),
+            header_timeout: section.get("header-timeout", duration, default.header_timeout),
+        }
+    }
+}
+
+/// `[python]`: how environments are built.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Python {
+    /// The `uv` program; unset: the node's own.
+    pub uv: Option<PathBuf>,
+    /// The package index used instead of PyPI.
+    pub index_url: Option<String>,
+    /// Further indexes.
+    pub extra_index_url: Vec<String>,
+    /// Pages or directories of packages.
+    pub find_links: Vec<String>,
+    /// Interpreters by version; a version without one is looked for on the node.
+    pub interpreters: BTreeMap<PythonVersion, PathBuf>,
+    /// How long a build may take.
+    #[serde(serialize_with = "crate::duration::serialize")]
+    pub build_timeout: Duration,
+    /// What a build may use of memory.
+    pub build_memory: ByteSize,
+    /// Processes and threads of a build.
+    pub build_pids: u32,
+}
+
+impl Default for Python {
+    fn default() -> Self {
+        Self {
+            uv: None,
+            index_url: None,
+            extra_index_url: Vec::new(),
+            find_links: Vec::new(),
+            interpreters: BTreeMap::new(),
+            build_timeout: Duration::from_mins(15),
+            build_memory: ByteSize::from_gib(4),
+            build_pids: 512,
+        }
+    }
+}
+
+impl Python {
+    fn read(section: &mut Section<'_>) -> Self {
+        let default = Self::default();
+        let version = |text: &str| text.parse().map_err(|error: PythonVersionError| error.to_string());
+        let memory = size(ByteSize::from_mib(64)..=ByteSize::from_gib(64 << 10));
+        let index = url(INDEX_SCHEMES);
+        Self {
+            uv: section.get("uv", |value| absolute_path(value).map(Some), default.uv),
+            index_url: section.get("index-url", |value| index(value).map(Some), default.index_url),
+            extra_index_url: section.list("extra-index-url", &index),
+            find_links: section.list("find-links", links),
+            interpreters: section.map("interpreters", version, absolute_path),
+            build_timeout: section.get("build-timeout", duration, default.build_timeout),
+            build_memory: section.get("build-memory", memory, default.build_memory),
+            build_pids: section.get("build-pids", number(1..=32_768), default.build_pids),
+        }
+    }
+}
+
+/// A page or a directory with packages, as `uv --find-links` takes it.
+fn links(value: &DeValue<'_>) -> Result<String, Wrong> {
+    let path = absolute_path(value).ok().and_then(|path| path.to_str().map(str::to_owned));
+    path.map_or_else(|| url(INDEX_SCHEMES)(value), Ok)
+        .map_err(|wrong| Wrong { expected: format!("{} or an absolute path", wrong.expected), ..wrong })
+}
+
+/// `[snapshots]`: bounds of a model's directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Snapshots {
+    /// All files together.
+    pub bytes: ByteSize,
+    /// Files, directories and links.
+    pub files: u32,
+}
+
+impl Default for Snapshots {
+    fn default() -> Self {
+        Self { bytes: ByteSize::from_gib(4), files: 20_000 }
+    }
+}
+
+impl Snapshots {
+    fn read(section: &mut Section<'_>) -> Self {
+        let default = Self::default();
+        let bytes = size(ByteSize::from_mib(1)..=ByteSize::from_gib(64 << 10));
+        Self {
+            bytes: section.get("bytes", bytes, default.bytes),
+            files: section.get("files", number(1..=10_000_000), default.files),
+        }
+    }
+}
+
+/// `[network]`: which models may have the node's network.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Network {
+    /// The models whose `[network] access = "host"` is granted.
+    pub host_access: BTreeSet<ModelName>,
+}
+
+impl Network {
+    fn read(section: &mut Section<'_>) -> Self {
+        let models = section.list("host-access", parsed("a model's name such as \"@cf/meta/llama\""));
+        Self { host_access: models.into_iter().collect() }
+    }
+}
+
+/// `[logs]`: bounds of what models write.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Logs {
+    /// Lines per second of one model; what is beyond is counted and dropped.
+    pub lines_per_second: u32,
+    /// The newest output kept of each model.
+    pub kept: ByteSize,
+}
+
+impl Default for Logs {
+    fn default() -> Self {
+        Self { lines_per_second: 200, kept: ByteSize::from_kib(256) }
+    }
+}
+
+impl Logs {
+    fn read(section: &mut Section<'_>) -> Self {
+        let default = Self::default();
+        let kept = size(ByteSize::from_kib(4)..=ByteSize::from_mib(64));
+        Self {
+            lines_per_second: section.get("lines-per-second", number(1..=1_000_000), default.lines_per_second),
+            kept: section.get("kept", kept, default.kept),
+        }
+    }
+}
