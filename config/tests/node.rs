@@ -1,0 +1,149 @@
+//! The node's configuration: the shipped default file, what is read, what is refused and in which words.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use omni_config::node::{BUILDER_UID, FALLBACK_UID, NodeUser};
+use omni_config::{NodeConfig, PythonVersion};
+use serde_json::Value;
+
+/// The default file with the examples in it made real: each commented line that looks like a key.
+fn with_examples() -> String {
+    let is_key = |line: &str| line.split_once(" = ").is_some_and(|(key, _)| !key.contains(' '));
+    let lines = NodeConfig::default_toml().lines();
+    let uncommented = lines.map(|line| line.strip_prefix("# ").filter(|rest| is_key(rest)).unwrap_or(line));
+    uncommented.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_default_file_changes_nothing() {
+    assert_eq!(NodeConfig::parse(NodeConfig::default_toml()), Ok(NodeConfig::default()));
+    assert_eq!(NodeConfig::parse(""), Ok(NodeConfig::default()));
+}
+
+#[test]
+fn the_default_file_has_every_key_under_a_comment() {
+    let config = NodeConfig::parse(&with_examples()).unwrap();
+    // What has no fixed default has an example, so with the examples no key is empty but the lists.
+    assert_eq!(config.node.user, Some(NodeUser::Name("omni".to_owned())));
+    let python: PythonVersion = "3.11".parse().unwrap();
+    let interpreters = BTreeMap::from([(python, PathBuf::from("/usr/bin/python3.11"))]);
+    assert_eq!(config.python.interpreters, interpreters);
+
+    for (section, keys) in serde_json::to_value(&config).unwrap().as_object().unwrap() {
+        let (_, rest) = NodeConfig::default_toml().split_once(&format!("\n[{section}]\n")).unwrap();
+        let chapter = rest.split("\n[").next().unwrap();
+        for (key, value) in keys.as_object().unwrap() {
+            assert_ne!(value, &Value::Null, "{section}.{key} has an example");
+            let lines: Vec<_> = chapter.lines().collect();
+            let at = lines.iter().position(|line| line.trim_start_matches("# ").starts_with(&format!("{key} = ")));
+            let nested = format!("\n[{section}.{key}]\n");
+            let before = match at {
+                Some(at) => lines[..at].iter().rev().find(|line| !line.contains(" = ")).copied(),
+                None => rest.split_once(&nested).and_then(|(before, _)| before.lines().last()),
+            };
+            assert!(before.is_some_and(|line| line.starts_with("# ")), "{section}.{key} is explained");
+        }
+    }
+}
+
+#[test]
+fn every_key_is_read() {
+    let text = r#"
+[node]
+user = 4000
+uid-base = 2_000_000
+uid-count = 10
+models = "/srv/models"
+state-dir = "/var/lib/x"
+cache-dir = "/var/cache/x"
+runtime-dir = "/run/x"
+cgroup-parent = "gpu/omni"
+[server]
+listen = "[::1]:80"
+admin-listen = "0.0.0.0:0"
+buffered-bytes = "1GiB"
+connections = 10
+header-timeout = "5s"
+[python]
+uv = "/usr/bin/uv"
+index-url = "https://index/simple"
+extra-index-url = ["http://one/simple"]
+find-links = ["/srv/wheels", "https://pages/"]
+interpreters = { "3.9" = "/usr/bin/python3.9" }
+build-timeout = "1m"
+build-memory = "1GiB"
+build-pids = 64
+[snapshots]
+bytes = "1GiB"
+files = 10
+[network]
+host-access = ["@cf/meta/llama"]
+[logs]
+lines-per-second = 1
+kept = "4KiB"
+"#;
+    let config = NodeConfig::parse(text).unwrap();
+    assert!(config.allows_host_access(&"@cf/meta/llama".parse().unwrap()));
+    assert!(!config.allows_host_access(&"cowsay".parse().unwrap()));
+    insta::assert_json_snapshot!("every_key", config);
+
+    let (read, default) =
+        (serde_json::to_value(&config).unwrap(), serde_json::to_value(NodeConfig::default()).unwrap());
+    for (section, keys) in default.as_object().unwrap() {
+        for (key, value) in keys.as_object().unwrap() {
+            assert_ne!(&read[section][key], value, "{section}.{key} is read");
+        }
+    }
+}
+
+/// One mistake each.
+const BAD: &[&str] = &[
+    "[nodes]\nuser = \"omni\"",
+    "[node]\nusr = \"omni\"",
+    "[node]\nuser = \"root\"",
+    "[node]\nuser = 0",
+    "[node]\nuser = \"1000\"",
+    "[node]\nuser = 1899999999",
+    "[node]\nuser = 1_900_000_001",
+    "[node]\nuid-base = 1000",
+    "[node]\nuid-base = 4294967295",
+    "[node]\nuid-base = 1_899_999_990",
+    "[node]\nuid-count = 0",
+    "[node]\nmodels = \"models\"",
+    "[node]\ncgroup-parent = \"/omni\"",
+    "[node]\ncgroup-parent = \"../omni\"",
+    "[server]\nlisten = 8080",
+    "[server]\nlisten = \"localhost:8080\"",
+    "[server]\nlisten = \"127.0.0.1\"",
+    "[server]\nbuffered-bytes = \"512MB\"",
+    "[server]\nheader-timeout = 30",
+    "[python]\nindex-url = \"pypi.org\"",
+    "[python]\nextra-index-url = \"https://index/simple\"",
+    "[python]\nfind-links = [\"wheels\"]",
+    "[python.interpreters]\n\"3.8\" = \"/usr/bin/python3.8\"",
+    "[python.interpreters]\n\"3.11\" = \"python3.11\"",
+    "[python]\ninterpreters = \"/usr/bin/python3.11\"",
+    "[network]\nhost-access = [\"cowsay\", \"../x\"]",
+    "[logs]\nkept = \"1GiB\"",
+    "[logs]\nlines-per-second = \"200\"",
+];
+
+#[test]
+fn every_mistake_has_its_message() {
+    let mut messages = String::new();
+    for text in BAD {
+        let error = NodeConfig::parse(text).expect_err(text);
+        assert_eq!(error.0.listed().len(), 1, "one mistake, one message: {text}");
+        writeln!(messages, "{}\n  {error}\n", text.replace('\n', " | ")).unwrap();
+    }
+    insta::assert_snapshot!("messages", messages);
+}
+
+#[test]
+fn the_nodes_own_uids_are_not_the_instances() {
+    let default = NodeConfig::default().node;
+    let instances = default.uid_base..default.uid_base + default.uid_count;
+    assert!(!instances.contains(&FALLBACK_UID) && !instances.contains(&BUILDER_UID));
+}
