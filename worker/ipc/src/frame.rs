@@ -14,7 +14,8 @@
 //! has a *head*, it begins with its length as `u32`, then JSON, then the rest.
 //!
 //! Every request gets exactly one last frame: `Response`, `End` or `Error`, even when it was cancelled. Chunks of one
-//! stream may not exceed the credit that the scheduler gave ([`INITIAL_CREDIT`], then `Credit` frames).
+//! stream may not exceed the credit that the scheduler gave ([`INITIAL_CREDIT`], then `Credit` frames); a chunk costs
+//! its payload and its header, so that many tiny chunks are bounded too.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +25,7 @@ pub const HEADER: usize = 16;
 pub const MAX_ANSWER: usize = 16 * 1024 * 1024;
 /// The largest chunk of a stream, in bytes.
 pub const MAX_CHUNK: usize = 256 * 1024;
-/// Bytes of chunks that a model may send on a fresh stream before it needs a `Credit`.
+/// Bytes of chunks, headers included, that a model may send on a fresh stream before it needs a `Credit`.
 pub const INITIAL_CREDIT: usize = 256 * 1024;
 
 /// What a frame is.

@@ -36,11 +36,15 @@ pub enum ToLauncher {
     },
     /// Start an instance. Answered by `Started` or `StartFailed`.
     Start(Box<StartSpec>),
-    /// SIGKILL to an instance whose worker does not answer; its worker goes too. Answered by `WorkerGone`.
+    /// SIGKILL to an instance whose worker does not answer; its worker goes too. Answered by `WorkerGone`, also when
+    /// no such instance is known (`WorkerLost`).
     Kill {
         /// The instance.
         instance: InstanceId,
     },
+    /// The node is being shut down: a launcher that was started by a scheduler (not by systemd) exits with code 0 once
+    /// its workers are gone.
+    Quit,
 }
 
 /// An instance to start. Every number is checked again by the launcher.
