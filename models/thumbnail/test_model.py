@@ -56,7 +56,11 @@ def test_a_wrong_size_is_refused(size):
 
 def huge_bmp():
     """The head of a bitmap that claims 60,000 x 60,000 pixels, and no pixels."""
-    return b"BM" + struct.pack("<IHHI", 54, 0, 0, 54) + struct.pack("<IiiHHIIiiII", 40, 60000, 60000, 1, 24, 0, 0, 0, 0, 0, 0)
+    return (
+        b"BM"
+        + struct.pack("<IHHI", 54, 0, 0, 54)
+        + struct.pack("<IiiHHIIiiII", 40, 60000, 60000, 1, 24, 0, 0, 0, 0, 0, 0)
+    )
 
 
 @pytest.mark.parametrize(

