@@ -40,10 +40,10 @@ pub struct DetachedMount(OwnedFd);
 
 impl DetachedMount {
     /// Attaches the mount over the file at `target` in the caller's mount namespace. Does not allocate, so that a
-    /// process just forked from one with threads may call it. Works once: afterwards the mount is not detached.
+    /// process just forked from one with threads may call it. Meant to be called once.
     ///
     /// # Errors
-    /// The kernel's: `ENOENT` if there is no `target`, `EINVAL` if it was attached before.
+    /// The kernel's: for example `ENOENT` if there is no `target`.
     pub fn attach(&self, target: &CStr) -> io::Result<()> {
         move_mount(self.0.as_fd(), target)
     }
