@@ -35,11 +35,13 @@ if [ -z "${MOSEC_PY:-}" ]; then
     fi
 fi
 
-# The node's own folders, gone with this run.
+# Folders of the node and of its peers, gone with this run. The scheduler, which gives root up, must reach its own.
 OMNI_TMP=$(mktemp -d "${OMNI_TMP:-/tmp}/omni-peers.XXXXXX")
+chmod 755 "$OMNI_TMP"
+mkdir "$OMNI_TMP/tmp"
 trap 'rm -rf --one-file-system "$OMNI_TMP"' EXIT
 
-export OMNI_BIN OMNI_TMP MOSEC_PY FLOOR_BIN=$work/floor-target/release/floor PYTHONDONTWRITEBYTECODE=1
+export OMNI_BIN OMNI_TMP TMPDIR=$OMNI_TMP/tmp MOSEC_PY FLOOR_BIN=$work/floor-target/release/floor PYTHONDONTWRITEBYTECODE=1
 results=$work/results-$(date -u +%Y%m%dT%H%M%SZ).jsonl
 [ $# -gt 0 ] || set -- --targets floor,mosec,ours --rounds 3
 echo "commit $(git rev-parse --short HEAD), $(nproc) CPUs, load $(cut -d' ' -f1 /proc/loadavg), results in $results" >&2
