@@ -27,7 +27,7 @@ elif ! python3 -m pip --version >/dev/null 2>&1 && ! python3 -c 'import ensurepi
     missing "pip or venv, to fetch uv from PyPI" "apt-get install python3-pip    (or python3-venv)"
 fi
 [ "$purpose" = build ] && exit $((problems > 0))
-has python3.11 || missing "python3.11, on which the models in models/ run" "apt-get install python3.11 python3.11-venv"
+has python3.11 || missing "python3.11, on which the models in models/ run" "apt-get install python3.11"
 [ "$purpose" = check ] && exit $((problems > 0))
 
 # What a node needs.
