@@ -1,29 +1,35 @@
-//! Control groups of instances.
+//! Control groups of instances: creation, limits read back, out-of-memory events, kill, use.
+//!
+//! The launcher makes and removes groups through a [`Driver`]; a worker opens its model's [`Group`] to join, kill and
+//! measure it, and an [`OomWatch`] to tell an out-of-memory kill from every other end.
+//!
+//! What always holds:
+//! - A group that [`Driver::create`] returned has every limit: each one was read back from a file whose file system
+//!   was checked. On failure nothing that it made is left.
+//! - Nothing outside the driver's parent group is ever changed, but for enabling controllers on the way down to it.
+//! - Every wait has an end.
+//!
+//! `cgroups-rs` writes the limits. It drops errors of single files and takes any directory for a cgroup, so this crate
+//! makes the directories, checks them and reads back; and it has no kill, no v2 events and no descriptors to spawn into.
 
-use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+mod driver;
+mod error;
+mod group;
+mod hierarchy;
+mod limits;
+mod members;
+mod mounts;
+mod name;
+mod oom;
+mod paths;
+mod pidfd;
+mod stats;
 
-/// Directories of one control group, whatever the layout of the host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "version", rename_all = "kebab-case")]
-pub enum CgroupPaths {
-    /// One directory in the unified tree.
-    V2 {
-        /// For example `/sys/fs/cgroup/omni/<id>/model`.
-        dir: PathBuf,
-    },
-    /// One directory per controller, and one in the hybrid layout's controller-less v2 tree when that is mounted
-    /// (it gives `CLONE_INTO_CGROUP` and `cgroup.kill`, but no limits).
-    V1 {
-        /// For example `/sys/fs/cgroup/memory/omni/<id>/model`.
-        memory: PathBuf,
-        /// The same below `pids`.
-        pids: PathBuf,
-        /// The same below `cpu`.
-        cpu: PathBuf,
-        /// The same below `cpuacct`; may be the same hierarchy as `cpu`.
-        cpuacct: PathBuf,
-        /// The same below `unified`.
-        unified: Option<PathBuf>,
-    },
-}
+pub use driver::{Cgroupfs, Driver};
+pub use error::Error;
+pub use group::Group;
+pub use limits::Limits;
+pub use name::{GroupName, Part};
+pub use oom::OomWatch;
+pub use paths::CgroupPaths;
+pub use stats::{Stats, Usage};

@@ -1,0 +1,128 @@
+//! What can go wrong with a control group. The launcher turns these into the reason of a failed start.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A control group could not be made, measured or removed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The host has no tree of control groups that can hold a model.
+    #[error(
+        "no usable control groups: {missing}; mount the unified tree (`mount -t cgroup2 cgroup2 /sys/fs/cgroup`) on a \
+         kernel that has not given these controllers to version 1, or mount the version 1 controllers memory, pids, cpu \
+         and cpuacct (Debian: `apt-get install cgroupfs-mount`)"
+    )]
+    NoHierarchy {
+        /// What was looked for and not found.
+        missing: String,
+    },
+    /// A name cannot become a group below the parent.
+    #[error("`{name}` is not {expected}")]
+    BadName {
+        /// The name, cut to 80 characters.
+        name: String,
+        /// The form it should have.
+        expected: &'static str,
+    },
+    /// A limit that makes no sense, before the kernel was asked.
+    #[error("a limit of {value} for {what} is below the least possible, {least}")]
+    BadLimit {
+        /// The resource and its unit.
+        what: &'static str,
+        /// What was asked for.
+        value: u64,
+        /// The least that works.
+        least: u64,
+    },
+    /// A directory that should be a control group is an ordinary one: limits written there limit nothing.
+    #[error("{} is not on a {} file system; limits there would have no effect", dir.display(), if *unified { "cgroup2" } else { "cgroup v1" })]
+    NotACgroup {
+        /// The directory.
+        dir: PathBuf,
+        /// Whether it should be in the unified tree.
+        unified: bool,
+    },
+    /// A controller is not passed down to a group of the unified tree.
+    #[error(
+        "controllers {missing} are not available below {}; its parent must list them in cgroup.subtree_control, which \
+         the kernel allows only while the parent itself holds no process", dir.display()
+    )]
+    ControllersMissing {
+        /// The directory whose children lack them.
+        dir: PathBuf,
+        /// Their names.
+        missing: String,
+        /// The kernel's refusal when we tried to enable them.
+        #[source]
+        source: Option<io::Error>,
+    },
+    /// The group is there already: left over by a crash, or in use.
+    #[error("control group {} exists already", dir.display())]
+    Exists {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// The kernel holds another value than the one set, or none.
+    #[error("limit {} was not applied: wanted {wanted}, found {found}", file.display())]
+    LimitNotApplied {
+        /// The limit's file.
+        file: PathBuf,
+        /// The value that was set.
+        wanted: String,
+        /// The value read back, or why none could be read.
+        found: String,
+    },
+    /// `cgroups-rs` reported a limit that the kernel refused.
+    #[error("cannot set the limits of control group {name}")]
+    Apply {
+        /// The group, relative to the root of the hierarchy.
+        name: String,
+        /// The library's report.
+        #[source]
+        source: cgroups_rs::fs::error::Error,
+    },
+    /// A path that is not a group of this driver; nothing was touched.
+    #[error("{} is not a group below {}", dir.display(), parent.display())]
+    Outside {
+        /// The path.
+        dir: PathBuf,
+        /// The driver's parent group in the same hierarchy.
+        parent: PathBuf,
+    },
+    /// Processes were still there after the time that a kill takes.
+    #[error("control group {} still has processes after {waited:?}", dir.display())]
+    Busy {
+        /// The directory.
+        dir: PathBuf,
+        /// How long it was waited for.
+        waited: Duration,
+    },
+    /// The content of one of the kernel's files was not of its documented form.
+    #[error("unexpected content in {}: {content}", file.display())]
+    Content {
+        /// The file.
+        file: PathBuf,
+        /// The beginning of what was read.
+        content: String,
+    },
+    /// A system call failed.
+    #[error("cannot {action} {}", path.display())]
+    Io {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// For `map_err`: the failure of one system call on one path.
+    pub(crate) fn io<E: Into<io::Error>>(action: &'static str, path: &Path) -> impl FnOnce(E) -> Self {
+        move |source| Self::Io { action, path: path.to_owned(), source: source.into() }
+    }
+}

@@ -1,0 +1,140 @@
+//! The limits of a group, and the exact file contents by which the kernel confirms them. Pure.
+
+use crate::{CgroupPaths, Error};
+use cgroups_rs::fs::{CpuResources, MaxValue, MemoryResources, PidResources, Resources};
+use std::path::PathBuf;
+
+/// The period of the CPU quota, the kernel's default, in microseconds.
+const CPU_PERIOD_USEC: u64 = 100_000;
+
+/// What a group may use; `None` leaves a resource unlimited. Where memory is limited there is no swap beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Limits {
+    /// Memory in bytes; the kernel counts whole pages, so it is rounded down to one.
+    pub memory_bytes: Option<u64>,
+    /// Processes and threads.
+    pub pids: Option<u32>,
+    /// Thousandths of a CPU: 2000 is two CPUs.
+    pub cpu_millis: Option<u32>,
+}
+
+/// One limit as its file shows it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Setting {
+    pub(crate) file: PathBuf,
+    pub(crate) value: String,
+}
+
+impl Limits {
+    /// Refuses limits under which nothing can run (the kernel's own least CPU quota is 1 ms per period).
+    pub(crate) fn check(&self, page: u64) -> Result<(), Error> {
+        let least = |what, value: Option<u64>, least| match value {
+            Some(value) if value < least => Err(Error::BadLimit { what, value, least }),
+            Some(_) | None => Ok(()),
+        };
+        least("memory, in bytes", self.memory_bytes, page)?;
+        least("processes", self.pids.map(u64::from), 1)?;
+        least("CPU, in thousandths", self.cpu_millis.map(u64::from), 10)
+    }
+
+    /// The limits as `cgroups-rs` takes them.
+    pub(crate) fn resources(&self, version: &CgroupPaths) -> Resources {
+        let bytes = self.memory_bytes.map(|bytes| i64::try_from(bytes).unwrap_or(i64::MAX));
+        let mut memory = MemoryResources { memory_hard_limit: bytes, ..MemoryResources::default() };
+        match version {
+            CgroupPaths::V2 { .. } => {
+                memory.memory_swap_limit = Some(0);
+                memory.attrs.insert("memory.oom.group".to_owned(), "1".to_owned());
+            }
+            // Memory and swap together.
+            CgroupPaths::V1 { .. } => memory.memory_swap_limit = bytes,
+        }
+        let pid = PidResources { maximum_number_of_processes: self.pids.map(|pids| MaxValue::Value(pids.into())) };
+        let quota = self.cpu_quota_usec().map(|usec| i64::try_from(usec).unwrap_or(i64::MAX));
+        let cpu = CpuResources { quota, period: quota.map(|_| CPU_PERIOD_USEC), ..CpuResources::default() };
+        Resources { memory, pid, cpu, ..Resources::default() }
+    }
+
+    /// Every file of the group that must hold a value once the limits are set.
+    pub(crate) fn settings(&self, paths: &CgroupPaths, page: u64) -> Vec<Setting> {
+        let memory = self.memory_bytes.map(|bytes| (bytes / page * page).to_string());
+        let pids = self.pids.map(|pids| pids.to_string());
+        let quota = self.cpu_quota_usec();
+        let wanted = match paths {
+            CgroupPaths::V2 { dir } => vec![
+                (dir, "memory.max", memory),
+                (dir, "memory.swap.max", Some("0".to_owned())),
+                (dir, "memory.oom.group", Some("1".to_owned())),
+                (dir, "pids.max", pids),
+                (dir, "cpu.max", quota.map(|usec| format!("{usec} {CPU_PERIOD_USEC}"))),
+            ],
+            CgroupPaths::V1 { memory: memory_dir, pids: pids_dir, cpu, .. } => vec![
+                (memory_dir, "memory.limit_in_bytes", memory.clone()),
+                (memory_dir, "memory.memsw.limit_in_bytes", memory),
+                (pids_dir, "pids.max", pids),
+                (cpu, "cpu.cfs_period_us", quota.map(|_| CPU_PERIOD_USEC.to_string())),
+                (cpu, "cpu.cfs_quota_us", quota.map(|usec| usec.to_string())),
+            ],
+        };
+        let setting = |(dir, file, value): (&PathBuf, &str, Option<String>)| {
+            value.map(|value| Setting { file: dir.join(file), value })
+        };
+        wanted.into_iter().filter_map(setting).collect()
+    }
+
+    fn cpu_quota_usec(&self) -> Option<u64> {
+        self.cpu_millis.map(|millis| u64::from(millis) * (CPU_PERIOD_USEC / 1000))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { memory_bytes: Some(64 * 4096 + 1), pids: Some(16), cpu_millis: Some(1500) };
+
+    fn shown(limits: &Limits, paths: &CgroupPaths) -> Vec<String> {
+        let line = |setting: Setting| format!("{} {}", setting.file.display(), setting.value);
+        limits.settings(paths, 4096).into_iter().map(line).collect()
+    }
+
+    #[test]
+    fn on_v2() {
+        let expected = [
+            "/g/memory.max 262144",
+            "/g/memory.swap.max 0",
+            "/g/memory.oom.group 1",
+            "/g/pids.max 16",
+            "/g/cpu.max 150000 100000",
+        ];
+        assert_eq!(shown(&LIMITS, &CgroupPaths::V2 { dir: "/g".into() }), expected);
+    }
+
+    #[test]
+    fn on_v1_memory_and_swap_are_one_sum() {
+        let [memory, pids, cpu, cpuacct] = ["/m", "/p", "/c", "/a"].map(PathBuf::from);
+        let paths = CgroupPaths::V1 { memory, pids, cpu, cpuacct, unified: None };
+        let expected = [
+            "/m/memory.limit_in_bytes 262144",
+            "/m/memory.memsw.limit_in_bytes 262144",
+            "/p/pids.max 16",
+            "/c/cpu.cfs_period_us 100000",
+            "/c/cpu.cfs_quota_us 150000",
+        ];
+        assert_eq!(shown(&LIMITS, &paths), expected);
+        assert!(shown(&Limits::default(), &paths).is_empty());
+    }
+
+    #[test]
+    fn limits_under_which_nothing_runs() {
+        LIMITS.check(4096).unwrap();
+        Limits::default().check(4096).unwrap();
+        for bad in [
+            Limits { memory_bytes: Some(4095), ..LIMITS },
+            Limits { pids: Some(0), ..LIMITS },
+            Limits { cpu_millis: Some(9), ..LIMITS },
+        ] {
+            assert!(matches!(bad.check(4096), Err(Error::BadLimit { .. })), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Where one control group is in the file system. Crosses from the launcher to the worker in its start message.
+
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// Directories of one control group, whatever the layout of the host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "version", rename_all = "kebab-case")]
+pub enum CgroupPaths {
+    /// One directory in the unified tree.
+    V2 {
+        /// For example `/sys/fs/cgroup/omni/<id>/model`.
+        dir: PathBuf,
+    },
+    /// One directory per controller, and one in the hybrid layout's controller-less v2 tree when that is mounted
+    /// (it gives `cgroup.kill` and events, but no limits).
+    V1 {
+        /// For example `/sys/fs/cgroup/memory/omni/<id>/model`.
+        memory: PathBuf,
+        /// The same below `pids`.
+        pids: PathBuf,
+        /// The same below `cpu`.
+        cpu: PathBuf,
+        /// The same below `cpuacct`; may be the same hierarchy as `cpu`.
+        cpuacct: PathBuf,
+        /// The same below `unified`.
+        unified: Option<PathBuf>,
+    },
+}
+
+impl CgroupPaths {
+    /// The directory with the memory controller's files.
+    #[must_use]
+    pub fn memory(&self) -> &Path {
+        match self {
+            Self::V2 { dir } => dir,
+            Self::V1 { memory, .. } => memory,
+        }
+    }
+
+    /// The directory in the v2 tree, with `cgroup.kill` and `cgroup.events`; `None` on v1 where that tree is not mounted.
+    #[must_use]
+    pub fn unified(&self) -> Option<&Path> {
+        match self {
+            Self::V2 { dir } => Some(dir),
+            Self::V1 { unified, .. } => unified.as_deref(),
+        }
+    }
+
+    /// Every directory once, that of the memory controller first.
+    #[must_use]
+    pub fn dirs(&self) -> Vec<&Path> {
+        let all = match self {
+            Self::V2 { dir } => vec![dir.as_path()],
+            Self::V1 { memory, pids, cpu, cpuacct, unified } => {
+                let mut all: Vec<&Path> = vec![memory, pids, cpu, cpuacct];
+                all.extend(unified.as_deref());
+                all
+            }
+        };
+        let mut once: Vec<&Path> = Vec::with_capacity(all.len());
+        for dir in all {
+            if !once.contains(&dir) {
+                once.push(dir);
+            }
+        }
+        once
+    }
+
+    /// The group `name` below this one, in every hierarchy.
+    pub(crate) fn join(&self, name: impl AsRef<Path>) -> Self {
+        let name = name.as_ref();
+        match self {
+            Self::V2 { dir } => Self::V2 { dir: dir.join(name) },
+            Self::V1 { memory, pids, cpu, cpuacct, unified } => Self::V1 {
+                memory: memory.join(name),
+                pids: pids.join(name),
+                cpu: cpu.join(name),
+                cpuacct: cpuacct.join(name),
+                unified: unified.as_ref().map(|dir| dir.join(name)),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn v1(cpuacct: &str) -> CgroupPaths {
+        let [memory, pids, cpu, cpuacct, unified] =
+            ["/c/memory", "/c/pids", "/c/cpu", cpuacct, "/c/unified"].map(PathBuf::from);
+        CgroupPaths::V1 { memory, pids, cpu, cpuacct, unified: Some(unified) }
+    }
+
+    #[test]
+    fn a_hierarchy_with_two_controllers_is_one_directory() {
+        assert_eq!(v1("/c/cpuacct").dirs().len(), 5);
+        assert_eq!(v1("/c/cpu").dirs().len(), 4);
+    }
+
+    #[test]
+    fn join_reaches_every_hierarchy() {
+        let group = v1("/c/cpuacct").join("omni/a/model");
+        assert!(group.dirs().iter().all(|dir| dir.ends_with("omni/a/model")));
+        assert_eq!(group.memory(), Path::new("/c/memory/omni/a/model"));
+        assert_eq!(group.unified(), Some(Path::new("/c/unified/omni/a/model")));
+    }
+
+    #[test]
+    fn the_form_on_the_wire_is_tagged_by_version() {
+        let paths = CgroupPaths::V2 { dir: "/sys/fs/cgroup/omni/a/model".into() };
+        assert_eq!(serde_json::to_string(&paths).unwrap(), r#"{"version":"v2","dir":"/sys/fs/cgroup/omni/a/model"}"#);
+    }
+}
