@@ -22,7 +22,7 @@ build:  ## the programs, optimised, in target/release
 	cargo build --release --locked -p omni-scheduler -p omni-worker -p omnictl \
 	    --bin omni-scheduler --bin omni-launcher --bin omnictl
 	cargo rustc --release --locked -p omni-worker --bin omni-worker -- -C target-feature=+crt-static
-	@ln -f .omni/tools/bin/uv target/release/uv
+	@install -C -m 755 .omni/tools/bin/uv target/release/uv
 
 run:  ## build, then serve models/ on 127.0.0.1:8080 (as root; ARGS="--listen ..." for more)
 	@setup/tools.sh run
@@ -44,7 +44,7 @@ test: setup test-rust test-python  ## everything that needs no GPU (as root)
 # One build for programs and tests together: built apart, the test-only features would compile the libraries twice.
 test-rust: setup
 	cargo build --locked --workspace --bins --tests
-	@ln -f .omni/tools/bin/uv target/debug/uv
+	@install -C -m 755 .omni/tools/bin/uv target/debug/uv
 	cargo nextest run --locked --workspace --profile $(if $(CI),ci,default)
 	cargo test --locked --workspace --doc --quiet
 
@@ -56,7 +56,7 @@ test-python: setup
 soak: setup  ## the same properties with full counts; log and seed in .omni/soak/
 	@mkdir -p .omni/soak
 	cargo build --locked --workspace --bins --tests
-	@ln -f .omni/tools/bin/uv target/debug/uv
+	@install -C -m 755 .omni/tools/bin/uv target/debug/uv
 	seed=$${SEED:-$$(od -An -N8 -tu8 /dev/urandom | tr -d ' ')}; log=.omni/soak/$$(date -u +%Y%m%dT%H%M%SZ).log; \
 	echo "seed $$seed, commit $$(git rev-parse --short HEAD), log $$log" | tee "$$log"; \
 	OMNI_SOAK=1 PROPTEST_CASES=$(SOAK_CASES) PROPTEST_RNG_SEED=$$seed \
