@@ -1,0 +1,20 @@
+"""The program that runs a model inside its sandbox: `python /omni/python/omni/_engine/main.py`.
+
+    main        descriptor 3, the order of events, exit codes
+    control     messages with omni-worker
+    model       import, entry point, setup, healthcheck
+    wire        frames of the data connection: constants and encoding
+    descriptors the engine's own sockets, and what a forked copy does with them
+    connection  reading and writing frames, descriptors beside them
+    request     requests that are read from the wire when they are asked for
+    answer      from a handler's result to frames
+    outcome     from a handler's failure to frames and log
+    cancel      which requests are cancelled, and the thread that listens for it
+    serial      `def` handlers, one at a time, in the main thread
+    threads     `def` handlers, several at a time
+    handling    one `def` handler call, for both
+    tasks       `async def` handlers
+    writer      frames out of an event loop
+
+The wires are defined by the crate omni-ipc (`worker/ipc`); a test there compares the constants.
+"""

@@ -1,0 +1,174 @@
+"""From what a handler returns to frames. Pure apart from the model's own code that JSON may call.
+
+`whole` makes the one frame of most answers. What comes in pieces it hands back as a `Stream`, which the runner walks
+in its own way (for, async for) and asks for the frames of each piece.
+"""
+
+from __future__ import annotations
+
+from types import GeneratorType
+
+from omni import _json
+from omni._engine import wire
+from omni.errors import Unserialisable
+from omni.response import Response
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any, Optional, Union
+
+_BYTES = (bytes, bytearray, memoryview)
+_EVENT_STREAM = "text/event-stream"
+
+
+class Stream:
+    """An answer in pieces: the frames around it. The first piece decides between events and bytes."""
+
+    __slots__ = ("_content", "_head", "_length", "_number", "_opened", "_status", "chunks")
+
+    def __init__(
+        self,
+        number: int,
+        chunks: Any,
+        status: int = 200,
+        head: Optional[dict[str, Any]] = None,
+        content: Optional[int] = None,
+        length: Optional[int] = None,
+    ) -> None:
+        self.chunks = chunks
+        self._number = number
+        self._status = status
+        self._head = head or {}
+        self._content = content
+        self._length = length
+        self._opened = False
+
+    def opening(self) -> bytes:
+        """The frame that begins the stream, once; afterwards nothing."""
+        if self._opened:
+            return b""
+        content = wire.EVENTS if self._content is None else self._content
+        if self._length is not None:
+            self._head["length"] = self._length
+        payload = _json.encode(self._head) if self._head else b""
+        if len(payload) > wire.MAX_SMALL:
+            raise Unserialisable(f"headers of {len(payload)} bytes, at most {wire.MAX_SMALL} are allowed")
+        self._opened = True
+        return wire.frame(wire.STREAM, content, self._status, self._number, payload)
+
+    def encode(self, item: object) -> tuple[int, Union[bytes, memoryview]]:
+        """Flags and payload of one piece. Raises `Unserialisable`."""
+        content = self._content
+        if content is None:
+            content = self._content = wire.BYTES if isinstance(item, _BYTES) else wire.EVENTS
+        if content == wire.BYTES:
+            if isinstance(item, str) and "media_type" in self._head:
+                return wire.BYTES, memoryview(_utf8(item))
+            if not isinstance(item, _BYTES):
+                raise Unserialisable(f"a stream that began with bytes went on with {_name(item)}")
+            view = memoryview(item)
+            return wire.BYTES, view.cast("B") if view.contiguous and view.nbytes else memoryview(view.tobytes())
+        if isinstance(item, str):
+            flags, payload = wire.TEXT, _utf8(item)
+        elif isinstance(item, _BYTES):
+            raise Unserialisable("a stream of events cannot hold bytes")
+        else:
+            flags, payload = wire.JSON, _encode(item)
+        if len(payload) > wire.MAX_CHUNK:
+            raise Unserialisable(f"an event of {len(payload)} bytes, at most {wire.MAX_CHUNK} are allowed: yield parts")
+        return flags, payload
+
+
+def whole(number: int, result: object) -> Union[bytes, Stream]:
+    """The last frame for a result, or a `Stream` when it comes in pieces. Raises `Unserialisable`."""
+    kind = type(result)
+    if kind is dict or kind is str or kind is list:
+        return wire.json_response(number, _bounded(_encode(result)))
+    if kind is GeneratorType:
+        return Stream(number, result)
+    if isinstance(result, Response):
+        return _response(number, result)
+    if isinstance(result, _BYTES):
+        return _bytes(number, result, 200, {})
+    if _comes_in_pieces(result):
+        return Stream(number, result)
+    return wire.json_response(number, _bounded(_encode(result)))
+
+
+def _response(number: int, response: Response) -> Union[bytes, Stream]:
+    body, status, media_type = response.body, response.status, response.media_type
+    if response.kind == "error":
+        return wire.error(number, wire.ORIGIN_HANDLER, status, str(body))
+    head: dict[str, Any] = {}
+    if media_type is not None:
+        head["media_type"] = media_type
+    if response.headers:
+        head["headers"] = response.headers
+    if response.kind == "stream" or _comes_in_pieces(body):
+        content = None
+        if media_type is not None:
+            content = wire.EVENTS if media_type.split(";")[0].strip() == _EVENT_STREAM else wire.BYTES
+        return Stream(number, body, status, head, content)
+    if isinstance(body, str) and media_type is not None:
+        body = _utf8(body)
+    if isinstance(body, _BYTES):
+        return _bytes(number, body, status, head)
+    payload = _bounded(_encode(body))
+    if not head:
+        return wire.frame(wire.RESPONSE, wire.JSON, status, number, payload)
+    return _with_head(number, wire.JSON, status, head, payload)
+
+
+def _bytes(number: int, body: _json.Buffer, status: int, head: dict[str, Any]) -> Union[bytes, Stream]:
+    view = memoryview(body)
+    if view.nbytes > wire.MAX_CHUNK:
+        return Stream(number, (body,), status, head, wire.BYTES, view.nbytes)
+    if not head:
+        return wire.frame(wire.RESPONSE, wire.BYTES, status, number, view.tobytes())
+    return _with_head(number, wire.BYTES, status, head, view.tobytes())
+
+
+def _with_head(number: int, content: int, status: int, head: dict[str, Any], payload: bytes) -> bytes:
+    text = _json.encode(head)
+    rest = _bounded(wire.HEAD_LENGTH.pack(len(text)) + text + payload)
+    return wire.frame(wire.RESPONSE, content | wire.HEAD, status, number, rest)
+
+
+def _comes_in_pieces(value: object) -> bool:
+    """Iterators do, lists do not: a handler that returns a list means one JSON array."""
+    return hasattr(value, "__next__") or hasattr(value, "__aiter__")
+
+
+def _encode(value: object) -> bytes:
+    try:
+        return _json.encode(value)
+    except RecursionError:
+        raise Unserialisable("the result is nested too deeply to be written as JSON") from None
+    except Exception as err:  # the model's own model_dump or tolist may raise anything
+        raise Unserialisable(f"the result cannot be written as JSON: {err}") from err
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as err:
+        raise Unserialisable(f"the text cannot be written as UTF-8: {err.reason}") from None
+
+
+def _bounded(payload: bytes) -> bytes:
+    if len(payload) > wire.MAX_ANSWER:
+        raise Unserialisable(
+            f"an answer of {len(payload)} bytes, at most {wire.MAX_ANSWER} are allowed: stream it (yield its parts)"
+        )
+    return payload
+
+
+def _name(value: object) -> str:
+    return type(value).__qualname__
+
+
+def pieces(payload: Union[bytes, memoryview]) -> Iterator[Union[bytes, memoryview]]:
+    """A payload of bytes in parts that a chunk may hold."""
+    for at in range(0, len(payload), wire.MAX_CHUNK):
+        yield payload[at : at + wire.MAX_CHUNK]

@@ -1,0 +1,126 @@
+"""Which requests of a connection are cancelled, and the thread that hears of it.
+
+The thread sleeps in `poll` and costs an idle engine nothing. It listens on the cancel wire and watches data and control
+sockets for their end only: a handler that computes must hear that its scheduler is gone, and with the worker gone there
+is nobody left to serve. What a cancellation does to a running handler is the runner's business (`notify`).
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+
+from omni._engine import wire
+from omni.errors import Cancelled, DeadlineExceeded
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Optional
+
+_BOUND = 4096
+_HANGUP = select.POLLRDHUP | select.POLLHUP | select.POLLERR | select.POLLNVAL
+_STATUS = {wire.CLIENT_GONE: 499, wire.DEADLINE: 504, wire.SHUTDOWN: 503}
+
+
+class Cancels:
+    """The cancelled requests. A cancel may come before its request, so numbers not yet seen are kept, the oldest
+    forgotten first when there are too many."""
+
+    __slots__ = ("_reasons", "closed")
+
+    def __init__(self) -> None:
+        self._reasons: dict[int, int] = {}
+        self.closed = False
+        """The connection has ended, which cancels everything on it."""
+
+    def add(self, number: int, reason: int) -> None:
+        if len(self._reasons) >= _BOUND:
+            del self._reasons[next(iter(self._reasons))]
+        self._reasons[number] = reason
+
+    def reason(self, number: int) -> Optional[int]:
+        """Why this request is cancelled; None when it is not."""
+        if self.closed:
+            return wire.CLIENT_GONE
+        return self._reasons.get(number)
+
+    def forget(self, number: int) -> None:
+        """The request has ended."""
+        if self._reasons:
+            self._reasons.pop(number, None)
+
+
+def exception(reason: int) -> Cancelled:
+    """What a `def` handler sees."""
+    if reason == wire.DEADLINE:
+        return DeadlineExceeded("the deadline has passed")
+    return Cancelled("the client hung up" if reason == wire.CLIENT_GONE else "the instance is going away")
+
+
+def frame(number: int, reason: int) -> bytes:
+    """The last frame of a cancelled request."""
+    return wire.error(number, wire.ORIGIN_CANCELLED, _STATUS.get(reason, 499), "cancelled")
+
+
+def parse(packet: bytes) -> tuple[int, int]:
+    """Number and reason of a packet of the cancel wire."""
+    length, kind, _, code, number = wire.HEADER.unpack(packet)
+    if kind != wire.CANCEL or length:
+        raise ValueError(f"a frame of kind {kind} came on the cancel wire")
+    return number, code
+
+
+class Watch:
+    """Listens for one connection. `run` is the thread; `notify(number)` is called for each cancel, `notify(None)` once
+    when the connection has ended."""
+
+    def __init__(
+        self,
+        cancel: socket.socket,
+        data: socket.socket,
+        control: socket.socket,
+        cancels: Cancels,
+        notify: Callable[[Optional[int]], None],
+    ) -> None:
+        self._cancel = cancel
+        self._data = data
+        self._cancels = cancels
+        self._notify = notify
+        self._control_fd = control.fileno()
+        self._poll = select.poll()
+        self._poll.register(cancel, select.POLLIN | _HANGUP)
+        self._poll.register(data, _HANGUP)
+        self._poll.register(control, _HANGUP)
+
+    def run(self) -> None:
+        """Returns when the connection has ended."""
+        while not self._step():
+            pass
+        self._cancels.closed = True
+        self._notify(None)
+        shut(self._data)  # wakes a runner that waits for requests
+
+    def _step(self) -> bool:
+        """Waits once; True at the end of the connection."""
+        for fd, event in self._poll.poll():
+            if fd == self._control_fd:
+                os._exit(1)  # omni-worker is gone, and with it everybody who could end this process
+            if event & ~select.POLLIN:
+                return True
+            packet = self._cancel.recv(wire.HEADER.size)
+            if not packet:
+                return True
+            number, reason = parse(packet)
+            self._cancels.add(number, reason)
+            self._notify(number)
+        return False
+
+
+def shut(sock: socket.socket) -> None:
+    """Ends a socket for both sides, and for whoever waits on it here."""
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass  # ended already

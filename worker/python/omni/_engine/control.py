@@ -1,0 +1,51 @@
+"""Messages with omni-worker, as `worker/ipc/src/engine.rs` defines them: one JSON object per packet, on descriptor 3."""
+
+from __future__ import annotations
+
+import array
+import socket
+
+from omni import _json
+from omni._engine import descriptors
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Optional
+
+ENGINE_FD = 3
+MAX_PACKET = 128 * 1024
+MAX_MESSAGE = 32 * 1024
+
+
+class Control:
+    """The engine's end of the control socket."""
+
+    def __init__(self, descriptor: int = ENGINE_FD) -> None:
+        self.socket = descriptors.adopt(descriptor)
+
+    def receive(self) -> Optional[tuple[dict[str, Any], list[socket.socket]]]:
+        """The next message and its sockets; None when the worker is gone."""
+        space = socket.CMSG_SPACE(2 * array.array("i").itemsize)
+        packet, ancillary, _, _ = self.socket.recvmsg(MAX_PACKET, space, socket.MSG_CMSG_CLOEXEC)
+        if not packet:
+            return None
+        found = array.array("i")
+        for _, kind, data in ancillary:
+            if kind == socket.SCM_RIGHTS:
+                found.frombytes(data)
+        return _json.decode(packet), [descriptors.adopt(fd) for fd in found]
+
+    def ready(self, mode: str) -> None:
+        """The model can be served: `mode` is `serial` or `concurrent`."""
+        self.socket.send(_json.encode({"type": "ready", "mode": mode}))
+
+    def failed(self, phase: str, message: str) -> None:
+        """The model cannot be served. The end of a long message is kept: there a traceback says what happened."""
+        limit = MAX_MESSAGE
+        while True:
+            kept = message.encode("utf-8", "replace")[-limit:].decode("utf-8", "ignore")
+            packet = _json.encode({"type": "failed", "phase": phase, "message": kept})
+            if len(packet) <= MAX_PACKET:
+                break
+            limit //= 2  # control characters take six bytes each as JSON
+        self.socket.send(packet)

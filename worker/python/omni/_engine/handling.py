@@ -1,0 +1,147 @@
+"""One `def` handler call from request to last frame: the part that serial and threaded runners share.
+
+What differs between them is how a cancellation interrupts the thread, which happens only between `_arm` and `_disarm`,
+at most once, at any instruction. Frames are written outside that window: none is ever torn. The pattern is always
+
+    try:
+        try:
+            self._arm(number)
+            …the model's code…
+        finally:
+            self._disarm()
+    except BaseException:
+        self._disarm()      # the interruption may have come inside the first one
+
+so that at every way out the window is closed, and exactly one last frame follows.
+"""
+
+from __future__ import annotations
+
+from omni._engine import outcome, wire
+from omni._engine.answer import Stream, whole
+from omni._engine.connection import Closed, Unusable
+from omni.context import Context, request_now
+from omni.errors import Unserialisable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any, Optional
+
+    from omni._json import Buffer
+    from omni._engine.cancel import Cancels
+    from omni._engine.connection import Connection
+    from omni._engine.model import Model
+    from omni._engine.request import WireRequest
+
+_END: Any = object()
+_JOIN = 16 * 1024
+"""Up to this many bytes, copying header and payload together is cheaper than a second system call."""
+
+
+class Handling:
+    """Answers one request at a time, in the thread it is called from."""
+
+    _connection: Connection
+    _cancels: Cancels
+
+    def __init__(self, model: Model) -> None:
+        self._handler = model.handler
+        self._instance = model.instance
+        self._credit = 0
+
+    def _arm(self, number: int) -> None:
+        """Opens the window; raises at once when the request is cancelled already."""
+        raise NotImplementedError
+
+    def _disarm(self) -> None:
+        """Closes the window. May be called when it is closed."""
+        raise NotImplementedError
+
+    def _send(self, data: bytes, more: Optional[Buffer] = None) -> None:
+        """Writes frames, both parts in one piece."""
+        raise NotImplementedError
+
+    def _await_credit(self, number: int, need: int) -> None:
+        """Returns when at least `need` bytes of credit are there; cancellable."""
+        raise NotImplementedError
+
+    def _answer(self, number: int, request: WireRequest) -> None:
+        context = Context(self._instance, request, self._cancels, number)
+        request_now.set(request)
+        try:
+            try:
+                self._arm(number)
+                result = self._handler(request, context)
+            finally:
+                self._disarm()
+            last = whole(number, result)
+            if type(last) is not bytes:
+                last = self._walk(number, last)  # type: ignore[arg-type]
+        except (Closed, Unusable):
+            raise
+        except BaseException as err:
+            self._disarm()
+            last = outcome.failed(number, err, self._cancels.reason(number), skip=1)
+        finally:
+            request.close()
+        if context._usage:
+            last = wire.usage(number, context._usage) + last
+        self._send(last)
+        self._cancels.forget(number)
+        request_now.set(None)
+
+    def _walk(self, number: int, stream: Stream) -> bytes:
+        """Sends a stream's chunks; returns its last frame."""
+        chunks: Iterable[object] = stream.chunks
+        if not hasattr(chunks, "__iter__"):
+            if hasattr(chunks, "close"):
+                chunks.close()
+            raise Unserialisable("a `def` handler returned something to await: declare the handler `async def`")
+        self._credit = wire.INITIAL_CREDIT
+        source = iter(chunks)
+        error = None
+        try:
+            while True:
+                try:
+                    self._arm(number)
+                    item = next(source, _END)
+                finally:
+                    self._disarm()
+                if item is _END:
+                    return stream.opening() + wire.end(number)
+                self._chunk(number, stream, item)
+        except BaseException as err:
+            self._disarm()
+            error = err
+            raise
+        finally:
+            outcome.close(source, error)
+
+    def _chunk(self, number: int, stream: Stream, item: object) -> None:
+        flags, payload = stream.encode(item)
+        opening = stream.opening()
+        size = len(payload)
+        if flags != wire.BYTES:
+            if size > self._credit:
+                if opening:
+                    self._send(opening)
+                    opening = b""
+                self._await_credit(number, size)
+            self._credit -= size
+            self._send(opening + wire.chunk_header(number, flags, size) + payload)
+            return
+        if opening:
+            self._send(opening)
+        at = 0
+        while at < size:
+            if not self._credit:
+                self._await_credit(number, 1)
+            take = min(size - at, self._credit, wire.MAX_CHUNK)
+            self._credit -= take
+            header = wire.chunk_header(number, wire.BYTES, take)
+            if take <= _JOIN:
+                self._send(header + payload[at : at + take])
+            else:
+                self._send(header, payload[at : at + take])
+            at += take

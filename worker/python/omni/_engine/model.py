@@ -1,0 +1,124 @@
+"""Loads a model: import, entry point, setup, healthcheck. Each step that fails says so by name."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+from omni import _log
+from omni.context import Context, Instance
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+    from collections.abc import Callable
+    from types import ModuleType
+    from typing import Any, Optional
+
+_COROUTINE = 0x80  # inspect.CO_COROUTINE; importing inspect would cost as much as starting Python
+_ASYNC_GENERATOR = 0x200
+
+
+class LoadError(Exception):
+    """The model cannot be served. `permanent`: trying again with the same content cannot help."""
+
+    def __init__(self, phase: str, message: str, permanent: bool) -> None:
+        super().__init__(message)
+        self.phase = phase
+        self.message = message
+        self.permanent = permanent
+
+
+class Model:
+    """A loaded model."""
+
+    def __init__(self, boot: dict[str, Any]) -> None:
+        self.concurrency: int = boot["concurrency"]
+        self.instance = Instance(
+            boot["model"], boot["instance"], boot["cache_dir"], boot.get("weights_dir"), boot["device"]
+        )
+        self._module = _import(boot["module"], boot["model_dir"])
+        self.handler = _entrypoint(self._module, boot["function"])
+        self.is_async = is_async(self.handler)
+        self._loop: Optional[AbstractEventLoop] = None
+        self._hook("setup")
+        self._hook("healthcheck")
+
+    def loop(self) -> AbstractEventLoop:
+        """The one event loop of this process, made when something first needs it."""
+        if self._loop is None:
+            import asyncio
+
+            self._loop = asyncio.new_event_loop()
+            asyncio.set_event_loop(self._loop)
+        return self._loop
+
+    def teardown(self) -> None:
+        """Runs the model's `teardown`; what it raises is logged, the engine ends all the same."""
+        try:
+            self._hook("teardown")
+        except LoadError as err:
+            _log.report("ERROR", err.message)
+
+    def _hook(self, name: str) -> None:
+        function = getattr(self._module, name, None)
+        if function is None:
+            return
+        try:
+            result = function(Context(self.instance))
+            if hasattr(result, "__await__"):
+                result = self.loop().run_until_complete(result)
+        except BaseException as err:
+            message = f"{name} raised\n{_log.traceback_of(err, skip=1)}"
+            raise LoadError(name, message, permanent=False) from None
+        if name == "healthcheck" and result is False:
+            raise LoadError(name, "healthcheck returned False", permanent=False)
+
+
+def _import(name: str, directory: str) -> ModuleType:
+    os.chdir(directory)
+    sys.path.insert(0, directory)
+    try:
+        return importlib.import_module(name)
+    except BaseException as err:
+        raise LoadError("import", f"cannot import {name}\n{_without_machinery(err)}", permanent=True) from None
+
+
+def _without_machinery(error: BaseException) -> str:
+    """The traceback from the model's first line on, without the engine and the import system."""
+    frames = error.__traceback__
+    first = frames
+    while frames is not None:
+        file = frames.tb_frame.f_code.co_filename
+        if file != __file__ and not file.startswith("<frozen importlib") and file != importlib.__file__:
+            first = frames
+            break
+        frames = frames.tb_next
+    return _log.traceback_of(error.with_traceback(first if frames is not None else None))
+
+
+def _entrypoint(module: ModuleType, function: str) -> Callable[..., Any]:
+    found = getattr(module, function, None)
+    if found is None:
+        raise LoadError("entrypoint", f"{module.__name__} has no function `{function}`", permanent=True)
+    if not callable(found):
+        kind = type(found).__name__
+        raise LoadError("entrypoint", f"`{function}` in {module.__name__} is a {kind}, not a function", permanent=True)
+    return found  # type: ignore[no-any-return]
+
+
+def is_async(function: object) -> bool:
+    """Whether this is an `async def`, also below decorators that keep `__wrapped__`, partials and callable objects."""
+    for _ in range(32):
+        function = getattr(function, "__func__", function)
+        code = getattr(function, "__code__", None)
+        if code is not None and code.co_flags & (_COROUTINE | _ASYNC_GENERATOR):
+            return True
+        inner = getattr(function, "__wrapped__", None) or getattr(function, "func", None)
+        if inner is None and code is None and not isinstance(function, type):
+            inner = getattr(type(function), "__call__", None)
+        if inner is None or inner is function:
+            return False
+        function = inner
+    return False

@@ -1,0 +1,54 @@
+"""From a handler's failure to the last frame of its request, and to the log. Used by all three runners."""
+
+from __future__ import annotations
+
+from types import GeneratorType
+
+from omni import _log
+from omni._engine import cancel, wire
+from omni.errors import Cancelled, HTTPError, Unserialisable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Optional
+
+
+def failed(number: int, error: BaseException, reason: Optional[int], skip: int) -> bytes:
+    """The last frame after `error`; `reason` says why the request is cancelled, if it is, and `skip` how many frames
+    of the traceback are the engine's."""
+    if reason is not None:
+        if not isinstance(error, (Cancelled, GeneratorExit)) and type(error).__name__ != "CancelledError":
+            _log.report("ERROR", "raised after it was cancelled\n" + _log.traceback_of(error, skip))
+        return cancel.frame(number, reason)
+    if isinstance(error, HTTPError):
+        return wire.error(number, wire.ORIGIN_HANDLER, error.status, error.message)
+    if isinstance(error, Unserialisable):
+        _log.report("ERROR", f"the result cannot be sent: {error}")
+        return wire.error(number, wire.ORIGIN_UNSERIALISABLE, 500, str(error))
+    _log.report("ERROR", "the handler raised\n" + _log.traceback_of(error, skip))
+    return wire.error(number, wire.ORIGIN_RAISED, 500, f"{type(error).__name__}: {_text(error)}")
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return "(no text: its __str__ raised)"
+
+
+def close(source: Any, error: Optional[BaseException]) -> None:
+    """Ends a generator that will not be walked on. A cancellation is thrown into it, where its author expects it."""
+    if not isinstance(source, GeneratorType) or source.gi_frame is None:
+        return
+    try:
+        if isinstance(error, Cancelled):
+            source.throw(error)
+        source.close()
+    except BaseException as err:
+        if err is not error and not isinstance(err, StopIteration):
+            complain(err)
+
+
+def complain(error: BaseException) -> None:
+    """Logs what a generator raised while it was closed; its request has its last frame for another reason."""
+    _log.report("ERROR", "the generator raised while it was closed\n" + _log.traceback_of(error, skip=1))

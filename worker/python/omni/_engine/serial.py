@@ -1,0 +1,125 @@
+"""`def` handlers with concurrency 1: the main thread reads, handles, answers, one request after the other.
+
+A blocking loop is the fastest there is in Python (`docs/decisions/wire.md`), but it is deaf while a handler computes.
+So the watch thread raises a signal when the request at hand is cancelled, and the signal's handler raises the
+cancellation right there in the model's code. The window for that is `_current`: the number of the request whose code
+runs, None whenever the engine itself is at work.
+
+The signal is a real-time one because SIGUSR1 belongs to authors (faulthandler, profilers).
+"""
+
+from __future__ import annotations
+
+import select
+import signal
+import threading
+from collections import deque
+
+from omni._engine import cancel, wire
+from omni._engine.connection import Closed, Connection, Unusable
+from omni._engine.handling import Handling
+from omni._engine.request import WireRequest
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from types import FrameType
+    from typing import Optional
+
+    from omni._engine.model import Model
+    from omni._json import Buffer
+
+CANCEL_SIGNAL = signal.SIGRTMIN
+
+
+class Serial(Handling):
+    """Serves one data connection after the other."""
+
+    mode = "serial"
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self._current: Optional[int] = None
+        self._streaming: Optional[int] = None
+        self._backlog: deque[tuple[int, WireRequest]] = deque()
+        self._thread = threading.get_ident()
+        signal.signal(CANCEL_SIGNAL, self._interrupt)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {CANCEL_SIGNAL})
+
+    def wait(self, control: socket.socket) -> None:
+        """Between two connections there is nothing to do but to wait for the worker's next message."""
+
+    def serve(self, data: socket.socket, cancel_socket: socket.socket, control: socket.socket) -> None:
+        """Returns when the connection has ended."""
+        self._connection = Connection(data)
+        self._cancels = cancel.Cancels()
+        self._readable = select.poll()
+        self._readable.register(data, select.POLLIN)
+        watch = cancel.Watch(cancel_socket, data, control, self._cancels, self._notify)
+        listener = threading.Thread(target=watch.run, name="omni-cancel", daemon=True)
+        listener.start()
+        try:
+            while True:
+                while self._backlog:
+                    self._answer(*self._backlog.popleft())
+                self._receive()
+        except Closed:
+            pass
+        finally:
+            cancel.shut(cancel_socket)
+            listener.join()
+            while self._backlog:
+                self._backlog.popleft()[1].close()
+            self._connection.close()
+
+    def _receive(self) -> None:
+        connection = self._connection
+        for kind, flags, _, number, payload in connection.read():
+            if kind == wire.REQUEST:
+                descriptor = connection.descriptor() if flags & wire.BODY_STREAM else None
+                self._backlog.append((number, WireRequest(payload, connection.received, descriptor)))
+            elif kind == wire.CREDIT:
+                if number == self._streaming:
+                    self._credit += wire.HEAD_LENGTH.unpack(payload)[0]
+            else:
+                raise Unusable(f"the scheduler sent a frame of kind {kind}")
+
+    def _notify(self, number: Optional[int]) -> None:
+        """In the watch thread. The signal's handler looks again; here the check only spares needless signals."""
+        current = self._current
+        if current is not None and (number is None or number == current):
+            signal.pthread_kill(self._thread, CANCEL_SIGNAL)
+
+    def _interrupt(self, _signal: int, _frame: Optional[FrameType]) -> None:
+        number = self._current
+        if number is None:
+            return
+        reason = self._cancels.reason(number)
+        if reason is not None:
+            self._current = None
+            raise cancel.exception(reason)
+
+    def _arm(self, number: int) -> None:
+        self._current = number
+        reason = self._cancels.reason(number)  # after the line above: one of the two threads sees the other
+        if reason is not None:
+            self._current = None
+            raise cancel.exception(reason)
+
+    def _disarm(self) -> None:
+        self._current = None
+
+    def _send(self, data: bytes, more: Optional[Buffer] = None) -> None:
+        self._connection.send(data, more)
+
+    def _await_credit(self, number: int, need: int) -> None:
+        """Requests that come meanwhile wait in line. Interruptible is only the poll: bytes that were read are never
+        lost to an exception."""
+        self._streaming = number
+        while self._credit < need:
+            try:
+                self._arm(number)
+                self._readable.poll()
+            finally:
+                self._disarm()
+            self._receive()

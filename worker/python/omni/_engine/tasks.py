@@ -1,0 +1,280 @@
+"""`async def` handlers: one event loop, one task per request.
+
+Frames of one turn of the loop leave in one write: every chunk is followed by a pause of one turn, so a chunk waits for
+nothing but the other streams' chunks of the same turn, and a generator that never waits cannot starve the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import types
+from collections import deque
+
+from omni._engine import cancel, outcome, wire
+from omni._engine.answer import Stream, whole
+from omni._engine.connection import Closed, Connection, Unusable
+from omni._engine.request import WireRequest
+from omni._engine.writer import Writer
+from omni.context import Context, request_now
+from omni.errors import Unserialisable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from typing import Any, Optional
+
+    from omni._engine.model import Model
+
+
+@types.coroutine
+def _pause() -> Generator[None, None, None]:
+    """Lets the loop turn once."""
+    yield
+
+
+class Tasks:
+    """Serves one data connection after the other, in the model's event loop."""
+
+    mode = "concurrent"
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._loop = model.loop()
+
+    def wait(self, control: socket.socket) -> None:
+        """Lets the model's own background tasks run until the worker's next message is there."""
+        readable = self._loop.create_future()
+        self._loop.add_reader(control, lambda: readable.done() or readable.set_result(None))
+        try:
+            self._loop.run_until_complete(readable)
+        finally:
+            self._loop.remove_reader(control)
+
+    def serve(self, data: socket.socket, cancel_socket: socket.socket, control: socket.socket) -> None:
+        """Returns when the connection has ended. Tasks that ignore their cancellation run on, unheard."""
+        session = Session(self._model, self._loop, data, cancel_socket, control)
+        try:
+            self._loop.run_until_complete(session.ended)
+        finally:
+            session.close()
+
+
+class Turn:
+    """A request in flight and the credit of its stream."""
+
+    __slots__ = ("credit", "number", "request", "started", "task", "waiter")
+
+    def __init__(self, number: int, request: WireRequest) -> None:
+        self.number = number
+        self.request = request
+        self.task: Optional[asyncio.Task[None]] = None
+        self.started = False
+        self.credit = wire.INITIAL_CREDIT
+        self.waiter: Optional[asyncio.Future[None]] = None
+
+
+class Session:
+    """One data connection."""
+
+    def __init__(
+        self,
+        model: Model,
+        loop: asyncio.AbstractEventLoop,
+        data: socket.socket,
+        cancel_socket: socket.socket,
+        control: socket.socket,
+    ) -> None:
+        self._handler = model.handler
+        self._instance = model.instance
+        self._concurrency = model.concurrency
+        self._loop = loop
+        self._connection = Connection(data)
+        self._cancel = cancel_socket
+        self._control = control
+        self._cancels = cancel.Cancels()
+        self._turns: dict[int, Turn] = {}
+        self._waiting: deque[Turn] = deque()
+        self.ended: asyncio.Future[None] = loop.create_future()
+        data.setblocking(False)
+        self._writer = Writer(loop, data, self._end)
+        loop.add_reader(data, self._on_data)
+        loop.add_reader(cancel_socket, self._on_cancel)
+        loop.add_reader(control, self._on_control)
+
+    def close(self) -> None:
+        """Cancels all that is in flight. Nothing is written any more."""
+        for sock in (self._connection.socket, self._cancel, self._control):
+            self._loop.remove_reader(sock)
+        self._cancels.closed = True
+        self._writer.close()
+        for turn in self._turns.values():
+            if turn.task is not None and turn.started:
+                turn.task.cancel()
+        while self._waiting:
+            self._waiting.popleft().request.close()
+        self._connection.close()
+
+    def _end(self, error: Optional[BaseException] = None) -> None:
+        if self.ended.done():
+            return
+        if error is None:
+            self.ended.set_result(None)
+        else:
+            self.ended.set_exception(error)
+
+    def _on_control(self) -> None:
+        """A message waits until this connection has ended; only the worker's own end matters now."""
+        if self._control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
+            self._loop.remove_reader(self._control)
+        else:
+            os._exit(1)
+
+    def _on_cancel(self) -> None:
+        try:
+            packet = self._cancel.recv(wire.HEADER.size, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError:
+            packet = b""
+        if not packet:
+            self._end()
+            return
+        number, reason = cancel.parse(packet)
+        self._cancels.add(number, reason)
+        turn = self._turns.get(number)
+        if turn is not None and turn.started and turn.task is not None:
+            turn.task.cancel()
+
+    def _on_data(self) -> None:
+        try:
+            frames = self._connection.read()
+        except BlockingIOError:
+            return
+        except Closed:
+            self._end()
+            return
+        except Unusable as err:
+            self._end(err)
+            return
+        for kind, flags, _, number, payload in frames:
+            if kind == wire.REQUEST:
+                descriptor = self._connection.descriptor() if flags & wire.BODY_STREAM else None
+                turn = Turn(number, WireRequest(payload, self._connection.received, descriptor))
+                if len(self._turns) < self._concurrency:
+                    self._start(turn)
+                else:
+                    self._waiting.append(turn)
+            elif kind == wire.CREDIT:
+                self._grant(number, wire.HEAD_LENGTH.unpack(payload)[0])
+            else:
+                self._end(Unusable(f"the scheduler sent a frame of kind {kind}"))
+
+    def _grant(self, number: int, credit: int) -> None:
+        turn = self._turns.get(number)
+        if turn is None:
+            return
+        turn.credit += credit
+        if turn.waiter is not None and not turn.waiter.done():
+            turn.waiter.set_result(None)
+
+    def _start(self, turn: Turn) -> None:
+        self._turns[turn.number] = turn
+        turn.task = self._loop.create_task(self._answer(turn))
+
+    async def _answer(self, turn: Turn) -> None:
+        number, request = turn.number, turn.request
+        turn.started = True
+        context = Context(self._instance, request, self._cancels, number)
+        request_now.set(request)
+        try:
+            if self._cancels.reason(number) is not None:
+                raise asyncio.CancelledError
+            result = self._handler(request, context)
+            if hasattr(result, "__await__"):
+                result = await result
+            last = whole(number, result)
+            if type(last) is not bytes:
+                last = await self._walk(turn, last)  # type: ignore[arg-type]
+        except BaseException as err:
+            last = outcome.failed(number, err, self._cancels.reason(number), skip=1)
+        finally:
+            request.close()
+        if context._usage:
+            last = wire.usage(number, context._usage) + last
+        self._cancels.forget(number)
+        del self._turns[number]
+        self._writer.write(last)
+        if not self._turns:
+            self._writer.flush()
+        if self._waiting:
+            self._start(self._waiting.popleft())
+
+    async def _walk(self, turn: Turn, stream: Stream) -> bytes:
+        """Sends a stream's chunks; returns its last frame."""
+        chunks = stream.chunks
+        error: Optional[BaseException] = None
+        try:
+            if hasattr(chunks, "__aiter__"):
+                async for item in chunks:
+                    await self._chunk(turn, stream, item)
+                    await _pause()
+            elif hasattr(chunks, "__iter__"):
+                for item in chunks:
+                    await self._chunk(turn, stream, item)
+                    await _pause()
+            else:
+                raise Unserialisable(f"a stream needs something to iterate over, not {type(chunks).__qualname__}")
+        except BaseException as err:
+            error = err
+            raise
+        finally:
+            await _close(chunks, error)
+        return stream.opening() + wire.end(turn.number)
+
+    async def _chunk(self, turn: Turn, stream: Stream, item: object) -> None:
+        flags, payload = stream.encode(item)
+        number, size, write = turn.number, len(payload), self._writer.write
+        opening = stream.opening()
+        if opening:
+            write(opening)
+        if self._writer.full:
+            await self._writer.drained()
+        if flags != wire.BYTES:
+            if size > turn.credit:
+                await self._await_credit(turn, size)
+            turn.credit -= size
+            write(wire.chunk_header(number, flags, size) + payload)
+            return
+        at = 0
+        while at < size:
+            if not turn.credit:
+                await self._await_credit(turn, 1)
+            if self._writer.full:
+                await self._writer.drained()
+            take = min(size - at, turn.credit, wire.MAX_CHUNK)
+            turn.credit -= take
+            write(wire.chunk_header(number, flags, take) + payload[at : at + take])
+            at += take
+
+    async def _await_credit(self, turn: Turn, need: int) -> None:
+        while turn.credit < need:
+            turn.waiter = self._loop.create_future()
+            await turn.waiter
+
+
+async def _close(source: Any, error: Optional[BaseException]) -> None:
+    """Ends an asynchronous generator that will not be walked on; a cancellation is thrown into it."""
+    if not isinstance(source, types.AsyncGeneratorType):
+        outcome.close(source, error)
+        return
+    if source.ag_frame is None:
+        return
+    try:
+        if isinstance(error, asyncio.CancelledError):
+            await source.athrow(error)
+        await source.aclose()
+    except BaseException as err:
+        if err is not error and not isinstance(err, StopAsyncIteration):
+            outcome.complain(err)

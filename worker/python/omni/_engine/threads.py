@@ -1,0 +1,163 @@
+"""`def` handlers with a concurrency above 1: the main thread reads, as many threads as that handle and answer.
+
+A cancellation is an asynchronous exception in the handler's thread (`PyThreadState_SetAsyncExc`). Unlike a signal's it
+is only noted and raised some instructions later, so closing the window also withdraws one that is still on its way. It
+reaches a thread that waits in the kernel only when that wait is over.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import queue
+import threading
+
+from omni._engine import cancel, wire
+from omni._engine.connection import Closed, Connection, Unusable
+from omni._engine.descriptors import give_up
+from omni._engine.handling import Handling
+from omni._engine.request import WireRequest
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from typing import Optional
+
+    from omni._engine.model import Model
+    from omni._json import Buffer
+
+    Job = tuple[Connection, cancel.Cancels, int, WireRequest]
+
+_set_async_exc = ctypes.pythonapi.PyThreadState_SetAsyncExc
+_set_async_exc.argtypes = (ctypes.c_ulong, ctypes.py_object)
+
+
+class Threads:
+    """Serves one data connection after the other."""
+
+    mode = "concurrent"
+
+    def __init__(self, model: Model) -> None:
+        # Bounded by the scheduler, which sends at most `concurrency` requests at a time.
+        self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        self._writing = threading.Lock()
+        self._hands = [Hand(model, self._jobs, self._writing) for _ in range(model.concurrency)]
+        for at, hand in enumerate(self._hands):
+            threading.Thread(target=hand.run, name=f"omni-handler-{at}", daemon=True).start()
+
+    def wait(self, control: socket.socket) -> None:
+        """Between two connections there is nothing to do but to wait for the worker's next message."""
+
+    def serve(self, data: socket.socket, cancel_socket: socket.socket, control: socket.socket) -> None:
+        """Returns when the connection has ended. Handlers that ignore it keep their threads until they return."""
+        connection = Connection(data)
+        cancels = cancel.Cancels()
+
+        def notify(number: Optional[int]) -> None:
+            for hand in self._hands:
+                hand.interrupt(cancels, number)
+
+        watch = cancel.Watch(cancel_socket, data, control, cancels, notify)
+        listener = threading.Thread(target=watch.run, name="omni-cancel", daemon=True)
+        listener.start()
+        try:
+            while True:
+                self._receive(connection, cancels)
+        except Closed:
+            pass
+        finally:
+            cancel.shut(cancel_socket)
+            listener.join()
+            with self._writing:
+                connection.close()
+
+    def _receive(self, connection: Connection, cancels: cancel.Cancels) -> None:
+        for kind, flags, _, number, payload in connection.read():
+            if kind == wire.REQUEST:
+                descriptor = connection.descriptor() if flags & wire.BODY_STREAM else None
+                self._jobs.put((connection, cancels, number, WireRequest(payload, connection.received, descriptor)))
+            elif kind == wire.CREDIT:
+                for hand in self._hands:
+                    hand.grant(cancels, number, wire.HEAD_LENGTH.unpack(payload)[0])
+            else:
+                raise Unusable(f"the scheduler sent a frame of kind {kind}")
+
+
+class Hand(Handling):
+    """One thread and the request it works on."""
+
+    def __init__(self, model: Model, jobs: queue.SimpleQueue[Job], writing: threading.Lock) -> None:
+        super().__init__(model)
+        self._jobs = jobs
+        self._writing = writing
+        self._thread = 0
+        self._state = threading.Condition(threading.Lock())
+        """Guards what follows; the main thread, the watch thread and this one meet here."""
+        self._cancels = cancel.Cancels()
+        self._number: Optional[int] = None
+        self._granted = 0
+        self._armed = False
+        self._sent = False
+
+    def run(self) -> None:
+        """The thread."""
+        self._thread = threading.get_ident()
+        while True:
+            connection, cancels, number, request = self._jobs.get()
+            with self._state:
+                self._connection, self._cancels = connection, cancels
+                self._number, self._granted = number, 0
+            try:
+                self._answer(number, request)
+            except Closed:
+                pass
+            except BaseException as err:
+                give_up(err)
+
+    def grant(self, cancels: cancel.Cancels, number: int, credit: int) -> None:
+        """More credit for this stream, if it is this thread's."""
+        with self._state:
+            if self._number == number and self._cancels is cancels:
+                self._granted += credit
+                self._state.notify()
+
+    def interrupt(self, cancels: cancel.Cancels, number: Optional[int]) -> None:
+        """Cancels this request (None: whatever runs on the connection), if it is this thread's."""
+        with self._state:
+            if self._cancels is not cancels or self._number is None or number not in (None, self._number):
+                return
+            self._state.notify()
+            reason = cancels.reason(self._number)
+            if self._armed and not self._sent and reason is not None:
+                self._sent = True
+                _set_async_exc(self._thread, type(cancel.exception(reason)))
+
+    def _arm(self, number: int) -> None:
+        with self._state:
+            reason = self._cancels.reason(number)
+            if reason is not None:
+                raise cancel.exception(reason)
+            self._sent = False
+            self._armed = True
+
+    def _disarm(self) -> None:
+        with self._state:
+            if self._armed:
+                self._armed = False
+                if self._sent:
+                    _set_async_exc(self._thread, None)
+
+    def _send(self, data: bytes, more: Optional[Buffer] = None) -> None:
+        with self._writing:
+            self._connection.send(data, more)
+
+    def _await_credit(self, number: int, need: int) -> None:
+        with self._state:
+            while self._credit + self._granted < need:
+                reason = self._cancels.reason(number)
+                if reason is not None:
+                    raise cancel.exception(reason)
+                self._state.wait()
+            self._credit += self._granted
+            self._granted = 0
+
+

@@ -1,0 +1,78 @@
+"""Frames of the data connection, as `worker/ipc/src/frame.rs` defines them. Pure: values in, bytes out.
+
+A frame is a header of 16 bytes (length, kind, flags, code, id; little-endian) and a payload.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from omni import _json
+
+HEADER = Struct("<IBBHQ")
+HEAD_LENGTH = Struct("<I")
+
+MAX_ANSWER = 16 * 1024 * 1024
+MAX_CHUNK = 256 * 1024
+MAX_SMALL = 64 * 1024  # payload of Stream, Error and Usage
+INITIAL_CREDIT = 256 * 1024
+
+REQUEST = 1
+CREDIT = 2
+CANCEL = 3
+RESPONSE = 16
+STREAM = 17
+CHUNK = 18
+END = 19
+ERROR = 20
+USAGE = 21
+
+JSON = 0
+BYTES = 1
+TEXT = 2
+EVENTS = 3
+CONTENT = 0x0F
+HEAD = 0x10
+BODY_STREAM = 0x20
+
+ORIGIN_HANDLER = 0
+ORIGIN_RAISED = 1
+ORIGIN_UNSERIALISABLE = 2
+ORIGIN_CANCELLED = 3
+
+CLIENT_GONE = 1
+DEADLINE = 2
+SHUTDOWN = 3
+
+_pack = HEADER.pack
+
+
+def frame(kind: int, flags: int, code: int, number: int, payload: bytes = b"") -> bytes:
+    """A whole frame."""
+    return _pack(len(payload), kind, flags, code, number) + payload
+
+
+def json_response(number: int, payload: bytes) -> bytes:
+    """The common answer: status 200, JSON, no head."""
+    return _pack(len(payload), RESPONSE, JSON, 200, number) + payload
+
+
+def chunk_header(number: int, flags: int, length: int) -> bytes:
+    """The header of a chunk whose payload is sent behind it."""
+    return _pack(length, CHUNK, flags, 0, number)
+
+
+def end(number: int) -> bytes:
+    """A stream is complete."""
+    return _pack(0, END, 0, 0, number)
+
+
+def error(number: int, origin: int, status: int, message: str) -> bytes:
+    """A request has failed. A long message is cut: at most twelve bytes of JSON per character stay within the bound."""
+    clean = message[:4096].encode("utf-8", "replace").decode()
+    return frame(ERROR, origin, status, number, _json.encode({"message": clean}))
+
+
+def usage(number: int, units: dict[str, float]) -> bytes:
+    """What a request has used."""
+    return frame(USAGE, 0, 0, number, _json.encode(units))

@@ -1,0 +1,118 @@
+"""Writes frames to the data socket from an event loop: what one turn of the loop brings leaves in one write.
+
+Bounded by its users: streams wait for `drained` while it is `full`, and whole answers are as many as requests in flight.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import asyncio
+    import socket
+    from collections.abc import Callable
+    from typing import Optional
+
+_AT_ONCE = 64 * 1024
+_FULL = 1024 * 1024
+
+
+class Writer:
+    """The writing half of a data connection in a loop. `on_error` hears None when the other side has closed."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        on_error: Callable[[Optional[BaseException]], None],
+    ) -> None:
+        self._loop = loop
+        self._socket = sock
+        self._on_error = on_error
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._rest: Optional[memoryview] = None
+        self._scheduled = False
+        self._closed = False
+        self._waiters: list[asyncio.Future[None]] = []
+
+    @property
+    def full(self) -> bool:
+        """Whether streams should wait."""
+        return self._size > _FULL
+
+    async def drained(self) -> None:
+        """Returns when it is not full any more, or closed."""
+        while self.full and not self._closed:
+            waiter = self._loop.create_future()
+            self._waiters.append(waiter)
+            await waiter
+
+    def write(self, data: bytes) -> None:
+        """Takes frames; they leave at the end of this turn of the loop."""
+        if self._closed:
+            return
+        self._parts.append(data)
+        self._size += len(data)
+        if self._size > _AT_ONCE:
+            self.flush()
+        elif not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Writes what the socket takes now; the rest follows when there is room."""
+        self._scheduled = False
+        if self._rest is not None or self._closed or not self._parts:
+            return
+        data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        self._parts.clear()
+        self._put(memoryview(data))
+
+    def _put(self, view: memoryview) -> None:
+        try:
+            sent = self._socket.send(view)
+        except BlockingIOError:
+            sent = 0
+        except (BrokenPipeError, ConnectionResetError):
+            self._fail(None)
+            return
+        except OSError as err:
+            self._fail(err)
+            return
+        self._size -= sent
+        if sent == len(view):
+            if self._rest is not None:
+                self._rest = None
+                self._loop.remove_writer(self._socket)
+        else:
+            if self._rest is None:
+                self._loop.add_writer(self._socket, self._go_on)
+            self._rest = view[sent:]
+        if self._waiters and not self.full:
+            self._wake()
+
+    def _go_on(self) -> None:
+        if self._rest is not None:
+            self._put(self._rest)
+        if self._rest is None:
+            self.flush()
+
+    def _fail(self, error: Optional[BaseException]) -> None:
+        self.close()
+        self._on_error(error)
+
+    def close(self) -> None:
+        """Drops what is left; later writes too."""
+        if self._rest is not None:
+            self._loop.remove_writer(self._socket)
+        self._closed = True
+        self._parts.clear()
+        self._rest = None
+        self._size = 0
+        self._wake()
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)

@@ -1,0 +1,57 @@
+"""JSON as it crosses the wire: strict in both directions. Used by requests, answers and the engine's control messages.
+
+`NaN` and `Infinity` are not JSON: they are refused when a body is read and when a result is written. The encoder and
+the decoder are built once; `json.dumps(..., separators=...)` would build one for each call.
+"""
+
+from __future__ import annotations
+
+import json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Union
+
+    Buffer = Union[bytes, bytearray, memoryview]
+
+
+def plain(value: object) -> object:
+    """A dataclass, pydantic or numpy value as plain dict, list or number; `TypeError` for anything else."""
+    kind = type(value)
+    fields = getattr(kind, "__dataclass_fields__", None)
+    if fields is not None and kind is not type:
+        return {name: getattr(value, name) for name in fields if hasattr(value, name)}
+    dump: Any = getattr(value, "model_dump", None)  # pydantic 2
+    if dump is not None and hasattr(kind, "model_fields"):
+        return dump(mode="json")
+    if hasattr(kind, "__fields__") and hasattr(value, "json"):  # pydantic 1: only its own encoder knows its types
+        return json.loads(value.json())
+    tolist: Any = getattr(value, "tolist", None)  # numpy scalars and arrays, and what copies their manners
+    if tolist is not None and hasattr(value, "dtype"):
+        return tolist()
+    raise TypeError(f"a value of type {kind.__module__}.{kind.__qualname__} cannot be written as JSON")
+
+
+def _refuse(constant: str) -> object:
+    raise ValueError(f"{constant} is not JSON")
+
+
+encode_text = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=plain).encode
+_decoder = json.JSONDecoder(parse_constant=_refuse)
+
+
+def encode(value: object) -> bytes:
+    """`value` as UTF-8 JSON. Raises `TypeError`, `ValueError` or `RecursionError`."""
+    return encode_text(value).encode()
+
+
+def decode(data: Buffer) -> Any:
+    """The value of UTF-8 JSON. Raises `ValueError` or `RecursionError`."""
+    text = str(data, "utf-8")
+    try:
+        value, end = _decoder.raw_decode(text)
+        if end == len(text):
+            return value
+    except ValueError:
+        pass  # perhaps only white space in front: let the full decoder say what is wrong
+    return _decoder.decode(text)
