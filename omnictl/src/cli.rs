@@ -1,0 +1,245 @@
+//! The command line: every command, option and help text.
+//!
+//! Parsed once, in `main`. The texts are meant to be learned from; `omnictl/tests/help.rs` holds them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+use omni_config::{ModelName, duration};
+
+use crate::output::Format;
+
+/// Heading of the options that every command has.
+const GLOBAL: &str = "Global options";
+
+/// Looks after a node: its models, their state, their logs.
+#[derive(Debug, Parser)]
+#[command(
+    name = "omnictl",
+    version,
+    max_term_width = 100,
+    propagate_version = false,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    after_help = "\
+Examples:
+  omnictl list                                all models and how they are
+  omnictl run cowsay '{\"text\": \"hi\"}'         one request
+  omnictl status cowsay                       why it does not work
+  omnictl logs cowsay -f                      what it writes, as it writes
+
+Exit codes: 0 ok, 1 failed, 2 usage, 3 not ready, 4 no such model, 5 daemon unreachable,
+124 timed out, 130 interrupted."
+)]
+pub(crate) struct Cli {
+    /// The daemon's control socket
+    #[arg(
+        long,
+        global = true,
+        value_name = "PATH",
+        help_heading = GLOBAL,
+        env = "OMNI_SOCKET",
+        hide_env_values = true,
+        default_value = "/run/omni/control.sock"
+    )]
+    pub(crate) socket: PathBuf,
+    /// How data is written: table, for people, or json, for programs
+    #[arg(
+        short,
+        long,
+        global = true,
+        value_name = "FORMAT",
+        help_heading = GLOBAL,
+        value_enum,
+        default_value_t,
+        hide_possible_values = true
+    )]
+    pub(crate) output: Format,
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// List all models with their state
+    #[command(
+        visible_alias = "ls",
+        after_help = "\
+Examples:
+  omnictl list
+  omnictl list -o json | jq -r '.models[] | select(.state == \"failed\") | .name'"
+    )]
+    List,
+    /// Tell how the node is, or how and why a model is
+    #[command(after_help = "\
+For a model the exit code is 0 when requests are answered (it is ready, or idle and started by
+its next request) and 3 when they are not, or not yet.
+
+Examples:
+  omnictl status
+  omnictl status cowsay
+  omnictl status cowsay >/dev/null && echo serves")]
+    Status {
+        /// The model; without it, the node
+        #[arg(value_name = "MODEL")]
+        model: Option<ModelName>,
+    },
+    /// Show a model's manifest: what it changes, or all values in force
+    #[command(after_help = "\
+Examples:
+  omnictl show cowsay                         what its omni.toml changes
+  omnictl show --effective cowsay             every key with its value in force
+  omnictl show --effective cowsay -o json | jq .resources.memory")]
+    Show {
+        /// The model
+        #[arg(value_name = "MODEL")]
+        model: ModelName,
+        /// Every key with its value in force, not only those that differ from the defaults
+        #[arg(long)]
+        effective: bool,
+    },
+    /// Send a model one request and print its answer
+    Run(Run),
+    /// Print what a model wrote to its standard output and error
+    #[command(after_help = "\
+A line is: moment (UTC), instance, stdout or stderr (or worker, for the node's own words), text.
+
+Examples:
+  omnictl logs cowsay
+  omnictl logs cowsay -n 20 -f
+  omnictl logs cowsay -o json | jq -r 'select(.stream == \"stderr\") | .text'")]
+    Logs {
+        /// The model
+        #[arg(value_name = "MODEL")]
+        model: ModelName,
+        /// Go on with new lines until Ctrl-C
+        #[arg(short, long)]
+        follow: bool,
+        /// So many of the last lines
+        #[arg(short = 'n', long, value_name = "N", default_value_t = 100)]
+        lines: u32,
+    },
+    /// Start a model now, also one that was stopped by hand
+    #[command(after_help = LIFECYCLE)]
+    Start(Lifecycle),
+    /// Stop a model after its requests; it stays stopped until `start`
+    #[command(after_help = LIFECYCLE)]
+    Stop(Lifecycle),
+    /// Stop a model after its requests and start it again
+    #[command(after_help = LIFECYCLE)]
+    Restart(Lifecycle),
+    /// Write the directory of a new model, ready to serve and to test
+    #[command(after_help = "\
+Examples:
+  omnictl init hello                          writes ./hello
+  omnictl init @acme/summarize --dir models   writes models/@acme/summarize")]
+    Init {
+        /// The model's name, which is its path below the models folder
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// The folder to write it into
+        #[arg(long, value_name = "DIR", default_value = ".")]
+        dir: PathBuf,
+    },
+    /// Check a model's directory without a node and without running it
+    #[command(after_help = "\
+Looks at what the node would look at: the files, omni.toml, requirements.txt, and with Python the
+syntax and the entrypoint of the model's code. Nothing of the model is run. Every finding has a
+place and a hint; any finding: exit code 1.
+
+Examples:
+  omnictl check models/hello
+  omnictl check . -o json")]
+    Check {
+        /// The model's directory
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+    },
+    /// Show what the running models use, again and again
+    #[command(after_help = "\
+Examples:
+  omnictl top
+  omnictl top --once -o json")]
+    Top {
+        /// Show it once
+        #[arg(long)]
+        once: bool,
+    },
+    /// Write a completion script for a shell
+    #[command(after_help = "\
+Examples:
+  omnictl completion bash >/etc/bash_completion.d/omnictl
+  omnictl completion fish >~/.config/fish/completions/omnictl.fish")]
+    Completion {
+        /// The shell
+        #[arg(value_name = "SHELL")]
+        shell: Shell,
+    },
+    /// Print the versions of omnictl and of the daemon
+    Version,
+}
+
+const LIFECYCLE: &str = "\
+Without --wait the command returns when the daemon has taken the request.
+
+Examples:
+  omnictl start cowsay --wait
+  omnictl restart cowsay --wait --timeout 5m";
+
+/// `start`, `stop`, `restart`.
+#[derive(Debug, Args)]
+pub(crate) struct Lifecycle {
+    /// The model
+    #[arg(value_name = "MODEL")]
+    pub(crate) model: ModelName,
+    /// Return when it is done: exit code 0, or 3 if the model failed
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// Wait so long at most; exit code 124 if it takes longer
+    #[arg(long, value_name = "DURATION", requires = "wait", default_value = "2m", value_parser = duration::parse)]
+    pub(crate) timeout: Duration,
+}
+
+/// `run`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Text is printed as text and a stream as it arrives; other JSON is indented. With -o json the whole
+answer of the run API is printed, or each event of a stream on a line. Bytes (images, sound) go to
+--out or to a pipe, never to a terminal. Ctrl-C cancels the request.
+
+Examples:
+  omnictl run cowsay '{\"text\": \"hi\"}'
+  omnictl run cowsay --field text=hi
+  omnictl run counter --field to:=3 --stream
+  omnictl run embeddings - <request.json
+  omnictl run thumbnail --file cat.jpg --header 'x-thumbnail-size: 64' --out cat.png")]
+pub(crate) struct Run {
+    /// The model
+    #[arg(value_name = "MODEL")]
+    pub(crate) model: ModelName,
+    /// The body as JSON, or `-` to read it from standard input [default: {}]
+    #[arg(value_name = "JSON")]
+    pub(crate) json: Option<String>,
+    /// Set a key of the body: KEY=TEXT, or KEY:=JSON for anything but text; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) field: Vec<String>,
+    /// Send the bytes of this file as the body, or `-` for those of standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "field", "stream"])]
+    pub(crate) file: Option<PathBuf>,
+    /// Ask for a stream: sets "stream": true in the body
+    #[arg(long)]
+    pub(crate) stream: bool,
+    /// Add a header to the request; may be repeated
+    #[arg(short = 'H', long, value_name = "NAME: VALUE")]
+    pub(crate) header: Vec<String>,
+    /// Give up after so long; the model is told, exit code 124
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) timeout: Option<Duration>,
+    /// Write the answer to this file, or `-` to write even bytes to standard output
+    #[arg(short = 'O', long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+}

@@ -1,0 +1,72 @@
+//! The model's code: does Python read it, and is the entrypoint there?
+//!
+//! Python itself compiles the module, without executing any of it, and looks for the function. What always holds: the
+//! interpreter starts isolated (`-I -S`), so neither the environment nor the current directory runs code.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use omni_config::Manifest;
+use serde::Deserialize;
+
+use super::Finding;
+
+/// Reads the module named by its first argument, prints what is wrong as JSON, or null.
+const SCRIPT: &str = include_str!("entrypoint.py");
+/// Where the node looks for a model.
+const MODEL: &str = "model.py";
+
+/// What the script found.
+#[derive(Deserialize)]
+struct Found {
+    line: Option<usize>,
+    message: String,
+    hint: String,
+}
+
+pub(super) fn check(dir: &Path, manifest: &Manifest) -> Option<Finding> {
+    let model = dir.join(MODEL);
+    if !model.is_file() {
+        let hint = format!("a directory is a model by its {MODEL}: `omnictl init` writes one to begin with");
+        return Some(Finding::at(&model, None, "there is no such file", hint));
+    }
+    let entrypoint = &manifest.model.entrypoint;
+    let Some(module) = module_file(dir, entrypoint.module()) else {
+        let path = dir.join(format!("{}.py", entrypoint.module().replace('.', "/")));
+        return Some(Finding::at(&path, None, "there is no such file", "correct `model.entrypoint` in omni.toml"));
+    };
+    let inspected =
+        interpreters(manifest).iter().find_map(|interpreter| inspect(interpreter, &module, entrypoint.function()));
+    let Some(found) = inspected else {
+        return Some(Finding::at(&module, None, "not looked at: there is no Python here", "install python3"));
+    };
+    found.map(|Found { line, message, hint }| Finding::at(&module, line, message, hint))
+}
+
+/// The file of a module below the model's directory.
+fn module_file(dir: &Path, module: &str) -> Option<PathBuf> {
+    let stem = dir.join(module.replace('.', "/"));
+    [stem.with_extension("py"), stem.join("__init__.py")].into_iter().find(|path| path.is_file())
+}
+
+/// The interpreters to ask, the one nearest to the model's own first.
+fn interpreters(manifest: &Manifest) -> Vec<PathBuf> {
+    let named = manifest.runtime.interpreter.clone();
+    let versioned = PathBuf::from(format!("python{}", manifest.runtime.python));
+    named.into_iter().chain([versioned, PathBuf::from("python3")]).collect()
+}
+
+/// What the interpreter says, if it works: what is wrong, if anything is.
+fn inspect(interpreter: &Path, module: &Path, function: &str) -> Option<Option<Found>> {
+    let arguments = [OsStr::new("-I"), OsStr::new("-S"), OsStr::new("-c"), OsStr::new(SCRIPT)];
+    let output = Command::new(interpreter)
+        .args(arguments)
+        .arg(module)
+        .arg(function)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    output.status.success().then(|| serde_json::from_slice(&output.stdout).ok()).flatten()
+}

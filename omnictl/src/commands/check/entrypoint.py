@@ -1,0 +1,70 @@
+"""Says what is wrong with a model's module: python -I -S -c SCRIPT FILE FUNCTION, one JSON value on standard output: null if nothing is.
+
+Compiles the file and looks at its syntax tree; nothing of it is executed.
+"""
+
+import ast
+import difflib
+import json
+import sys
+import warnings
+
+
+def top_level(body):
+    """The statements that run when the module is imported, also those inside if, try, match, with and loops."""
+    for statement in body:
+        yield statement
+        if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            for block in ("body", "orelse", "finalbody"):
+                yield from top_level(getattr(statement, block, []))
+            for clause in getattr(statement, "handlers", []) + getattr(statement, "cases", []):
+                yield from top_level(clause.body)
+
+
+def names(statement):
+    """The names a statement binds; "*" when only an import could tell."""
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return [statement.name]
+    if isinstance(statement, (ast.Import, ast.ImportFrom)):
+        return [alias.asname or alias.name.split(".")[0] for alias in statement.names]
+    if isinstance(statement, (ast.Assign, ast.AnnAssign)):
+        return [node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    return []
+
+
+def takes_two(arguments):
+    """Whether a function can be called with (request, context)."""
+    positional = len(arguments.posonlyargs) + len(arguments.args)
+    required = positional - len(arguments.defaults)
+    keywords_have_defaults = all(default is not None for default in arguments.kw_defaults)
+    return required <= 2 and (positional >= 2 or arguments.vararg is not None) and keywords_have_defaults
+
+
+def wrong(path, function):
+    """Line, message and hint of the first thing that is wrong; None if nothing is."""
+    with open(path, "rb") as file:
+        source = file.read()
+    try:
+        tree = ast.parse(source, path)
+        compile(tree, path, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        python = "%d.%d" % sys.version_info[:2]
+        return error.lineno, "Python %s does not accept it: %s" % (python, error.msg), "correct the line"
+    except (ValueError, RecursionError, MemoryError) as error:
+        return None, "Python cannot read it: %s" % error, "correct the file"
+
+    bound = {name: statement for statement in top_level(tree.body) for name in names(statement)}
+    definition = "write `def %s(request, context):`" % function
+    if function not in bound and "*" not in bound:
+        near = difflib.get_close_matches(function, bound, 1)
+        hint = "did you mean `%s`?" % near[0] if near else definition
+        return None, "`%s` is not defined at the top level" % function, hint
+    statement = bound.get(function)
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) and not takes_two(statement.args):
+        return statement.lineno, "`%s` cannot be called with (request, context)" % function, definition
+    return None
+
+
+warnings.simplefilter("ignore")
+found = wrong(sys.argv[1], sys.argv[2])
+json.dump(found and dict(zip(("line", "message", "hint"), found)), sys.stdout)

@@ -1,0 +1,41 @@
+//! `omni.toml`: does the node understand it?
+
+use std::path::Path;
+
+use omni_config::{Manifest, Problem};
+
+use super::{Finding, text_of};
+
+/// The longest manifest a node reads.
+const LIMIT: u64 = 64 << 10;
+
+/// The manifest, or the default where there is none or it is wrong, and what is wrong with it.
+pub(super) fn check(dir: &Path) -> (Manifest, Vec<Finding>) {
+    let path = dir.join("omni.toml");
+    let text = match text_of(&path, LIMIT) {
+        Ok(text) => text.unwrap_or_default(),
+        Err(finding) => return (Manifest::default(), vec![finding]),
+    };
+    match Manifest::parse(&text) {
+        Ok(manifest) => (manifest, Vec::new()),
+        Err(error) => {
+            let findings = error.0.listed().iter().map(|problem| finding(&path, problem)).collect();
+            (Manifest::default(), findings)
+        }
+    }
+}
+
+/// A problem with its line in the place and its hint behind.
+fn finding(path: &Path, problem: &Problem) -> Finding {
+    let (message, hint) = match problem {
+        Problem::TooLong { .. } => (problem.to_string(), "make it shorter".to_owned()),
+        Problem::Syntax { message, .. } => (format!("not valid TOML: {message}"), "correct the line".to_owned()),
+        Problem::UnknownKey { key, hint, .. } => (format!("unknown key `{key}`"), hint.clone()),
+        Problem::Value { key, expected, found, hint, .. } => {
+            let hint = hint.clone().unwrap_or_else(|| format!("write {expected}"));
+            (format!("`{key}`: expected {expected}, found {found}"), hint)
+        }
+        Problem::Refused { key, reason, .. } => (format!("`{key}` is refused"), reason.clone()),
+    };
+    Finding::at(path, problem.line(), message, hint)
+}

@@ -1,0 +1,86 @@
+//! `omnictl check`: what a node would object to in a model's directory, found without a node and without running it.
+//!
+//! One file for each thing that is looked at: [`files`], [`manifest`], [`requirements`], [`code`]. What always holds: every
+//! finding has a path, a line where there is one, and a hint; nothing of the model is executed.
+
+mod code;
+mod files;
+mod manifest;
+mod requirements;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::human::printable;
+use crate::output::{Format, note};
+
+/// Something the node would object to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Finding {
+    path: PathBuf,
+    line: Option<usize>,
+    message: String,
+    hint: String,
+}
+
+impl Finding {
+    fn at(path: &Path, line: Option<usize>, message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { path: path.to_owned(), line, message: message.into(), hint: hint.into() }
+    }
+}
+
+pub(super) fn run(context: &mut Context<'_>, dir: &Path) -> Result<Exit, Failure> {
+    // Also tells a wrong path from an empty model.
+    fs::read_dir(dir).map_err(|source| Failure::File { verb: "read", path: dir.to_owned(), source })?;
+    let mut findings = files::check(dir);
+    let (manifest, wrong) = manifest::check(dir);
+    findings.extend(wrong);
+    findings.extend(requirements::check(dir));
+    findings.extend(code::check(dir, &manifest));
+    match context.format {
+        Format::Json => {
+            let json = serde_json::to_string(&findings).map_err(|error| Failure::Render(error.into()))?;
+            context.out.json(&json)?;
+        }
+        Format::Table => {
+            for Finding { path, line, message, hint } in &findings {
+                let line = line.map(|line| format!(":{line}")).unwrap_or_default();
+                let place = printable(&path.display().to_string());
+                context.out.line(format_args!("{place}{line}: {}", printable(message)))?;
+                context.out.line(format_args!("  hint: {}", printable(hint)))?;
+            }
+        }
+    }
+    if findings.is_empty() {
+        note(format_args!("{}: nothing to object to", dir.display()));
+        return Ok(Exit::Ok);
+    }
+    Err(Failure::Findings(findings.len()))
+}
+
+/// Reads a small text file of the model, if it is there as a regular file; others are found by [`files`].
+fn text_of(path: &Path, limit: u64) -> Result<Option<String>, Finding> {
+    let Ok(metadata) = fs::metadata(path) else { return Ok(None) };
+    if !metadata.is_file() {
+        return Ok(None);
+    }
+    if metadata.len() > limit {
+        let message = format!("the file has {} bytes; the node reads {limit} at most", metadata.len());
+        return Err(Finding::at(path, None, message, "make it shorter"));
+    }
+    match fs::read(path) {
+        Ok(bytes) => String::from_utf8(bytes).map(Some).map_err(|error| {
+            let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+            let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
+            Finding::at(path, Some(line), "not UTF-8", "save the file as UTF-8 text")
+        }),
+        Err(error) => {
+            Err(Finding::at(path, None, format!("cannot be read: {error}"), "give its owner the right to read it"))
+        }
+    }
+}

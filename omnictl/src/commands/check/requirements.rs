@@ -1,0 +1,62 @@
+//! `requirements.txt` and `overrides.txt`: can the node read them?
+//!
+//! Whether an index has the packages is found out by the node's build, not here.
+
+use std::path::Path;
+
+use super::{Finding, text_of};
+use crate::output::note;
+
+/// Longest list of packages that is looked at.
+const LIMIT: u64 = 1 << 20;
+/// The package that the node brings; the one of this name on public indexes is another project.
+const OWN_PACKAGE: &str = "omni";
+
+pub(super) fn check(dir: &Path) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for name in ["requirements.txt", "overrides.txt"] {
+        let path = dir.join(name);
+        match text_of(&path, LIMIT) {
+            Ok(Some(text)) => findings.extend(own_package(&path, &text)),
+            Ok(None) if name == "requirements.txt" && !path.is_symlink() => {
+                note("note: no requirements.txt: the model has Python's own library and the package `omni`");
+            }
+            Ok(None) => {}
+            Err(finding) => findings.push(finding),
+        }
+    }
+    findings
+}
+
+fn own_package(path: &Path, text: &str) -> Option<Finding> {
+    let line = text.lines().position(|line| package(line).eq_ignore_ascii_case(OWN_PACKAGE))?;
+    let hint = "remove the line: the node brings `omni`, and the index has another project under that name";
+    Some(Finding::at(path, Some(line + 1), format!("`{OWN_PACKAGE}` is not installed from an index"), hint))
+}
+
+/// The name that a line of requirements begins with; empty for options, comments and paths.
+fn package(line: &str) -> &str {
+    let line = line.trim_start();
+    let is_name = |character: char| character.is_ascii_alphanumeric() || matches!(character, '.' | '_' | '-');
+    let end = line.find(|character| !is_name(character)).unwrap_or(line.len());
+    &line[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_begins_with_its_package() {
+        for (line, name) in [
+            ("omni", "omni"),
+            (" omni==1.0 ; python_version > '3'", "omni"),
+            ("omni-tools>=2", "omni-tools"),
+            ("numpy[x]", "numpy"),
+            ("# omni", ""),
+            ("", ""),
+        ] {
+            assert_eq!(package(line), name, "{line}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! `omnictl start`, `stop` and `restart`, and waiting for what they ask for.
+
+use std::time::{Duration, Instant};
+
+use omni_api::{Model, State};
+use omni_config::duration;
+
+use super::{Context, refused, status};
+use crate::cli::Lifecycle;
+use crate::client::{Answer, model_route};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::Format;
+
+/// How often a waiting command looks. The API tells states only when asked; asking costs the daemon microseconds.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// What is asked of the model.
+#[derive(Clone, Copy)]
+pub(super) enum Verb {
+    Start,
+    Stop,
+    Restart,
+}
+
+impl Verb {
+    fn route(self) -> &'static str {
+        match self {
+            Self::Start => "/start",
+            Self::Stop => "/stop",
+            Self::Restart => "/restart",
+        }
+    }
+}
+
+/// How far a model is on its way.
+#[derive(Debug, PartialEq, Eq)]
+enum Progress {
+    Done,
+    Underway,
+    Failed,
+}
+
+/// Where a model is on the way that `verb` sent it. `before` is the instance that ran when it was sent.
+fn progress(verb: Verb, model: &Model, before: Option<&str>) -> Progress {
+    let instance = model.instance.as_ref().map(|instance| instance.id.as_str());
+    match (verb, model.state) {
+        (Verb::Stop, State::Stopped | State::Failed) => Progress::Done,
+        (Verb::Stop, State::Preparing | State::Starting | State::Ready | State::Draining) => Progress::Underway,
+        (Verb::Restart, State::Ready) if before.is_some() && instance == before => Progress::Underway,
+        (Verb::Start | Verb::Restart, State::Ready) => Progress::Done,
+        (Verb::Start | Verb::Restart, State::Failed) => Progress::Failed,
+        (Verb::Start | Verb::Restart, State::Preparing | State::Starting | State::Draining | State::Stopped) => {
+            Progress::Underway
+        }
+    }
+}
+
+pub(super) async fn run(context: &mut Context<'_>, verb: Verb, arguments: &Lifecycle) -> Result<Exit, Failure> {
+    let answer = match ask(context, verb, arguments).await {
+        Ok(answer) => answer,
+        Err(Failure::Client(error)) => return Err(refused(&context.client, &arguments.model, error).await),
+        Err(failure) => return Err(failure),
+    };
+    match context.format {
+        Format::Json => context.out.json(answer.json()?)?,
+        Format::Table => {
+            let model: Model = answer.value()?;
+            context.out.line(format_args!("{}: {}", arguments.model, model.state.as_str()))?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// Sends the model on its way; with `--wait`, returns what it is at the end of it.
+async fn ask(context: &Context<'_>, verb: Verb, arguments: &Lifecycle) -> Result<Answer, Failure> {
+    let Lifecycle { model, wait, timeout } = arguments;
+    let route = model_route(model, "");
+    let deadline = Instant::now() + *timeout;
+    if !wait {
+        return Ok(context.client.post(&model_route(model, verb.route())).await?);
+    }
+    let before: Model = context.client.get(&route).await?.value()?;
+    let before = before.instance.map(|instance| instance.id);
+    let mut answer = context.client.post(&model_route(model, verb.route())).await?;
+    loop {
+        let now: Model = answer.value()?;
+        match progress(verb, &now, before.as_deref()) {
+            Progress::Done => return Ok(answer),
+            Progress::Failed => {
+                return Err(Failure::NotReady { model: model.clone(), reason: status::reason(&now) });
+            }
+            Progress::Underway => {}
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            let limit = duration::format(*timeout);
+            return Err(Failure::TimedOut { model: model.clone(), state: now.state.as_str(), limit });
+        }
+        tokio::time::sleep(LOOK_EVERY.min(left)).await;
+        answer = context.client.get(&route).await?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use omni_api::Instance;
+
+    use super::*;
+
+    fn model(state: State, instance: Option<&str>) -> Model {
+        Model {
+            name: "m".to_owned(),
+            state,
+            held: false,
+            version: None,
+            message: None,
+            instance: instance.map(|id| Instance { id: id.to_owned(), pid: None, age_seconds: 0.0 }),
+            in_flight: 0,
+            queued: 0,
+            queue_limit: 1,
+            restarts: 0,
+            last_exit: None,
+            retry_in_seconds: None,
+            build_log: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn each_verb_knows_its_end() {
+        use Progress::{Done, Failed, Underway};
+        // In the order of `State::ALL`: preparing, starting, ready, draining, stopped, failed.
+        for (verb, expected) in [
+            (Verb::Start, [Underway, Underway, Done, Underway, Underway, Failed]),
+            (Verb::Stop, [Underway, Underway, Underway, Underway, Done, Done]),
+            (Verb::Restart, [Underway, Underway, Done, Underway, Underway, Failed]),
+        ] {
+            for (state, expected) in State::ALL.into_iter().zip(expected) {
+                assert_eq!(progress(verb, &model(state, None), None), expected, "{} {state:?}", verb.route());
+            }
+        }
+    }
+
+    #[test]
+    fn a_restart_is_done_when_another_instance_is_ready() {
+        let old = model(State::Ready, Some("one"));
+        assert_eq!(progress(Verb::Restart, &old, Some("one")), Progress::Underway);
+        assert_eq!(progress(Verb::Restart, &model(State::Ready, Some("two")), Some("one")), Progress::Done);
+        assert_eq!(progress(Verb::Start, &old, Some("one")), Progress::Done);
+    }
+}

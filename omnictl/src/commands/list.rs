@@ -1,0 +1,66 @@
+//! `omnictl list`: all models with their state.
+
+use omni_api::{Model, Models};
+
+use super::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::human::{age, gist};
+use crate::output::{Format, note};
+use crate::table::{Align, Table};
+
+/// Characters of a version that tell two apart.
+pub(super) const VERSION_WIDTH: usize = 12;
+/// Characters of a message in a note.
+const NOTE_WIDTH: usize = 60;
+
+pub(super) async fn run(context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let answer = context.client.get("/v1/models").await?;
+    match context.format {
+        Format::Json => context.out.json(answer.json()?)?,
+        Format::Table => {
+            let models = answer.value::<Models>()?.models;
+            if models.is_empty() {
+                note("no models: put a directory with a model.py into the node's models folder");
+            } else {
+                context.out.text(table(&models))?;
+            }
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn table(models: &[Model]) -> Table<7> {
+    let mut table = Table::new([
+        ("MODEL", Align::Left),
+        ("STATE", Align::Left),
+        ("AGE", Align::Right),
+        ("RUNNING", Align::Right),
+        ("QUEUED", Align::Right),
+        ("RESTARTS", Align::Right),
+        ("NOTE", Align::Left),
+    ]);
+    for model in models {
+        table.row([
+            model.name.clone(),
+            model.state.as_str().to_owned(),
+            model.instance.as_ref().map(|instance| age(instance.age_seconds)).unwrap_or_default(),
+            model.in_flight.to_string(),
+            model.queued.to_string(),
+            model.restarts.to_string(),
+            remark(model),
+        ]);
+    }
+    table
+}
+
+/// The one thing about a model that its state does not tell.
+fn remark(model: &Model) -> String {
+    let message = gist(model.message.as_deref().unwrap_or_default(), NOTE_WIDTH);
+    match (model.held, model.retry_in_seconds, model.build_log.last()) {
+        (true, _, _) if message.is_empty() => "stopped by hand".to_owned(),
+        (false, Some(seconds), _) => format!("next try in {}: {message}", age(seconds)),
+        (false, None, Some(line)) if message.is_empty() => gist(line, NOTE_WIDTH),
+        _ => message,
+    }
+}

@@ -1,0 +1,121 @@
+//! The commands, one file each, and what they share: the context they run in, and why a model was not found.
+//!
+//! Called by `main`. What always holds: a command that talks to the daemon ends at Ctrl-C, which drops its connection;
+//! the others need neither a runtime nor a daemon.
+
+mod check;
+mod completion;
+mod init;
+mod lifecycle;
+mod list;
+mod logs;
+mod run;
+mod show;
+mod status;
+mod top;
+mod version;
+
+use omni_api::Models;
+use omni_config::ModelName;
+
+use crate::cli::{Cli, Command};
+use crate::client::{Client, ClientError, NO_SUCH_MODEL};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Format, Out};
+
+/// How similar a name must be to be offered, from 0 to 1.
+const SIMILAR: f64 = 0.7;
+/// Names offered at most.
+const OFFERED: usize = 3;
+
+/// What every command has.
+struct Context<'a> {
+    client: Client,
+    format: Format,
+    out: Out<'a>,
+}
+
+/// Runs the command of a command line.
+pub(crate) fn run(cli: Cli, out: Out<'_>) -> Result<Exit, Failure> {
+    let mut context = Context { client: Client::new(&cli.socket), format: cli.output, out };
+    let context = &mut context;
+    match cli.command {
+        Command::List => on_node(list::run(context)),
+        Command::Status { model: None } => on_node(status::node(context)),
+        Command::Status { model: Some(model) } => on_node(status::model(context, &model)),
+        Command::Show { model, effective } => on_node(show::run(context, &model, effective)),
+        Command::Run(arguments) => on_node(run::run(context, &arguments)),
+        Command::Logs { model, follow, lines } => on_node(logs::run(context, &model, lines, follow)),
+        Command::Start(arguments) => on_node(lifecycle::run(context, lifecycle::Verb::Start, &arguments)),
+        Command::Stop(arguments) => on_node(lifecycle::run(context, lifecycle::Verb::Stop, &arguments)),
+        Command::Restart(arguments) => on_node(lifecycle::run(context, lifecycle::Verb::Restart, &arguments)),
+        Command::Top { once } => on_node(top::run(context, once)),
+        Command::Version => on_node(version::run(context)),
+        Command::Init { name, dir } => init::run(context, &name, &dir),
+        Command::Check { dir } => check::run(context, &dir),
+        Command::Completion { shell } => completion::run(context, shell),
+    }
+}
+
+/// Runs a command that talks to the daemon, until it is done or interrupted.
+fn on_node(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::Start)?;
+    let result = runtime.block_on(async {
+        tokio::select! {
+            result = command => result,
+            interrupted = tokio::signal::ctrl_c() => {
+                interrupted.map_err(Failure::Start)?;
+                Err(Failure::Interrupted)
+            }
+        }
+    });
+    // A thread may still wait in a read of standard input; the process ends without it.
+    runtime.shutdown_background();
+    result
+}
+
+/// Says about which model the daemon refused something, and names similar models when there is none.
+async fn refused(client: &Client, model: &ModelName, error: ClientError) -> Failure {
+    let ClientError::Refused(problem) = error else { return error.into() };
+    if problem.kind != NO_SUCH_MODEL {
+        return Failure::Refused { model: model.clone(), status: problem.status, detail: problem.detail };
+    }
+    // The list only makes the message better: without it, the message stands.
+    let answer = client.get("/v1/models").await;
+    let models = answer.and_then(|answer| answer.value::<Models>()).map_or_else(|_| Vec::new(), |list| list.models);
+    let near = nearest(model.as_str(), models.into_iter().map(|model| model.name));
+    Failure::NoSuchModel { model: model.clone(), near }
+}
+
+/// The names most like `wanted`, the nearest first.
+fn nearest(wanted: &str, names: impl Iterator<Item = String>) -> Vec<String> {
+    let mut near: Vec<(f64, String)> = names
+        .map(|name| {
+            // Who leaves out the folders (`llama` for `@cf/meta/llama`) means the last part.
+            let last = name.rsplit('/').next().unwrap_or_default();
+            (strsim::jaro_winkler(wanted, &name).max(strsim::jaro_winkler(wanted, last)), name)
+        })
+        .filter(|(similarity, _)| *similarity >= SIMILAR)
+        .collect();
+    near.sort_by(|(left, _), (right, _)| right.total_cmp(left));
+    near.into_iter().map(|(_, name)| name).take(OFFERED).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn similar_names_are_offered_nearest_first() {
+        let names = || ["cowsay", "cowsay-2", "embeddings", "@cf/meta/llama"].map(str::to_owned).into_iter();
+        for (wanted, near) in [
+            ("cowsey", &["cowsay", "cowsay-2"][..]),
+            ("llama", &["@cf/meta/llama"]),
+            ("embedings", &["embeddings"]),
+            ("thumbnail", &[]),
+        ] {
+            assert_eq!(nearest(wanted, names()), near, "{wanted}");
+        }
+    }
+}

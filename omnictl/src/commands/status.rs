@@ -1,0 +1,146 @@
+//! `omnictl status`: how the node is, or how and why one model is.
+
+use std::fmt::Display;
+
+use omni_api::{Model, Models, Node, State};
+use omni_config::ModelName;
+
+use super::list::VERSION_WIDTH;
+use super::{Context, refused};
+use crate::client::model_route;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::human::{age, gist, printable, size};
+use crate::output::{Format, Out};
+
+/// Width of the labels, the space behind them included.
+const LABEL_WIDTH: usize = 11;
+
+pub(super) async fn node(context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let answer = context.client.get("/v1/node").await?;
+    match context.format {
+        Format::Json => context.out.json(answer.json()?)?,
+        Format::Table => {
+            let models = context.client.get("/v1/models").await?;
+            describe_node(&mut context.out, &answer.value()?, &models.value::<Models>()?.models)?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn describe_node(out: &mut Out<'_>, node: &Node, models: &[Model]) -> Result<(), Failure> {
+    line(
+        out,
+        "daemon",
+        format_args!("omni-scheduler {}, pid {}, up {}", node.version, node.pid, age(node.uptime_seconds)),
+    )?;
+    line(out, "listens", format_args!("{} for requests, {} for metrics and health", node.listen, node.admin_listen))?;
+    let launcher = if node.launcher_connected { "connected" } else { "not connected: nothing can be started" };
+    line(out, "launcher", launcher)?;
+    let (held, limit) = (size(node.buffered_bytes), size(node.buffered_bytes_limit));
+    line(out, "bodies", format_args!("{held} of {limit} held in memory"))?;
+    let counted: Vec<String> = State::ALL
+        .into_iter()
+        .map(|state| (state, models.iter().filter(|model| model.state == state).count()))
+        .filter(|(_, count)| *count > 0)
+        .map(|(state, count)| format!("{count} {}", state.as_str()))
+        .collect();
+    let models = if counted.is_empty() { "none".to_owned() } else { counted.join(", ") };
+    line(out, "models", models)
+}
+
+pub(super) async fn model(context: &mut Context<'_>, name: &ModelName) -> Result<Exit, Failure> {
+    let answer = match context.client.get(&model_route(name, "")).await {
+        Ok(answer) => answer,
+        Err(error) => return Err(refused(&context.client, name, error).await),
+    };
+    let model: Model = answer.value()?;
+    match context.format {
+        Format::Json => context.out.json(answer.json()?)?,
+        Format::Table => describe_model(&mut context.out, &model)?,
+    }
+    Ok(if serves(&model) { Exit::Ok } else { Exit::NotReady })
+}
+
+/// Whether a request that came now would find a process, or start one.
+fn serves(model: &Model) -> bool {
+    match model.state {
+        State::Ready => true,
+        State::Stopped => !model.held,
+        State::Preparing | State::Starting | State::Draining | State::Failed => false,
+    }
+}
+
+fn describe_model(out: &mut Out<'_>, model: &Model) -> Result<(), Failure> {
+    line(out, "model", &model.name)?;
+    let held = if model.held { " (by hand: `omnictl start` ends that)" } else { "" };
+    line(out, "state", format_args!("{}{held}", model.state.as_str()))?;
+    let version = model.version.as_deref().map(|digest| digest.chars().take(VERSION_WIDTH).collect());
+    line(out, "version", version.unwrap_or_else(|| "none: no copy of its directory could be taken".to_owned()))?;
+    if let Some(instance) = &model.instance {
+        let pid = instance.pid.map(|pid| format!(", pid {pid}")).unwrap_or_default();
+        line(out, "instance", format_args!("{}{pid}, up {}", instance.id, age(instance.age_seconds)))?;
+    }
+    let Model { in_flight, queued, queue_limit, .. } = model;
+    line(out, "requests", format_args!("{in_flight} running, {queued} of {queue_limit} queued"))?;
+    line(out, "restarts", model.restarts)?;
+    if let Some(exit) = &model.last_exit {
+        line(out, "last exit", exit)?;
+    }
+    if let Some(seconds) = model.retry_in_seconds {
+        line(out, "next try", format_args!("in {}", age(seconds)))?;
+    }
+    if let Some(message) = &model.message {
+        block(out, "message", message.lines())?;
+    }
+    block(out, "build log", model.build_log.iter().map(String::as_str))
+}
+
+/// A label and its text. Texts come from models and their builds too: each is one harmless line.
+fn line(out: &mut Out<'_>, label: &str, text: impl Display) -> Result<(), Failure> {
+    out.line(format_args!("{label:<LABEL_WIDTH$}{}", printable(&format!("{text}"))))
+}
+
+/// A label and a text of any number of lines; nothing for none.
+fn block<'a>(out: &mut Out<'_>, label: &str, lines: impl Iterator<Item = &'a str>) -> Result<(), Failure> {
+    let mut label = label;
+    for text in lines {
+        line(out, label, text)?;
+        label = "";
+    }
+    Ok(())
+}
+
+/// Why a model is in its state, in one line, for an error.
+pub(super) fn reason(model: &Model) -> String {
+    let told = model.message.as_deref().or(model.last_exit.as_deref()).unwrap_or("it does not say why");
+    gist(told, 200)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_serves_when_a_request_would_be_answered() {
+        let model = |state, held| Model {
+            name: "m".to_owned(),
+            state,
+            held,
+            version: None,
+            message: None,
+            instance: None,
+            in_flight: 0,
+            queued: 0,
+            queue_limit: 1,
+            restarts: 0,
+            last_exit: None,
+            retry_in_seconds: None,
+            build_log: Vec::new(),
+        };
+        for state in State::ALL {
+            assert_eq!(serves(&model(state, false)), matches!(state, State::Ready | State::Stopped), "{state:?}");
+        }
+        assert!(!serves(&model(State::Stopped, true)));
+    }
+}

@@ -1,0 +1,225 @@
+//! Everything that can keep a command from succeeding: what happened, its exit code, and the hint behind it.
+//!
+//! Returned by the commands, printed once, by `main`. What always holds: a message names the model or file it is about; a
+//! hint is something the reader can do.
+
+use std::io;
+use std::path::PathBuf;
+
+use omni_config::{ModelName, NameError};
+
+use crate::client::ClientError;
+use crate::exit::Exit;
+
+/// Why a command did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// The daemon was not reached, or not understood.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The node does not have the model.
+    #[error("there is no model `{model}` on this node")]
+    NoSuchModel {
+        /// What was asked for.
+        model: ModelName,
+        /// Models with a similar name, the nearest first.
+        near: Vec<String>,
+    },
+    /// The daemon refused something about a model that exists.
+    #[error("model `{model}`: {detail}")]
+    Refused {
+        /// The model.
+        model: ModelName,
+        /// HTTP status.
+        status: u16,
+        /// The daemon's words.
+        detail: String,
+    },
+    /// The model failed while somebody waited for it to be ready.
+    #[error("model `{model}` did not become ready: {reason}")]
+    NotReady {
+        /// The model.
+        model: ModelName,
+        /// Why, in one line.
+        reason: String,
+    },
+    /// `--timeout` passed.
+    #[error("model `{model}` is still {state} after {limit}")]
+    TimedOut {
+        /// The model.
+        model: ModelName,
+        /// The state it is in.
+        state: &'static str,
+        /// The limit, as it was written.
+        limit: String,
+    },
+    /// A stream that told of an error, or had no end.
+    #[error("model `{model}`: {reason}")]
+    Stream {
+        /// The model.
+        model: ModelName,
+        /// The daemon's words, or ours.
+        reason: String,
+    },
+    /// Bytes that would garble a terminal.
+    #[error("model `{model}` answered with {media_type}, which is not for a terminal")]
+    BinaryToTerminal {
+        /// The model.
+        model: ModelName,
+        /// What it answered with.
+        media_type: String,
+    },
+    /// Input that cannot be sent.
+    #[error("{0}")]
+    Input(String),
+    /// A file or folder of the caller's.
+    #[error("cannot {verb} {}", path.display())]
+    File {
+        /// "read", "write", "create".
+        verb: &'static str,
+        /// Which one.
+        path: PathBuf,
+        /// The system's words.
+        #[source]
+        source: io::Error,
+    },
+    /// A text that is not a model's name.
+    #[error("`{text}` is not a name for a model")]
+    Name {
+        /// The text.
+        text: String,
+        /// Why not.
+        #[source]
+        source: NameError,
+    },
+    /// `init` would write over something.
+    #[error("{} is there already", .0.display())]
+    Exists(PathBuf),
+    /// `check` found something; the findings are printed already.
+    #[error("{}", match .0 { 1 => "1 problem found".to_owned(), count => format!("{count} problems found") })]
+    Findings(usize),
+    /// A value could not be put into the form asked for.
+    #[error("cannot write the answer down")]
+    Render(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// Standard output.
+    #[error("cannot write to standard output")]
+    Output(#[source] io::Error),
+    /// The runtime or a signal handler could not be made.
+    #[error("cannot start")]
+    Start(#[source] io::Error),
+    /// Ctrl-C.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl Failure {
+    /// The exit code.
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Self::Client(error) => client_exit(error),
+            Self::NoSuchModel { .. } => Exit::NoSuchModel,
+            Self::Refused { status, .. } => status_exit(*status),
+            Self::NotReady { .. } => Exit::NotReady,
+            Self::TimedOut { .. } => Exit::TimedOut,
+            Self::Input(_) | Self::Name { .. } => Exit::Usage,
+            Self::Interrupted => Exit::Interrupted,
+            // `| head` has read what it wanted; that is no failure of ours.
+            Self::Output(source) if source.kind() == io::ErrorKind::BrokenPipe => Exit::Ok,
+            Self::Stream { .. }
+            | Self::BinaryToTerminal { .. }
+            | Self::File { .. }
+            | Self::Exists(_)
+            | Self::Findings(_)
+            | Self::Render(_)
+            | Self::Output(_)
+            | Self::Start(_) => Exit::Failed,
+        }
+    }
+
+    /// Whether nothing is said: the reader went away, or is the one who interrupted.
+    pub(crate) fn is_silent(&self) -> bool {
+        matches!(self.exit(), Exit::Ok | Exit::Interrupted)
+    }
+
+    /// What the reader can do about it.
+    pub(crate) fn hint(&self) -> Option<String> {
+        match self {
+            Self::Client(error) => client_hint(error).map(str::to_owned),
+            Self::NoSuchModel { near, .. } => Some(near_hint(near)),
+            Self::Refused { model, status, .. } => refused_hint(model, *status),
+            Self::NotReady { model, .. } | Self::TimedOut { model, .. } => {
+                Some(format!("`omnictl status {model}` tells why, `omnictl logs {model}` what it wrote"))
+            }
+            Self::Stream { model, .. } => Some(format!("`omnictl logs {model}` shows what the model wrote")),
+            Self::BinaryToTerminal { .. } => Some("write it to a file with `--out FILE`, or pipe it on".to_owned()),
+            Self::Name { .. } => {
+                Some("a name is a path below the models folder, such as `cowsay` or `@cf/x`".to_owned())
+            }
+            Self::Exists(_) => Some("choose another name, or another folder with `--dir`".to_owned()),
+            Self::Input(_)
+            | Self::File { .. }
+            | Self::Findings(_)
+            | Self::Render(_)
+            | Self::Output(_)
+            | Self::Start(_)
+            | Self::Interrupted => None,
+        }
+    }
+}
+
+fn client_exit(error: &ClientError) -> Exit {
+    match error {
+        ClientError::NotThere(_)
+        | ClientError::Permission(_)
+        | ClientError::NobodyListens(_)
+        | ClientError::Connect { .. }
+        | ClientError::Broken(_)
+        | ClientError::Mute => Exit::Unreachable,
+        ClientError::Body(_) | ClientError::Answer { .. } => Exit::Failed,
+        ClientError::Refused(problem) => status_exit(problem.status),
+    }
+}
+
+/// The exit code for a status of the daemon's that is not a success.
+fn status_exit(status: u16) -> Exit {
+    match status {
+        503 => Exit::NotReady,
+        504 => Exit::TimedOut,
+        _ => Exit::Failed,
+    }
+}
+
+fn client_hint(error: &ClientError) -> Option<&'static str> {
+    match error {
+        ClientError::NotThere(_) | ClientError::NobodyListens(_) => Some(
+            "start the daemon (`make run` in a checkout, or omni-scheduler), or name its socket with `--socket` or $OMNI_SOCKET",
+        ),
+        ClientError::Permission(_) => Some("use sudo, or become a member of the socket's group"),
+        ClientError::Mute => Some("the daemon hangs or the machine is overloaded: look at the daemon's own log"),
+        ClientError::Broken(_) => Some("the daemon may have been stopped or restarted meanwhile: try again"),
+        ClientError::Answer { .. } => Some("`omnictl version` shows whether omnictl and the daemon belong together"),
+        ClientError::Connect { .. } | ClientError::Body(_) | ClientError::Refused(_) => None,
+    }
+}
+
+fn near_hint(near: &[String]) -> String {
+    if near.is_empty() {
+        return "`omnictl list` shows the models of this node".to_owned();
+    }
+    let names: Vec<String> = near.iter().map(|name| format!("`{name}`")).collect();
+    format!("did you mean {}?", names.join(" or "))
+}
+
+fn refused_hint(model: &ModelName, status: u16) -> Option<String> {
+    match status {
+        429 => Some(
+            "its queue is full: try again in a moment, or raise `scaling.queue` or `scaling.concurrency`".to_owned(),
+        ),
+        500 | 502 => Some(format!("the traceback or the exit is in `omnictl logs {model}`")),
+        503 => Some(format!("`omnictl status {model}` tells why")),
+        504 => {
+            Some("the model took too long: raise `timeouts.request`, or the limit you gave with `--timeout`".to_owned())
+        }
+        _ => None,
+    }
+}

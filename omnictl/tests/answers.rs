@@ -1,0 +1,228 @@
+//! What the commands print for the answers of a daemon, and how they end: one snapshot for each.
+
+#![allow(clippy::unwrap_used, reason = "a helper of tests fails as a test does")]
+
+mod common;
+#[path = "common/values.rs"]
+mod values;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use common::{Canned, Daemon, omnictl, report};
+use omni_api::{Model, Models, State, Top};
+use serde_json::json;
+
+const GONE: &str = "no-such-model";
+
+fn canned() -> Daemon {
+    let daemon = Daemon::start();
+    daemon
+        .on("GET /v1/node", Canned::json(&values::node()))
+        .on("GET /v1/models", Canned::json(&values::models()))
+        .on("GET /v1/top", Canned::json(&values::top()));
+    for model in values::models().models {
+        let route = format!("GET /v1/models/{}", model.name.replace('/', "%2F"));
+        daemon.on(&route, Canned::json(&model));
+    }
+    for route in ["GET /v1/models/cowsey", "GET /v1/models/zebra"] {
+        daemon.on(route, Canned::problem(404, GONE, "no such model"));
+    }
+    daemon
+}
+
+#[test]
+fn tables_and_values() {
+    let daemon = canned();
+    for (name, arguments) in [
+        ("list", &["list"][..]),
+        ("list_json", &["list", "-o", "json"]),
+        ("status_node", &["status"]),
+        ("status_node_json", &["-o", "json", "status"]),
+        ("status_ready", &["status", "cowsay"]),
+        ("status_ready_json", &["status", "cowsay", "-o", "json"]),
+        ("status_idle", &["status", "thumbnail"]),
+        ("status_held", &["status", "memory"]),
+        ("status_building", &["status", "embeddings"]),
+        ("status_backoff", &["status", "forecast"]),
+        ("status_no_copy", &["status", "@acme/broken"]),
+        ("top", &["top", "--once"]),
+        ("top_json", &["top", "--once", "-o", "json"]),
+        ("version", &["version"]),
+        ("version_json", &["version", "-o", "json"]),
+    ] {
+        insta::assert_snapshot!(name, daemon.run(arguments));
+    }
+}
+
+#[test]
+fn an_empty_node_is_told_from_a_broken_one() {
+    let daemon = Daemon::start();
+    let node = omni_api::Node { launcher_connected: false, ..values::node() };
+    daemon
+        .on("GET /v1/node", Canned::json(&node))
+        .on("GET /v1/models", Canned::json(&Models { models: Vec::new() }))
+        .on("GET /v1/top", Canned::json(&Top { models: Vec::new() }));
+    insta::assert_snapshot!("empty_list", daemon.run(&["list"]));
+    insta::assert_snapshot!("empty_status", daemon.run(&["status"]));
+    insta::assert_snapshot!("empty_top", daemon.run(&["top", "--once"]));
+}
+
+#[test]
+fn a_newer_daemon_is_understood() {
+    let daemon = Daemon::start();
+    let mut models = serde_json::to_value(values::models()).unwrap();
+    models["next_page"] = json!("x");
+    models["models"][0]["gpu"] = json!({"resident": true});
+    daemon.on("GET /v1/models", Canned::json(&models));
+    let table = daemon.run(&["list"]);
+    assert!(table.starts_with("exit 0\n") && table.contains("cowsay"), "{table}");
+    let json = daemon.run(&["list", "-o", "json"]);
+    assert!(json.contains("\"resident\": true"), "{json}");
+}
+
+#[test]
+fn an_unknown_model_is_met_with_the_nearest_names() {
+    let daemon = canned();
+    daemon.on("POST /v1/models/cowsey/restart", Canned::problem(404, GONE, "no such model"));
+    daemon.on(
+        "POST /v1/models/cowsey/run",
+        Canned::of(404, "application/json", r#"{"success":false,"errors":[{"code":5007,"message":"no such model"}]}"#),
+    );
+    insta::assert_snapshot!("unknown_near", daemon.run(&["status", "cowsey"]));
+    insta::assert_snapshot!("unknown_far", daemon.run(&["status", "zebra"]));
+    for arguments in [&["restart", "cowsey"][..], &["restart", "cowsey", "--wait"], &["run", "cowsey"]] {
+        let said = daemon.run(arguments);
+        assert!(said.starts_with("exit 4\n") && said.contains("did you mean `cowsay`"), "{said}");
+    }
+}
+
+#[test]
+fn a_daemon_that_cannot_be_reached_is_told_apart() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("control.sock");
+    let run = |socket: &std::path::Path| {
+        let output = omnictl(&["list", "--socket", socket.to_str().unwrap()]).output().unwrap();
+        report(&output, directory.path(), "[DIR]")
+    };
+    insta::assert_snapshot!("socket_not_there", run(&socket));
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    insta::assert_snapshot!("socket_nobody_listens", run(&socket));
+    insta::assert_snapshot!("socket_is_no_folder", run(&socket.join("x")));
+
+    let said = report(
+        &omnictl(&["version", "--socket", "/nonexistent/omni.sock"]).output().unwrap(),
+        directory.path(),
+        "[DIR]",
+    );
+    insta::assert_snapshot!("version_alone", said);
+}
+
+#[test]
+fn a_socket_of_somebody_else_is_not_called_missing() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: only root can be another user");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let socket = directory.path().join("control.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    fs::set_permissions(&socket, fs::Permissions::from_mode(0o600)).unwrap();
+    // The folder that cargo builds in may be closed to others.
+    let program = directory.path().join("omnictl");
+    fs::copy(env!("CARGO_BIN_EXE_omnictl"), &program).unwrap();
+    let nobody = 65_534;
+    let output =
+        Command::new(program).args(["list", "--socket"]).arg(&socket).uid(nobody).gid(nobody).output().unwrap();
+    insta::assert_snapshot!("socket_no_permission", report(&output, directory.path(), "[DIR]"));
+    drop(listener);
+}
+
+#[test]
+fn answers_that_are_not_the_api_are_failures() {
+    let daemon = Daemon::start();
+    daemon
+        .on("GET /v1/models", Canned::json(&json!({"models": [{"name": 3}]})))
+        .on("GET /v1/node", Canned::of(500, "text/plain", "the house is on fire"));
+    insta::assert_snapshot!("answer_not_understood", daemon.run(&["list"]));
+    insta::assert_snapshot!("answer_broken", daemon.run(&["status"]));
+}
+
+#[test]
+fn manifests_are_shown_as_changes_and_whole() {
+    let daemon = Daemon::start();
+    let plain = serde_json::to_value(omni_config::Manifest::default()).unwrap();
+    let mut changed = plain.clone();
+    changed["resources"]["memory"] = json!("7GiB");
+    changed["env"]["HF_HUB_OFFLINE"] = json!("1");
+    daemon
+        .on("GET /v1/models/memory/manifest", Canned::json(&changed))
+        .on("GET /v1/models/cowsay/manifest", Canned::json(&plain));
+    insta::assert_snapshot!("show_changes", daemon.run(&["show", "memory"]));
+    insta::assert_snapshot!("show_no_changes", daemon.run(&["show", "cowsay"]));
+    insta::assert_snapshot!("show_changes_json", daemon.run(&["show", "memory", "-o", "json"]));
+    let whole = daemon.run(&["show", "--effective", "memory"]);
+    for line in ["memory = \"7GiB\"", "[scaling]", "queue = 128", "entrypoint = \"model:handle_request\""] {
+        assert!(whole.contains(line), "{line}: {whole}");
+    }
+}
+
+#[test]
+fn logs_are_lines_that_cannot_harm_a_terminal() {
+    let daemon = Daemon::start();
+    let lines = [
+        json!({"unix_ms": 1_795_252_664_123_u64, "instance": "9c1e5a77b0d2", "stream": "stdout", "text": "started"}),
+        json!({"unix_ms": 1_795_252_664_900_u64, "instance": "9c1e5a77b0d2", "stream": "stderr", "text": "\u{1b}[2J\tred"}),
+        json!({"unix_ms": 1_795_252_665_000_u64, "instance": "9c1e5a77b0d2", "stream": "worker", "text": "dropped 3 lines", "new": 1}),
+    ];
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let log = |text: &str| Canned::of(200, "application/x-ndjson", text.to_owned());
+    daemon
+        .on("GET /v1/models/cowsay/logs?lines=100&follow=false", log(&text))
+        .on("GET /v1/models/cowsay/logs?lines=2&follow=true", log(&text))
+        .on("GET /v1/models/bad/logs?lines=100&follow=false", log("not a log line\n"));
+    insta::assert_snapshot!("logs", daemon.run(&["logs", "cowsay"]));
+    insta::assert_snapshot!("logs_json", daemon.run(&["logs", "cowsay", "-o", "json"]));
+    insta::assert_snapshot!("logs_followed_to_the_end", daemon.run(&["logs", "cowsay", "-f", "-n", "2"]));
+    insta::assert_snapshot!("logs_not_understood", daemon.run(&["logs", "bad"]));
+}
+
+#[test]
+fn lifecycle_requests_are_taken_or_waited_for() {
+    let daemon = Daemon::start();
+    let starting = values::model("cowsay", State::Starting);
+    daemon
+        .on("POST /v1/models/cowsay/start", Canned::json(&starting))
+        .on("GET /v1/models/cowsay", Canned::json(&values::model("cowsay", State::Stopped)))
+        .on("GET /v1/models/cowsay", Canned::json(&starting))
+        .on("GET /v1/models/cowsay", Canned::json(&values::ready("cowsay", "9c1e5a77b0d2")));
+    insta::assert_snapshot!("start", daemon.run(&["start", "cowsay"]));
+    insta::assert_snapshot!("start_waited", daemon.run(&["start", "cowsay", "--wait"]));
+    assert_eq!(daemon.requests().last().unwrap().line, "GET /v1/models/cowsay");
+
+    let (old, new) = (values::ready("r", "000000000001"), values::ready("r", "000000000002"));
+    daemon
+        .on("POST /v1/models/r/restart", Canned::json(&old))
+        .on("GET /v1/models/r", Canned::json(&old))
+        .on("GET /v1/models/r", Canned::json(&Model { state: State::Draining, ..old.clone() }))
+        .on("GET /v1/models/r", Canned::json(&new));
+    let said = daemon.run(&["restart", "r", "--wait", "-o", "json"]);
+    assert!(said.starts_with("exit 0\n") && said.contains("000000000002"), "{said}");
+
+    daemon
+        .on("GET /v1/models/forecast", Canned::json(&values::failed("forecast")))
+        .on("POST /v1/models/forecast/start", Canned::json(&values::model("forecast", State::Starting)))
+        .on("POST /v1/models/forecast/stop", Canned::json(&values::model("forecast", State::Draining)));
+    insta::assert_snapshot!("start_failed", daemon.run(&["start", "forecast", "--wait"]));
+
+    daemon
+        .on("GET /v1/models/slow", Canned::json(&values::model("slow", State::Starting)))
+        .on("POST /v1/models/slow/start", Canned::json(&values::model("slow", State::Starting)));
+    insta::assert_snapshot!("start_timed_out", daemon.run(&["start", "slow", "--wait", "--timeout", "250ms"]));
+
+    daemon.on("POST /v1/models/cowsay/stop", Canned::problem(503, "not-ready", "the launcher does not answer"));
+    insta::assert_snapshot!("stop_refused", daemon.run(&["stop", "cowsay"]));
+}

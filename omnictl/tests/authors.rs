@@ -1,0 +1,157 @@
+//! `omnictl init` and `check` on real directories.
+
+#![allow(clippy::unwrap_used, reason = "a helper of tests fails as a test does")]
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{omnictl, report};
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+
+fn run(arguments: &[&str], directory: &Path) -> String {
+    report(&omnictl(arguments).output().unwrap(), directory, "[DIR]")
+}
+
+/// Writes a model and says what `check` says about it.
+fn check(files: &[(&str, &str)]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("model");
+    fs::create_dir(&model).unwrap();
+    for (name, text) in files {
+        let path = model.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    run(&["check", model.to_str().unwrap()], folder.path())
+}
+
+const HANDLER: &str = "def handle_request(request, context):\n    return 'hi'\n";
+
+#[test]
+fn a_new_model_passes_its_check() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().to_str().unwrap();
+    for (snapshot, name) in [("init", "hello"), ("init_below", "@acme/summarize")] {
+        let model = folder.path().join(name);
+        insta::assert_snapshot!(snapshot, run(&["init", name, "--dir", dir], folder.path()));
+        let said = run(&["check", model.to_str().unwrap()], folder.path());
+        assert_eq!(said, format!("exit 0\n--- stdout\n--- stderr\n[DIR]/{name}: nothing to object to\n"));
+        assert!(fs::read_to_string(model.join("model.py")).unwrap().starts_with(&format!("\"\"\"{name}: ")));
+    }
+    insta::assert_snapshot!("init_again", run(&["init", "hello", "--dir", dir], folder.path()));
+    insta::assert_snapshot!("init_bad_name", run(&["init", "../hello", "--dir", dir], folder.path()));
+}
+
+#[test]
+fn a_new_model_s_own_tests_pass() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let package = root.join("worker/python");
+    let python = [root.join(".omni/venv/bin/python"), PathBuf::from("python3")].into_iter().find(|python| {
+        let import = Command::new(python).args(["-c", "import pytest, omni"]).env("PYTHONPATH", &package).output();
+        import.is_ok_and(|output| output.status.success())
+    });
+    let Some(python) = python else {
+        assert!(std::env::var_os("CI").is_none(), "pytest and the package `omni` must be there");
+        eprintln!("skipped: no Python with pytest");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    run(&["init", "hello", "--dir", folder.path().to_str().unwrap()], folder.path());
+    let output = Command::new(python)
+        .args(["-m", "pytest", "-q", "-p", "no:cacheprovider"])
+        .current_dir(folder.path().join("hello"))
+        .env("PYTHONPATH", &package)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn every_finding_has_a_place_and_a_hint() {
+    let handler = ("model.py", HANDLER);
+    for (name, files) in [
+        ("no_model", &[("omni.toml", "")][..]),
+        (
+            "manifest",
+            &[
+                handler,
+                (
+                    "omni.toml",
+                    "schema = 1\n[resources]\nmemmory = \"7GiB\"\ncpus = \"two\"\n[scaling]\nmax-instances = 3\n",
+                ),
+            ],
+        ),
+        ("manifest_syntax", &[handler, ("omni.toml", "[resources\n")]),
+        ("misnamed", &[("model.py", "def handle_requests(request, context):\n    pass\n")]),
+        ("no_handler", &[("model.py", "x = 1\n")]),
+        ("arguments", &[("model.py", "\n\nasync def handle_request(request):\n    pass\n")]),
+        ("entrypoint_elsewhere", &[handler, ("omni.toml", "[model]\nentrypoint = \"app.main:serve\"\n")]),
+        ("requirements", &[handler, ("requirements.txt", "numpy==2.2.0\nomni\n")]),
+    ] {
+        insta::assert_snapshot!(format!("check_{name}"), check(files));
+    }
+}
+
+#[test]
+fn a_syntax_error_is_told_in_python_s_words() {
+    let said = check(&[("model.py", "import os\n\ndef handle_request(request, context)\n    pass\n")]);
+    // The words and the version are those of the Python that is here.
+    assert!(said.starts_with("exit 1\n--- stdout\n[DIR]/model/model.py:3: Python 3."), "{said}");
+}
+
+#[test]
+fn handlers_come_in_many_forms() {
+    for (model, manifest) in [
+        ("from app import handle_request\n", ""),
+        ("from app import *\n", ""),
+        ("handle_request = lambda request, context: 1\n", ""),
+        ("try:\n    import x\nexcept ImportError:\n    def handle_request(*arguments): ...\n", ""),
+        ("class handle_request: ...\n", ""),
+        ("async def handle_request(request, context, *, extra=1):\n    yield 1\n", ""),
+        ("def other(a, b, c=1): ...\n", "[model]\nentrypoint = \"model:other\"\n"),
+        ("raise SystemExit('this must not run')\ndef handle_request(request, context): ...\n", ""),
+    ] {
+        let said = check(&[("model.py", model), ("omni.toml", manifest), ("requirements.txt", "")]);
+        assert!(said.starts_with("exit 0\n"), "{model}: {said}");
+    }
+}
+
+#[test]
+fn foreign_files_are_found_without_being_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("model");
+    fs::create_dir_all(model.join("data/.hidden")).unwrap();
+    fs::create_dir_all(model.join("__pycache__")).unwrap();
+    fs::write(model.join("model.py"), HANDLER).unwrap();
+    fs::write(model.join("requirements.txt"), b"numpy\n\xff\n").unwrap();
+    mkfifo(&model.join("data/fifo"), Mode::S_IRWXU).unwrap();
+    mkfifo(&model.join("data/.hidden/fifo"), Mode::S_IRWXU).unwrap();
+    mkfifo(&model.join("__pycache__/fifo"), Mode::S_IRWXU).unwrap();
+    let socket = std::os::unix::net::UnixListener::bind(model.join("socket")).unwrap();
+    symlink("/etc/passwd", model.join("absolute")).unwrap();
+    symlink("../../outside", model.join("data/outside")).unwrap();
+    symlink("../../model/model.py", model.join("data/detour")).unwrap();
+    symlink("nothing", model.join("dangling")).unwrap();
+    symlink("../model.py", model.join("data/inside")).unwrap();
+    fs::write(folder.path().join("outside"), "").unwrap();
+    fs::create_dir(model.join("private")).unwrap();
+    fs::set_permissions(model.join("private"), fs::Permissions::from_mode(0o700)).unwrap();
+    fs::File::create(model.join("sparse")).unwrap().set_len(10 << 30).unwrap();
+    insta::assert_snapshot!("check_foreign_files", run(&["check", model.to_str().unwrap()], folder.path()));
+    let json = run(&["check", model.to_str().unwrap(), "-o", "json"], folder.path());
+    assert!(json.contains("\"path\": \"[DIR]/model/data/fifo\",\n    \"line\": null,"), "{json}");
+    drop(socket);
+}
+
+#[test]
+fn what_is_no_directory_cannot_be_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("missing");
+    insta::assert_snapshot!("check_missing", run(&["check", missing.to_str().unwrap()], folder.path()));
+}
