@@ -1,1 +1,98 @@
-//! `omni-worker`: serves one instance until it ends.
+//! `omni-worker`: one process per sandbox, started by the launcher with a [`WorkerSpec`] on its standard input.
+//!
+//! It is small, has one thread beside those of the FUSE server, and stays when launcher and scheduler go: it holds what
+//! an instance needs to live. What it decides is in [`supervise`]; what it keeps of the model's output in [`journal`];
+//! how it speaks with the scheduler in [`link`]; [`running`] holds the descriptors and [`instance`] is the loop.
+
+mod build;
+mod instance;
+mod journal;
+mod link;
+mod running;
+mod supervise;
+
+use crate::sandbox::StepError;
+use crate::spec::WorkerSpec;
+use nix::errno::Errno;
+use std::error::Error;
+use std::io::{self, Read, Write};
+
+/// The most that a specification takes, in bytes.
+const SPEC_MAX: u64 = 1024 * 1024;
+
+/// The worker could not do its work. Before it listens only: later the end of the instance is told to the scheduler.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerError {
+    /// The specification on standard input cannot be read.
+    #[error("cannot read the specification on standard input")]
+    Read(#[source] io::Error),
+    /// It is not one.
+    #[error("standard input is not a worker's specification; omni-worker is started by omni-launcher only")]
+    Spec(#[source] serde_json::Error),
+    /// The worker's own protection or signals could not be set up.
+    #[error("cannot set up the worker: {step}")]
+    Setup {
+        /// What failed.
+        step: &'static str,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// The socket could not be made.
+    #[error(transparent)]
+    Listen(#[from] link::ListenError),
+    /// The control group is not there or lacks what is needed.
+    #[error("cannot use the control group")]
+    Cgroup(#[from] omni_cgroup::Error),
+    /// The sandbox could not be made.
+    #[error("cannot start the sandbox")]
+    Sandbox(#[from] StepError),
+    /// The file over `/proc/meminfo` could not be made.
+    #[error("cannot make /proc/meminfo")]
+    Meminfo(#[from] omni_meminfo_fs::PrepareError),
+    /// It could not be filled.
+    #[error("cannot fill /proc/meminfo")]
+    MeminfoSource(#[from] omni_meminfo_fs::SampleError),
+    /// It could not be served.
+    #[error("cannot serve /proc/meminfo")]
+    MeminfoServe(#[from] omni_meminfo_fs::ServeError),
+    /// The engine's first message could not be sent.
+    #[error("cannot tell the engine what to serve")]
+    Boot(#[from] omni_ipc::packet::PacketError),
+    /// The kernel does not let the worker wait.
+    #[error("cannot wait for events")]
+    Wait(#[source] Errno),
+    /// The exit cause could not be written.
+    #[error("cannot write the exit file")]
+    ExitFile(#[source] io::Error),
+}
+
+/// Does the job on standard input. The exit code of the process.
+///
+/// # Errors
+/// When the job could not be begun.
+pub fn run() -> Result<u8, WorkerError> {
+    let mut text = String::new();
+    io::stdin().take(SPEC_MAX).read_to_string(&mut text).map_err(WorkerError::Read)?;
+    match serde_json::from_str(&text).map_err(WorkerError::Spec)? {
+        WorkerSpec::Build(spec) => build::run(&spec),
+        WorkerSpec::Instance(spec) => instance::run(&spec).map(|()| 0),
+    }
+}
+
+/// An error and its causes in one line.
+#[must_use]
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// One line on standard error, whose reader may be gone.
+pub fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "omni-worker: {text}");
+}

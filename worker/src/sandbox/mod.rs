@@ -1,1 +1,155 @@
-//! The sandbox: namespaces, mounts, users, filters.
+//! The sandbox: one program in namespaces, users and filters of its own.
+//!
+//! Called by the worker ([`crate::process`]). The way of a start, with one module for each thing:
+//!
+//! | where | what | module |
+//! | --- | --- | --- |
+//! | worker | image of the cache directory, its mount, its owners | [`cache`], [`loop_device`], [`idmap`] |
+//! | worker | filter compiled, `clone3` | [`seccomp`], [`kernel`] |
+//! | child, root | order of all steps | [`child`] |
+//! | child, root | the root it will see | [`root`], [`tree`], [`mount`], [`etc`] |
+//! | child | Landlock, capabilities, user, limits | [`landlock`], [`privileges`] |
+//! | child as pid 1 | starts and reaps the engine | [`pid1`] |
+//! | both | what the child tells the worker | [`report`] |
+//!
+//! What always holds: no path that a model can change is resolved with privileges; every mount is attached by
+//! descriptor; the engine has descriptors 0, 1, 2 and, for an instance, 3, and no others.
+
+mod cache;
+mod child;
+mod etc;
+mod idmap;
+mod kernel;
+mod landlock;
+mod loop_device;
+mod mount;
+mod pid1;
+mod privileges;
+mod report;
+mod root;
+mod seccomp;
+mod step;
+mod tree;
+
+pub use report::{Report, Reports};
+pub use step::StepError;
+
+pub(crate) use kernel::{pidfd_send_signal, wait};
+
+use crate::spec::SandboxSpec;
+use child::Start;
+use kernel::{Clone, clone_flags};
+use nix::fcntl::{OFlag, open};
+use nix::sys::signal::Signal;
+use nix::sys::stat::Mode;
+use nix::unistd::Pid;
+use omni_cgroup::Group;
+use seccomp::Filter;
+use std::ffi::CString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use step::Step;
+
+/// What the worker gives to a sandbox.
+#[derive(Debug, Clone, Copy)]
+pub struct Given<'a> {
+    /// Descriptor 1 of the program.
+    pub stdout: BorrowedFd<'a>,
+    /// Descriptor 2 of the program.
+    pub stderr: BorrowedFd<'a>,
+    /// Descriptor 3 of the program.
+    pub engine: Option<BorrowedFd<'a>>,
+    /// A mount to attach over `/proc/meminfo`.
+    pub meminfo: Option<BorrowedFd<'a>>,
+    /// The control group that it lives in, from its first instruction on v2, from its first act on v1.
+    pub group: &'a Group,
+}
+
+/// The program as exec takes it.
+#[derive(Clone, Copy)]
+struct Program<'a> {
+    argv: &'a [CString],
+    env: &'a [CString],
+    cwd: &'a Path,
+    null: BorrowedFd<'a>,
+    stdout: BorrowedFd<'a>,
+    stderr: BorrowedFd<'a>,
+    engine: Option<BorrowedFd<'a>>,
+}
+
+/// A sandbox that was started. Whether its program runs is told by its reports.
+#[derive(Debug)]
+pub struct Sandbox {
+    /// Process 1 of the sandbox, as this process sees it.
+    pub pid: Pid,
+    /// The same; readable when the sandbox has ended, with every process in it.
+    pub pidfd: OwnedFd,
+    /// What it has to say.
+    pub reports: Reports,
+    /// What the operator should know of the start.
+    pub notes: Vec<String>,
+}
+
+impl Drop for Sandbox {
+    /// No process outlives the worker's interest in it, also on the way out of an error.
+    fn drop(&mut self) {
+        // Both fail only for a sandbox whose end was seen before.
+        let _ = pidfd_send_signal(&self.pidfd, Signal::SIGKILL);
+        let _ = wait(self.pid.as_raw());
+    }
+}
+
+/// Starts a sandbox.
+///
+/// The calling process must have a single thread, which must live as long as the sandbox: its end ends the sandbox.
+///
+/// # Errors
+/// When a step before the clone fails. Later failures are reports.
+pub fn spawn(spec: &SandboxSpec, given: &Given<'_>) -> Result<Sandbox, StepError> {
+    let c_strings = |texts: &mut dyn Iterator<Item = String>| {
+        texts.map(CString::new).collect::<Result<Vec<_>, _>>().step(|| "use the command and environment".into())
+    };
+    let argv = c_strings(&mut spec.argv.iter().cloned())?;
+    let env = c_strings(&mut spec.env.iter().map(|(name, value)| format!("{name}={value}")))?;
+    let mut notes = Vec::new();
+    let cache = match &spec.cache {
+        Some(cache) => Some(cache::mount(cache, spec.uid, spec.gid, &mut notes)?),
+        None => None,
+    };
+    let null = open("/dev/null", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()).step(|| "open /dev/null".into())?;
+    let (reports, theirs) = report::channel().step(|| "make the report socket".into())?;
+    let theirs = pid1::above_engine(theirs).step(|| "make the report socket".into())?;
+    let engine = given.engine.map(pid1::above_engine).transpose().step(|| "pass the engine socket".into())?;
+    let program = Program {
+        argv: &argv,
+        env: &env,
+        cwd: &spec.cwd,
+        null: null.as_fd(),
+        stdout: given.stdout,
+        stderr: given.stderr,
+        engine: engine.as_ref().map(AsFd::as_fd),
+    };
+    let start = Start {
+        spec,
+        program,
+        group: given.group,
+        meminfo: given.meminfo,
+        cache,
+        filter: Filter::compile()?,
+        reports: theirs.as_fd(),
+    };
+    let (pid, pidfd) = clone(&start)?;
+    Ok(Sandbox { pid, pidfd, reports, notes })
+}
+
+#[allow(unsafe_code, reason = "clone3 copies a process with one thread")]
+fn clone(start: &Start<'_>) -> Result<(Pid, OwnedFd), StepError> {
+    use clone_flags::{NEWIPC, NEWNET, NEWNS, NEWPID, NEWUTS};
+    let network = if start.spec.host_network { 0 } else { NEWNET };
+    let flags = NEWPID | NEWNS | NEWIPC | NEWUTS | network;
+    // SAFETY: `spawn` asks its caller for a single thread.
+    match unsafe { kernel::clone3(flags, start.group.v2_dir_fd()) }.step(|| "clone".into())? {
+        Clone::Child => child::main(start),
+        Clone::Parent { pid, pidfd } => Ok((pid, pidfd)),
+    }
+}

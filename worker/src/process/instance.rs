@@ -1,0 +1,283 @@
+//! Role `instance`: the loop over everything that can happen to one instance.
+//!
+//! One poll over pid 1, its reports, the engine's socket, the log pipes, out-of-memory events, SIGTERM, the listening
+//! socket and the scheduler. Every descriptor is read a bounded amount per round, so a model that floods one of them
+//! does not keep the others waiting. The loop turns what it reads into events for [`super::supervise`] and carries out
+//! the actions; the end is: cause into the exit file, then to the scheduler, then the socket is gone.
+
+use super::journal::{Journal, Moment};
+use super::link::Link;
+use super::running::{Running, Source};
+use super::supervise::{Action, Event, Instance};
+use super::{WorkerError, chain};
+use crate::spec::InstanceSpec;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::{dup2_stdin, dup2_stdout};
+use omni_ipc::engine::ToEngine;
+use omni_ipc::exit::ExitCause;
+use omni_ipc::instance::{FromWorker, PROTOCOL, ToWorker, Welcome};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How long a worker whose instance has ended waits for a scheduler to hear of it.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Serves the instance until it has ended.
+pub(super) fn run(spec: &InstanceSpec) -> Result<(), WorkerError> {
+    let terminate = protect()?;
+    let link = Link::bind(&spec.socket, spec.peer_uid)?;
+    say_listening().map_err(|source| WorkerError::Setup { step: "say that it listens", source })?;
+    let mut worker = Worker {
+        spec,
+        link,
+        terminate,
+        journal: Journal::new(spec.log_lines_per_second),
+        instance: Instance::new(),
+        epoch: Instant::now(),
+        started_unix_ms: unix_ms(),
+        exited: None,
+    };
+    let cause = match Running::start(spec) {
+        Ok(running) => worker.serve(running)?,
+        Err(error) => ExitCause::StartFailed { message: chain(&error) },
+    };
+    write_exit_file(spec, &cause).map_err(WorkerError::ExitFile)?;
+    worker.deliver(&cause)
+}
+
+struct Worker<'a> {
+    spec: &'a InstanceSpec,
+    link: Link,
+    terminate: SignalFd,
+    journal: Journal,
+    instance: Instance,
+    epoch: Instant,
+    started_unix_ms: u64,
+    exited: Option<ExitCause>,
+}
+
+/// What can be ready in one round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Token {
+    Terminate,
+    Listener,
+    Scheduler,
+    Instance(Source),
+}
+
+impl Worker<'_> {
+    /// The loop, from the start of the sandbox to the end of its last process.
+    fn serve(&mut self, mut running: Running) -> Result<ExitCause, WorkerError> {
+        for note in running.take_notes() {
+            self.note(note);
+        }
+        loop {
+            let deadline = [self.instance.deadline(), self.journal.deadline()].into_iter().flatten().min();
+            for token in self.wait(Some(&running), deadline)? {
+                match token {
+                    Token::Terminate => {
+                        let _ = self.terminate.read_signal(); // level-triggered: one is enough to know
+                        self.handle(Event::Terminate, &mut running);
+                    }
+                    Token::Listener => self.link.accept(),
+                    Token::Scheduler => self.hear(&mut running),
+                    Token::Instance(source) => {
+                        let now = self.moment();
+                        for event in running.read(source, &mut self.journal, now) {
+                            self.handle(event, &mut running);
+                        }
+                    }
+                }
+            }
+            self.handle(Event::Tick, &mut running);
+            self.journal.tick(self.moment());
+            if let Some(cause) = self.instance.cause() {
+                let now = self.moment();
+                running.drain_logs(&mut self.journal, now);
+                self.journal.finish(now);
+                return Ok(cause);
+            }
+            self.link.flush(&self.journal);
+        }
+    }
+
+    /// Tells the end to the scheduler that is there, or to one that comes within [`LINGER`].
+    fn deliver(&mut self, cause: &ExitCause) -> Result<(), WorkerError> {
+        let deadline = self.epoch.elapsed() + LINGER;
+        self.exited = Some(cause.clone());
+        let mut told = false;
+        while self.epoch.elapsed() < deadline {
+            self.link.flush(&self.journal);
+            if self.link.is_delivered(&self.journal) {
+                if told {
+                    break;
+                }
+                // The last message of a connection, after the last line of the log.
+                self.link.tell(FromWorker::Exited(cause.clone()));
+                told = true;
+                continue;
+            }
+            for token in self.wait(None, Some(deadline))? {
+                match token {
+                    Token::Terminate => return Ok(()),
+                    Token::Listener => {
+                        self.link.accept();
+                        told = false;
+                    }
+                    Token::Scheduler => self.hear_after_the_end(),
+                    Token::Instance(_) => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn wait(&self, running: Option<&Running>, deadline: Option<Duration>) -> Result<Vec<Token>, WorkerError> {
+        let mut tokens = vec![Token::Terminate, Token::Listener];
+        let mut fds = vec![
+            PollFd::new(self.terminate.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.link.listener(), PollFlags::POLLIN),
+        ];
+        if let Some((socket, full)) = self.link.connection() {
+            let write = if full { PollFlags::POLLOUT } else { PollFlags::empty() };
+            tokens.push(Token::Scheduler);
+            fds.push(PollFd::new(socket, PollFlags::POLLIN | write));
+        }
+        for (source, fd) in running.into_iter().flat_map(Running::sources) {
+            tokens.push(Token::Instance(source));
+            fds.push(PollFd::new(fd, PollFlags::POLLIN));
+        }
+        match poll(&mut fds, timeout(deadline, self.epoch.elapsed())) {
+            Ok(_) => {}
+            Err(Errno::EINTR) => return Ok(vec![]),
+            Err(errno) => return Err(WorkerError::Wait(errno)),
+        }
+        Ok(tokens.into_iter().zip(&fds).filter(|(_, fd)| fd.any() == Some(true)).map(|(token, _)| token).collect())
+    }
+
+    fn handle(&mut self, event: Event, running: &mut Running) {
+        let now = self.epoch.elapsed();
+        for action in self.instance.on(event, now) {
+            match action {
+                Action::StopEngine => {
+                    if running.tell_engine(&ToEngine::Stop, &[]).is_err() {
+                        self.handle(Event::EngineClosed, running);
+                    }
+                }
+                Action::Kill => {
+                    if let Err(error) = running.kill() {
+                        self.note(format!("cannot kill the instance: {}", chain(&error)));
+                    }
+                }
+                Action::AbortMeminfo => running.abort_meminfo(),
+                Action::Tell(message) => self.link.tell(message),
+                Action::Note(text) => self.note(text),
+            }
+        }
+    }
+
+    /// One message of the scheduler.
+    fn hear(&mut self, running: &mut Running) {
+        let Some((message, fds)) = self.link.receive() else { return };
+        match message {
+            ToWorker::Hello { protocol, log_seen } => self.greet(protocol, log_seen),
+            ToWorker::Attach => self.attach(&fds, running),
+            ToWorker::Stop { grace_ms } => {
+                self.handle(Event::Stop { grace: Duration::from_millis(grace_ms) }, running);
+            }
+            ToWorker::Kill => self.handle(Event::Kill, running),
+            ToWorker::Stats => match running.stats() {
+                Ok(stats) => self.link.tell(FromWorker::Stats(stats)),
+                Err(error) => self.note(format!("cannot read what the instance uses: {}", chain(&error))),
+            },
+        }
+    }
+
+    fn hear_after_the_end(&mut self) {
+        match self.link.receive() {
+            Some((ToWorker::Hello { protocol, log_seen }, _)) => self.greet(protocol, log_seen),
+            Some((ToWorker::Attach | ToWorker::Stop { .. } | ToWorker::Kill | ToWorker::Stats, _)) | None => {}
+        }
+    }
+
+    fn greet(&mut self, protocol: u32, log_seen: u64) {
+        if protocol != PROTOCOL {
+            self.note(format!(
+                "a scheduler that speaks protocol {protocol} was turned away: this worker has {PROTOCOL}"
+            ));
+            return self.link.disconnect();
+        }
+        let welcome = FromWorker::Welcome(Welcome {
+            protocol: PROTOCOL,
+            instance: self.spec.instance.clone(),
+            model: self.spec.model.clone(),
+            snapshot: self.spec.snapshot.clone(),
+            note: self.spec.note.clone(),
+            engine_pid: self.instance.engine_pid(),
+            started_unix_ms: self.started_unix_ms,
+            ready: self.instance.ready(),
+            exited: self.exited.clone(),
+        });
+        self.link.greet(welcome, log_seen);
+    }
+
+    /// Passes a data connection on. The scheduler sees a failure as the end of its connection, and of this one.
+    fn attach(&mut self, fds: &[OwnedFd], running: &Running) {
+        if fds.len() != 2 || running.tell_engine(&ToEngine::Attach, fds).is_err() {
+            self.link.disconnect();
+        }
+    }
+
+    fn note(&mut self, text: String) {
+        self.journal.note(text, self.moment());
+    }
+
+    fn moment(&self) -> Moment {
+        Moment { monotonic: self.epoch.elapsed(), unix_ms: unix_ms() }
+    }
+}
+
+/// Nobody reads this process's memory, and huge pages do not make it big. SIGTERM becomes a descriptor.
+fn protect() -> Result<SignalFd, WorkerError> {
+    let setup = |step| move |errno: Errno| WorkerError::Setup { step, source: errno.into() };
+    prctl::set_dumpable(false).map_err(setup("forbid tracing"))?;
+    prctl::set_thp_disable(true).map_err(setup("forbid huge pages"))?;
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGTERM);
+    signals.thread_block().map_err(setup("block SIGTERM"))?;
+    SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(setup("watch SIGTERM"))
+}
+
+/// Tells the launcher, by one line on standard output, and lets go of both pipes to it.
+fn say_listening() -> io::Result<()> {
+    // A launcher that is gone meanwhile finds this worker by its socket.
+    let _ = writeln!(io::stdout(), "listening");
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    dup2_stdin(&null)?;
+    dup2_stdout(&null)?;
+    Ok(())
+}
+
+fn write_exit_file(spec: &InstanceSpec, cause: &ExitCause) -> io::Result<()> {
+    let unfinished = spec.exit_file.with_extension("tmp");
+    fs::write(&unfinished, serde_json::to_vec(cause)?)?;
+    fs::rename(&unfinished, &spec.exit_file)
+}
+
+/// Rounded up, so that a deadline has passed when poll returns for it.
+fn timeout(deadline: Option<Duration>, now: Duration) -> PollTimeout {
+    let Some(deadline) = deadline else { return PollTimeout::NONE };
+    let left = deadline.saturating_sub(now).as_micros().div_ceil(1000);
+    i32::try_from(left).ok().and_then(|ms| PollTimeout::try_from(ms).ok()).unwrap_or(PollTimeout::MAX)
+}
+
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

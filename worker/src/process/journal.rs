@@ -1,0 +1,197 @@
+//! The instance's log: bytes of its two pipes become numbered lines in a bounded ring. Pure.
+//!
+//! Called by the event loop, which reads the pipes and hands out the lines. A model that floods its log loses lines and
+//! is told so by a line of the worker; it never slows the worker's other work and never takes more memory than
+//! [`RING_BYTES`].
+
+use omni_ipc::instance::{LogLine, LogStream};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Bytes that the ring holds, with [`LINE_COST`] for each line.
+const RING_BYTES: usize = 64 * 1024;
+/// What a line costs beside its text: its own struct.
+const LINE_COST: usize = size_of::<LogLine>();
+/// Bytes of the longest line; longer ones are cut into several.
+const LINE_MAX: usize = 8 * 1024;
+
+/// When something happens, on both clocks that matter here.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Moment {
+    /// Since the worker's start; never goes back.
+    pub(super) monotonic: Duration,
+    /// Milliseconds since the Unix epoch, for people.
+    pub(super) unix_ms: u64,
+}
+
+/// The log of one instance.
+#[derive(Debug)]
+pub(super) struct Journal {
+    ring: VecDeque<LogLine>,
+    bytes: usize,
+    next_seq: u64,
+    rate: Rate,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+}
+
+impl Journal {
+    pub(super) fn new(lines_per_second: u32) -> Self {
+        Self {
+            ring: VecDeque::new(),
+            bytes: 0,
+            next_seq: 1,
+            rate: Rate::new(lines_per_second),
+            stdout: Vec::new(),
+            stderr: Vec::new(),
+        }
+    }
+
+    /// Takes bytes as they came from a pipe.
+    pub(super) fn write(&mut self, stream: LogStream, mut bytes: &[u8], now: Moment) {
+        while let Some(newline) = bytes.iter().position(|byte| *byte == b'\n') {
+            let (line, rest) = bytes.split_at(newline);
+            self.extend(stream, line, now);
+            self.end_line(stream, now);
+            bytes = rest.get(1..).unwrap_or_default();
+        }
+        self.extend(stream, bytes, now);
+    }
+
+    /// Adds a line of the worker itself; not under the rate.
+    pub(super) fn note(&mut self, text: String, now: Moment) {
+        self.push(LogStream::Worker, text, now);
+    }
+
+    /// Says how many lines were dropped, once a second has passed since the first of them.
+    pub(super) fn tick(&mut self, now: Moment) {
+        if self.deadline().is_some_and(|deadline| deadline <= now.monotonic) {
+            self.note_dropped(now);
+        }
+    }
+
+    /// When [`Journal::tick`] has something to do.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        self.rate.dropped_since.map(|since| since + Duration::from_secs(1))
+    }
+
+    /// Both pipes have ended: what is left is the last line of each.
+    pub(super) fn finish(&mut self, now: Moment) {
+        for stream in [LogStream::Stdout, LogStream::Stderr] {
+            if !self.partial(stream).is_empty() {
+                self.end_line(stream, now);
+            }
+        }
+        self.note_dropped(now);
+    }
+
+    /// The first line after number `seen` that the ring still has.
+    pub(super) fn after(&self, seen: u64) -> Option<&LogLine> {
+        let oldest = self.ring.front()?.seq;
+        let index = seen.saturating_add(1).saturating_sub(oldest);
+        self.ring.get(usize::try_from(index).ok()?)
+    }
+
+    fn partial(&mut self, stream: LogStream) -> &mut Vec<u8> {
+        match stream {
+            LogStream::Stdout => &mut self.stdout,
+            LogStream::Stderr | LogStream::Worker => &mut self.stderr,
+        }
+    }
+
+    fn extend(&mut self, stream: LogStream, bytes: &[u8], now: Moment) {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let room = LINE_MAX - self.partial(stream).len();
+            let (fits, more) = rest.split_at(room.min(rest.len()));
+            self.partial(stream).extend_from_slice(fits);
+            rest = more;
+            if self.partial(stream).len() == LINE_MAX && !rest.is_empty() {
+                self.cut_line(stream, now);
+            }
+        }
+    }
+
+    /// Ends a full line early, between two characters.
+    fn cut_line(&mut self, stream: LogStream, now: Moment) {
+        let partial = self.partial(stream);
+        let is_inside = |byte: &u8| *byte & 0xC0 == 0x80; // continuation bytes of UTF-8
+        let tail = partial.iter().rev().take(4).position(|byte| !is_inside(byte));
+        let tail = match tail {
+            Some(inside) if partial.iter().rev().nth(inside).is_some_and(|lead| lead & 0x80 != 0) => inside + 1,
+            Some(_) | None => 0,
+        };
+        let carry = partial.split_off(partial.len() - tail);
+        self.end_line(stream, now);
+        *self.partial(stream) = carry;
+    }
+
+    fn end_line(&mut self, stream: LogStream, now: Moment) {
+        let bytes = std::mem::take(self.partial(stream));
+        if self.rate.admits(now.monotonic) {
+            self.note_dropped(now);
+            let line = bytes.strip_suffix(b"\r").unwrap_or(&bytes);
+            self.push(stream, String::from_utf8_lossy(line).into_owned(), now);
+        }
+    }
+
+    fn note_dropped(&mut self, now: Moment) {
+        let dropped = self.rate.take_dropped();
+        if dropped > 0 {
+            let rate = self.rate.per_second;
+            self.note(format!("{dropped} lines dropped: more than {rate} lines a second"), now);
+        }
+    }
+
+    fn push(&mut self, stream: LogStream, text: String, now: Moment) {
+        self.bytes += text.len() + LINE_COST;
+        self.ring.push_back(LogLine { seq: self.next_seq, unix_ms: now.unix_ms, stream, text });
+        self.next_seq += 1;
+        while self.bytes > RING_BYTES {
+            let Some(old) = self.ring.pop_front() else { break };
+            self.bytes -= old.text.len() + LINE_COST;
+        }
+    }
+}
+
+/// A token bucket that holds one second's lines.
+#[derive(Debug)]
+struct Rate {
+    per_second: u32,
+    /// Thousandths of a line.
+    tokens: u64,
+    filled_at: Duration,
+    dropped: u64,
+    dropped_since: Option<Duration>,
+}
+
+impl Rate {
+    fn new(per_second: u32) -> Self {
+        let tokens = u64::from(per_second) * 1000;
+        Self { per_second, tokens, filled_at: Duration::ZERO, dropped: 0, dropped_since: None }
+    }
+
+    fn admits(&mut self, now: Duration) -> bool {
+        let per_second = u64::from(self.per_second);
+        let elapsed = u64::try_from(now.saturating_sub(self.filled_at).as_millis()).unwrap_or(u64::MAX);
+        if elapsed > 0 {
+            self.tokens = self.tokens.saturating_add(elapsed.saturating_mul(per_second)).min(per_second * 1000);
+            self.filled_at = now;
+        }
+        if self.tokens >= 1000 {
+            self.tokens -= 1000;
+            return true;
+        }
+        self.dropped += 1;
+        self.dropped_since.get_or_insert(now);
+        false
+    }
+
+    fn take_dropped(&mut self) -> u64 {
+        self.dropped_since = None;
+        std::mem::take(&mut self.dropped)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,194 @@
+//! The connection to the scheduler: one at a time, a newer one replaces the older, and none can make the worker wait.
+//!
+//! Called by the event loop. Lines of the log are not queued: a connection remembers which it has sent and takes the
+//! next from the journal when the socket has room. All other messages wait in a short queue; a scheduler that does not
+//! read until it is full is disconnected, and finds everything again when it connects anew.
+
+use super::journal::Journal;
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, accept4, bind, getsockopt, listen, socket, sockopt,
+};
+use nix::sys::stat::{Mode, umask};
+use nix::unistd::{Gid, Uid, chown};
+use omni_ipc::instance::{FromWorker, ToWorker};
+use omni_ipc::packet::{PacketError, recv_packet, send_packet};
+use std::collections::VecDeque;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// Messages that wait for a scheduler to read. One that asks for more without reading gets disconnected.
+const QUEUE: usize = 16;
+
+/// The listening socket and the scheduler that is connected, if any.
+#[derive(Debug)]
+pub(super) struct Link {
+    listener: OwnedFd,
+    path: PathBuf,
+    peer_uid: u32,
+    connection: Option<Connection>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    socket: OwnedFd,
+    queue: VecDeque<FromWorker>,
+    /// Number of the last line it has; `None` until it has said hello.
+    log_seen: Option<u64>,
+    full: bool,
+}
+
+/// The socket could not be made.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen at {}", path.display())]
+pub struct ListenError {
+    path: PathBuf,
+    #[source]
+    source: io::Error,
+}
+
+impl Link {
+    /// Listens at `path`, where only root and `peer_uid` may connect. A socket that is left over there is replaced: the
+    /// launcher never gives one instance id to two workers.
+    pub(super) fn bind(path: &Path, peer_uid: u32) -> Result<Self, ListenError> {
+        let listener = listener(path, peer_uid).map_err(|source| ListenError { path: path.to_owned(), source })?;
+        Ok(Self { listener, path: path.to_owned(), peer_uid, connection: None })
+    }
+
+    pub(super) fn listener(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+
+    /// The connection's socket, and whether it waits for room to write.
+    pub(super) fn connection(&self) -> Option<(BorrowedFd<'_>, bool)> {
+        self.connection.as_ref().map(|connection| (connection.socket.as_fd(), connection.full))
+    }
+
+    /// Takes a new connection in place of the one that was. A stranger is turned away.
+    pub(super) fn accept(&mut self) {
+        let Ok(socket) = accept(&self.listener) else { return };
+        let allowed =
+            getsockopt(&socket, sockopt::PeerCredentials).is_ok_and(|peer| [0, self.peer_uid].contains(&peer.uid()));
+        if allowed {
+            self.connection = Some(Connection { socket, queue: VecDeque::new(), log_seen: None, full: false });
+        }
+    }
+
+    /// The next message and its descriptors; `None` when there is none, or the connection has ended.
+    pub(super) fn receive(&mut self) -> Option<(ToWorker, Vec<OwnedFd>)> {
+        let connection = self.connection.as_ref()?;
+        match recv_packet(&connection.socket) {
+            Ok(message) => Some(message),
+            Err(error) if error.would_block() => None,
+            Err(_) => {
+                self.disconnect();
+                None
+            }
+        }
+    }
+
+    /// The scheduler has said hello: from now on it is told things.
+    pub(super) fn greet(&mut self, welcome: FromWorker, log_seen: u64) {
+        if let Some(connection) = &mut self.connection {
+            connection.log_seen = Some(log_seen);
+        }
+        self.tell(welcome);
+    }
+
+    /// Queues a message for a scheduler that has said hello.
+    pub(super) fn tell(&mut self, message: FromWorker) {
+        let Some(connection) = &mut self.connection else { return };
+        if connection.log_seen.is_none() {
+            return; // `Welcome` will say it
+        }
+        if connection.queue.len() == QUEUE {
+            return self.disconnect();
+        }
+        connection.queue.push_back(message);
+    }
+
+    /// Sends what the socket has room for.
+    pub(super) fn flush(&mut self, journal: &Journal) {
+        if let Some(connection) = &mut self.connection
+            && connection.flush(journal).is_err()
+        {
+            self.disconnect();
+        }
+    }
+
+    /// Whether a scheduler is there that has been sent everything.
+    pub(super) fn is_delivered(&self, journal: &Journal) -> bool {
+        self.connection.as_ref().is_some_and(|connection| {
+            connection.queue.is_empty() && connection.log_seen.is_some_and(|seen| journal.after(seen).is_none())
+        })
+    }
+
+    pub(super) fn disconnect(&mut self) {
+        self.connection = None;
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // Left behind it would only make the next scheduler's scan try a dead socket.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl Connection {
+    fn flush(&mut self, journal: &Journal) -> Result<(), PacketError> {
+        self.full = false;
+        while let Some(message) = self.queue.pop_front() {
+            if !self.send(&message)? {
+                self.queue.push_front(message);
+                return Ok(());
+            }
+        }
+        let Some(mut seen) = self.log_seen else { return Ok(()) };
+        while let Some(line) = journal.after(seen) {
+            if !self.send(&FromWorker::Log(line.clone()))? {
+                break;
+            }
+            seen = line.seq;
+        }
+        self.log_seen = Some(seen);
+        Ok(())
+    }
+
+    /// Whether the socket had room.
+    fn send(&mut self, message: &FromWorker) -> Result<bool, PacketError> {
+        match send_packet(&self.socket, message, &[]) {
+            Ok(()) => Ok(true),
+            Err(error) if error.would_block() => {
+                self.full = true;
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn listener(path: &Path, peer_uid: u32) -> io::Result<OwnedFd> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
+    let before = umask(Mode::from_bits_truncate(0o177));
+    let bound = bind(socket.as_raw_fd(), &UnixAddr::new(path)?);
+    umask(before);
+    bound?;
+    chown(path, Some(Uid::from_raw(peer_uid)), None::<Gid>)?;
+    listen(&socket, Backlog::new(4)?)?;
+    Ok(socket)
+}
+
+#[allow(unsafe_code, reason = "nix's accept4 gives a number")]
+fn accept(listener: &OwnedFd) -> Result<OwnedFd, Errno> {
+    let raw = accept4(listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK)?;
+    // SAFETY: the kernel has just made this descriptor; nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+}

@@ -1,0 +1,240 @@
+//! What the worker does about an instance: events in, actions out. Pure: no clock, descriptor or process in here.
+//!
+//! | phase | on | goes to | does |
+//! | --- | --- | --- | --- |
+//! | Running | `Stop`, `Terminate` | Stopping | tells the engine |
+//! | Running | the engine closed its socket | Stopping (short) | - |
+//! | Running, Stopping | `Kill`, out of memory, broken wire, deadline | Killed | kills all |
+//! | Killed | deadline | Killed | ends the meminfo file, kills again |
+//! | any | all processes gone | Gone | tells nobody: the caller reads [`Instance::cause`] |
+//!
+//! The cause of an end: out of memory when the kernel counted such a kill; else the step that failed; else how the
+//! engine ended, as pid 1 saw it; else how pid 1 itself ended.
+
+use omni_ipc::engine::{FromEngine, HandlerMode};
+use omni_ipc::exit::ExitCause;
+use omni_ipc::instance::FromWorker;
+use std::time::Duration;
+
+/// An engine that has closed its socket is about to exit; one that does not is of no use to anybody.
+const CLOSED_GRACE: Duration = Duration::from_secs(1);
+/// SIGTERM to the worker, for example at the machine's shutdown, gives the model this long.
+const TERMINATE_GRACE: Duration = Duration::from_secs(5);
+/// A process that is still there this long after SIGKILL waits in the kernel, most likely for a file system.
+const KILL_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Something happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Event {
+    /// The engine's process is there and about to execute.
+    Executing { pid: i32 },
+    /// A step of the sandbox failed.
+    Failed(String),
+    /// Pid 1 saw the engine's end: its raw wait status.
+    Ended(i32),
+    /// The engine said something.
+    Engine(FromEngine),
+    /// The engine said something that is not in the contract.
+    EngineBroken(String),
+    /// The engine closed its socket.
+    EngineClosed,
+    /// The kernel killed something of the instance for want of memory.
+    OutOfMemory,
+    /// The scheduler wants the model to stop within a time.
+    Stop { grace: Duration },
+    /// The scheduler wants it gone.
+    Kill,
+    /// SIGTERM to the worker.
+    Terminate,
+    /// A deadline may have passed.
+    Tick,
+    /// Pid 1 is gone, and so is every process: its raw wait status.
+    Gone(i32),
+}
+
+/// Something to do.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Action {
+    /// Tell the engine to stop.
+    StopEngine,
+    /// SIGKILL to everything.
+    Kill,
+    /// End the file over `/proc/meminfo`: its readers must not keep anything alive.
+    AbortMeminfo,
+    /// Tell the scheduler, if one is there.
+    Tell(FromWorker),
+    /// A line of the worker in the instance's log.
+    Note(String),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Running,
+    Stopping { kill_at: Duration },
+    Killed { again_at: Duration },
+    Gone { status: i32 },
+}
+
+/// One instance as the worker knows it.
+#[derive(Debug)]
+pub(super) struct Instance {
+    phase: Phase,
+    engine_pid: Option<i32>,
+    ready: Option<HandlerMode>,
+    answered: bool,
+    out_of_memory: bool,
+    failed: Option<String>,
+    ended: Option<i32>,
+}
+
+impl Instance {
+    pub(super) fn new() -> Self {
+        Self {
+            phase: Phase::Running,
+            engine_pid: None,
+            ready: None,
+            answered: false,
+            out_of_memory: false,
+            failed: None,
+            ended: None,
+        }
+    }
+
+    pub(super) fn engine_pid(&self) -> Option<i32> {
+        self.engine_pid
+    }
+
+    pub(super) fn ready(&self) -> Option<HandlerMode> {
+        self.ready
+    }
+
+    /// When to come back with a `Tick`.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        match self.phase {
+            Phase::Running | Phase::Gone { .. } => None,
+            Phase::Stopping { kill_at } => Some(kill_at),
+            Phase::Killed { again_at } => Some(again_at),
+        }
+    }
+
+    /// Why everything is gone; `None` while it is not.
+    pub(super) fn cause(&self) -> Option<ExitCause> {
+        let Phase::Gone { status } = self.phase else { return None };
+        Some(match (self.out_of_memory, &self.failed, self.ended) {
+            (true, _, _) => ExitCause::OomKilled,
+            (false, Some(message), _) => ExitCause::StartFailed { message: message.clone() },
+            (false, None, Some(ended)) => cause_of(ended),
+            (false, None, None) if libc::WIFEXITED(status) => {
+                ExitCause::StartFailed { message: "the sandbox's first process ended without a report".into() }
+            }
+            (false, None, None) => cause_of(status),
+        })
+    }
+
+    /// Takes an event at a time since the start.
+    pub(super) fn on(&mut self, event: Event, now: Duration) -> Vec<Action> {
+        match event {
+            Event::Executing { pid } => {
+                self.engine_pid = Some(pid);
+                vec![]
+            }
+            Event::Failed(message) => {
+                self.failed = Some(message);
+                vec![]
+            }
+            Event::Ended(status) => {
+                self.ended = Some(status);
+                vec![]
+            }
+            Event::Engine(message) => self.engine(message, now),
+            Event::EngineBroken(why) => self.kill(format!("the engine broke its contract: {why}"), now),
+            Event::EngineClosed => {
+                self.stop_by(now + CLOSED_GRACE);
+                vec![]
+            }
+            Event::OutOfMemory => {
+                self.out_of_memory = true;
+                self.kill("out of memory: the whole instance ends".into(), now)
+            }
+            Event::Stop { grace } => self.stop(grace, now),
+            Event::Terminate => self.stop(TERMINATE_GRACE, now),
+            Event::Kill => self.kill_quietly(now),
+            Event::Tick => self.tick(now),
+            Event::Gone(status) => {
+                self.phase = Phase::Gone { status };
+                vec![]
+            }
+        }
+    }
+
+    fn engine(&mut self, message: FromEngine, now: Duration) -> Vec<Action> {
+        if self.answered {
+            return self.kill("the engine broke its contract: it answered twice".into(), now);
+        }
+        self.answered = true;
+        match message {
+            FromEngine::Ready { mode } => {
+                self.ready = Some(mode);
+                vec![Action::Tell(FromWorker::Ready { mode })]
+            }
+            FromEngine::Failed { phase, message } => vec![Action::Tell(FromWorker::EngineFailed { phase, message })],
+        }
+    }
+
+    fn stop(&mut self, grace: Duration, now: Duration) -> Vec<Action> {
+        let first = self.phase == Phase::Running;
+        self.stop_by(now.saturating_add(grace));
+        if first { vec![Action::StopEngine] } else { vec![] }
+    }
+
+    fn stop_by(&mut self, time: Duration) {
+        self.phase = match self.phase {
+            Phase::Running => Phase::Stopping { kill_at: time },
+            Phase::Stopping { kill_at } => Phase::Stopping { kill_at: kill_at.min(time) },
+            killed_or_gone @ (Phase::Killed { .. } | Phase::Gone { .. }) => killed_or_gone,
+        };
+    }
+
+    fn kill(&mut self, why: String, now: Duration) -> Vec<Action> {
+        let mut actions = self.kill_quietly(now);
+        if !actions.is_empty() {
+            actions.push(Action::Note(why));
+        }
+        actions
+    }
+
+    fn kill_quietly(&mut self, now: Duration) -> Vec<Action> {
+        match self.phase {
+            Phase::Running | Phase::Stopping { .. } => {
+                self.phase = Phase::Killed { again_at: now + KILL_PATIENCE };
+                vec![Action::Kill]
+            }
+            Phase::Killed { .. } | Phase::Gone { .. } => vec![],
+        }
+    }
+
+    fn tick(&mut self, now: Duration) -> Vec<Action> {
+        match self.phase {
+            Phase::Stopping { kill_at } if kill_at <= now => {
+                self.kill("the model did not stop in time: killed".into(), now)
+            }
+            Phase::Killed { again_at } if again_at <= now => {
+                self.phase = Phase::Killed { again_at: now + KILL_PATIENCE };
+                vec![Action::AbortMeminfo, Action::Kill]
+            }
+            Phase::Running | Phase::Stopping { .. } | Phase::Killed { .. } | Phase::Gone { .. } => vec![],
+        }
+    }
+}
+
+/// What a raw wait status says, for every signal there is.
+pub(super) fn cause_of(status: i32) -> ExitCause {
+    if libc::WIFSIGNALED(status) {
+        ExitCause::Signaled { signal: libc::WTERMSIG(status) }
+    } else {
+        ExitCause::Exited { code: libc::WEXITSTATUS(status) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,101 @@
+//! The new process, from clone to engine: every step in its order.
+//!
+//! Runs in the copy made by [`super::spawn`], first as root in fresh namespaces. The order is: control group, mounts,
+//! pivot, then privileges from the outside in (no_new_privs, Landlock, capabilities, user), the parent-death signal
+//! (changing the user clears it) and, last, the system call filter. A step that fails is reported and ends everything:
+//! there is no half sandbox.
+
+use super::mount::Mount;
+use super::report::{Report, send};
+use super::root::{self, Brought};
+use super::seccomp::Filter;
+use super::step::{Step, StepError, invalid};
+use super::{Program, kernel, landlock, pid1, privileges};
+use crate::spec::SandboxSpec;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::prctl;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use nix::sys::stat::{Mode, umask};
+use nix::unistd::sethostname;
+use omni_cgroup::Group;
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+/// Added to a model's badness: when the machine itself runs out of memory, models go before the node's own processes.
+const OOM_SCORE_ADJ: &[u8] = b"500";
+
+/// All that the child needs, made before the clone.
+pub(super) struct Start<'a> {
+    pub(super) spec: &'a SandboxSpec,
+    pub(super) program: Program<'a>,
+    pub(super) group: &'a Group,
+    pub(super) meminfo: Option<BorrowedFd<'a>>,
+    pub(super) cache: Option<Mount>,
+    pub(super) filter: Filter,
+    pub(super) reports: BorrowedFd<'a>,
+}
+
+/// The child's whole life.
+pub(super) fn main(start: &Start<'_>) -> ! {
+    let report = match prepare(start).and_then(|()| pid1::run(&start.program, start.reports)) {
+        Ok(status) => Report::Ended(status),
+        Err(error) => Report::Failed(error.chain()),
+    };
+    // Without a reader the worker is gone, and so is this process by its parent-death signal.
+    let _ = send(start.reports, &report);
+    pid1::exit(0)
+}
+
+fn prepare(start: &Start<'_>) -> Result<(), StepError> {
+    let Start { spec, .. } = start;
+    if start.group.v2_dir_fd().is_none() {
+        start.group.join_self().step(|| "join the control group".into())?;
+    }
+    fs::write("/proc/self/oom_score_adj", OOM_SCORE_ADJ).step(|| "raise oom_score_adj".into())?;
+    kernel::close_except(&kept(start)).step(|| "close the worker's descriptors".into())?;
+    umask(Mode::empty());
+    unshare(CloneFlags::CLONE_NEWCGROUP).step(|| "make a control group namespace".into())?;
+    sethostname(&spec.hostname).step(|| format!("set the host name {}", spec.hostname))?;
+    if !spec.host_network {
+        loopback_up().step(|| "bring up the loop-back interface".into())?;
+    }
+    root::enter(spec, &Brought { meminfo: start.meminfo, cache: start.cache.as_ref() })?;
+    umask(Mode::from_bits_truncate(0o022));
+    privileges::limit()?;
+    prctl::set_no_new_privs().step(|| "set no_new_privs".into())?;
+    if !landlock::restrict(spec)? {
+        let note = "this kernel has no Landlock: the sandbox stands on mounts, users and namespaces alone";
+        send(start.reports, &Report::Note(note.into())).step(|| "report to the worker".into())?;
+    }
+    privileges::drop_all(spec)?;
+    // Nothing of this process may be read by the model, which has the same user.
+    prctl::set_dumpable(false).step(|| "forbid tracing".into())?;
+    prctl::set_pdeathsig(Signal::SIGKILL).step(|| "set the parent-death signal".into())?;
+    if orphaned(start.reports).step(|| "look for the worker".into())? {
+        return Err(invalid("the worker died meanwhile".into()));
+    }
+    SigSet::all().thread_unblock().step(|| "unblock signals".into())?;
+    start.filter.apply()
+}
+
+fn kept(start: &Start<'_>) -> Vec<i32> {
+    let Program { null, stdout, stderr, engine, .. } = start.program;
+    let needed = [Some(null), Some(stdout), Some(stderr), engine, start.meminfo, Some(start.reports)];
+    needed.into_iter().flatten().chain(start.cache.as_ref().map(AsFd::as_fd)).map(|fd| fd.as_raw_fd()).collect()
+}
+
+/// The parent may have died before the parent-death signal was set, and pid 1 cannot ask for its parent.
+fn orphaned(reports: BorrowedFd<'_>) -> Result<bool, Errno> {
+    let mut fds = [PollFd::new(reports, PollFlags::empty())];
+    poll(&mut fds, PollTimeout::ZERO)?;
+    Ok(fds.iter().any(|fd| fd.any() == Some(true)))
+}
+
+/// Programs talk to themselves over 127.0.0.1 (process pools, managers): it has to work in an empty network too.
+fn loopback_up() -> Result<(), Errno> {
+    let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
+    kernel::loopback_up(socket.as_fd())
+}

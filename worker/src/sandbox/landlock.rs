@@ -1,0 +1,47 @@
+//! Landlock: a second wall behind the mounts, and the wall around abstract sockets and signals.
+//!
+//! Called by [`super::child`] after the pivot. Takes what the running kernel has (5.13 to today); a kernel without any
+//! Landlock is told of and goes on: mounts, user and namespaces do not depend on it.
+
+use super::step::{Step, StepError};
+use crate::spec::SandboxSpec;
+use landlock::{
+    ABI, Access, AccessFs, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr,
+    RulesetStatus, Scope,
+};
+use std::path::Path;
+
+/// The newest rules that this policy has been written for; older kernels take the part they know.
+const KNOWN: ABI = ABI::V6;
+
+/// Restricts this process and all that come from it. Whether the kernel has any Landlock.
+pub(super) fn restrict(spec: &SandboxSpec) -> Result<bool, StepError> {
+    let step = || "restrict with Landlock".to_owned();
+    let read = AccessFs::from_read(KNOWN);
+    let all = AccessFs::from_all(KNOWN);
+    let device = read | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
+    let mut rules = Ruleset::default()
+        .handle_access(all)
+        .and_then(|rules| rules.scope(Scope::from_all(KNOWN)))
+        .and_then(Ruleset::create)
+        .step(step)?;
+    rules = allow(rules, Path::new("/"), read)?;
+    rules = allow(rules, Path::new("/dev"), device)?;
+    for path in ["/dev/shm", "/tmp"].map(Path::new) {
+        rules = allow(rules, path, all)?;
+    }
+    if spec.cache.is_some() {
+        rules = allow(rules, Path::new("/cache"), all)?;
+    }
+    for bind in spec.binds.iter().filter(|bind| bind.writable) {
+        rules = allow(rules, &bind.target, all)?;
+    }
+    let status = rules.restrict_self().step(step)?;
+    Ok(status.ruleset != RulesetStatus::NotEnforced)
+}
+
+fn allow(rules: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> Result<RulesetCreated, StepError> {
+    let step = || format!("allow {} in Landlock", path.display());
+    let fd = PathFd::new(path).step(step)?;
+    rules.add_rule(PathBeneath::new(fd, access)).step(step)
+}
