@@ -74,8 +74,8 @@ class Layer:
 
     def __init__(self, tensors, prefix, heads):
         def linear(name):
-            # Checkpoints keep [out, in]; BLAS multiplies by the transposed view as it stands.
-            return tensors[f"{prefix}{name}.weight"].T, tensors[f"{prefix}{name}.bias"]
+            # Checkpoints keep [out, in]. As [in, out] in memory a short text takes a quarter less time, a long one a tenth.
+            return np.ascontiguousarray(tensors[f"{prefix}{name}.weight"].T), tensors[f"{prefix}{name}.bias"]
 
         (q, q_bias), (k, k_bias), (v, v_bias) = (linear(f"attention.self.{part}") for part in ("query", "key", "value"))
         # One product instead of three, and the 1/sqrt(head width) of the scores goes into the queries.
