@@ -74,7 +74,7 @@ class Layer:
 
     def __init__(self, tensors, prefix, heads):
         def linear(name):
-            # Checkpoints keep [out, in]. As [in, out] in memory a short text takes a quarter less time, a long one a tenth.
+            # Checkpoints keep [out, in]; laid out as [in, out] a short text takes a quarter less time.
             return np.ascontiguousarray(tensors[f"{prefix}{name}.weight"].T), tensors[f"{prefix}{name}.bias"]
 
         (q, q_bias), (k, k_bias), (v, v_bias) = (linear(f"attention.self.{part}") for part in ("query", "key", "value"))
