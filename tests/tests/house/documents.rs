@@ -1,0 +1,111 @@
+//! Rules about documents: every page is found from the first ones, links lead somewhere, promised commands exist.
+
+use crate::tree::Files;
+use std::collections::BTreeSet;
+
+/// Where readers begin.
+const ENTRANCES: &[&str] = &["README.md", "ARCHITECTURE.md"];
+/// What the README promises, in this order.
+const COMMANDS: &[&str] = &["run", "test"];
+/// All targets of the design that exist by now.
+const TARGETS: &[&str] = &["run", "test", "soak", "build", "bench", "check"];
+
+pub(crate) fn commands(readme: &str, makefile: &str) -> Vec<String> {
+    let unnamed = COMMANDS
+        .iter()
+        .filter(|name| !readme.contains(&format!("make {name}")))
+        .map(|name| format!("README.md: does not name `make {name}`"));
+    let defined = |name: &str| {
+        makefile.lines().any(|line| {
+            line.split_once(':').is_some_and(|(targets, _)| targets.split_whitespace().any(|target| target == name))
+        })
+    };
+    let undefined =
+        TARGETS.iter().filter(|name| !defined(name)).map(|name| format!("Makefile: has no target `{name}`"));
+    unnamed.chain(undefined).collect()
+}
+
+/// Pages that no chain of links reaches.
+pub(crate) fn unreachable(files: &Files) -> Vec<String> {
+    let mut seen: BTreeSet<String> = BTreeSet::new();
+    let mut next: Vec<String> = ENTRANCES.iter().map(|page| (*page).to_owned()).collect();
+    while let Some(page) = next.pop() {
+        if seen.insert(page.clone())
+            && let Some(text) = files.get(&page)
+        {
+            next.extend(links(&page, text).into_iter().filter(|target| target.ends_with(".md")));
+        }
+    }
+    let pages = files.keys().filter(|path| path.starts_with("docs/") && path.ends_with(".md"));
+    pages
+        .filter(|page| !seen.contains(*page))
+        .map(|page| format!("{page}: not linked from {}", ENTRANCES.join(" or ")))
+        .collect()
+}
+
+/// Links to files that are not there.
+pub(crate) fn broken(files: &Files, exists: impl Fn(&str) -> bool) -> Vec<String> {
+    let pages = files.iter().filter(|(path, _)| path.ends_with(".md"));
+    let dead = pages
+        .flat_map(|(path, text)| links(path, text).into_iter().map(move |target| (path, target)))
+        .filter(|(_, target)| !exists(target));
+    dead.map(|(path, target)| format!("{path}: links to {target}, which is not there")).collect()
+}
+
+/// Targets of a page's links to files, as paths from the root.
+fn links(page: &str, text: &str) -> Vec<String> {
+    let target =
+        |after: &str| after.split_once(')').map(|(target, _)| target.split('#').next().unwrap_or("").to_owned());
+    let local = |target: &String| !target.is_empty() && !target.contains(':') && !target.contains(' ');
+    // A link in an example of code is no link.
+    let prose: String = text.split("```").step_by(2).collect();
+    prose.split("](").skip(1).filter_map(target).filter(local).map(|target| resolve(page, &target)).collect()
+}
+
+fn resolve(page: &str, target: &str) -> String {
+    let mut parts: Vec<&str> = page.split('/').collect();
+    parts.pop();
+    for part in target.split('/') {
+        match part {
+            "." | "" => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(pages: &[(&str, &str)]) -> Files {
+        pages.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect()
+    }
+
+    #[test]
+    fn a_lost_page_is_found() {
+        let files = tree(&[
+            ("README.md", "[a](docs/a.md) and [x](https://example.org/docs/lost.md)"),
+            ("ARCHITECTURE.md", "```\n[lost](docs/lost.md)\n```"),
+            ("docs/a.md", "[b](deep/b.md#part)"),
+            ("docs/deep/b.md", "[up](../../README.md)"),
+            ("docs/lost.md", "[itself](lost.md)"),
+        ]);
+        assert_eq!(unreachable(&files), ["docs/lost.md: not linked from README.md or ARCHITECTURE.md"]);
+    }
+
+    #[test]
+    fn a_dead_link_is_found() {
+        let files =
+            tree(&[("docs/a.md", "[b](b.md), [root](../Cargo.toml), [site](https://example.org), [here](#part)")]);
+        assert_eq!(broken(&files, |path| path == "Cargo.toml"), ["docs/a.md: links to docs/b.md, which is not there"]);
+    }
+
+    #[test]
+    fn missing_commands_are_found() {
+        let makefile = "check test: build\nrun:\nsoak bench:\nbuild:\n\techo\n";
+        assert_eq!(commands("make run, make test", makefile), Vec::<String>::new());
+        assert_eq!(commands("make run", "run:\n").len(), 1 + 5);
+    }
+}

@@ -1,0 +1,148 @@
+//! Layer rules of the design: what only one layer may name, and what a pure module may not.
+
+use crate::rust::lines_with;
+use crate::tree::is_test;
+
+/// Words of the code that belong to some places only. Tests may prepare their own world.
+struct Confined {
+    words: &'static [&'static str],
+    only: &'static [&'static str],
+    why: &'static str,
+}
+
+const CONFINED: &[Confined] = &[
+    Confined {
+        words: &[
+            "clone3",
+            "nix::sched",
+            "setns",
+            "unshare",
+            "pivot_root",
+            "chroot",
+            "nix::unistd::execve",
+            "execveat",
+            "fexecve",
+        ],
+        only: &["worker/src/"],
+        why: "only the worker makes namespaces and starts programs in them",
+    },
+    Confined {
+        words: &["nix::mount", "fsopen", "fsmount", "open_tree", "move_mount", "mount_setattr", "umount2"],
+        only: &["worker/src/", "meminfo-fs/src/mount.rs"],
+        why: "only the worker mounts; meminfo-fs makes the one mount that is its own, for the worker to attach",
+    },
+    Confined { words: &["fuser"], only: &["meminfo-fs/src/"], why: "only meminfo-fs knows FUSE" },
+    Confined { words: &["cgroups_rs"], only: &["worker/cgroup/src/"], why: "control groups are behind omni-cgroup" },
+    Confined {
+        words: &["StatusCode"],
+        only: &["scheduler/src/http/", "scheduler/src/admin/", "scheduler/src/control/", "omnictl/src/client.rs"],
+        why: "status codes belong to the listeners and the client",
+    },
+];
+
+/// What a pure module may not name: the runtime, system calls, the clock, files, sockets, threads, the environment,
+/// chance. (Constants of libc and writers into memory are plain values.)
+const IMPURE: &[&str] = &[
+    "tokio",
+    "hyper",
+    "nix",
+    "async",
+    "await",
+    "Instant",
+    "SystemTime",
+    "fs",
+    "net",
+    "std::env",
+    "thread",
+    "std::process",
+    "std::os::fd",
+    "fastrand",
+    "tracing",
+];
+
+/// Modules that decide. A header that says "Pure." puts any other file under the same rule.
+const PURE: &[&str] = &["scheduler/src/policy/"];
+
+pub(crate) fn confined(path: &str, source: &str) -> Vec<String> {
+    if is_test(path) {
+        return Vec::new();
+    }
+    let foreign = |rule: &&Confined| !rule.only.iter().any(|place| path.starts_with(place));
+    let found = |rule: &Confined| {
+        let lines = |word: &&'static str| {
+            lines_with(source, word)
+                .into_iter()
+                .map(move |line| format!("{path}:{line}: `{word}`: {}", rule.why))
+                .collect::<Vec<_>>()
+        };
+        rule.words.iter().flat_map(lines).collect::<Vec<_>>()
+    };
+    CONFINED.iter().filter(foreign).flat_map(found).collect()
+}
+
+pub(crate) fn pure(path: &str, source: &str) -> Vec<String> {
+    let claims = source.lines().take_while(|line| line.starts_with("//!")).any(says_pure);
+    if is_test(path) || !(claims || PURE.iter().any(|place| path.starts_with(place))) {
+        return Vec::new();
+    }
+    // A module's own tests, at the end of the file, may use what they need.
+    let product = source.split("#[cfg(test)]").next().unwrap_or(source);
+    let lines = |word: &&str| {
+        lines_with(product, word)
+            .into_iter()
+            .map(|line| format!("{path}:{line}: `{word}` in a pure module"))
+            .collect::<Vec<_>>()
+    };
+    IMPURE.iter().flat_map(lines).collect()
+}
+
+fn says_pure(line: &str) -> bool {
+    line.contains("Pure.") || line.contains("Pure:")
+}
+
+#[test]
+fn a_layer_that_reaches_over_is_found() {
+    let bad = [
+        ("scheduler/src/main.rs", "use nix::mount::mount;"),
+        ("omnictl/src/main.rs", "unsafe { clone3(args) };"),
+        ("meminfo-fs/src/server.rs", "nix::sched::unshare(flags)?;"),
+        ("worker/src/process/mod.rs", "use fuser::Session;"),
+        ("worker/src/launcher/start.rs", "cgroups_rs::fs::Cgroup::load(hier, path)"),
+        ("scheduler/src/model/task.rs", "hyper::StatusCode::OK"),
+    ];
+    for (path, source) in bad {
+        assert!(!confined(path, source).is_empty(), "{path}: {source}");
+    }
+    let good = [
+        ("worker/src/sandbox/root.rs", "use nix::mount::mount;"),
+        ("meminfo-fs/src/mount.rs", "fsopen(name)"),
+        ("meminfo-fs/tests/mounted/support.rs", "use nix::sched::unshare;"),
+        ("scheduler/src/http/failure.rs", "StatusCode::NOT_FOUND"),
+        ("scheduler/src/main.rs", "// the worker calls clone3\nlet remount = 1;"),
+    ];
+    for (path, source) in good {
+        assert_eq!(confined(path, source), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn an_impure_policy_is_found() {
+    for bad in [
+        "use tokio::sync;",
+        "let now = Instant::now();",
+        "std::fs::read(path)",
+        "async fn step() {}",
+        "fastrand::f64()",
+    ] {
+        assert_eq!(pure("scheduler/src/policy/lifecycle.rs", bad).len(), 1, "{bad}");
+        assert_eq!(
+            pure("worker/src/process/journal.rs", &format!("//! Bytes to lines. Pure.\n\n{bad}")).len(),
+            1,
+            "{bad}"
+        );
+        assert_eq!(pure("worker/src/process/mod.rs", bad), Vec::<String>::new());
+    }
+    let good =
+        "//! Pure.\nuse std::time::Duration;\n// not Instant\n#[cfg(test)]\nmod tests { use std::fs; use std::net; }";
+    assert_eq!(pure("scheduler/src/policy/backoff.rs", good), Vec::<String>::new());
+}

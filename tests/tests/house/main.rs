@@ -1,0 +1,89 @@
+//! The rules of the house as tests over the source tree: layers, `unsafe`, length, headers, dependencies, documents.
+//!
+//! Each rule is a pure function from a file's text to its violations, with tests of its own that show how it fails; the
+//! tests here apply it to every file. A new exception goes into the rule's table, with its reason.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
+
+mod documents;
+mod layers;
+mod manifests;
+mod rust;
+mod text;
+mod tree;
+mod unsafety;
+
+use tree::Tree;
+
+fn assert_none(violations: &[String]) {
+    assert!(violations.is_empty(), "{} violations:\n{}", violations.len(), violations.join("\n"));
+}
+
+/// Applies a rule for one file to every file with one of the extensions.
+fn every_file(extensions: &[&str], rule: impl Fn(&str, &str) -> Vec<String>) {
+    let tree = Tree::read();
+    let files: Vec<_> = tree.files.iter().filter(|(path, _)| tree::has_extension(path, extensions)).collect();
+    assert!(files.len() > 10, "the tree was not found: {files:?}");
+    assert_none(&files.into_iter().flat_map(|(path, content)| rule(path, content)).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_belongs_to_one_layer_stays_there() {
+    every_file(&["rs"], layers::confined);
+}
+
+#[test]
+fn policy_is_pure() {
+    every_file(&["rs"], layers::pure);
+}
+
+#[test]
+fn unsafe_is_fenced_and_explained() {
+    every_file(&["rs"], unsafety::fenced);
+    every_file(&["rs"], unsafety::explained);
+    assert_none(&unsafety::stale(&Tree::read().files));
+}
+
+#[test]
+fn files_are_short() {
+    every_file(&["rs", "py"], text::length);
+    assert_none(&text::stale_lengths(&Tree::read().files));
+}
+
+#[test]
+fn files_say_what_they_are_for() {
+    every_file(&["rs", "py"], text::header);
+}
+
+#[test]
+fn nothing_is_left_for_later() {
+    every_file(&["rs", "py", "toml", "sh"], text::unfinished);
+}
+
+#[test]
+fn crates_depend_downwards() {
+    let tree = Tree::read();
+    assert_none(&tree.crates().flat_map(|krate| manifests::directions(&krate)).collect::<Vec<_>>());
+}
+
+#[test]
+fn every_dependency_is_the_workspaces_and_is_used() {
+    let tree = Tree::read();
+    let crates: Vec<_> = tree.crates().collect();
+    assert_none(&manifests::used_by_a_member(&tree.files["Cargo.toml"], &crates));
+    assert_none(&crates.iter().flat_map(manifests::inherited).collect::<Vec<_>>());
+    assert_none(&crates.iter().flat_map(manifests::mentioned).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_toolchain_is_pinned_and_the_commands_exist() {
+    let tree = Tree::read();
+    assert_none(&manifests::toolchain(&tree.files["rust-toolchain.toml"], &tree.files["Cargo.toml"]));
+    assert_none(&documents::commands(&tree.files["README.md"], &tree.files["Makefile"]));
+}
+
+#[test]
+fn every_page_is_found_from_the_readme_and_no_link_is_broken() {
+    let tree = Tree::read();
+    assert_none(&documents::unreachable(&tree.files));
+    assert_none(&documents::broken(&tree.files, |path| tree.exists(path)));
+}

@@ -1,0 +1,78 @@
+//! `unsafe` only where it must be, and each time with the reason why it holds.
+
+use crate::rust::{code, lines_with};
+use crate::tree::Files;
+
+/// Files that may have it, each with what needs it.
+const FENCED: &[(&str, &str)] = &[
+    ("meminfo-fs/src/mount.rs", "fsopen, fsconfig, fsmount: not in nix"),
+    ("worker/cgroup/src/pidfd.rs", "pidfd_open, pidfd_send_signal: not in nix"),
+    ("worker/cgroup/tests/support/mod.rs", "children join their group between fork and exec"),
+    ("worker/ipc/src/packet.rs", "descriptors that arrive with a message"),
+    ("worker/src/process/link.rs", "an accepted connection, which nix gives as a number"),
+    ("worker/src/sandbox/mod.rs", "clone3"),
+    ("worker/src/sandbox/kernel.rs", "system calls that are not in nix"),
+    ("worker/src/sandbox/idmap.rs", "a process for a user namespace"),
+    ("worker/src/sandbox/loop_device.rs", "ioctls of loop devices"),
+    ("worker/src/sandbox/pid1.rs", "fork, raw wait status, signal handler"),
+];
+
+/// How far above its block an explanation may begin, in lines.
+const ABOVE: usize = 6;
+
+pub(crate) fn fenced(path: &str, source: &str) -> Vec<String> {
+    if FENCED.iter().any(|(file, _)| *file == path) {
+        return Vec::new();
+    }
+    lines_with(source, "unsafe")
+        .into_iter()
+        .map(|line| format!("{path}:{line}: unsafe outside the named files"))
+        .collect()
+}
+
+/// Names in the list that need no exception any more.
+pub(crate) fn stale(files: &Files) -> Vec<String> {
+    let uses = |path: &str| files.get(path).is_some_and(|source| !lines_with(source, "unsafe").is_empty());
+    FENCED
+        .iter()
+        .filter(|(path, _)| !uses(path))
+        .map(|(path, _)| format!("{path}: has no unsafe; take it off the list"))
+        .collect()
+}
+
+pub(crate) fn explained(path: &str, source: &str) -> Vec<String> {
+    let (blank, lines) = (code(source), source.lines().collect::<Vec<_>>());
+    // A function says what its caller must hold under "# Safety", which clippy checks.
+    let is_block = |line: &str| {
+        line.split("unsafe").skip(1).any(|after| {
+            let after = after.trim_start();
+            after.starts_with('{') || after.starts_with("impl") || after.is_empty()
+        })
+    };
+    let is_explained = |at: usize| lines[at.saturating_sub(ABOVE)..=at].iter().any(|line| line.contains("SAFETY:"));
+    let found = blank.lines().enumerate().filter(|(at, line)| is_block(line) && !is_explained(*at));
+    found.map(|(at, _)| format!("{path}:{}: unsafe without `// SAFETY:`", at + 1)).collect()
+}
+
+#[test]
+fn unsafe_elsewhere_is_found() {
+    assert_eq!(fenced("scheduler/src/main.rs", "fn f() {}\nunsafe { f() }").len(), 1);
+    assert_eq!(fenced("scheduler/src/main.rs", "// unsafe\n\"unsafe\"; unsafe_code"), Vec::<String>::new());
+    assert_eq!(fenced("worker/cgroup/src/pidfd.rs", "unsafe { f() }"), Vec::<String>::new());
+}
+
+#[test]
+fn an_exception_without_use_is_found() {
+    assert_eq!(stale(&Files::new()).len(), FENCED.len());
+    let all = FENCED.iter().map(|(path, _)| ((*path).to_owned(), "unsafe {}".to_owned())).collect();
+    assert_eq!(stale(&all), Vec::<String>::new());
+}
+
+#[test]
+fn an_unexplained_block_is_found() {
+    assert_eq!(explained("a.rs", "fn f() {\n    unsafe { g() }\n}").len(), 1);
+    assert_eq!(explained("a.rs", "unsafe impl Send for X {}").len(), 1);
+    assert_eq!(explained("a.rs", "// SAFETY: g takes no memory.\nunsafe { g() }"), Vec::<String>::new());
+    assert_eq!(explained("a.rs", "/// # Safety\n/// Only once.\nunsafe fn g() {}"), Vec::<String>::new());
+    assert_eq!(explained("a.rs", &format!("// SAFETY: far\n{}unsafe {{ g() }}", "\n".repeat(10))).len(), 1);
+}
