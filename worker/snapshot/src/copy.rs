@@ -1,0 +1,90 @@
+//! Copies a listed directory, and hashes what it copies.
+
+use crate::SnapshotError;
+use crate::digest::{Content, TreeHasher};
+use crate::tree::{Entry, Kind, open_beneath};
+use nix::fcntl::OFlag;
+use nix::sys::stat::{SFlag, fstat};
+use sha2::{Digest, Sha256};
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
+use std::path::Path;
+
+/// Copies `entries` of the directory `root` into the empty directory `to`; returns the hasher that has seen them all.
+pub(crate) fn copy(root: BorrowedFd<'_>, entries: &[Entry], to: &Path) -> Result<TreeHasher, SnapshotError> {
+    let mut hasher = TreeHasher::default();
+    let mut buffer = vec![0; 128 * 1024];
+    for Entry { path, kind } in entries {
+        let target = to.join(path);
+        match kind {
+            Kind::Directory => {
+                fs::create_dir(&target)
+                    .and_then(|()| fs::set_permissions(&target, Permissions::from_mode(0o755)))
+                    .map_err(SnapshotError::store_at("make", &target))?;
+                hasher.entry(path, Content::Directory);
+            }
+            Kind::File { executable, size } => {
+                let from = open(root, path, *size)?;
+                let sha256 = copy_file(from, *size, path, &target, *executable, &mut buffer)?;
+                hasher.entry(path, Content::File { executable: *executable, sha256 });
+            }
+            Kind::Link { target: leads_to } => {
+                symlink(leads_to, &target).map_err(SnapshotError::store_at("make", &target))?;
+                hasher.entry(path, Content::Link { target: leads_to });
+            }
+        }
+    }
+    Ok(hasher)
+}
+
+/// Opens what was listed as a regular file of `size` bytes. Should it be a FIFO by now, `O_NONBLOCK` does not wait for it.
+fn open(root: BorrowedFd<'_>, path: &Path, size: u64) -> Result<File, SnapshotError> {
+    let failed = SnapshotError::source_at("open", path);
+    let fd = open_beneath(root, path, OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY).map_err(failed)?;
+    let stat = fstat(&fd).map_err(SnapshotError::source_at("look at", path))?;
+    let regular = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG;
+    if regular && u64::try_from(stat.st_size) == Ok(size) {
+        Ok(fd.into())
+    } else {
+        Err(SnapshotError::Changing { path: path.to_owned() })
+    }
+}
+
+/// Copies exactly `size` bytes, so that a file that grows is not followed; that it grew is noticed by the second listing.
+fn copy_file(
+    from: File,
+    size: u64,
+    path: &Path,
+    target: &Path,
+    executable: bool,
+    buffer: &mut [u8],
+) -> Result<[u8; 32], SnapshotError> {
+    let mode = if executable { 0o755 } else { 0o644 };
+    let mut to = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(target)
+        .and_then(|file| file.set_permissions(Permissions::from_mode(mode)).map(|()| file))
+        .map_err(SnapshotError::store_at("make", target))?;
+    let mut from = from.take(size);
+    let mut hasher = Sha256::new();
+    let mut copied = 0;
+    loop {
+        let chunk = match from.read(buffer) {
+            Ok(0) => break,
+            Ok(read) => buffer.get(..read).unwrap_or_default(),
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => {
+                let errno = nix::errno::Errno::from_raw(error.raw_os_error().unwrap_or_default());
+                return Err(SnapshotError::source_at("read", path)(errno));
+            }
+        };
+        hasher.update(chunk);
+        to.write_all(chunk).map_err(SnapshotError::store_at("write", target))?;
+        copied += chunk.len() as u64;
+    }
+    if copied == size { Ok(hasher.finalize().into()) } else { Err(SnapshotError::Changing { path: path.to_owned() }) }
+}

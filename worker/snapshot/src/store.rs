@@ -1,0 +1,188 @@
+//! The store: `<state-dir>/snapshots/<digest>/`, root's alone from the outside, readable by all from within a mount.
+//!
+//! A copy is made as `.tmp-…` and renamed when it is complete, so a digest that is there is whole. Copies are not
+//! flushed to the disk one by one; instead none is trusted after a reboot, when nothing can be running from one.
+
+use crate::SnapshotError;
+use crate::copy::copy;
+use crate::tree::{Fingerprint, Limits, Listing, list, open_beneath};
+use nix::fcntl::OFlag;
+use omni_ipc::id::SnapshotDigest;
+use omni_ipc::launcher::MAX_MANIFEST;
+use std::collections::BTreeSet;
+use std::fs::{self, File, Permissions};
+use std::io::{self, ErrorKind, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A directory that changes while it is copied is copied again this often.
+const ATTEMPTS: u32 = 3;
+const TEMPORARY: &str = ".tmp-";
+const BOOT: &str = ".boot";
+
+/// A model's directory as it was at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Its content, and its name in the store.
+    pub digest: SnapshotDigest,
+    /// The text of its `omni.toml`, when it has one.
+    pub manifest: Option<String>,
+    /// The state in which the directory was, for the next [`Store::take`].
+    pub fingerprint: Fingerprint,
+}
+
+/// All snapshots of a node. One process at a time may use it.
+#[derive(Debug)]
+pub struct Store {
+    dir: PathBuf,
+    limits: Limits,
+    next: AtomicU64,
+}
+
+impl Store {
+    /// Opens the store, makes it when it is missing, and removes what an earlier process left half-made.
+    ///
+    /// # Errors
+    /// When the directory cannot be made, read or cleaned.
+    pub fn open(dir: &Path, limits: Limits) -> Result<Self, SnapshotError> {
+        let failed = |action| SnapshotError::store_at(action, dir);
+        fs::create_dir_all(dir).map_err(failed("make"))?;
+        fs::set_permissions(dir, Permissions::from_mode(0o700)).map_err(failed("protect"))?;
+        let store = Self { dir: dir.to_owned(), limits, next: AtomicU64::new(0) };
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(failed("find this boot for"))?;
+        let boot_file = dir.join(BOOT);
+        let same_boot = fs::read_to_string(&boot_file).is_ok_and(|known| known == boot);
+        for name in store.names().map_err(failed("list"))? {
+            if name.starts_with(TEMPORARY) || (!same_boot && SnapshotDigest::parse(&name).is_ok()) {
+                store.delete(&name)?;
+            }
+        }
+        if !same_boot {
+            fs::write(&boot_file, boot).map_err(failed("mark the boot of"))?;
+        }
+        Ok(store)
+    }
+
+    /// Takes a snapshot of the directory `model` below the open directory `models`. A directory that has not changed
+    /// since `known` was taken is not read again.
+    ///
+    /// # Errors
+    /// See [`SnapshotError`]; nothing of the attempt is left.
+    pub fn take(&self, models: impl AsFd, model: &Path, known: Option<&Snapshot>) -> Result<Snapshot, SnapshotError> {
+        let root = open_beneath(models, model, OFlag::O_RDONLY | OFlag::O_DIRECTORY).map_err(SnapshotError::Open)?;
+        let mut attempt = 1;
+        loop {
+            match self.attempt(root.as_fd(), known) {
+                Err(SnapshotError::Changing { .. }) if attempt < ATTEMPTS => attempt += 1,
+                other => return other,
+            }
+        }
+    }
+
+    /// Where a snapshot is, when it is there.
+    #[must_use]
+    pub fn find(&self, digest: &SnapshotDigest) -> Option<PathBuf> {
+        let path = self.dir.join(digest.as_str());
+        path.is_dir().then_some(path)
+    }
+
+    /// Removes all snapshots but these; returns those that were removed.
+    ///
+    /// # Errors
+    /// The first removal that failed; the others were tried.
+    pub fn retain(&self, keep: &BTreeSet<SnapshotDigest>) -> Result<Vec<SnapshotDigest>, SnapshotError> {
+        let names = self.names().map_err(SnapshotError::store_at("list", &self.dir))?;
+        let old =
+            names.iter().filter_map(|name| SnapshotDigest::parse(name).ok()).filter(|digest| !keep.contains(digest));
+        let mut removed = Vec::new();
+        let mut failed = None;
+        for digest in old {
+            match self.retire(&digest) {
+                Ok(()) => removed.push(digest),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        failed.map_or(Ok(removed), Err)
+    }
+
+    fn attempt(&self, root: BorrowedFd<'_>, known: Option<&Snapshot>) -> Result<Snapshot, SnapshotError> {
+        let before = list(root, self.limits)?;
+        if let Some(known) = known.filter(|known| known.fingerprint.still_is(&before.fingerprint))
+            && self.find(&known.digest).is_some()
+        {
+            return Ok(known.clone());
+        }
+        let temporary = self.temporary();
+        let taken = self.copy_into(root, &before, &temporary);
+        if taken.is_err() {
+            // The error of the copy is the one to tell; a leftover goes when the store is next opened.
+            let _ = fs::remove_dir_all(&temporary);
+        }
+        taken
+    }
+
+    fn copy_into(&self, root: BorrowedFd<'_>, before: &Listing, temporary: &Path) -> Result<Snapshot, SnapshotError> {
+        fs::create_dir(temporary)
+            .and_then(|()| fs::set_permissions(temporary, Permissions::from_mode(0o755)))
+            .map_err(SnapshotError::store_at("make", temporary))?;
+        let hasher = copy(root, &before.entries, temporary)?;
+        let after = list(root, self.limits)?;
+        if !before.fingerprint.same(&after.fingerprint) {
+            return Err(SnapshotError::Changing { path: PathBuf::from(".") });
+        }
+        let manifest = manifest(temporary)?;
+        let digest = hasher
+            .finish()
+            .map_err(|bad| SnapshotError::store_at("name", temporary)(io::Error::new(ErrorKind::InvalidData, bad)))?;
+        let place = self.dir.join(digest.as_str());
+        match fs::rename(temporary, &place) {
+            Ok(()) => {}
+            Err(error) if matches!(error.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists) => {
+                fs::remove_dir_all(temporary).map_err(SnapshotError::store_at("remove", temporary))?;
+            }
+            // An empty directory is replaced by rename, a full one is not: nothing else is expected here.
+            Err(error) => return Err(SnapshotError::store_at("name", temporary)(error)),
+        }
+        Ok(Snapshot { digest, manifest, fingerprint: before.fingerprint.clone() })
+    }
+
+    /// Renamed first: what is half removed has no digest's name.
+    fn retire(&self, digest: &SnapshotDigest) -> Result<(), SnapshotError> {
+        let (place, temporary) = (self.dir.join(digest.as_str()), self.temporary());
+        fs::rename(&place, &temporary).map_err(SnapshotError::store_at("retire", &place))?;
+        fs::remove_dir_all(&temporary).map_err(SnapshotError::store_at("remove", &temporary))
+    }
+
+    fn delete(&self, name: &str) -> Result<(), SnapshotError> {
+        let path = self.dir.join(name);
+        fs::remove_dir_all(&path).map_err(SnapshotError::store_at("remove", &path))
+    }
+
+    fn temporary(&self) -> PathBuf {
+        self.dir.join(format!("{TEMPORARY}{}", self.next.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        let name = |entry: io::Result<fs::DirEntry>| entry.map(|entry| entry.file_name().into_string().ok());
+        fs::read_dir(&self.dir)?.filter_map(|entry| name(entry).transpose()).collect()
+    }
+}
+
+fn manifest(dir: &Path) -> Result<Option<String>, SnapshotError> {
+    let path = dir.join("omni.toml");
+    // A link is not followed: its target would be resolved on the host, not in the model's world.
+    let file = match fs::symlink_metadata(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(SnapshotError::store_at("look at", &path)(error)),
+        Ok(found) if found.is_file() => File::open(&path).map_err(SnapshotError::store_at("open", &path))?,
+        Ok(_) => return Err(SnapshotError::ManifestNotText),
+    };
+    let mut text = Vec::new();
+    file.take(MAX_MANIFEST as u64 + 1).read_to_end(&mut text).map_err(SnapshotError::store_at("read", &path))?;
+    if text.len() > MAX_MANIFEST {
+        return Err(SnapshotError::ManifestTooLarge);
+    }
+    String::from_utf8(text).map(Some).map_err(|_| SnapshotError::ManifestNotText)
+}

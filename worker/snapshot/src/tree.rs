@@ -1,0 +1,243 @@
+//! Lists a model's directory: what is in it, whether it may be copied, and a cheap fingerprint of its state.
+//!
+//! Nothing is read but directories and links. Every path is opened anew from the directory's descriptor with
+//! `openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS)`, so that no exchange of a directory for a link leads out.
+
+use crate::SnapshotError;
+use crate::digest::is_ignored;
+use nix::dir::Dir;
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2, readlinkat};
+use nix::libc;
+use nix::sys::stat::{FileStat, SFlag, fstatat};
+use sha2::{Digest, Sha256};
+use std::ffi::{CString, OsStr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// Directories within directories.
+const DEPTH: usize = 32;
+/// A change within this time before a listing may be followed by another that leaves the same times: the kernel's clock
+/// for files ticks every 1 to 10 ms.
+const TICK: Duration = Duration::from_millis(20);
+
+/// Bounds of a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Files, directories and links.
+    pub files: u32,
+    /// Apparent sizes of all files together, in bytes.
+    pub bytes: u64,
+}
+
+/// The state of a directory as far as `stat` shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fingerprint {
+    sha256: [u8; 32],
+    /// Nothing had changed for a tick: a later change shows.
+    settled: bool,
+}
+
+impl Fingerprint {
+    /// Whether nothing has changed since this one was taken.
+    pub(crate) fn still_is(&self, now: &Self) -> bool {
+        self.settled && self.same(now)
+    }
+
+    /// Whether both show the same state.
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        self.sha256 == other.sha256
+    }
+}
+
+pub(crate) struct Entry {
+    /// Relative to the model's directory.
+    pub(crate) path: PathBuf,
+    pub(crate) kind: Kind,
+}
+
+pub(crate) enum Kind {
+    Directory,
+    File { executable: bool, size: u64 },
+    Link { target: PathBuf },
+}
+
+pub(crate) struct Listing {
+    /// In the order of their paths' bytes: a directory comes before what is in it.
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) fingerprint: Fingerprint,
+}
+
+/// Opens `path` below `root`, through no link.
+pub(crate) fn open_beneath(root: impl AsFd, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
+    let how = OpenHow::new()
+        .flags(flags | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW)
+        .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS | ResolveFlag::RESOLVE_NO_SYMLINKS);
+    retry(|| openat2(root.as_fd(), if path.as_os_str().is_empty() { Path::new(".") } else { path }, how))
+}
+
+/// `RESOLVE_BENEATH` answers `EAGAIN` when anything on the machine is renamed meanwhile, at any time.
+fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    for _ in 0..64 {
+        match call() {
+            Err(Errno::EAGAIN | Errno::EINTR) => {}
+            other => return other,
+        }
+    }
+    call()
+}
+
+/// Lists the directory `root`.
+pub(crate) fn list(root: BorrowedFd<'_>, limits: Limits) -> Result<Listing, SnapshotError> {
+    let begun = SystemTime::now();
+    let mut walk = Walk { root, limits, bytes: 0, newest: SystemTime::UNIX_EPOCH, found: Vec::new() };
+    let mut waiting = vec![PathBuf::new()];
+    while let Some(dir) = waiting.pop() {
+        walk.directory(&dir, &mut waiting)?;
+    }
+    let Walk { mut found, newest, .. } = walk;
+    found.sort_unstable_by(|(a, _), (b, _)| a.path.as_os_str().as_bytes().cmp(b.path.as_os_str().as_bytes()));
+    let mut state = Sha256::new();
+    for (entry, seen) in &found {
+        let path = entry.path.as_os_str().as_bytes();
+        state.update((path.len() as u64).to_le_bytes());
+        state.update(path);
+        state.update(seen);
+    }
+    let settled = newest.checked_add(TICK).is_some_and(|newest| newest < begun);
+    let fingerprint = Fingerprint { sha256: state.finalize().into(), settled };
+    Ok(Listing { entries: found.into_iter().map(|(entry, _)| entry).collect(), fingerprint })
+}
+
+/// What of a file's status tells its state.
+type Seen = [u8; 8 * 7];
+
+struct Walk<'a> {
+    root: BorrowedFd<'a>,
+    limits: Limits,
+    bytes: u64,
+    newest: SystemTime,
+    found: Vec<(Entry, Seen)>,
+}
+
+impl Walk<'_> {
+    fn directory(&mut self, dir: &Path, waiting: &mut Vec<PathBuf>) -> Result<(), SnapshotError> {
+        let shown = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+        let failed = |errno| SnapshotError::source_at("list", shown)(errno);
+        let fd = open_beneath(self.root, dir, OFlag::O_RDONLY | OFlag::O_DIRECTORY).map_err(failed)?;
+        let names = fd.try_clone().map_err(|_| Errno::EMFILE).and_then(Dir::from_fd).map_err(failed)?;
+        for name in names {
+            let name = name.map_err(failed)?.file_name().to_owned();
+            if !is_ignored(name.to_bytes()) {
+                self.entry(&fd, dir, &name, waiting)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn entry(
+        &mut self,
+        dir: &OwnedFd,
+        below: &Path,
+        name: &CString,
+        waiting: &mut Vec<PathBuf>,
+    ) -> Result<(), SnapshotError> {
+        let path = below.join(OsStr::from_bytes(name.to_bytes()));
+        if self.found.len() >= self.limits.files as usize {
+            return Err(SnapshotError::TooMany { limit: self.limits.files });
+        }
+        let stat = fstatat(dir, name.as_c_str(), AtFlags::AT_SYMLINK_NOFOLLOW)
+            .map_err(SnapshotError::source_at("look at", &path))?;
+        let kind = match SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT {
+            SFlag::S_IFREG => self.file(&path, &stat)?,
+            SFlag::S_IFDIR => {
+                if path.components().count() > DEPTH {
+                    return Err(SnapshotError::TooDeep { path, limit: DEPTH });
+                }
+                waiting.push(path.clone());
+                Kind::Directory
+            }
+            SFlag::S_IFLNK => Kind::Link { target: self.link(dir, name, &path)? },
+            other => return Err(SnapshotError::Special { path, found: special(other) }),
+        };
+        let seen = match kind {
+            // Its times change with files that are left out; what is copied of it is its name alone.
+            Kind::Directory => [0; size_of::<Seen>()],
+            Kind::File { .. } | Kind::Link { .. } => {
+                self.newest = self.newest.max(changed(&stat));
+                seen(&stat)
+            }
+        };
+        self.found.push((Entry { path, kind }, seen));
+        Ok(())
+    }
+
+    fn file(&mut self, path: &Path, stat: &FileStat) -> Result<Kind, SnapshotError> {
+        let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
+        self.bytes = self.bytes.saturating_add(size);
+        if self.bytes > self.limits.bytes {
+            return Err(SnapshotError::TooLarge { path: path.to_owned(), size, limit: self.limits.bytes });
+        }
+        Ok(Kind::File { executable: stat.st_mode & 0o111 != 0, size })
+    }
+
+    fn link(&self, dir: &OwnedFd, name: &CString, path: &Path) -> Result<PathBuf, SnapshotError> {
+        let target: PathBuf =
+            readlinkat(dir, name.as_c_str()).map_err(SnapshotError::source_at("read the link", path))?.into();
+        let path = path.to_owned();
+        if target.is_absolute() {
+            return Err(SnapshotError::AbsoluteLink { path, target });
+        }
+        let names = target.components().filter_map(|part| match part {
+            Component::Normal(name) => Some(name),
+            Component::Prefix(_) | Component::RootDir | Component::CurDir | Component::ParentDir => None,
+        });
+        if names.into_iter().any(|name| is_ignored(name.as_bytes())) {
+            return Err(SnapshotError::IgnoredTarget { path, target });
+        }
+        // This one call follows links: it asks the kernel where the link leads, and never leaves the directory.
+        let how = OpenHow::new()
+            .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
+            .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        match retry(|| openat2(self.root, &path, how)) {
+            Ok(_) => Ok(target),
+            Err(Errno::EXDEV) => Err(SnapshotError::OutsideLink { path, target }),
+            Err(Errno::ENOENT | Errno::ELOOP | Errno::ENOTDIR) => Err(SnapshotError::BrokenLink { path, target }),
+            Err(source) => Err(SnapshotError::Source { action: "follow", path, source }),
+        }
+    }
+}
+
+fn special(kind: SFlag) -> &'static str {
+    match kind {
+        SFlag::S_IFIFO => "a FIFO",
+        SFlag::S_IFSOCK => "a socket",
+        SFlag::S_IFCHR | SFlag::S_IFBLK => "a device",
+        _ => "of a kind that cannot be copied",
+    }
+}
+
+fn changed(stat: &FileStat) -> SystemTime {
+    let seconds = u64::try_from(stat.st_ctime).unwrap_or_default();
+    let nanos = u32::try_from(stat.st_ctime_nsec).unwrap_or_default();
+    SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanos)).unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+fn seen(stat: &libc::stat) -> Seen {
+    let parts = [
+        stat.st_ino,
+        u64::from(stat.st_mode),
+        stat.st_size.cast_unsigned(),
+        stat.st_mtime.cast_unsigned(),
+        stat.st_mtime_nsec.cast_unsigned(),
+        stat.st_ctime.cast_unsigned(),
+        stat.st_ctime_nsec.cast_unsigned(),
+    ];
+    let mut bytes = [0; size_of::<Seen>()];
+    for (to, part) in bytes.chunks_exact_mut(8).zip(parts) {
+        to.copy_from_slice(&part.to_le_bytes());
+    }
+    bytes
+}

@@ -1,0 +1,231 @@
+//! Directories that are refused, each with a message for its author; and what is done to those that are taken.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed set-up fails the test")]
+
+use nix::sys::stat::{Mode, SFlag, mknod};
+use nix::unistd::mkfifo;
+use omni_snapshot::{Limits, Snapshot, SnapshotError, Store};
+use std::collections::BTreeSet;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+const LIMITS: Limits = Limits { files: 100, bytes: 1 << 30 };
+
+struct Folder {
+    dir: TempDir,
+    store: Store,
+}
+
+impl Folder {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("models/m/sub")).unwrap();
+        fs::write(dir.path().join("models/m/model.py"), "x = 1\n").unwrap();
+        let store = Store::open(&dir.path().join("snapshots"), LIMITS).unwrap();
+        Self { dir, store }
+    }
+
+    fn model(&self) -> PathBuf {
+        self.dir.path().join("models/m")
+    }
+
+    fn take(&self, known: Option<&Snapshot>) -> Result<Snapshot, SnapshotError> {
+        self.store.take(File::open(self.dir.path().join("models")).unwrap(), Path::new("m"), known)
+    }
+
+    /// Names in the store, those of the store's own files included.
+    fn stored(&self) -> BTreeSet<String> {
+        let dir = fs::read_dir(self.dir.path().join("snapshots")).unwrap();
+        dir.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+}
+
+#[test]
+fn what_cannot_be_a_model_is_refused_with_its_place() {
+    type Make = fn(&Path);
+    let table: [(&str, Make, &str); 14] = [
+        ("FIFO", |m| mkfifo(&m.join("sub/pipe"), Mode::S_IRUSR).unwrap(), "`sub/pipe` is a FIFO"),
+        (
+            "device",
+            |m| mknod(&m.join("zero"), SFlag::S_IFCHR, Mode::S_IRUSR, nix::sys::stat::makedev(1, 5)).unwrap(),
+            "`zero` is a device",
+        ),
+        ("socket", |m| drop(UnixListener::bind(m.join("s")).unwrap()), "`s` is a socket"),
+        (
+            "absolute link",
+            |m| symlink("/etc/passwd", m.join("a")).unwrap(),
+            "`a` is an absolute link, to `/etc/passwd`",
+        ),
+        ("outside link", |m| symlink("../../x", m.join("sub/a")).unwrap(), "`sub/a` links to `../../x`, outside"),
+        (
+            "outside through a link",
+            |m| {
+                symlink("sub", m.join("d")).unwrap();
+                symlink("d/../../../x", m.join("e")).unwrap();
+            },
+            "`e` links to `d/../../../x`, outside",
+        ),
+        ("broken link", |m| symlink("nothing", m.join("a")).unwrap(), "`a` links to `nothing`, which is not there"),
+        ("circle", |m| symlink("a", m.join("a")).unwrap(), "`a` links to `a`, which is not there"),
+        (
+            "hidden target",
+            |m| {
+                fs::write(m.join(".env"), "").unwrap();
+                symlink(".env", m.join("env")).unwrap();
+            },
+            "`env` links to `.env`, which is not part of the copy",
+        ),
+        (
+            "10 GiB sparse file",
+            |m| File::create(m.join("weights.bin")).unwrap().set_len(10 << 30).unwrap(),
+            "with `weights.bin` (10.0 GiB) the directory has more than 1.0 GiB",
+        ),
+        (
+            "many small files together",
+            |m| (0..3).for_each(|n| File::create(m.join(format!("{n}.bin"))).unwrap().set_len(400 << 20).unwrap()),
+            "(400.0 MiB) the directory has more than 1.0 GiB",
+        ),
+        (
+            "too many files",
+            |m| (0..100).for_each(|n| drop(File::create(m.join(n.to_string())).unwrap())),
+            "more than 100 files",
+        ),
+        ("too deep", |m| fs::create_dir_all(m.join("d/".repeat(33))).unwrap(), "more than 32 directories deep"),
+        (
+            "manifest",
+            |m| fs::write(m.join("omni.toml"), "#".repeat(65537)).unwrap(),
+            "`omni.toml` has more than 65536 bytes",
+        ),
+    ];
+    for (what, make, expected) in table {
+        let folder = Folder::new();
+        make(&folder.model());
+        let error = folder.take(None).expect_err(what);
+        assert!(error.to_string().contains(expected), "{what}: {error}");
+        assert_eq!(folder.stored(), BTreeSet::from([".boot".to_owned()]), "{what}: nothing is left");
+    }
+}
+
+#[test]
+fn a_sparse_file_within_the_bound_is_taken_by_its_apparent_size() {
+    let folder = Folder::new();
+    File::create(folder.model().join("w")).unwrap().set_len(1 << 20).unwrap();
+    let taken = folder.take(None).unwrap();
+    assert_eq!(folder.store.find(&taken.digest).unwrap().join("w").metadata().unwrap().len(), 1 << 20);
+}
+
+#[test]
+fn a_model_that_is_itself_a_link_is_refused() {
+    let folder = Folder::new();
+    symlink("m", folder.dir.path().join("models/link")).unwrap();
+    let models = File::open(folder.dir.path().join("models")).unwrap();
+    for name in ["link", "absent", "../models/m", "m/model.py"] {
+        let error = folder.store.take(&models, Path::new(name), None).unwrap_err();
+        assert!(matches!(error, SnapshotError::Open(_)), "{name}: {error:?}");
+    }
+}
+
+#[test]
+fn private_directories_are_copied_readable_for_the_models_user() {
+    let folder = Folder::new();
+    let model = folder.model();
+    fs::write(model.join("sub/run.sh"), "#!/bin/sh\n").unwrap();
+    for (path, mode) in [("sub/run.sh", 0o700), ("model.py", 0o600), ("sub", 0o700), (".", 0o700)] {
+        fs::set_permissions(model.join(path), Permissions::from_mode(mode)).unwrap();
+    }
+    let copy = folder.store.find(&folder.take(None).unwrap().digest).unwrap();
+    for (path, mode) in [("sub/run.sh", 0o755), ("model.py", 0o644), ("sub", 0o755), (".", 0o755)] {
+        let found = copy.join(path).metadata().unwrap();
+        assert_eq!((found.mode() & 0o7777, found.uid()), (mode, 0), "{path}");
+    }
+}
+
+#[test]
+fn hidden_files_and_bytecode_do_not_count() {
+    let folder = Folder::new();
+    let before = folder.take(None).unwrap();
+    fs::create_dir_all(folder.model().join("__pycache__")).unwrap();
+    mkfifo(&folder.model().join(".fifo"), Mode::S_IRUSR).unwrap();
+    fs::write(folder.model().join("sub/a.pyc"), "x").unwrap();
+    assert_eq!(folder.take(None).unwrap().digest, before.digest);
+    let copy = folder.store.find(&before.digest).unwrap();
+    assert_eq!(fs::read_dir(copy.join("sub")).unwrap().count(), 0);
+}
+
+#[test]
+fn the_manifest_comes_with_the_snapshot() {
+    let folder = Folder::new();
+    assert_eq!(folder.take(None).unwrap().manifest, None);
+    fs::write(folder.model().join("omni.toml"), "schema = 1\n").unwrap();
+    assert_eq!(folder.take(None).unwrap().manifest.as_deref(), Some("schema = 1\n"));
+    fs::write(folder.model().join("omni.toml"), b"\xff").unwrap();
+    assert!(matches!(folder.take(None), Err(SnapshotError::ManifestNotText)));
+    fs::remove_file(folder.model().join("omni.toml")).unwrap();
+    symlink("model.py", folder.model().join("omni.toml")).unwrap();
+    assert!(matches!(folder.take(None), Err(SnapshotError::ManifestNotText)));
+}
+
+#[test]
+fn an_unchanged_directory_is_not_read_again_and_a_changed_one_is() {
+    let folder = Folder::new();
+    let mut known = folder.take(None).unwrap();
+    // A fingerprint counts only from a tick of the file system's clock after the last change.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
+    loop {
+        let again = folder.take(Some(&known)).unwrap();
+        let settled = again.fingerprint != known.fingerprint;
+        known = again;
+        if settled || std::time::Instant::now() > deadline {
+            break;
+        }
+    }
+    // A copy that is not made again stays as it is, even altered.
+    let copied = folder.store.find(&known.digest).unwrap().join("model.py");
+    fs::write(&copied, "altered").unwrap();
+    assert_eq!(folder.take(Some(&known)).unwrap(), known);
+    assert_eq!(fs::read(&copied).unwrap(), b"altered");
+    fs::write(folder.model().join("model.py"), "x = 2\n").unwrap();
+    let changed = folder.take(Some(&known)).unwrap();
+    assert_ne!(changed.digest, known.digest);
+    assert_eq!(fs::read(folder.store.find(&changed.digest).unwrap().join("model.py")).unwrap(), b"x = 2\n");
+}
+
+#[test]
+fn a_file_that_changes_all_the_time_is_noticed() {
+    let folder = Folder::new();
+    let path = folder.model().join("log");
+    fs::write(&path, vec![b'x'; 8 << 20]).unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                std::io::Write::write_all(&mut file, b"y").unwrap();
+            }
+        });
+        let taken = folder.take(None);
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(taken.is_err_and(|error| error.is_changing()));
+    });
+    assert_eq!(folder.stored().len(), 1, "nothing is left");
+}
+
+#[test]
+fn what_is_not_kept_is_removed_and_leftovers_go_at_start() {
+    let folder = Folder::new();
+    let old = folder.take(None).unwrap().digest;
+    fs::write(folder.model().join("model.py"), "x = 2\n").unwrap();
+    let new = folder.take(None).unwrap().digest;
+    assert_eq!(folder.store.retain(&BTreeSet::from([new.clone()])).unwrap(), vec![old.clone()]);
+    assert_eq!((folder.store.find(&old), folder.store.find(&new).is_some()), (None, true));
+
+    let dir = folder.dir.path().join("snapshots");
+    fs::create_dir(dir.join(".tmp-7")).unwrap();
+    Store::open(&dir, LIMITS).unwrap();
+    assert_eq!(folder.stored(), BTreeSet::from([".boot".to_owned(), new.to_string()]));
+    fs::write(dir.join(".boot"), "another boot").unwrap();
+    Store::open(&dir, LIMITS).unwrap();
+    assert_eq!(folder.stored(), BTreeSet::from([".boot".to_owned()]), "copies of an earlier boot may be cut");
+}
