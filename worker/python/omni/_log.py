@@ -48,8 +48,10 @@ def clip(text: str, limit: int) -> str:
 
 def traceback_of(error: BaseException, skip: int = 0) -> str:
     """The traceback as text, without its first `skip` frames, which are the engine's own."""
-    import traceback
-
+    try:
+        import traceback
+    except (ImportError, OSError):  # a model that has no descriptors left
+        return f"{type(error).__name__}: {error} (and the traceback module cannot be loaded)"
     frames = error.__traceback__
     while skip and frames is not None:
         frames, skip = frames.tb_next, skip - 1

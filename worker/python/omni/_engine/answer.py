@@ -93,6 +93,10 @@ def whole(number: int, result: object) -> Union[bytes, Stream]:
         return _bytes(number, result, 200, {})
     if _comes_in_pieces(result):
         return Stream(number, result)
+    if hasattr(result, "__await__"):
+        if hasattr(result, "close"):
+            result.close()
+        raise Unserialisable("a `def` handler returned something to await: declare it `async def`")
     return wire.json_response(number, _bounded(_encode(result)))
 
 

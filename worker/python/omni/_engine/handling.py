@@ -95,9 +95,7 @@ class Handling:
         """Sends a stream's chunks; returns its last frame."""
         chunks: Iterable[object] = stream.chunks
         if not hasattr(chunks, "__iter__"):
-            if hasattr(chunks, "close"):
-                chunks.close()
-            raise Unserialisable("a `def` handler returned something to await: declare the handler `async def`")
+            raise Unserialisable("an asynchronous stream needs an `async def` handler")
         self._credit = wire.INITIAL_CREDIT
         source = iter(chunks)
         error = None

@@ -64,13 +64,11 @@ class Serial(Handling):
                     self._answer(*self._backlog.popleft())
                 self._receive()
         except Closed:
-            pass
-        finally:
-            cancel.shut(cancel_socket)
-            listener.join()
-            while self._backlog:
-                self._backlog.popleft()[1].close()
-            self._connection.close()
+            cancel.shut(cancel_socket)  # and with it the listener
+        listener.join()
+        while self._backlog:
+            self._backlog.popleft()[1].close()
+        self._connection.close()
 
     def _receive(self) -> None:
         connection = self._connection

@@ -20,7 +20,7 @@ from omni._engine.request import WireRequest
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from typing import Optional
+    from typing import Any, Optional
 
     from omni._engine.model import Model
     from omni._json import Buffer
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _set_async_exc = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _set_async_exc.argtypes = (ctypes.c_ulong, ctypes.py_object)
+_NOTHING: Any = ctypes.py_object()  # NULL: withdraws an exception that is on its way
 
 
 class Threads:
@@ -63,12 +64,10 @@ class Threads:
             while True:
                 self._receive(connection, cancels)
         except Closed:
-            pass
-        finally:
-            cancel.shut(cancel_socket)
-            listener.join()
-            with self._writing:
-                connection.close()
+            cancel.shut(cancel_socket)  # and with it the listener
+        listener.join()
+        with self._writing:
+            connection.close()
 
     def _receive(self, connection: Connection, cancels: cancel.Cancels) -> None:
         for kind, flags, _, number, payload in connection.read():
@@ -144,7 +143,7 @@ class Hand(Handling):
             if self._armed:
                 self._armed = False
                 if self._sent:
-                    _set_async_exc(self._thread, None)
+                    _set_async_exc(self._thread, _NOTHING)
 
     def _send(self, data: bytes, more: Optional[Buffer] = None) -> None:
         with self._writing:

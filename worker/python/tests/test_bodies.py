@@ -1,0 +1,187 @@
+"""Large bodies that come through a socket of their own."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+import pytest
+from peer import BODY_STREAM, CANCELLED, ERROR, HANDLER, RAISED, RESPONSE, request
+
+MODES = [pytest.param("def", 1, id="serial"), pytest.param("def", 4, id="threads")]
+ALL = [*MODES, pytest.param("async def", 4, id="tasks")]
+
+
+@pytest.mark.parametrize("define, concurrency", ALL)
+@pytest.mark.parametrize("known", [True, False])
+def test_a_streamed_body_arrives_whole(serve, define, concurrency, known):
+    body = os.urandom(3_000_001)
+    loop = "async for" if define == "async def" else "for"
+    _, link = serve(
+        f"""
+        import hashlib
+        {define} handle_request(request, context):
+            digest, longest = hashlib.sha1(), 0
+            {loop} piece in request.body.stream():
+                assert type(piece) is bytes
+                longest = max(longest, len(piece))
+                digest.update(piece)
+            return [digest.hexdigest(), longest <= 1 << 20]
+        """,
+        concurrency,
+    )
+    upload = link.upload(1, **({"body_length": len(body)} if known else {}))
+    upload.sendall(body)
+    upload.close()
+    assert link.read().json == [hashlib.sha1(body).hexdigest(), True]
+
+
+def test_it_can_be_asked_for_as_a_whole(serve):
+    _, link = serve(
+        """
+        def handle_request(request, context):
+            body = request.body
+            return [body.json, body.text, len(body.bytes), b"".join(body.stream()).decode(), body.json is body.json]
+        """
+    )
+    upload = link.upload(1, body_length=8)
+    upload.sendall(b'{"a": 1}')
+    upload.close()
+    assert link.read().json == [{"a": 1}, '{"a": 1}', 8, '{"a": 1}', True]
+
+
+@pytest.mark.parametrize("define, concurrency", MODES)
+def test_a_body_that_ends_too_early_is_an_error(serve, define, concurrency):
+    _, link = serve(
+        """
+        def handle_request(request, context):
+            return sum(map(len, request.body.stream()))
+        """,
+        concurrency,
+    )
+    upload = link.upload(1, body_length=100)
+    upload.sendall(b"x" * 99)
+    upload.close()
+    got = link.read()
+    assert (got.kind, got.flags, got.code) == (ERROR, HANDLER, 400)
+    assert "99 of 100 bytes" in got.json["message"]
+
+
+@pytest.mark.parametrize("define, concurrency", ALL)
+def test_a_body_nobody_reads_is_closed_after_the_answer(serve, define, concurrency):
+    engine, link = serve(
+        f"""
+        {define} handle_request(request, context):
+            if request.body is None:
+                pass
+            return len(request.id)
+        """,
+        concurrency,
+    )
+    link.answer(0)
+    before = sorted(os.listdir(f"/proc/{engine.process.pid}/fd"))
+    for number in range(1, 10):
+        upload = link.upload(number)
+        assert link.read().kind == RESPONSE
+        with pytest.raises(OSError):
+            while True:
+                upload.sendall(b"x" * 65536)
+        upload.close()
+    engine.await_true(lambda: sorted(os.listdir(f"/proc/{engine.process.pid}/fd")) == before, "the same descriptors")
+
+
+def test_descriptors_keep_their_order_among_pipelined_requests(serve):
+    _, link = serve(
+        """
+        def handle_request(request, context):
+            return request.body.text
+        """
+    )
+    uploads = []
+    for number in range(0, 30, 3):
+        link.ask(number, b"plain")
+        uploads += [(number + 1, link.upload(number + 1)), (number + 2, link.upload(number + 2))]
+    for number, upload in reversed(uploads):
+        upload.sendall(str(number).encode())
+        upload.close()
+    for number in range(30):
+        got = link.read()
+        assert (got.number, got.json) == (number, "plain" if number % 3 == 0 else str(number))
+
+
+def test_a_handler_that_waits_for_its_body_is_cancelled(serve):
+    engine, link = serve(
+        """
+        def handle_request(request, context):
+            for piece in request.body.stream():
+                print("got", flush=True)
+        """
+    )
+    upload = link.upload(1)
+    upload.sendall(b"begun")
+    engine.await_true(lambda: engine.output.read_text(), "waiting handler")
+    link.cancel(1)
+    assert link.read().flags == CANCELLED
+    upload.close()
+
+
+@pytest.mark.parametrize("define, concurrency", MODES)
+def test_a_model_without_room_for_descriptors_fails_that_request_alone(serve, define, concurrency):
+    engine, link = serve(
+        """
+        import os, resource
+        held = []
+        def handle_request(request, context):
+            what = request.headers["do"]
+            if what == "hold":
+                resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+                try:
+                    while True:
+                        held.append(os.open("/dev/null", os.O_RDONLY))
+                except OSError:
+                    return len(held)
+            if what == "free":
+                while held:
+                    os.close(held.pop())
+                return "free"
+            return request.body.text
+        """,
+        concurrency,
+    )
+    link.answer(1, headers=[["do", "hold"]])
+    upload = link.upload(2, headers=[["do", "read"]])
+    upload.close()
+    got = link.read()
+    assert (got.number, got.kind, got.flags) == (2, ERROR, RAISED)
+    engine.await_log("too many open files")
+    assert link.answer(3, headers=[["do", "free"]]).json == "free"
+    upload = link.upload(4, headers=[["do", "read"]])
+    upload.sendall(b"again")
+    upload.close()
+    assert link.read().json == "again"
+
+
+def test_requests_split_at_any_byte(serve):
+    """Frames and their descriptors do not depend on how the stream is cut."""
+    import socket
+
+    _, link = serve(
+        """
+        def handle_request(request, context):
+            return request.body.text
+        """
+    )
+    whole = request(1, b"plain")
+    for cut in range(1, len(whole)):
+        link.send(whole[:cut])
+        link.send(whole[cut:])
+        assert link.read().json == "plain"
+    head = request(2, flags=BODY_STREAM)
+    for cut in range(1, len(head)):
+        ours, theirs = socket.socketpair()
+        link.send(head[:cut], theirs.fileno())
+        theirs.close()
+        link.send(head[cut:])
+        ours.sendall(b"streamed")
+        ours.close()
+        assert link.read().json == "streamed"
