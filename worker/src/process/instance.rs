@@ -170,6 +170,11 @@ impl Worker<'_> {
                         self.handle(Event::EngineClosed, running);
                     }
                 }
+                Action::LookForOom => {
+                    if running.was_out_of_memory() {
+                        self.handle(Event::OutOfMemory, running);
+                    }
+                }
                 Action::Kill => {
                     if let Err(error) = running.kill() {
                         self.note(format!("cannot kill the instance: {}", chain(&error)));

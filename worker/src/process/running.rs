@@ -118,7 +118,7 @@ impl Running {
             Source::Engine => return self.read_engine(),
             Source::OutOfMemory => {
                 self.oom.clear();
-                return self.out_of_memory();
+                return vec![Event::MemoryShort];
             }
             Source::End => return self.end(journal, now),
         }
@@ -161,6 +161,12 @@ impl Running {
         })
     }
 
+    /// Whether the kernel has killed something of the group for want of memory. A group that is being removed, which
+    /// nobody does before this worker's end, would have no counter.
+    pub(super) fn was_out_of_memory(&self) -> bool {
+        self.oom.count().is_ok_and(|count| count > self.oom_before)
+    }
+
     fn read_engine(&mut self) -> Vec<Event> {
         let Some(engine) = &self.engine else { return vec![] };
         match recv_packet_no_fds::<FromEngine>(engine) {
@@ -195,15 +201,10 @@ impl Running {
         }
     }
 
-    fn out_of_memory(&self) -> Vec<Event> {
-        // A group that is being removed has no counter any more; its last reading counts then.
-        if self.oom.count().is_ok_and(|count| count > self.oom_before) { vec![Event::OutOfMemory] } else { vec![] }
-    }
-
     /// Everything is gone: what it said and what the kernel counted, then its end.
     fn end(&mut self, journal: &mut Journal, now: Moment) -> Vec<Event> {
         let mut events = self.read_reports(journal, now);
-        events.extend(self.out_of_memory());
+        events.extend(self.was_out_of_memory().then_some(Event::OutOfMemory));
         match sandbox::wait(self.sandbox.pid.as_raw()) {
             Ok((_, status)) => events.push(Event::Gone(status)),
             Err(Errno::EINTR) => {}

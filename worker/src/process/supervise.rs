@@ -4,6 +4,7 @@
 //! | --- | --- | --- | --- |
 //! | Running | `Stop`, `Terminate` | Stopping | tells the engine |
 //! | Running | the engine closed its socket | Stopping (short) | - |
+//! | any but Gone | memory is short | the same | looks for the kernel's kill for a while |
 //! | Running, Stopping | `Kill`, out of memory, broken wire, deadline | Killed | kills all |
 //! | Killed | deadline | Killed | ends the meminfo file, kills again |
 //! | any | all processes gone | Gone | tells nobody: the caller reads [`Instance::cause`] |
@@ -22,6 +23,9 @@ const CLOSED_GRACE: Duration = Duration::from_secs(1);
 const TERMINATE_GRACE: Duration = Duration::from_secs(5);
 /// A process that is still there this long after SIGKILL waits in the kernel, most likely for a file system.
 const KILL_PATIENCE: Duration = Duration::from_millis(500);
+/// How often, and how long, to look for the kill that follows a shortage of memory.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+const LOOK_FOR: Duration = Duration::from_secs(1);
 
 /// Something happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +42,8 @@ pub(super) enum Event {
     EngineBroken(String),
     /// The engine closed its socket.
     EngineClosed,
+    /// The group has no memory left. Version 1 says so just before the kernel kills something, and not again after.
+    MemoryShort,
     /// The kernel killed something of the instance for want of memory.
     OutOfMemory,
     /// The scheduler wants the model to stop within a time.
@@ -57,6 +63,8 @@ pub(super) enum Event {
 pub(super) enum Action {
     /// Tell the engine to stop.
     StopEngine,
+    /// Look whether the kernel has killed something for want of memory.
+    LookForOom,
     /// SIGKILL to everything.
     Kill,
     /// End the file over `/proc/meminfo`: its readers must not keep anything alive.
@@ -75,6 +83,13 @@ enum Phase {
     Gone { status: i32 },
 }
 
+/// A shortage of memory whose victim is looked for.
+#[derive(Debug, Clone, Copy)]
+struct Short {
+    next: Duration,
+    until: Duration,
+}
+
 /// One instance as the worker knows it.
 #[derive(Debug)]
 pub(super) struct Instance {
@@ -83,6 +98,7 @@ pub(super) struct Instance {
     ready: Option<HandlerMode>,
     answered: bool,
     out_of_memory: bool,
+    short: Option<Short>,
     failed: Option<String>,
     ended: Option<i32>,
 }
@@ -95,6 +111,7 @@ impl Instance {
             ready: None,
             answered: false,
             out_of_memory: false,
+            short: None,
             failed: None,
             ended: None,
         }
@@ -110,11 +127,12 @@ impl Instance {
 
     /// When to come back with a `Tick`.
     pub(super) fn deadline(&self) -> Option<Duration> {
-        match self.phase {
+        let phase = match self.phase {
             Phase::Running | Phase::Gone { .. } => None,
             Phase::Stopping { kill_at } => Some(kill_at),
             Phase::Killed { again_at } => Some(again_at),
-        }
+        };
+        phase.into_iter().chain(self.short.map(|short| short.next)).min()
     }
 
     /// Why everything is gone; `None` while it is not.
@@ -152,16 +170,26 @@ impl Instance {
                 self.stop_by(now + CLOSED_GRACE);
                 vec![]
             }
+            Event::MemoryShort => {
+                self.short = Some(Short { next: now + LOOK_EVERY, until: now + LOOK_FOR });
+                vec![Action::LookForOom]
+            }
             Event::OutOfMemory => {
                 self.out_of_memory = true;
+                self.short = None;
                 self.kill("out of memory: the whole instance ends".into(), now)
             }
             Event::Stop { grace } => self.stop(grace, now),
             Event::Terminate => self.stop(TERMINATE_GRACE, now),
             Event::Kill => self.kill_quietly(now),
-            Event::Tick => self.tick(now),
+            Event::Tick => {
+                let mut actions = self.tick(now);
+                actions.extend(self.look(now));
+                actions
+            }
             Event::Gone(status) => {
                 self.phase = Phase::Gone { status };
+                self.short = None;
                 vec![]
             }
         }
@@ -211,6 +239,13 @@ impl Instance {
             }
             Phase::Killed { .. } | Phase::Gone { .. } => vec![],
         }
+    }
+
+    fn look(&mut self, now: Duration) -> Option<Action> {
+        let short = self.short.filter(|short| short.next <= now)?;
+        let next = now + LOOK_EVERY;
+        self.short = (next <= short.until).then_some(Short { next, until: short.until });
+        Some(Action::LookForOom)
     }
 
     fn tick(&mut self, now: Duration) -> Vec<Action> {
