@@ -1,2 +1,16 @@
-//! The daemon of a node: HTTP in, routing, lifecycle, metrics, control API.
+//! The daemon of a node: HTTP in, routing, lifecycle, metrics, control API. Unprivileged: whatever needs root is done
+//! by the launcher and the workers, which it talks to over Unix sockets.
+
+pub mod args;
+pub mod failure;
+pub mod http;
+pub mod journal;
+pub mod launcher;
+pub mod metrics;
+pub mod model;
+pub mod node;
+pub mod packet_socket;
 pub mod policy;
+pub mod serve;
+pub mod startup;
+pub mod wire;

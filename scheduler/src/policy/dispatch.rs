@@ -80,7 +80,15 @@ impl Dispatch {
     /// An empty queue. `concurrency` is at least 1.
     #[must_use]
     pub fn new(concurrency: u32, queue: u32) -> Self {
-        Self { waiting: VecDeque::new(), sent: VecDeque::new(), mode: HandlerMode::Serial, open: false, concurrency, queue, pace: Pace::default() }
+        Self {
+            waiting: VecDeque::new(),
+            sent: VecDeque::new(),
+            mode: HandlerMode::Serial,
+            open: false,
+            concurrency,
+            queue,
+            pace: Pace::default(),
+        }
     }
 
     /// New bounds, from a changed manifest. Nothing that waits is thrown out.
@@ -123,12 +131,12 @@ impl Dispatch {
     /// The last frame of a request came. Returns whether the request was one of those sent.
     pub fn finished(&mut self, id: RequestId, now: Moment) -> bool {
         let Some(at) = self.sent.iter().position(|sent| sent.id == id) else { return false };
-        if let Some(done) = self.sent.remove(at) {
-            if at == 0 {
-                self.pace.add(now.saturating_sub(done.from));
-                if let Some(head) = self.sent.front_mut() {
-                    head.from = head.from.max(now);
-                }
+        if let Some(done) = self.sent.remove(at)
+            && at == 0
+        {
+            self.pace.add(now.saturating_sub(done.from));
+            if let Some(head) = self.sent.front_mut() {
+                head.from = head.from.max(now);
             }
         }
         true
@@ -175,6 +183,12 @@ impl Dispatch {
     /// Takes everything that waits, to refuse it.
     pub fn give_up(&mut self) -> Vec<RequestId> {
         self.waiting.drain(..).collect()
+    }
+
+    /// All requests that the instance has.
+    #[must_use]
+    pub fn sent_ids(&self) -> Vec<RequestId> {
+        self.sent.iter().map(|sent| sent.id).collect()
     }
 
     /// Requests that run or lie in the instance's socket.

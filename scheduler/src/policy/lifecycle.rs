@@ -265,7 +265,9 @@ impl Lifecycle {
                 self.demand = true;
                 match self.phase {
                     Phase::Stopped => self.begin(&mut actions),
-                    Phase::Draining { ref mut then, .. } | Phase::Stopping { ref mut then, .. } if *then == Next::Rest => {
+                    Phase::Draining { ref mut then, .. } | Phase::Stopping { ref mut then, .. }
+                        if *then == Next::Rest =>
+                    {
                         *then = Next::Again;
                     }
                     Phase::Waiting { .. } | Phase::Refused => actions.push(Action::RefuseWaiting),
@@ -311,11 +313,8 @@ impl Lifecycle {
             Event::Unresponsive => match self.phase {
                 Phase::Starting { .. } | Phase::Ready { .. } => self.kill(Next::Replace, now, &mut actions),
                 Phase::Draining { then, .. } => self.kill(then, now, &mut actions),
-                Phase::Stopped
-                | Phase::Preparing
-                | Phase::Stopping { .. }
-                | Phase::Waiting { .. }
-                | Phase::Refused => {}
+                Phase::Stopped | Phase::Preparing | Phase::Stopping { .. } | Phase::Waiting { .. } | Phase::Refused => {
+                }
             },
             Event::LauncherLost => match self.phase {
                 Phase::Preparing => self.phase = Phase::Waiting { until: now + ASK_AGAIN },
@@ -331,8 +330,10 @@ impl Lifecycle {
             Event::Start => {
                 self.held = false;
                 self.tally.forgive();
-                if matches!(self.phase, Phase::Stopped | Phase::Waiting { .. } | Phase::Refused) {
-                    self.begin(&mut actions);
+                match &mut self.phase {
+                    Phase::Stopped | Phase::Waiting { .. } | Phase::Refused => self.begin(&mut actions),
+                    Phase::Draining { then, .. } | Phase::Stopping { then, .. } => *then = Next::Again,
+                    Phase::Preparing | Phase::Starting { .. } | Phase::Ready { .. } => {}
                 }
             }
             Event::Stop => {

@@ -124,6 +124,13 @@ fn a_request_for_a_model_on_its_way_down_starts_it_again() {
     assert_eq!(run(&mut life, &[(701, Event::Gone)]), [Action::Close, Action::Prepare]);
 }
 
+#[test]
+fn a_start_in_the_middle_of_a_stop_starts_again() {
+    let mut life = ready();
+    run(&mut life, &[(5, Event::Stop), (5, Event::Start)]);
+    assert_eq!(run(&mut life, &[(6, Event::Gone)]), [Action::Close, Action::Prepare]);
+}
+
 fn events() -> impl Strategy<Value = Event> {
     prop_oneof![
         Just(Event::Content(settings())),

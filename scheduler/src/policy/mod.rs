@@ -4,6 +4,5 @@ pub mod backoff;
 pub mod dispatch;
 pub mod lifecycle;
 
-
 /// A moment, as time since the scheduler started.
 pub type Moment = std::time::Duration;

@@ -1,0 +1,70 @@
+//! Everything that can go wrong with a request: one enum. `http::failure` is the one place that renders it.
+
+use std::time::Duration;
+
+/// Why a request has no answer of its model.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// No route of this listener.
+    #[error("no such route")]
+    NoSuchRoute,
+    /// The route exists, with another method.
+    #[error("this route takes {allowed}")]
+    MethodNotAllowed {
+        /// For the `allow` header.
+        allowed: &'static str,
+    },
+    /// The name is no model of this node.
+    #[error("no such model")]
+    NoSuchModel,
+    /// The request's head or body cannot be read.
+    #[error("{0}")]
+    BadRequest(String),
+    /// The body did not come in time.
+    #[error("the request's body did not arrive in time")]
+    BodyTimeout,
+    /// The body is over the model's limit.
+    #[error("the request's body is larger than this model's limit of {limit} bytes")]
+    BodyTooLarge {
+        /// `[limits] body` of the model.
+        limit: u64,
+    },
+    /// As many requests wait as the model allows.
+    #[error("the model's queue is full")]
+    QueueFull {
+        /// When a place may be free.
+        retry_after: Duration,
+    },
+    /// The node holds as many request bodies as it may.
+    #[error("the node's buffer for request bodies is full")]
+    NodeBusy,
+    /// The model cannot be started now.
+    #[error("the model cannot start now")]
+    CannotStart {
+        /// When the next try is over.
+        retry_after: Duration,
+    },
+    /// The node is shutting down.
+    #[error("the node is shutting down")]
+    ShuttingDown,
+    /// The instance ended under the request.
+    #[error("the model's instance died while it worked on this request")]
+    Died,
+    /// The deadline passed.
+    #[error("the request's deadline passed")]
+    Deadline,
+    /// The handler raised, or its result could not be sent. The log has the traceback.
+    #[error("the model failed on this request")]
+    Raised,
+    /// The handler answered with an error of its own.
+    #[error("{message}")]
+    Handler {
+        /// 400 to 599.
+        status: u16,
+        /// The handler's words.
+        message: String,
+    },
+    /// The request was cancelled; nobody reads this.
+    #[error("the request was cancelled")]
+    Cancelled,
+}

@@ -1,0 +1,138 @@
+//! The admin listener: is it alive, is it ready, what does it measure, what can it take.
+
+use super::answer::AnswerBody;
+use crate::model::{Message, Model};
+use crate::node::Node;
+use bytes::Bytes;
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
+use hyper::{Method, Request, Response, StatusCode};
+use omni_api::State;
+use omni_ipc::instance::Stats;
+use serde::Serialize;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// A worker that does not answer by then is left out.
+const STATS_WITHIN: Duration = Duration::from_millis(300);
+
+/// Serves one request.
+pub async fn serve(node: &Node, request: Request<Incoming>) -> Response<AnswerBody> {
+    if request.method() != Method::GET && request.method() != Method::HEAD {
+        return text(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "this listener takes GET\n".into());
+    }
+    match request.uri().path() {
+        "/livez" => text(StatusCode::OK, "text/plain", "ok\n".into()),
+        "/readyz" => readyz(node),
+        "/metrics" => {
+            use_of_all(node).await; // sets the gauges
+            let media = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            text(StatusCode::OK, media, node.context.metrics.render())
+        }
+        "/capacity" => capacity(node, request.headers().get(IF_NONE_MATCH)),
+        _ => text(StatusCode::NOT_FOUND, "text/plain", "no such route: /livez /readyz /metrics /capacity\n".into()),
+    }
+}
+
+/// Asks every running instance for its use, all at once.
+pub async fn use_of_all(node: &Node) -> Vec<(Arc<Model>, Option<Stats>)> {
+    let mut asked = Vec::new();
+    for model in node.models() {
+        let (sender, receiver) = oneshot::channel();
+        if model.tell(Message::Stats(sender)).await {
+            asked.push((model, receiver));
+        }
+    }
+    let limit = tokio::time::Instant::now() + STATS_WITHIN;
+    let mut all = Vec::with_capacity(asked.len());
+    for (model, receiver) in asked {
+        let stats = tokio::time::timeout_at(limit, receiver).await.ok().and_then(Result::ok);
+        if stats.is_none() {
+            model.metrics.memory.set(0);
+        }
+        all.push((model, stats));
+    }
+    all
+}
+
+fn readyz(node: &Node) -> Response<AnswerBody> {
+    let not_ready = if node.draining() {
+        "the node is shutting down\n"
+    } else if !node.scanned() {
+        "the models folder was not read yet\n"
+    } else if !node.launcher.connected() {
+        "the launcher does not answer: nothing can be started\n"
+    } else {
+        return text(StatusCode::OK, "text/plain", "ready\n".into());
+    };
+    text(StatusCode::SERVICE_UNAVAILABLE, "text/plain", not_ready.into())
+}
+
+#[derive(Debug, Serialize, Hash)]
+struct Capacity {
+    /// Milliseconds without a request in flight or waiting; absent while there is one.
+    idle_since_unix_ms: Option<u64>,
+    draining: bool,
+    models: Vec<ModelCapacity>,
+}
+
+#[derive(Debug, Serialize, Hash)]
+struct ModelCapacity {
+    name: String,
+    state: &'static str,
+    version: Option<String>,
+    free_slots: u64,
+    queued: u64,
+    queue_limit: u64,
+    /// Whether an instance is ready.
+    resident: bool,
+    estimated_wait_ms: Option<u64>,
+}
+
+fn capacity(node: &Node, known: Option<&HeaderValue>) -> Response<AnswerBody> {
+    let models = node.models().iter().map(|model| model_capacity(model)).collect();
+    let capacity = Capacity { idle_since_unix_ms: node.idle_since(), draining: node.draining(), models };
+    let mut hasher = DefaultHasher::new();
+    capacity.hash(&mut hasher);
+    let tag =
+        HeaderValue::from_str(&format!("\"{:016x}\"", hasher.finish())).unwrap_or(HeaderValue::from_static("\"\""));
+    let mut response = if known == Some(&tag) {
+        text(StatusCode::NOT_MODIFIED, "application/json", String::new())
+    } else {
+        text(StatusCode::OK, "application/json", serde_json::to_string(&capacity).unwrap_or_default())
+    };
+    response.headers_mut().insert(ETAG, tag);
+    response
+}
+
+fn model_capacity(model: &Model) -> ModelCapacity {
+    let view = model.view();
+    let concurrency = model.front().content.map_or(0, |content| u64::from(content.manifest.scaling.concurrency));
+    let (resident, startable) = match view.state {
+        State::Ready => (true, true),
+        State::Stopped => (false, !view.held),
+        State::Preparing | State::Starting => (false, true),
+        State::Draining | State::Failed => (false, false),
+    };
+    let free_slots = if startable { concurrency.saturating_sub(view.in_flight + view.queued) } else { 0 };
+    let wait = model.metrics.usual_time().map(|each| each * u32::try_from(view.queued).unwrap_or(u32::MAX));
+    ModelCapacity {
+        name: view.name,
+        state: view.state.as_str(),
+        version: view.version,
+        free_slots,
+        queued: view.queued,
+        queue_limit: view.queue_limit,
+        resident,
+        estimated_wait_ms: wait.filter(|_| resident).and_then(|wait| u64::try_from(wait.as_millis()).ok()),
+    }
+}
+
+fn text(status: StatusCode, media: &'static str, body: String) -> Response<AnswerBody> {
+    let mut response = Response::new(AnswerBody::full(Bytes::from(body)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media));
+    response
+}

@@ -1,0 +1,202 @@
+//! Answer bodies, and how a model's answer becomes a response: envelope, bytes, server-sent events.
+
+use super::run::Waiter;
+use crate::wire::reply::{Answer, Body as Content};
+use crate::wire::stream::{End, Read, Reader, Shape};
+use bytes::{Bytes, BytesMut};
+use hyper::body::{Body, Frame, SizeHint};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::{Response, StatusCode};
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::time::Sleep;
+
+/// Up to this size an envelope is joined to one buffer.
+const JOIN: usize = 64 * 1024;
+const BEFORE: &[u8] = b"{\"result\":";
+const AFTER: &[u8] = b",\"success\":true,\"errors\":[],\"messages\":[]}";
+/// Headers that belong to the node or to the connection; a model's are dropped.
+const OWNED: [&str; 12] = [
+    "connection",
+    "content-length",
+    "content-type",
+    "date",
+    "keep-alive",
+    "server",
+    "server-timing",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "x-request-id",
+];
+/// Most headers that a model may add.
+const MODEL_HEADERS: usize = 32;
+
+/// The body of every answer.
+#[derive(Debug)]
+pub enum AnswerBody {
+    /// Up to three pieces, sent in order.
+    Pieces([Bytes; 3]),
+    /// What the model streams.
+    Stream(Box<StreamBody>),
+    /// Lines that are made as they come (logs).
+    Lines(tokio::sync::mpsc::Receiver<Bytes>),
+}
+
+/// A streamed answer: cancels the request when it is dropped before its end.
+#[derive(Debug)]
+pub struct StreamBody {
+    reader: Reader,
+    waiter: Waiter,
+    deadline: Pin<Box<Sleep>>,
+    /// What the model said it would send.
+    length: Option<u64>,
+    ended: bool,
+}
+
+impl AnswerBody {
+    /// A body of one piece.
+    #[must_use]
+    pub fn full(bytes: Bytes) -> Self {
+        Self::Pieces([bytes, Bytes::new(), Bytes::new()])
+    }
+
+    /// All of it, when it is there already.
+    #[must_use]
+    pub fn bytes(&self) -> Option<Vec<u8>> {
+        match self {
+            Self::Pieces(pieces) => Some(pieces.concat()),
+            Self::Stream(_) | Self::Lines(_) => None,
+        }
+    }
+}
+
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = StreamCut;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StreamCut>>> {
+        match self.get_mut() {
+            Self::Pieces(pieces) => {
+                let next = pieces.iter_mut().find(|piece| !piece.is_empty()).map(std::mem::take);
+                Poll::Ready(next.map(|piece| Ok(Frame::data(piece))))
+            }
+            Self::Stream(stream) => stream.poll(context),
+            Self::Lines(lines) => lines.poll_recv(context).map(|line| line.map(|line| Ok(Frame::data(line)))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Pieces(pieces) => pieces.iter().all(Bytes::is_empty),
+            Self::Stream(_) | Self::Lines(_) => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Pieces(pieces) => SizeHint::with_exact(pieces.iter().map(|piece| piece.len() as u64).sum()),
+            Self::Stream(stream) => stream.length.map_or_else(SizeHint::default, SizeHint::with_exact),
+            Self::Lines(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// A stream of bytes failed on the way: the connection is cut, so that the client cannot take it for complete.
+#[derive(Debug, thiserror::Error)]
+#[error("the model's stream failed: {0}")]
+pub struct StreamCut(&'static str);
+
+impl From<Infallible> for StreamCut {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
+
+impl StreamBody {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StreamCut>>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let end = match self.reader.poll_read(context) {
+            Poll::Ready(Read::Data(data, cost)) => {
+                self.waiter.consumed(cost);
+                return Poll::Ready(Some(Ok(Frame::data(data))));
+            }
+            Poll::Ready(Read::End(end)) => {
+                self.waiter.finished();
+                end
+            }
+            Poll::Pending => {
+                std::task::ready!(self.deadline.as_mut().poll(context));
+                self.waiter.deadline_passed();
+                End::Failed("the request's deadline passed")
+            }
+        };
+        self.ended = true;
+        match (self.reader.shape(), end) {
+            (Shape::Events, End::Complete) => {
+                Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"data: [DONE]\n\n")))))
+            }
+            (Shape::Events, End::Failed(why)) => {
+                let event = format!("data: {}\n\n", serde_json::json!({ "error": { "message": why } }));
+                Poll::Ready(Some(Ok(Frame::data(Bytes::from(event)))))
+            }
+            (Shape::Bytes, End::Complete) => Poll::Ready(None),
+            (Shape::Bytes, End::Failed(why)) => Poll::Ready(Some(Err(StreamCut(why)))),
+        }
+    }
+}
+
+/// The response to a model's answer.
+#[must_use]
+pub fn respond(answer: Answer, waiter: Waiter) -> Response<AnswerBody> {
+    let Answer { status, head, body, sent_at: _ } = answer;
+    let head = head.unwrap_or_default();
+    let media = |default: &'static str| {
+        let given = head.media_type.as_deref().and_then(|media| HeaderValue::from_str(media).ok());
+        given.unwrap_or(HeaderValue::from_static(default))
+    };
+    let (media, body) = match body {
+        Content::Json(json) => (HeaderValue::from_static("application/json"), envelope(json)),
+        Content::Bytes(bytes) => (media("application/octet-stream"), AnswerBody::full(bytes)),
+        Content::Stream(reader) => {
+            let media = match reader.shape() {
+                Shape::Events => HeaderValue::from_static("text/event-stream"),
+                Shape::Bytes => media("application/octet-stream"),
+            };
+            let length = head.length.filter(|_| reader.shape() == Shape::Bytes);
+            let deadline = Box::pin(tokio::time::sleep_until(waiter.deadline().into()));
+            let stream = StreamBody { reader, waiter, deadline, length, ended: false };
+            (media, AnswerBody::Stream(Box::new(stream)))
+        }
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    for (name, value) in head.headers.iter().take(MODEL_HEADERS) {
+        let name = HeaderName::from_bytes(name.as_bytes()).ok().filter(|name| !OWNED.contains(&name.as_str()));
+        if let (Some(name), Ok(value)) = (name, HeaderValue::from_str(value)) {
+            headers.append(name, value);
+        }
+    }
+    if media == "text/event-stream" {
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    }
+    headers.insert(CONTENT_TYPE, media);
+    response
+}
+
+/// The envelope of the Workers AI API around one JSON value.
+fn envelope(json: Bytes) -> AnswerBody {
+    if json.len() > JOIN {
+        return AnswerBody::Pieces([Bytes::from_static(BEFORE), json, Bytes::from_static(AFTER)]);
+    }
+    let mut joined = BytesMut::with_capacity(BEFORE.len() + json.len() + AFTER.len());
+    joined.extend_from_slice(BEFORE);
+    joined.extend_from_slice(&json);
+    joined.extend_from_slice(AFTER);
+    AnswerBody::full(joined.freeze())
+}

@@ -1,0 +1,209 @@
+//! The control API on `<runtime-dir>/control.sock`: what `omnictl` uses. Values and routes are in `omni-api`.
+
+use super::admin::use_of_all;
+use super::answer::AnswerBody;
+use super::data::model_name;
+use super::openapi::OPENAPI;
+use super::run::run;
+use crate::model::{Message, Model, Order};
+use crate::node::Node;
+use bytes::Bytes;
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+use omni_api as api;
+use serde::Serialize;
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot};
+
+/// Lines of a log that are sent when nobody says how many.
+const LINES: usize = 100;
+/// Lines that wait for a slow reader of a log.
+const WAITING: usize = 64;
+
+/// What the control API needs beside the node.
+#[derive(Debug, Clone)]
+pub struct Addresses {
+    /// Of the data listener.
+    pub listen: String,
+    /// Of the admin listener.
+    pub admin_listen: String,
+}
+
+/// A refusal of the control API.
+struct Refusal {
+    status: StatusCode,
+    kind: &'static str,
+    detail: String,
+}
+
+impl Refusal {
+    fn no_such_model(name: &str) -> Self {
+        Self {
+            status: StatusCode::NOT_FOUND,
+            kind: "no-such-model",
+            detail: format!("there is no model `{name}` on this node"),
+        }
+    }
+
+    fn method(allowed: &str) -> Self {
+        Self {
+            status: StatusCode::METHOD_NOT_ALLOWED,
+            kind: "bad-request",
+            detail: format!("this route takes {allowed}"),
+        }
+    }
+}
+
+/// Serves one request.
+pub async fn serve(node: &Node, addresses: &Addresses, request: Request<Incoming>) -> Response<AnswerBody> {
+    let path = request.uri().path().to_owned();
+    let segments: Vec<&str> = path.split('/').skip(1).collect();
+    let method = request.method().clone();
+    let answer = match (segments.as_slice(), &method) {
+        (["openapi.json"], &Method::GET) => Ok(raw("application/json", Bytes::from_static(OPENAPI.as_bytes()))),
+        (["v1", "node"], &Method::GET) => Ok(json(&node_view(node, addresses))),
+        (["v1", "models"], &Method::GET) => {
+            Ok(json(&api::Models { models: node.models().iter().map(|model| model.view()).collect() }))
+        }
+        (["v1", "top"], &Method::GET) => Ok(json(&top(node).await)),
+        (["v1", "models", name], &Method::GET) => find(node, name).map(|model| json(&model.view())),
+        (["v1", "models", name, "manifest"], &Method::GET) => find(node, name).and_then(|model| manifest(&model)),
+        (["v1", "models", name, "logs"], &Method::GET) => {
+            find(node, name).map(|model| logs(&model, request.uri().query().unwrap_or_default()))
+        }
+        (["v1", "models", name, "run"], &Method::POST) => match find(node, name) {
+            Ok(model) => return run(node, model.name.as_str(), request).await,
+            Err(refusal) => Err(refusal),
+        },
+        (["v1", "models", name, word @ ("start" | "stop" | "restart")], &Method::POST) => match find(node, name) {
+            Ok(model) => order(&model, word).await,
+            Err(refusal) => Err(refusal),
+        },
+        (["openapi.json"] | ["v1", "node" | "models" | "top"] | ["v1", "models", _], _)
+        | (["v1", "models", _, "manifest" | "logs"], _) => Err(Refusal::method("GET")),
+        (["v1", "models", _, "run" | "start" | "stop" | "restart"], _) => Err(Refusal::method("POST")),
+        _ => Err(Refusal {
+            status: StatusCode::NOT_FOUND,
+            kind: "bad-request",
+            detail: "no such route; GET /openapi.json lists them".to_owned(),
+        }),
+    };
+    answer.unwrap_or_else(problem)
+}
+
+fn find(node: &Node, encoded: &str) -> Result<Arc<Model>, Refusal> {
+    let name = model_name(encoded).ok_or_else(|| Refusal::no_such_model(encoded))?;
+    node.find(name.as_str()).ok_or_else(|| Refusal::no_such_model(name.as_str()))
+}
+
+fn node_view(node: &Node, addresses: &Addresses) -> api::Node {
+    let limit = node.context.config.server.buffered_bytes.bytes();
+    api::Node {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        uptime_seconds: node.context.started.elapsed().as_secs_f64(),
+        listen: addresses.listen.clone(),
+        admin_listen: addresses.admin_listen.clone(),
+        launcher_connected: node.launcher.connected(),
+        buffered_bytes: limit.saturating_sub(node.context.body_budget.available_permits() as u64),
+        buffered_bytes_limit: limit,
+    }
+}
+
+async fn top(node: &Node) -> api::Top {
+    let rows = use_of_all(node).await.into_iter().map(|(model, stats)| {
+        let (view, stats) = (model.view(), stats.unwrap_or_default());
+        api::TopRow {
+            name: view.name,
+            state: view.state,
+            memory_bytes: stats.memory_bytes,
+            memory_limit_bytes: stats.memory_limit_bytes,
+            cpu_usec: stats.cpu_usec,
+            pids: stats.pids,
+            in_flight: view.in_flight,
+            requests: model.metrics.answered(),
+        }
+    });
+    api::Top { models: rows.collect() }
+}
+
+fn manifest(model: &Model) -> Result<Response<AnswerBody>, Refusal> {
+    let content = model.front().content.ok_or_else(|| Refusal {
+        status: StatusCode::CONFLICT,
+        kind: "not-ready",
+        detail: format!("`{}` has no manifest that can be shown: see its status", model.name),
+    })?;
+    Ok(json(&content.manifest))
+}
+
+async fn order(model: &Model, word: &str) -> Result<Response<AnswerBody>, Refusal> {
+    let order = match word {
+        "start" => Order::Start,
+        "stop" => Order::Stop,
+        _ => Order::Restart,
+    };
+    let (sender, receiver) = oneshot::channel();
+    let gone = || Refusal::no_such_model(model.name.as_str());
+    if !model.tell(Message::Order(order, sender)).await {
+        return Err(gone());
+    }
+    receiver.await.map(|view| json(&view)).map_err(|_| gone())
+}
+
+/// The last lines, then (with `follow=true`) every further one until the reader hangs up.
+fn logs(model: &Arc<Model>, query: &str) -> Response<AnswerBody> {
+    let value = |key: &str| query.split('&').find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='));
+    let lines = value("lines").and_then(|text| text.parse().ok()).unwrap_or(LINES);
+    let follow = value("follow") == Some("true");
+    let ring = Arc::clone(&model.logs);
+    let (sender, receiver) = mpsc::channel(WAITING);
+    tokio::spawn(async move {
+        let mut newest = ring.subscribe();
+        newest.mark_unchanged();
+        let (mut entries, mut next) = ring.last(lines);
+        loop {
+            for entry in entries {
+                let mut line = serde_json::to_vec(&entry).unwrap_or_default();
+                line.push(b'\n');
+                if sender.send(line.into()).await.is_err() {
+                    return;
+                }
+            }
+            if !follow {
+                return;
+            }
+            tokio::select! {
+                changed = newest.changed() => if changed.is_err() { return },
+                () = sender.closed() => return,
+            }
+            (entries, next) = ring.since(next);
+        }
+    });
+    let mut response = Response::new(AnswerBody::Lines(receiver));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+    response
+}
+
+fn json(value: &impl Serialize) -> Response<AnswerBody> {
+    raw("application/json", serde_json::to_vec(value).unwrap_or_default().into())
+}
+
+fn raw(media: &'static str, body: Bytes) -> Response<AnswerBody> {
+    let mut response = Response::new(AnswerBody::full(body));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media));
+    response
+}
+
+fn problem(refusal: Refusal) -> Response<AnswerBody> {
+    let problem = api::Problem {
+        kind: refusal.kind.to_owned(),
+        title: refusal.status.canonical_reason().unwrap_or_default().to_owned(),
+        status: refusal.status.as_u16(),
+        detail: refusal.detail,
+    };
+    let body = serde_json::to_vec(&problem).unwrap_or_default();
+    let mut response = raw("application/problem+json", body.into());
+    *response.status_mut() = refusal.status;
+    response
+}

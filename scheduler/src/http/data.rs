@@ -1,0 +1,84 @@
+//! The routes of the data listener.
+
+use super::answer::AnswerBody;
+use super::failure::workers_ai;
+use super::run::run;
+use crate::failure::Failure;
+use crate::node::Node;
+use hyper::body::Incoming;
+use hyper::{Method, Request, Response};
+use omni_config::name::ModelName;
+
+/// Serves one request.
+pub async fn serve(node: &Node, request: Request<Incoming>) -> Response<AnswerBody> {
+    let name = match run_route(request.uri().path()) {
+        None => return workers_ai(&Failure::NoSuchRoute),
+        Some(tail) => model_name(tail),
+    };
+    if request.method() != Method::POST {
+        return workers_ai(&Failure::MethodNotAllowed { allowed: "POST" });
+    }
+    match name {
+        Some(name) => run(node, name.as_str(), request).await,
+        None => workers_ai(&Failure::NoSuchModel),
+    }
+}
+
+/// What follows `/ai/run/` or `/client/v4/accounts/{account}/ai/run/`, still encoded.
+fn run_route(path: &str) -> Option<&str> {
+    let path = match path.strip_prefix("/client/v4/accounts/") {
+        None => path,
+        Some(rest) => {
+            let at = rest.find('/').filter(|at| *at > 0)?;
+            rest.get(at..)?
+        }
+    };
+    path.strip_prefix("/ai/run/").filter(|tail| !tail.is_empty())
+}
+
+/// Decodes a route's tail once and checks that it is a model's name.
+#[must_use]
+pub fn model_name(tail: &str) -> Option<ModelName> {
+    let mut decoded = Vec::with_capacity(tail.len());
+    let mut bytes = tail.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte == b'%' {
+            let (high, low) = (bytes.next()?, bytes.next()?);
+            let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+            decoded.push(digit(high)? * 16 + digit(low)?);
+        } else {
+            decoded.push(byte);
+        }
+    }
+    ModelName::try_from(String::from_utf8(decoded).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routes_are_split_before_they_are_decoded() {
+        let name = |path: &str| run_route(path).and_then(model_name).map(|name| name.to_string());
+        for (path, expected) in [
+            ("/ai/run/cowsay", Some("cowsay")),
+            ("/ai/run/@cf/meta/llama", Some("@cf/meta/llama")),
+            ("/ai/run/@cf%2Fmeta%2Fllama", Some("@cf/meta/llama")),
+            ("/ai/run/%40cf%2fmeta/llama", Some("@cf/meta/llama")),
+            ("/client/v4/accounts/x/ai/run/@cf%2Fmeta%2Fllama", Some("@cf/meta/llama")),
+            ("/client/v4/accounts//ai/run/cowsay", None),
+            ("/client/v4/accounts/x/ai/run/", None),
+            ("/ai/run/..%2Fx", None),
+            ("/ai/run/../x", None),
+            ("/ai/run/a%252Fb", None),
+            ("/ai/run/a%2", None),
+            ("/ai/run/a%zz", None),
+            ("/ai/run/a%00", None),
+            ("/ai/run/%ff", None),
+            ("/ai/running", None),
+            ("/", None),
+        ] {
+            assert_eq!(name(path).as_deref(), expected, "{path}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Accepting connections: HTTP/1.1 and HTTP/2 with prior knowledge on one socket, bounded in number.
+
+use super::answer::AnswerBody;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+
+/// Bounds of a listener.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Connections at a time; further ones wait in the kernel's queue.
+    pub connections: usize,
+    /// For a request's head.
+    pub header_timeout: Duration,
+}
+
+/// Longest head of a request, in bytes.
+const HEAD: usize = 64 * 1024;
+/// Most headers of a request.
+const HEADERS: usize = 100;
+/// Streams of one HTTP/2 connection.
+const STREAMS: u32 = 256;
+/// Pause after the kernel refused a connection for want of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Serves until `stop` turns true, then lets requests under way finish.
+pub async fn serve<H, F>(listener: TcpListener, bounds: Bounds, mut stop: watch::Receiver<bool>, handler: H)
+where
+    H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = Response<AnswerBody>> + Send + 'static,
+{
+    let room = Arc::new(Semaphore::new(bounds.connections));
+    let builder = builder(bounds);
+    let graceful = GracefulShutdown::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = accept(&listener, &room) => accepted,
+            _ = stop.wait_for(|stop| *stop) => break,
+        };
+        let Some((stream, permit)) = accepted else { continue };
+        let handler = handler.clone();
+        let service = service_fn(move |request| {
+            let answer = handler(request);
+            async move { Ok::<_, Infallible>(answer.await) }
+        });
+        let connection = graceful.watch(builder.serve_connection(TokioIo::new(stream), service).into_owned());
+        tokio::spawn(async move {
+            // A client that breaks the protocol or the connection is answered by hyper, as far as possible.
+            let _ = connection.await;
+            drop(permit);
+        });
+    }
+    drop(listener);
+    graceful.shutdown().await;
+}
+
+async fn accept(
+    listener: &TcpListener,
+    room: &Arc<Semaphore>,
+) -> Option<(tokio::net::TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+    let permit = Arc::clone(room).acquire_owned().await.ok()?;
+    match listener.accept().await {
+        Ok((stream, _)) => {
+            let _ = stream.set_nodelay(true); // refused only by sockets that are closed already
+            Some((stream, permit))
+        }
+        Err(error) => {
+            tracing::warn!(%error, "connection not accepted");
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            None
+        }
+    }
+}
+
+fn builder(bounds: Bounds) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(bounds.header_timeout)
+        .max_buf_size(HEAD)
+        .max_headers(HEADERS);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(HEAD as u32)
+        .keep_alive_interval(Some(bounds.header_timeout));
+    builder
+}

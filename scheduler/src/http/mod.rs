@@ -1,0 +1,11 @@
+//! HTTP: the listeners and what they answer. Only this module knows status codes.
+
+pub mod admin;
+pub mod answer;
+pub mod body;
+pub mod control;
+pub mod data;
+pub mod failure;
+pub mod listener;
+pub mod openapi;
+pub mod run;

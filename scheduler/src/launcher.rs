@@ -1,0 +1,236 @@
+//! The scheduler's end of the launcher's socket: one task that keeps the connection, and a handle for the models.
+//!
+//! The launcher may come later than the scheduler and may be restarted at any time; models that run are not touched by
+//! that. Requests to it are bounded by the models that exist: one preparation and one instance each.
+
+use crate::model::Message;
+use crate::model::content::Content;
+use crate::packet_socket::PacketSocket;
+use omni_config::name::ModelName;
+use omni_ipc::id::{InstanceId, SnapshotDigest};
+use omni_ipc::launcher::{FromLauncher, PROTOCOL, StartSpec, ToLauncher};
+use omni_ipc::packet::PacketError;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// Requests that may wait for the connection.
+const OUTBOX: usize = 1024;
+/// Pause between tries to connect: first and longest.
+const RECONNECT: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
+
+/// What the launcher says of models; the rest goes to the models directly. Fields are those of `FromLauncher`.
+#[derive(Debug)]
+pub(crate) enum Seen {
+    /// A directory and its content.
+    Model { name: String, snapshot: SnapshotDigest, manifest: Option<String> },
+    /// A directory of which no snapshot can be taken.
+    Refused { name: String, message: String },
+    /// A directory went away.
+    Gone { name: String },
+    /// All directories were told once.
+    Scanned,
+    /// The connection is lost.
+    Lost,
+}
+
+#[derive(Debug, Default)]
+struct Routes {
+    preparing: HashMap<SnapshotDigest, Vec<mpsc::Sender<Message>>>,
+    instances: HashMap<InstanceId, mpsc::Sender<Message>>,
+}
+
+/// For the models' tasks.
+#[derive(Debug, Clone)]
+pub struct LauncherHandle {
+    outbox: mpsc::Sender<ToLauncher>,
+    routes: Arc<Mutex<Routes>>,
+    connected: Arc<AtomicBool>,
+}
+
+impl LauncherHandle {
+    /// Starts the task that keeps the connection to `<runtime-dir>/launcher.sock`.
+    #[must_use]
+    pub(crate) fn start(path: PathBuf, seen: mpsc::Sender<Seen>) -> Self {
+        let (outbox, commands) = mpsc::channel(OUTBOX);
+        let handle = Self { outbox, routes: Arc::default(), connected: Arc::default() };
+        tokio::spawn(keep(path, handle.clone(), commands, seen));
+        handle
+    }
+
+    /// Whether the launcher answers.
+    #[must_use]
+    pub fn connected(&self) -> bool {
+        self.connected.load(Ordering::Relaxed)
+    }
+
+    /// Asks for the environment of a content; the answer goes to the inbox.
+    pub fn prepare(&self, model: &ModelName, content: &Content, inbox: &mpsc::Sender<Message>) {
+        let snapshot = content.snapshot.clone();
+        let waiting = &mut self.routes().preparing;
+        waiting.entry(snapshot.clone()).or_default().push(inbox.clone());
+        let interpreter = content.manifest.runtime.interpreter.as_ref();
+        let message = ToLauncher::Prepare {
+            model: model.as_str().to_owned(),
+            snapshot: snapshot.clone(),
+            python: content.manifest.runtime.python.to_string(),
+            interpreter: interpreter.map(|path| path.to_string_lossy().into_owned()),
+        };
+        if !self.connected() || self.outbox.try_send(message).is_err() {
+            let message = "the launcher does not answer; nothing can be started until it is back".to_owned();
+            self.routes().preparing.remove(&snapshot);
+            let _ = inbox.try_send(Message::PrepareFailed { snapshot, message, permanent: false });
+        }
+    }
+
+    /// Asks for an instance; what becomes of it goes to the inbox.
+    pub fn start_instance(&self, spec: StartSpec, inbox: &mpsc::Sender<Message>) {
+        let id = spec.instance.clone();
+        self.routes().instances.insert(id.clone(), inbox.clone());
+        if !self.connected() || self.outbox.try_send(ToLauncher::Start(Box::new(spec))).is_err() {
+            self.routes().instances.remove(&id);
+            let message = "the launcher does not answer".to_owned();
+            let _ = inbox.try_send(Message::StartFailed(id, message));
+        }
+    }
+
+    /// Lets an adopted instance's end reach its model.
+    pub fn watch(&self, id: InstanceId, inbox: mpsc::Sender<Message>) {
+        self.routes().instances.insert(id, inbox);
+    }
+
+    /// Asks for the end of an instance whose worker does not answer.
+    pub fn kill(&self, instance: InstanceId) {
+        let _ = self.outbox.try_send(ToLauncher::Kill { instance });
+    }
+
+    /// Tells a launcher that was started by hand to end, once its workers are gone.
+    pub async fn quit(&self) {
+        if self.connected() {
+            let _ = self.outbox.send(ToLauncher::Quit).await;
+        }
+    }
+
+    fn routes(&self) -> MutexGuard<'_, Routes> {
+        self.routes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn route(&self, said: FromLauncher, seen: &mpsc::Sender<Seen>) {
+        match said {
+            FromLauncher::Model { name, snapshot, manifest } => {
+                let _ = seen.send(Seen::Model { name, snapshot, manifest }).await;
+            }
+            FromLauncher::ModelRefused { name, message } => drop(seen.send(Seen::Refused { name, message }).await),
+            FromLauncher::ModelGone { name } => drop(seen.send(Seen::Gone { name }).await),
+            FromLauncher::Scanned => drop(seen.send(Seen::Scanned).await),
+            FromLauncher::Progress { snapshot, line } => {
+                let inboxes = self.routes().preparing.get(&snapshot).cloned().unwrap_or_default();
+                for inbox in inboxes {
+                    let _ = inbox.try_send(Message::BuildProgress(snapshot.clone(), line.clone()));
+                }
+            }
+            FromLauncher::Prepared { snapshot, environment } => {
+                let inboxes = self.routes().preparing.remove(&snapshot).unwrap_or_default();
+                for inbox in inboxes {
+                    let _ = inbox.send(Message::Prepared(snapshot.clone(), environment.clone())).await;
+                }
+            }
+            FromLauncher::PrepareFailed { snapshot, message, permanent } => {
+                let inboxes = self.routes().preparing.remove(&snapshot).unwrap_or_default();
+                for inbox in inboxes {
+                    let (snapshot, message) = (snapshot.clone(), message.clone());
+                    let _ = inbox.send(Message::PrepareFailed { snapshot, message, permanent }).await;
+                }
+            }
+            FromLauncher::Started { instance, worker_pid: _ } => {
+                let inbox = self.routes().instances.get(&instance).cloned();
+                tell(inbox, Message::Started(instance)).await;
+            }
+            FromLauncher::StartFailed { instance, message } => {
+                let inbox = self.routes().instances.remove(&instance);
+                tell(inbox, Message::StartFailed(instance, message)).await;
+            }
+            FromLauncher::WorkerGone { instance, cause } => {
+                let inbox = self.routes().instances.remove(&instance);
+                tell(inbox, Message::WorkerGone(instance, cause)).await;
+            }
+        }
+    }
+
+    /// Everybody who waits for an environment hears that there is no answer to come.
+    async fn lost(&self, seen: &mpsc::Sender<Seen>) {
+        self.connected.store(false, Ordering::Relaxed);
+        let preparing = std::mem::take(&mut self.routes().preparing);
+        for inbox in preparing.into_values().flatten() {
+            let _ = inbox.send(Message::LauncherLost).await;
+        }
+        let _ = seen.send(Seen::Lost).await;
+    }
+}
+
+async fn tell(inbox: Option<mpsc::Sender<Message>>, message: Message) {
+    if let Some(inbox) = inbox {
+        let _ = inbox.send(message).await;
+    }
+}
+
+async fn keep(
+    path: PathBuf,
+    handle: LauncherHandle,
+    mut commands: mpsc::Receiver<ToLauncher>,
+    seen: mpsc::Sender<Seen>,
+) {
+    let mut pause = RECONNECT.0;
+    let mut warned = false;
+    loop {
+        match PacketSocket::connect(&path) {
+            Ok(socket) => {
+                (pause, warned) = (RECONNECT.0, false);
+                while commands.try_recv().is_ok() {} // asked of an earlier launcher; the askers were told
+                let ended = serve(&socket, &handle, &mut commands, &seen).await;
+                tracing::warn!(
+                    error = crate::journal::chain(&ended),
+                    "launcher lost: nothing can be started until it is back"
+                );
+                handle.lost(&seen).await;
+            }
+            Err(error) => {
+                if pause >= RECONNECT.1 && !warned {
+                    warned = true;
+                    tracing::warn!(socket = %path.display(), %error, "launcher does not answer: nothing can be started");
+                }
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(RECONNECT.1);
+            }
+        }
+    }
+}
+
+async fn serve(
+    socket: &PacketSocket,
+    handle: &LauncherHandle,
+    commands: &mut mpsc::Receiver<ToLauncher>,
+    seen: &mpsc::Sender<Seen>,
+) -> PacketError {
+    if let Err(error) = socket.send(&ToLauncher::Hello { protocol: PROTOCOL }).await {
+        return error;
+    }
+    handle.connected.store(true, Ordering::Relaxed);
+    loop {
+        tokio::select! {
+            said = socket.receive() => match said {
+                Ok(said) => handle.route(said, seen).await,
+                Err(error) => return error,
+            },
+            command = commands.recv() => {
+                let Some(command) = command else { return PacketError::Closed };
+                if let Err(error) = socket.send(&command).await {
+                    return error;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! Every metric of the scheduler: names, units and labels in one place (design §8). No label is unbounded: models are
+//! directories on this node, usage units are checked words.
+
+use omni_api::State;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Bounds of durations, in seconds: from a cached answer to a long generation.
+const SECONDS: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 300.0];
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ModelLabel {
+    model: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    model: String,
+    api: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PhaseLabels {
+    model: String,
+    phase: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabels {
+    model: String,
+    state: StateLabel,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabels {
+    model: String,
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StartLabels {
+    phase: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct UsageLabels {
+    model: String,
+    unit: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct StateLabel(State);
+
+impl EncodeLabelValue for StateLabel {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), fmt::Error> {
+        self.0.as_str().encode(encoder)
+    }
+}
+
+type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
+
+/// The registry and its families.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    requests: Family<RequestLabels, Counter>,
+    duration: Histograms<PhaseLabels>,
+    first_byte: Histograms<ModelLabel>,
+    in_flight: Family<ModelLabel, Gauge>,
+    queued: Family<ModelLabel, Gauge>,
+    queue_wait: Histograms<ModelLabel>,
+    instances: Family<StateLabels, Gauge>,
+    restarts: Family<ReasonLabels, Counter>,
+    start: Histograms<StartLabels>,
+    memory: Family<ModelLabel, Gauge>,
+    oom_kills: Family<ModelLabel, Counter>,
+    usage: Family<UsageLabels, Counter>,
+}
+
+fn seconds() -> Histogram {
+    Histogram::new(SECONDS)
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("omni");
+        let metrics = Self {
+            requests: Family::default(),
+            duration: Family::new_with_constructor(seconds),
+            first_byte: Family::new_with_constructor(seconds),
+            in_flight: Family::default(),
+            queued: Family::default(),
+            queue_wait: Family::new_with_constructor(seconds),
+            instances: Family::default(),
+            restarts: Family::default(),
+            start: Family::new_with_constructor(seconds),
+            memory: Family::default(),
+            oom_kills: Family::default(),
+            usage: Family::default(),
+            registry: Registry::default(),
+        };
+        registry.register("requests", "Requests answered, by outcome", metrics.requests.clone());
+        let r = &mut registry;
+        r.register_with_unit("request_duration", "Time of a request", Unit::Seconds, metrics.duration.clone());
+        let first = metrics.first_byte.clone();
+        r.register_with_unit("time_to_first_byte", "Until the answer begins", Unit::Seconds, first);
+        r.register("requests_in_flight", "Requests that the model has", metrics.in_flight.clone());
+        r.register("queue_depth", "Requests that wait", metrics.queued.clone());
+        r.register_with_unit("queue_wait", "Time in the queue", Unit::Seconds, metrics.queue_wait.clone());
+        r.register("instances", "Instances by state", metrics.instances.clone());
+        r.register("instance_restarts", "Deaths of instances, by reason", metrics.restarts.clone());
+        let start = metrics.start.clone();
+        r.register_with_unit("instance_start_duration", "Until an instance is ready", Unit::Seconds, start);
+        r.register_with_unit("worker_memory", "Memory charged to an instance", Unit::Bytes, metrics.memory.clone());
+        r.register("worker_oom_kills", "Instances ended by their memory limit", metrics.oom_kills.clone());
+        r.register("usage", "Usage that models reported", metrics.usage.clone());
+        Self { registry, ..metrics }
+    }
+}
+
+impl Metrics {
+    /// The metrics in the OpenMetrics text format.
+    #[must_use]
+    pub fn render(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string fails only when a metric cannot be encoded, which no metric of ours can.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+
+    /// The handles of one model, looked up once.
+    #[must_use]
+    pub fn of_model(&self, model: &str) -> ModelMetrics {
+        let label = ModelLabel { model: model.to_owned() };
+        let phase = |phase| self.duration.get_or_create_owned(&PhaseLabels { model: model.to_owned(), phase });
+        let run = |outcome| {
+            self.requests.get_or_create_owned(&RequestLabels { model: model.to_owned(), api: "run", outcome })
+        };
+        ModelMetrics {
+            outcomes: Outcomes {
+                ok: run("ok"),
+                error: run("error"),
+                refused: run("refused"),
+                cancelled: run("cancelled"),
+            },
+            whole: phase("total"),
+            model_time: phase("model"),
+            first_byte: self.first_byte.get_or_create_owned(&label),
+            in_flight: self.in_flight.get_or_create_owned(&label),
+            queued: self.queued.get_or_create_owned(&label),
+            queue_wait: self.queue_wait.get_or_create_owned(&label),
+            prepare: self.start.get_or_create_owned(&StartLabels { phase: "prepare" }),
+            start: self.start.get_or_create_owned(&StartLabels { phase: "start" }),
+            memory: self.memory.get_or_create_owned(&label),
+            oom_kills: self.oom_kills.get_or_create_owned(&label),
+            instances: self.instances.clone(),
+            restarts: self.restarts.clone(),
+            usage: self.usage.clone(),
+            usual_nanos: Arc::default(),
+            model: model.to_owned(),
+        }
+    }
+}
+
+/// Answered requests of one model.
+#[derive(Debug, Clone)]
+pub struct Outcomes {
+    /// Status below 400.
+    pub ok: Counter,
+    /// The model failed or answered with an error.
+    pub error: Counter,
+    /// Not taken: queue, budget, cannot start.
+    pub refused: Counter,
+    /// The client hung up, or the deadline passed.
+    pub cancelled: Counter,
+}
+
+/// The handles of one model.
+#[derive(Debug, Clone)]
+pub struct ModelMetrics {
+    /// `omni_requests_total`.
+    pub outcomes: Outcomes,
+    /// `omni_request_duration_seconds{phase="total"}`.
+    pub whole: Histogram,
+    /// `omni_request_duration_seconds{phase="model"}`.
+    pub model_time: Histogram,
+    /// `omni_time_to_first_byte_seconds`.
+    pub first_byte: Histogram,
+    /// `omni_requests_in_flight`.
+    pub in_flight: Gauge,
+    /// `omni_queue_depth`.
+    pub queued: Gauge,
+    /// `omni_queue_wait_seconds`.
+    pub queue_wait: Histogram,
+    /// `omni_instance_start_duration_seconds{phase="prepare"}`.
+    pub prepare: Histogram,
+    /// `omni_instance_start_duration_seconds{phase="start"}`.
+    pub start: Histogram,
+    /// `omni_worker_memory_bytes`.
+    pub memory: Gauge,
+    /// `omni_worker_oom_kills_total`.
+    pub oom_kills: Counter,
+    instances: Family<StateLabels, Gauge>,
+    restarts: Family<ReasonLabels, Counter>,
+    usage: Family<UsageLabels, Counter>,
+    usual_nanos: Arc<AtomicU64>,
+    model: String,
+}
+
+impl ModelMetrics {
+    /// The model is in this state now; `None` when it is gone.
+    pub fn state(&self, state: Option<State>) {
+        for each in State::ALL {
+            let labels = StateLabels { model: self.model.clone(), state: StateLabel(each) };
+            match state {
+                Some(state) => drop(self.instances.get_or_create(&labels).set(i64::from(state == each))),
+                None => drop(self.instances.remove(&labels)),
+            }
+        }
+    }
+
+    /// An instance died.
+    pub fn died(&self, reason: &'static str) {
+        let labels = ReasonLabels { model: self.model.clone(), reason };
+        self.restarts.get_or_create(&labels).inc();
+    }
+
+    /// The model reported use.
+    pub fn used(&self, unit: String, amount: u64) {
+        let labels = UsageLabels { model: self.model.clone(), unit };
+        self.usage.get_or_create(&labels).inc_by(amount);
+    }
+
+    /// Requests answered, however.
+    #[must_use]
+    pub fn answered(&self) -> u64 {
+        let outcomes = &self.outcomes;
+        outcomes.ok.get() + outcomes.error.get() + outcomes.refused.get() + outcomes.cancelled.get()
+    }
+
+    /// Time that the handler usually takes; `None` before it was measured.
+    #[must_use]
+    pub fn usual_time(&self) -> Option<Duration> {
+        Some(self.usual_nanos.load(Ordering::Relaxed)).filter(|nanos| *nanos > 0).map(Duration::from_nanos)
+    }
+
+    /// Says what [`ModelMetrics::usual_time`] answers.
+    pub fn set_usual_time(&self, time: Duration) {
+        self.usual_nanos.store(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// A request waited that long.
+    pub fn waited(&self, time: Duration) {
+        self.queue_wait.observe(time.as_secs_f64());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_design() {
+        let metrics = Metrics::default();
+        let model = metrics.of_model("cowsay");
+        model.outcomes.ok.inc();
+        model.state(Some(State::Ready));
+        model.died("oom");
+        model.used("tokens".into(), 12);
+        model.waited(Duration::from_millis(3));
+        insta::assert_snapshot!(metrics.render());
+    }
+}

@@ -1,0 +1,94 @@
+//! What a model directory says: its snapshot and its manifest, parsed once for each content.
+
+use crate::policy::lifecycle::Settings;
+use omni_config::manifest::{Access, Manifest};
+use omni_config::name::ModelName;
+use omni_config::node::NodeConfig;
+use omni_ipc::id::{EnvironmentKey, InstanceId, SnapshotDigest};
+use omni_ipc::launcher::StartSpec;
+
+/// A content that can be served.
+#[derive(Debug, Clone)]
+pub struct Content {
+    /// Its digest: the model's version.
+    pub snapshot: SnapshotDigest,
+    /// The manifest, defaults filled in.
+    pub manifest: Manifest,
+    /// The manifest's text, for the note that comes back at adoption.
+    pub text: Option<String>,
+}
+
+impl Content {
+    /// Parses the text of `omni.toml`, if there is one.
+    ///
+    /// # Errors
+    /// A message for the model's author.
+    pub fn parse(
+        name: &ModelName,
+        snapshot: SnapshotDigest,
+        text: Option<String>,
+        node: &NodeConfig,
+    ) -> Result<Self, String> {
+        let manifest = match &text {
+            Some(text) => Manifest::parse(text).map_err(|error| error.to_string())?,
+            None => Manifest::default(),
+        };
+        if manifest.network.access == Access::Host && !node.allows_host_access(name) {
+            return Err(
+                "`network.access = \"host\"` is not allowed for this model: the operator has to list it under \
+                        `[network] host-access` of the node's configuration"
+                    .to_owned(),
+            );
+        }
+        Ok(Self { snapshot, manifest, text })
+    }
+
+    /// The first twelve digits of the version, as answers carry it.
+    #[must_use]
+    pub fn short_version(&self) -> &str {
+        self.snapshot.as_str().get(..12).unwrap_or_default()
+    }
+
+    /// The parts that decide the model's life.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        Settings {
+            always_on: self.manifest.scaling.min_instances > 0,
+            idle_timeout: self.manifest.scaling.idle_timeout,
+            startup: self.manifest.timeouts.startup,
+            drain: self.manifest.timeouts.drain,
+        }
+    }
+
+    /// The request for an instance of this content.
+    #[must_use]
+    pub fn start_spec(
+        &self,
+        name: &ModelName,
+        instance: InstanceId,
+        environment: EnvironmentKey,
+        node: &NodeConfig,
+    ) -> StartSpec {
+        let manifest = &self.manifest;
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the manifest bounds cpus")]
+        let cpu_millis = (manifest.resources.cpus * 1000.0).round() as u32;
+        StartSpec {
+            instance,
+            model: name.as_str().to_owned(),
+            snapshot: self.snapshot.clone(),
+            environment,
+            module: manifest.model.entrypoint.module().to_owned(),
+            function: manifest.model.entrypoint.function().to_owned(),
+            memory_bytes: manifest.resources.memory.bytes(),
+            cpu_millis,
+            pids: manifest.resources.pids,
+            tmp_bytes: manifest.limits.tmp.bytes(),
+            cache_bytes: manifest.limits.cache.bytes(),
+            concurrency: manifest.scaling.concurrency,
+            host_network: manifest.network.access == Access::Host,
+            env: manifest.env.iter().map(|(name, value)| (name.as_str().to_owned(), value.clone())).collect(),
+            log_lines_per_second: node.logs.lines_per_second,
+            note: self.text.clone().unwrap_or_default(),
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! A model on this node: the handle that everybody else holds, and the messages its task takes.
+//!
+//! One task owns a model: its life, its queue, its instance and the data connection ([`task`]). Others talk to it
+//! through a bounded inbox; cancellations and credit go through [`Signals`], which are bounded by the requests that
+//! exist, so that they can never be refused for want of room.
+
+pub mod content;
+pub mod logs;
+pub mod requests;
+pub mod task;
+pub mod worker_link;
+
+use crate::failure::Failure;
+use crate::metrics::ModelMetrics;
+use crate::policy::dispatch::RequestId;
+use content::Content;
+use logs::LogRing;
+use omni_api as api;
+use omni_config::name::ModelName;
+use omni_ipc::exit::ExitCause;
+use omni_ipc::frame::CancelReason;
+use omni_ipc::id::{EnvironmentKey, InstanceId, SnapshotDigest};
+use omni_ipc::instance::{FromWorker, Stats, Welcome};
+use requests::Submission;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use worker_link::WorkerLink;
+
+/// Messages that may wait for a model's task.
+const INBOX: usize = 1024;
+
+/// What a model's task is told.
+#[derive(Debug)]
+pub enum Message {
+    /// A request of a client.
+    Submit(Box<Submission>),
+    /// The directory's content, or why it cannot be served.
+    Content(Result<Box<Content>, String>),
+    /// The directory is gone.
+    Removed,
+    /// A line of the environment's build.
+    BuildProgress(SnapshotDigest, String),
+    /// The environment is there.
+    Prepared(SnapshotDigest, EnvironmentKey),
+    /// The environment cannot be made.
+    PrepareFailed {
+        /// Of which content.
+        snapshot: SnapshotDigest,
+        /// The builder's words.
+        message: String,
+        /// Trying again cannot help.
+        permanent: bool,
+    },
+    /// The launcher has started the worker.
+    Started(InstanceId),
+    /// The launcher could not.
+    StartFailed(InstanceId, String),
+    /// The launcher says that the worker is gone.
+    WorkerGone(InstanceId, ExitCause),
+    /// The launcher is lost.
+    LauncherLost,
+    /// An instance of an earlier scheduler.
+    Adopt(Box<Welcome>, WorkerLink),
+    /// The worker speaks.
+    Worker(InstanceId, FromWorker),
+    /// The worker's connection ended.
+    WorkerClosed(InstanceId),
+    /// A person's word, answered with the state after it was taken.
+    Order(Order, oneshot::Sender<api::Model>),
+    /// Asks for the use of the instance; no answer when there is none.
+    Stats(oneshot::Sender<Stats>),
+}
+
+/// A person's word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Start now, whatever the tally says.
+    Start,
+    /// Stop, and stay stopped until `Start`.
+    Stop,
+    /// Stop and start.
+    Restart,
+}
+
+/// What clients tell about requests that are under way.
+#[derive(Debug, Default)]
+pub struct Signals {
+    pending: Mutex<Pending>,
+    notify: Notify,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    pub(crate) cancels: Vec<(RequestId, CancelReason)>,
+    pub(crate) credits: Vec<(RequestId, u32)>,
+}
+
+impl Signals {
+    /// Nobody waits for this request any more.
+    pub fn cancel(&self, id: RequestId, reason: CancelReason) {
+        self.change(|pending| pending.cancels.push((id, reason)));
+    }
+
+    /// The client took that much of a stream.
+    pub fn credit(&self, id: RequestId, bytes: u32) {
+        self.change(|pending| pending.credits.push((id, bytes)));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Pending)) {
+        change(&mut self.pending.lock().unwrap_or_else(PoisonError::into_inner));
+        self.notify.notify_one();
+    }
+
+    pub(crate) fn take(&self) -> Pending {
+        std::mem::take(&mut self.pending.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) async fn changed(&self) {
+        self.notify.notified().await;
+    }
+}
+
+/// What HTTP must know of a model before it accepts a body.
+#[derive(Debug, Clone)]
+pub struct Front {
+    /// The content now served; `None` when there is none that can be served.
+    pub content: Option<Arc<Content>>,
+    /// Why requests are refused without being queued.
+    pub refusing: Option<Failure>,
+}
+
+/// The handle of a model.
+#[derive(Debug)]
+pub struct Model {
+    /// Its name.
+    pub name: ModelName,
+    /// What its instances wrote.
+    pub logs: Arc<LogRing>,
+    /// Cancellations and credit.
+    pub signals: Arc<Signals>,
+    /// Its counters.
+    pub metrics: Arc<ModelMetrics>,
+    inbox: mpsc::Sender<Message>,
+    front: watch::Receiver<Front>,
+    view: watch::Receiver<api::Model>,
+}
+
+impl Model {
+    /// Sends a message; returns `false` when the model's task has ended.
+    pub async fn tell(&self, message: Message) -> bool {
+        self.inbox.send(message).await.is_ok()
+    }
+
+    /// Hands over a request; the failure when its task does not take it.
+    ///
+    /// # Errors
+    /// [`Failure::QueueFull`] when the inbox is full, [`Failure::NoSuchModel`] when the model is gone.
+    pub fn submit(&self, submission: Box<Submission>) -> Result<(), Failure> {
+        self.inbox.try_send(Message::Submit(submission)).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => Failure::QueueFull { retry_after: std::time::Duration::from_secs(1) },
+            mpsc::error::TrySendError::Closed(_) => Failure::NoSuchModel,
+        })
+    }
+
+    /// A sender of messages to its task.
+    #[must_use]
+    pub fn inbox(&self) -> mpsc::Sender<Message> {
+        self.inbox.clone()
+    }
+
+    /// What HTTP must know.
+    #[must_use]
+    pub fn front(&self) -> Front {
+        self.front.borrow().clone()
+    }
+
+    /// Its state, as of the last change; counters as of now.
+    #[must_use]
+    pub fn view(&self) -> api::Model {
+        let mut view = self.view.borrow().clone();
+        view.in_flight = self.metrics.in_flight.get().try_into().unwrap_or(0);
+        view.queued = self.metrics.queued.get().try_into().unwrap_or(0);
+        view
+    }
+
+    /// A receiver that changes with the state and ends with the model's task.
+    #[must_use]
+    pub fn subscribe(&self) -> watch::Receiver<api::Model> {
+        self.view.clone()
+    }
+
+    /// Whether its task has ended.
+    #[must_use]
+    pub fn ended(&self) -> bool {
+        self.inbox.is_closed()
+    }
+}
+
+/// The ends that stay with the model's task.
+#[derive(Debug)]
+pub(crate) struct TaskEnds {
+    pub(crate) inbox: mpsc::Receiver<Message>,
+    pub(crate) own_inbox: mpsc::WeakSender<Message>,
+    pub(crate) front: watch::Sender<Front>,
+    pub(crate) view: watch::Sender<api::Model>,
+}
+
+/// A new model and the ends for its task.
+pub(crate) fn new(name: ModelName, kept_log_bytes: usize, metrics: ModelMetrics) -> (Arc<Model>, TaskEnds) {
+    let (sender, inbox) = mpsc::channel(INBOX);
+    let (front_sender, front) = watch::channel(Front { content: None, refusing: None });
+    let (view_sender, view) = watch::channel(task::empty_view(&name));
+    let ends = TaskEnds { inbox, own_inbox: sender.downgrade(), front: front_sender, view: view_sender };
+    let model = Model {
+        name,
+        logs: Arc::new(LogRing::new(kept_log_bytes)),
+        signals: Arc::new(Signals::default()),
+        metrics: Arc::new(metrics),
+        inbox: sender,
+        front,
+        view,
+    };
+    (Arc::new(model), ends)
+}

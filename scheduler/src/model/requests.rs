@@ -1,0 +1,263 @@
+//! The requests that a model's task holds: what to send, and where the answer goes.
+
+use crate::failure::Failure;
+use crate::policy::dispatch::RequestId;
+use crate::wire::connection::DataConnection;
+use crate::wire::reply::{Answer, Body, ReplyTo};
+use crate::wire::stream::{BadChunk, End, Filler, Shape, stream};
+use bytes::Bytes;
+use omni_ipc::frame::{AnswerHead, ErrorBody, ErrorOrigin, FrameError, Header, Kind, flags, split_head};
+use serde_json::value::RawValue;
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+/// A request on its way to a model.
+#[derive(Debug)]
+pub struct Submission {
+    /// Unique for the life of the scheduler.
+    pub id: RequestId,
+    /// JSON of a `RequestHead` without its closing brace and without `timeout_ms`, which is known when it is sent.
+    pub head: Vec<u8>,
+    /// The body.
+    pub body: RequestBody,
+    /// The client waits until then.
+    pub deadline: Instant,
+    /// Where the answer goes.
+    pub reply: ReplyTo,
+}
+
+/// A request's body.
+#[derive(Debug)]
+pub enum RequestBody {
+    /// Collected; [`flags::JSON`] or [`flags::BYTES`].
+    Whole(u8, Bytes),
+    /// The model reads it from this socket. `None` once it was sent.
+    Streamed(Option<OwnedFd>),
+}
+
+#[derive(Debug)]
+enum Reply {
+    /// Nothing was answered yet.
+    Open(ReplyTo),
+    /// The answer is being streamed.
+    Streaming(Filler),
+    /// Answered; the last frame is still to come.
+    Done,
+}
+
+#[derive(Debug)]
+struct Entry {
+    head: Vec<u8>,
+    body: RequestBody,
+    deadline: Instant,
+    sent_at: Option<Instant>,
+    reply: Reply,
+}
+
+/// A frame that the model may not send at this point.
+#[derive(Debug, thiserror::Error)]
+pub enum BrokenWire {
+    /// See [`FrameError`].
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// See [`BadChunk`].
+    #[error(transparent)]
+    Chunk(#[from] BadChunk),
+    /// An answer to a request that it does not have.
+    #[error("the model answered a request that it does not have")]
+    Stranger,
+    /// A head or error that is not what it should be.
+    #[error("the model sent a frame whose content is not as agreed")]
+    Content,
+}
+
+/// What a frame was.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// The last frame of this request.
+    Last(RequestId),
+    /// More will follow.
+    More,
+    /// Usage to be counted.
+    Usage(Vec<(String, u64)>),
+}
+
+/// All requests of one model.
+#[derive(Debug, Default)]
+pub struct Requests {
+    entries: HashMap<RequestId, Entry>,
+}
+
+impl Requests {
+    /// Takes a request; it is not sent yet.
+    pub fn add(&mut self, submission: Submission) {
+        let Submission { id, head, body, deadline, reply } = submission;
+        let entry = Entry { head, body, deadline, sent_at: None, reply: Reply::Open(reply) };
+        self.entries.insert(id, entry);
+    }
+
+    /// Writes a request to the model. Returns `false` when it cannot be sent (any more).
+    pub fn send(&mut self, id: RequestId, connection: &mut DataConnection) -> bool {
+        let Some(entry) = self.entries.get_mut(&id) else { return false };
+        let now = Instant::now();
+        let timeout = entry.deadline.saturating_duration_since(now);
+        let mut head = Vec::with_capacity(entry.head.len() + 40);
+        head.extend_from_slice(&entry.head);
+        head.extend_from_slice(format!(",\"timeout_ms\":{}}}", timeout.as_millis()).as_bytes());
+        match &mut entry.body {
+            RequestBody::Whole(flags, body) => connection.request(id, *flags, &head, body.clone(), None),
+            RequestBody::Streamed(descriptor) => {
+                let Some(descriptor) = descriptor.take() else { return false };
+                connection.request(id, flags::BODY_STREAM | flags::BYTES, &head, Bytes::new(), Some(descriptor));
+            }
+        }
+        entry.sent_at = Some(now);
+        true
+    }
+
+    /// Ends a request with a failure; a stream that has begun ends with an error event.
+    pub fn fail(&mut self, id: RequestId, failure: &Failure) {
+        if let Some(entry) = self.entries.remove(&id) {
+            match entry.reply {
+                Reply::Open(reply) => drop(reply.send(Err(failure.clone()))),
+                Reply::Streaming(filler) => filler.end(End::Failed(stream_failure(failure))),
+                Reply::Done => {}
+            }
+        }
+    }
+
+    /// Forgets a request that nobody waits for.
+    pub fn forget(&mut self, id: RequestId) {
+        self.entries.remove(&id);
+    }
+
+    /// Takes one frame of the model.
+    ///
+    /// # Errors
+    /// [`BrokenWire`]: the connection is not to be used further.
+    pub fn take(&mut self, header: &Header, payload: Bytes) -> Result<Taken, BrokenWire> {
+        let entry = self.entries.get_mut(&header.id).ok_or(BrokenWire::Stranger)?;
+        match header.kind {
+            Kind::Response => {
+                let answer = whole_answer(header, payload, entry.sent_at)?;
+                let answer = answer.ok_or(Failure::Raised);
+                match std::mem::replace(&mut entry.reply, Reply::Done) {
+                    Reply::Open(reply) => drop(reply.send(answer)),
+                    Reply::Streaming(_) => return Err(BrokenWire::Content),
+                    Reply::Done => {}
+                }
+                self.entries.remove(&header.id);
+                Ok(Taken::Last(header.id))
+            }
+            Kind::Stream => {
+                let head = if payload.is_empty() { None } else { Some(answer_head(&payload)?) };
+                let shape = match header.flags & flags::CONTENT {
+                    flags::EVENTS => Shape::Events,
+                    flags::BYTES => Shape::Bytes,
+                    _ => return Err(BrokenWire::Content),
+                };
+                let Reply::Open(reply) = std::mem::replace(&mut entry.reply, Reply::Done) else {
+                    return Err(BrokenWire::Content);
+                };
+                let (filler, reader) = stream(shape);
+                let sent_at = entry.sent_at.unwrap_or_else(Instant::now);
+                let answer = Answer { status: status(header)?, head, body: Body::Stream(reader), sent_at };
+                if reply.send(Ok(answer)).is_ok() {
+                    entry.reply = Reply::Streaming(filler);
+                }
+                Ok(Taken::More)
+            }
+            Kind::Chunk => {
+                match &entry.reply {
+                    Reply::Streaming(filler) => filler.chunk(header.flags, &payload)?,
+                    Reply::Done => {} // the client is gone and the model does not know it yet
+                    Reply::Open(_) => return Err(BrokenWire::Content),
+                }
+                Ok(Taken::More)
+            }
+            Kind::End => {
+                match std::mem::replace(&mut entry.reply, Reply::Done) {
+                    Reply::Streaming(filler) => filler.end(End::Complete),
+                    Reply::Done => {}
+                    Reply::Open(_) => return Err(BrokenWire::Content),
+                }
+                self.entries.remove(&header.id);
+                Ok(Taken::Last(header.id))
+            }
+            Kind::Error => {
+                let origin = ErrorOrigin::from_byte(header.flags).ok_or(BrokenWire::Content)?;
+                let body: ErrorBody = serde_json::from_slice(&payload).map_err(|_| BrokenWire::Content)?;
+                let failure = match origin {
+                    ErrorOrigin::Handler if (400..600).contains(&header.code) => {
+                        Failure::Handler { status: header.code, message: body.message }
+                    }
+                    ErrorOrigin::Handler => return Err(BrokenWire::Content),
+                    ErrorOrigin::Raised | ErrorOrigin::Unserialisable => Failure::Raised,
+                    ErrorOrigin::Cancelled => Failure::Cancelled,
+                };
+                self.fail(header.id, &failure);
+                Ok(Taken::Last(header.id))
+            }
+            Kind::Usage => {
+                let usage: HashMap<String, f64> = serde_json::from_slice(&payload).map_err(|_| BrokenWire::Content)?;
+                Ok(Taken::Usage(usage.into_iter().filter_map(counted).collect()))
+            }
+            Kind::Request | Kind::Credit | Kind::Cancel => Err(BrokenWire::Content),
+        }
+    }
+}
+
+/// Usage is counted in whole units; what is not a sensible amount is left out.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range was checked")]
+fn counted((unit, amount): (String, f64)) -> Option<(String, u64)> {
+    let name_fits =
+        !unit.is_empty() && unit.len() <= 32 && unit.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    (name_fits && (0.0..1e15).contains(&amount)).then(|| (unit, amount.round() as u64))
+}
+
+fn stream_failure(failure: &Failure) -> &'static str {
+    match failure {
+        Failure::Deadline => "the request's deadline passed",
+        Failure::Died => "the model's instance died",
+        Failure::ShuttingDown => "the node is shutting down",
+        Failure::NoSuchRoute
+        | Failure::MethodNotAllowed { .. }
+        | Failure::NoSuchModel
+        | Failure::BadRequest(_)
+        | Failure::BodyTimeout
+        | Failure::BodyTooLarge { .. }
+        | Failure::QueueFull { .. }
+        | Failure::NodeBusy
+        | Failure::CannotStart { .. }
+        | Failure::Raised
+        | Failure::Handler { .. }
+        | Failure::Cancelled => "the model failed on this request",
+    }
+}
+
+fn status(header: &Header) -> Result<u16, BrokenWire> {
+    if (200..600).contains(&header.code) { Ok(header.code) } else { Err(BrokenWire::Content) }
+}
+
+fn answer_head(json: &[u8]) -> Result<AnswerHead, BrokenWire> {
+    serde_json::from_slice(json).map_err(|_| BrokenWire::Content)
+}
+
+/// `None` when the content is not the JSON that it claims to be: that request failed, the wire is whole.
+fn whole_answer(header: &Header, payload: Bytes, sent_at: Option<Instant>) -> Result<Option<Answer>, BrokenWire> {
+    let (head, content) = if header.flags & flags::HEAD == 0 {
+        (None, payload)
+    } else {
+        let (head, rest) = split_head(&payload)?;
+        (Some(answer_head(head)?), payload.slice_ref(rest))
+    };
+    let body = match header.flags & flags::CONTENT {
+        flags::JSON if serde_json::from_slice::<&RawValue>(&content).is_ok() => Body::Json(content),
+        flags::JSON => return Ok(None),
+        flags::BYTES => Body::Bytes(content),
+        _ => return Err(BrokenWire::Content),
+    };
+    let sent_at = sent_at.unwrap_or_else(Instant::now);
+    Ok(Some(Answer { status: status(header)?, head, body, sent_at }))
+}

@@ -1,0 +1,82 @@
+//! The connection to one worker: `<runtime-dir>/instances/<id>.sock`.
+//!
+//! Commands are sent by the model's task without waiting: a worker that does not take them is stuck. What the worker
+//! says is read by a task of its own and put into the model's inbox, in order.
+
+use super::Message;
+use crate::packet_socket::PacketSocket;
+use omni_ipc::id::InstanceId;
+use omni_ipc::instance::{FromWorker, PROTOCOL, ToWorker, Welcome};
+use omni_ipc::packet::PacketError;
+use std::io;
+use std::os::fd::RawFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// A worker that is alive answers in well under this.
+const WELCOME_WITHIN: Duration = Duration::from_secs(2);
+
+/// A worker could not be reached.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// Its socket does not take connections.
+    #[error("worker does not listen")]
+    Connect(#[source] io::Error),
+    /// It speaks, but not as it should.
+    #[error("worker does not answer as it should")]
+    Packet(#[from] PacketError),
+    /// It said something else first.
+    #[error("worker did not welcome the scheduler")]
+    NoWelcome,
+    /// It said nothing.
+    #[error("worker did not answer within {WELCOME_WITHIN:?}")]
+    Silent,
+}
+
+/// The sending half; clones share the socket.
+#[derive(Debug, Clone)]
+pub struct WorkerLink {
+    socket: Arc<PacketSocket>,
+}
+
+impl WorkerLink {
+    /// Connects, introduces this scheduler and waits for the worker's state.
+    ///
+    /// # Errors
+    /// See [`LinkError`].
+    pub async fn connect(path: &Path, log_seen: u64) -> Result<(Self, Welcome), LinkError> {
+        let socket = PacketSocket::connect(path).map_err(LinkError::Connect)?;
+        let link = Self { socket: Arc::new(socket) };
+        link.send(&ToWorker::Hello { protocol: PROTOCOL, log_seen }, &[])?;
+        let first =
+            tokio::time::timeout(WELCOME_WITHIN, link.socket.receive()).await.map_err(|_| LinkError::Silent)??;
+        match first {
+            FromWorker::Welcome(welcome) => Ok((link, welcome)),
+            FromWorker::Ready { .. }
+            | FromWorker::EngineFailed { .. }
+            | FromWorker::Log(_)
+            | FromWorker::Stats(_)
+            | FromWorker::Exited(_) => Err(LinkError::NoWelcome),
+        }
+    }
+
+    /// Sends a command, with descriptors.
+    ///
+    /// # Errors
+    /// [`PacketError`]; a full socket counts: the worker does not read.
+    pub fn send(&self, message: &ToWorker, fds: &[RawFd]) -> Result<(), PacketError> {
+        self.socket.try_send(message, fds)
+    }
+
+    /// Puts everything the worker says into the inbox, until it closes.
+    pub async fn forward(self, instance: InstanceId, inbox: mpsc::Sender<Message>) {
+        while let Ok(message) = self.socket.receive().await {
+            if inbox.send(Message::Worker(instance.clone(), message)).await.is_err() {
+                return;
+            }
+        }
+        let _ = inbox.send(Message::WorkerClosed(instance)).await;
+    }
+}

@@ -1,0 +1,239 @@
+//! The node: every model that the launcher sees, and what all of them share.
+//!
+//! One task owns the set of models. It makes a model's task when a directory (or a surviving instance) is seen, and
+//! passes on what the launcher says of directories. HTTP reads the set through [`Node::find`].
+
+use crate::launcher::{LauncherHandle, Seen};
+use crate::metrics::Metrics;
+use crate::model::content::Content;
+use crate::model::worker_link::WorkerLink;
+use crate::model::{self, Message, Model};
+use omni_config::name::ModelName;
+use omni_config::node::NodeConfig;
+use omni_ipc::id::InstanceId;
+use omni_ipc::instance::Welcome;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::{Semaphore, mpsc};
+
+/// Longest wait for the end of all models at shutdown, beyond their own drain.
+const SHUTDOWN_MARGIN: Duration = Duration::from_secs(20);
+/// Messages of the launcher that may wait.
+const SEEN: usize = 256;
+
+/// What every part of the scheduler may read.
+#[derive(Debug)]
+pub struct NodeContext {
+    /// The node's configuration.
+    pub config: NodeConfig,
+    /// The moment zero of all policies.
+    pub started: Instant,
+    /// Where sockets are.
+    pub runtime_dir: PathBuf,
+    /// All metrics.
+    pub metrics: Metrics,
+    /// One permit for each byte of a request body that may be held.
+    pub body_budget: Arc<Semaphore>,
+    /// Models that have something in flight.
+    pub busy_models: AtomicI64,
+    /// When that number last changed, in milliseconds since the Unix epoch.
+    pub touched_unix_ms: AtomicU64,
+}
+
+impl NodeContext {
+    /// The socket of an instance's worker.
+    #[must_use]
+    pub fn instance_socket(&self, id: &InstanceId) -> PathBuf {
+        self.runtime_dir.join("instances").join(format!("{id}.sock"))
+    }
+
+    /// Work began or ended just now.
+    pub fn touch(&self) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.touched_unix_ms.store(u64::try_from(now.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+}
+
+/// The set of models.
+#[derive(Debug)]
+pub struct Node {
+    /// Shared by all.
+    pub context: Arc<NodeContext>,
+    /// The launcher.
+    pub launcher: LauncherHandle,
+    models: RwLock<BTreeMap<ModelName, Arc<Model>>>,
+    scanned: AtomicBool,
+    draining: AtomicBool,
+}
+
+impl Node {
+    /// Finds surviving instances, connects to the launcher and serves what it sees.
+    pub async fn start(context: Arc<NodeContext>) -> Arc<Self> {
+        let (seen_sender, seen) = mpsc::channel(SEEN);
+        let launcher = LauncherHandle::start(context.runtime_dir.join("launcher.sock"), seen_sender);
+        let node = Arc::new(Self {
+            context,
+            launcher,
+            models: RwLock::default(),
+            scanned: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
+        });
+        node.adopt_all().await;
+        tokio::spawn(follow(Arc::clone(&node), seen));
+        node
+    }
+
+    /// The model of this name.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<Arc<Model>> {
+        self.models.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    /// All models, sorted by name.
+    #[must_use]
+    pub fn models(&self) -> Vec<Arc<Model>> {
+        self.models.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// Whether every directory was seen once.
+    #[must_use]
+    pub fn scanned(&self) -> bool {
+        self.scanned.load(Ordering::Acquire)
+    }
+
+    /// When the node last had something to do; `None` while it has.
+    #[must_use]
+    pub fn idle_since(&self) -> Option<u64> {
+        let busy = self.context.busy_models.load(Ordering::Relaxed) > 0;
+        (!busy).then(|| self.context.touched_unix_ms.load(Ordering::Relaxed))
+    }
+
+    /// Whether the node is shutting down.
+    #[must_use]
+    pub fn draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    /// Stops every model and waits for the ends. What is in flight may finish within each model's drain.
+    pub async fn shut_down(&self) {
+        self.draining.store(true, Ordering::Release);
+        let models = self.models();
+        let longest = models.iter().filter_map(|model| model.front().content).map(|c| c.manifest.timeouts.drain).max();
+        let limit = longest.unwrap_or_default() + SHUTDOWN_MARGIN;
+        let all_ended = async {
+            for model in &models {
+                let _ = model.tell(Message::Removed).await;
+            }
+            for model in &models {
+                let mut view = model.subscribe();
+                while view.changed().await.is_ok() {}
+            }
+        };
+        if tokio::time::timeout(limit, all_ended).await.is_err() {
+            tracing::error!(?limit, "some models did not end; their workers are left to the launcher");
+        }
+        self.launcher.quit().await;
+    }
+
+    fn add(&self, name: &ModelName) -> Arc<Model> {
+        let mut models = self.models.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(model) = models.get(name)
+            && !model.ended()
+        {
+            return Arc::clone(model);
+        }
+        let kept = usize::try_from(self.context.config.logs.kept.bytes()).unwrap_or(usize::MAX);
+        let (model, ends) = model::new(name.clone(), kept, self.context.metrics.of_model(name.as_str()));
+        model::task::spawn(Arc::clone(&model), ends, Arc::clone(&self.context), self.launcher.clone());
+        models.insert(name.clone(), Arc::clone(&model));
+        model
+    }
+
+    /// Takes over the instances that an earlier scheduler left.
+    async fn adopt_all(&self) {
+        let directory = self.context.runtime_dir.join("instances");
+        let Ok(entries) = std::fs::read_dir(&directory) else { return };
+        let sockets =
+            entries.flatten().map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "sock"));
+        let mut connecting = tokio::task::JoinSet::new();
+        for path in sockets {
+            connecting.spawn(async move { (WorkerLink::connect(&path, 0).await, path) });
+        }
+        while let Some(Ok((connected, path))) = connecting.join_next().await {
+            match connected {
+                Ok((link, welcome)) => self.adopt(link, welcome).await,
+                // A dead worker's socket: the launcher removes it.
+                Err(error) => {
+                    tracing::warn!(socket = %path.display(), error = crate::journal::chain(&error), "instance not adopted");
+                }
+            }
+        }
+    }
+
+    async fn adopt(&self, link: WorkerLink, welcome: Welcome) {
+        let Ok(name) = ModelName::try_from(welcome.model.clone()) else { return };
+        let text = Some(welcome.note.clone()).filter(|note| !note.is_empty());
+        let content = Content::parse(&name, welcome.snapshot.clone(), text, &self.context.config);
+        let model = self.add(&name);
+        let _ = model.tell(Message::Content(content.map(Box::new))).await;
+        let _ = model.tell(Message::Adopt(Box::new(welcome), link)).await;
+    }
+}
+
+async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>) {
+    // Names told since the launcher was last connected: what is missing at `Scanned` is gone.
+    let mut told = BTreeSet::new();
+    while let Some(event) = seen.recv().await {
+        if node.draining() {
+            continue;
+        }
+        match event {
+            Seen::Model { name, snapshot, manifest } => match ModelName::try_from(name) {
+                Ok(name) => {
+                    let content = Content::parse(&name, snapshot, manifest, &node.context.config);
+                    if let Err(message) = &content {
+                        tracing::warn!(model = %name, "manifest refused: {message}");
+                    }
+                    let _ = node.add(&name).tell(Message::Content(content.map(Box::new))).await;
+                    told.insert(name);
+                }
+                Err(error) => tracing::warn!(%error, "a directory's name is no model's name"),
+            },
+            Seen::Refused { name, message } => match ModelName::try_from(name) {
+                Ok(name) => {
+                    tracing::warn!(model = %name, "directory refused: {message}");
+                    let _ = node.add(&name).tell(Message::Content(Err(message))).await;
+                    told.insert(name);
+                }
+                Err(error) => tracing::warn!(%error, "a directory's name is no model's name"),
+            },
+            Seen::Gone { name } => {
+                if let Ok(name) = ModelName::try_from(name) {
+                    told.remove(&name);
+                    remove(&node, &name).await;
+                }
+            }
+            Seen::Scanned => {
+                for model in node.models() {
+                    if !told.contains(&model.name) {
+                        remove(&node, &model.name).await;
+                    }
+                }
+                node.scanned.store(true, Ordering::Release);
+            }
+            Seen::Lost => told.clear(),
+        }
+    }
+}
+
+/// Takes the model out of the set at once; its task drains what it has and ends.
+async fn remove(node: &Arc<Node>, name: &ModelName) {
+    let removed = node.models.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+    if let Some(model) = removed {
+        tracing::info!(model = %name, "model removed");
+        let _ = model.tell(Message::Removed).await;
+    }
+}

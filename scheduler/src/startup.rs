@@ -1,0 +1,237 @@
+//! Before the runtime starts: directories, the launcher, listening sockets, and dropping privileges.
+//!
+//! Started as root (by hand), this makes the directories, starts the launcher if none runs, binds the sockets, and
+//! becomes the node's user for good. Started unprivileged (by systemd), all that was done by others.
+
+use crate::args::Directories;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::unistd::{Gid, Uid, User, chown, setgid, setgroups, setuid};
+use omni_config::node::{FALLBACK_UID, NodeConfig, NodeUser};
+use std::fs::{DirBuilder, File, Permissions};
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The daemon could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum StartupError {
+    /// A step on a path failed.
+    #[error("cannot {what} {}", path.display())]
+    Path {
+        /// The step.
+        what: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// An address cannot be bound.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// Which.
+        address: std::net::SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// Another scheduler runs.
+    #[error("another omni-scheduler serves {}: stop it first, or use another --runtime-dir", .0.display())]
+    AlreadyRunning(PathBuf),
+    /// The node's user is not known to this machine.
+    #[error("there is no user `{0}` on this machine: create it, or set `[node] user`")]
+    NoUser(String),
+    /// Privileges cannot be dropped.
+    #[error("cannot become user {uid}")]
+    Drop {
+        /// Which.
+        uid: u32,
+        /// Why.
+        source: io::Error,
+    },
+    /// The runtime directory cannot be entered by the node's user.
+    #[error("user {uid} cannot enter {}: a directory above it is closed to others; use another --runtime-dir", path.display())]
+    Closed {
+        /// Which.
+        path: PathBuf,
+        /// Who.
+        uid: u32,
+    },
+    /// A listening socket handed over by the service manager is not what its name says.
+    #[error("the socket `{name}` from the service manager cannot be used")]
+    Inherited {
+        /// Its name.
+        name: String,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Everything that listens.
+#[derive(Debug)]
+pub struct Listeners {
+    /// Requests.
+    pub data: TcpListener,
+    /// Health, metrics, capacity.
+    pub admin: TcpListener,
+    /// The control API.
+    pub control: UnixListener,
+    /// Held while this scheduler runs: one scheduler for each runtime directory.
+    pub lock: File,
+}
+
+/// Makes all of it, and drops privileges.
+///
+/// # Errors
+/// See [`StartupError`].
+pub fn set_up(
+    config: &NodeConfig,
+    directories: &Directories,
+    config_file: Option<&Path>,
+) -> Result<Listeners, StartupError> {
+    let root = Uid::effective().is_root();
+    let (uid, gid) = if root { node_user(config.node.user.as_ref())? } else { (Uid::current(), Gid::current()) };
+    if root {
+        make_directories(directories, uid, gid)?;
+    }
+    let lock = lock(&directories.runtime)?;
+    raise_descriptor_limit();
+    let listeners = listeners(config, &directories.runtime, lock)?;
+    if root {
+        let path = directories.runtime.join("control.sock");
+        chown(&path, Some(uid), Some(gid)).map_err(|e| at("chown", &path)(e.into()))?;
+        start_launcher(directories, config_file, uid)?;
+        drop_privileges(uid, gid)?;
+        if nix::unistd::access(&directories.runtime, nix::unistd::AccessFlags::X_OK).is_err() {
+            return Err(StartupError::Closed { path: directories.runtime.clone(), uid: uid.as_raw() });
+        }
+    }
+    Ok(listeners)
+}
+
+fn at(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StartupError {
+    let path = path.to_owned();
+    move |source| StartupError::Path { what, path, source }
+}
+
+fn node_user(user: Option<&NodeUser>) -> Result<(Uid, Gid), StartupError> {
+    let by_name = |name: &str| User::from_name(name).ok().flatten().map(|user| (user.uid, user.gid));
+    match user {
+        Some(NodeUser::Uid(uid)) => Ok((Uid::from_raw(*uid), Gid::from_raw(*uid))),
+        Some(NodeUser::Name(name)) => by_name(name).ok_or_else(|| StartupError::NoUser(name.clone())),
+        None => Ok(by_name("omni").unwrap_or((Uid::from_raw(FALLBACK_UID), Gid::from_raw(FALLBACK_UID)))),
+    }
+}
+
+fn make_directories(directories: &Directories, uid: Uid, gid: Gid) -> Result<(), StartupError> {
+    for (path, mode) in [(&directories.state, 0o755), (&directories.cache, 0o755), (&directories.runtime, 0o755)] {
+        DirBuilder::new().recursive(true).mode(mode).create(path).map_err(at("create", path))?;
+    }
+    let runtime = &directories.runtime;
+    chown(runtime, Some(uid), Some(gid)).map_err(|e| at("chown", runtime)(e.into()))?;
+    Ok(())
+}
+
+fn lock(runtime: &Path) -> Result<File, StartupError> {
+    let path = runtime.join("scheduler.lock");
+    let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(at("open", &path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(std::fs::TryLockError::WouldBlock) => Err(StartupError::AlreadyRunning(runtime.to_owned())),
+        Err(std::fs::TryLockError::Error(error)) => Err(at("lock", &path)(error)),
+    }
+}
+
+/// Ten thousand connections need as many descriptors; the soft limit is usually 1,024.
+fn raise_descriptor_limit() {
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
+    {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+    }
+}
+
+fn listeners(config: &NodeConfig, runtime: &Path, lock: File) -> Result<Listeners, StartupError> {
+    let mut inherited = inherited_sockets();
+    let mut tcp = |name: &str, address: std::net::SocketAddr| match inherited.remove(name) {
+        Some(fd) => Ok(TcpListener::from(fd)),
+        None => TcpListener::bind(address).map_err(|source| StartupError::Listen { address, source }),
+    };
+    let data = tcp("data", config.server.listen)?;
+    let admin = tcp("admin", config.server.admin_listen)?;
+    let control = match inherited.remove("control") {
+        Some(fd) => UnixListener::from(fd),
+        None => control_socket(&runtime.join("control.sock"))?,
+    };
+    for (name, result) in [
+        ("data", data.set_nonblocking(true)),
+        ("admin", admin.set_nonblocking(true)),
+        ("control", control.set_nonblocking(true)),
+    ] {
+        result.map_err(|source| StartupError::Inherited { name: name.to_owned(), source })?;
+    }
+    Ok(Listeners { data, admin, control, lock })
+}
+
+fn control_socket(path: &Path) -> Result<UnixListener, StartupError> {
+    match std::fs::remove_file(path) {
+        Ok(()) => {} // of an earlier scheduler: the lock says that it is gone
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(at("remove", path)(error)),
+    }
+    let listener = UnixListener::bind(path).map_err(at("listen on", path))?;
+    std::fs::set_permissions(path, Permissions::from_mode(0o660)).map_err(at("chmod", path))?;
+    Ok(listener)
+}
+
+/// Sockets from the service manager, by name.
+#[allow(unsafe_code, reason = "descriptors of LISTEN_FDS have no owner yet")]
+fn inherited_sockets() -> std::collections::HashMap<String, OwnedFd> {
+    let Ok(fds) = sd_notify::listen_fds_with_names() else { return std::collections::HashMap::new() };
+    fds.map(|(fd, name): (RawFd, String)| {
+        // SAFETY: the service manager opened these descriptors for this process and nothing else here uses them;
+        // `listen_fds_with_names` checks that LISTEN_PID is this process.
+        (name, unsafe { OwnedFd::from_raw_fd(fd) })
+    })
+    .collect()
+}
+
+/// Starts the launcher unless one listens already (it outlives its scheduler).
+fn start_launcher(directories: &Directories, config_file: Option<&Path>, uid: Uid) -> Result<(), StartupError> {
+    let own = std::env::current_exe().map_err(at("find", Path::new("/proc/self/exe")))?;
+    let program = own.with_file_name("omni-launcher");
+    let mut command = Command::new(&program);
+    command.arg("--keep").arg("--scheduler-uid").arg(uid.to_string());
+    if let Some(file) = config_file {
+        command.arg("--config").arg(std::path::absolute(file).map_err(at("resolve", file))?);
+    }
+    let flags = [
+        ("--models", &directories.models),
+        ("--state-dir", &directories.state),
+        ("--cache-dir", &directories.cache),
+        ("--runtime-dir", &directories.runtime),
+    ];
+    for (flag, path) in flags {
+        command.arg(flag).arg(path);
+    }
+    if launcher_listens(&directories.runtime.join("launcher.sock")) {
+        return Ok(());
+    }
+    // The keeper detaches itself from this process's session; it says what it has to say on our standard error.
+    command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().map_err(at("start", &program))?;
+    Ok(())
+}
+
+fn launcher_listens(path: &Path) -> bool {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+    let Ok(fd) = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None) else { return false };
+    UnixAddr::new(path).and_then(|address| connect(fd.as_raw_fd(), &address)).is_ok()
+}
+
+/// For good: real, effective and saved ids, no supplementary groups; the kernel clears all capabilities with the uid.
+fn drop_privileges(uid: Uid, gid: Gid) -> Result<(), StartupError> {
+    let steps = setgroups(&[]).and_then(|()| setgid(gid)).and_then(|()| setuid(uid));
+    steps.map_err(|errno| StartupError::Drop { uid: uid.as_raw(), source: errno.into() })
+}

@@ -1,0 +1,35 @@
+//! What a model answers, on its way from the model's task to the HTTP handler that waits for it.
+
+use super::stream::Reader;
+use crate::failure::Failure;
+use bytes::Bytes;
+use omni_ipc::frame::AnswerHead;
+use std::time::Instant;
+use tokio::sync::oneshot;
+
+/// The whole answer, or its beginning.
+#[derive(Debug)]
+pub struct Answer {
+    /// HTTP status that the handler chose.
+    pub status: u16,
+    /// Media type and headers beyond the usual.
+    pub head: Option<AnswerHead>,
+    /// The content.
+    pub body: Body,
+    /// When the request was handed to the model.
+    pub sent_at: Instant,
+}
+
+/// Content of an [`Answer`].
+#[derive(Debug)]
+pub enum Body {
+    /// One JSON value, checked.
+    Json(Bytes),
+    /// Bytes as they are.
+    Bytes(Bytes),
+    /// Chunks that follow.
+    Stream(Reader),
+}
+
+/// Where a request's answer goes. Sending fails when nobody waits any more.
+pub type ReplyTo = oneshot::Sender<Result<Answer, Failure>>;
