@@ -121,6 +121,13 @@ impl From<ModelName> for String {
     }
 }
 
+/// Lets maps be searched with text that came from outside and need not be a name.
+impl std::borrow::Borrow<str> for ModelName {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
 impl AsRef<str> for ModelName {
     fn as_ref(&self) -> &str {
         &self.0
