@@ -1,1 +1,14 @@
-//! Placeholder until the first commit of this crate.
+//! What end-to-end tests share: a node of their own, a plain HTTP client, and the proof that nothing is left behind.
+//!
+//! Tests know the node only from outside: its programs, its listeners, `omnictl`, and the kernel's own lists of
+//! processes, mounts and control groups. They run as root and start real sandboxes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
+
+mod http;
+mod leftovers;
+mod node;
+mod wait;
+
+pub use http::{Answer, Client, Stream};
+pub use node::{Node, NodeBuilder, Output};
+pub use wait::{PATIENCE, wait_for};

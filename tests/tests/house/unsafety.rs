@@ -6,9 +6,12 @@ use crate::tree::Files;
 /// Files that may have it, each with what needs it.
 const FENCED: &[(&str, &str)] = &[
     ("meminfo-fs/src/mount.rs", "fsopen, fsconfig, fsmount: not in nix"),
+    ("scheduler/src/packet_socket.rs", "registering a descriptor with the runtime"),
+    ("scheduler/src/startup.rs", "listening sockets from the service manager"),
     ("worker/cgroup/src/pidfd.rs", "pidfd_open, pidfd_send_signal: not in nix"),
     ("worker/cgroup/tests/support/mod.rs", "children join their group between fork and exec"),
     ("worker/ipc/src/packet.rs", "descriptors that arrive with a message"),
+    ("worker/src/launcher/pidfd.rs", "pidfd_open, pidfd_send_signal: not in nix"),
     ("worker/src/process/link.rs", "an accepted connection, which nix gives as a number"),
     ("worker/src/sandbox/mod.rs", "clone3"),
     ("worker/src/sandbox/kernel.rs", "system calls that are not in nix"),
