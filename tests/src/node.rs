@@ -70,10 +70,16 @@ impl Node {
         NodeBuilder { folder, name, config: String::new() }
     }
 
+    /// Where the data listener is, for clients that are programs of their own.
+    #[must_use]
+    pub fn data_address(&self) -> SocketAddr {
+        self.listeners().data
+    }
+
     /// Sends requests to the data listener.
     #[must_use]
     pub fn http(&self) -> Client {
-        Client::new(self.listeners().data)
+        Client::new(self.data_address())
     }
 
     /// Sends requests to the admin listener.

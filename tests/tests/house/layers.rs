@@ -54,7 +54,7 @@ const IMPURE: &[&str] = &[
     "async",
     "await",
     "Instant::now",
-    "elapsed",
+    ".elapsed()",
     "SystemTime",
     "std::fs",
     "std::net",
@@ -141,6 +141,7 @@ fn an_impure_policy_is_found() {
     for bad in [
         "use tokio::sync;",
         "let now = Instant::now();",
+        "start.elapsed();",
         "std::fs::read(path)",
         "async fn step() {}",
         "use std::{fs, fmt};",

@@ -33,9 +33,11 @@ pub(crate) fn code(source: &str) -> String {
 /// Lines of `source`, from 1, where `word` stands in the code as a word of its own (it may contain `::`).
 pub(crate) fn lines_with(source: &str, word: &str) -> Vec<usize> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
-    let open_end = !word.ends_with(is_word);
+    // Only an end that is a letter can run on into a longer word.
+    let (open_start, open_end) = (!word.starts_with(is_word), !word.ends_with(is_word));
     let alone = |line: &str, at: usize| {
-        !line[..at].ends_with(is_word) && (open_end || !line[at + word.len()..].starts_with(is_word))
+        let after = &line[at + word.len()..];
+        (open_start || !line[..at].ends_with(is_word)) && (open_end || !after.starts_with(is_word))
     };
     let has = |line: &str| line.match_indices(word).any(|(at, _)| alone(line, at));
     code(source).lines().enumerate().filter(|(_, line)| has(line)).map(|(index, _)| index + 1).collect()
