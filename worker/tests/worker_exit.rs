@@ -1,4 +1,5 @@
 //! Every end of an instance has its one right cause, and nothing stays.
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
 #[path = "sandbox_support/mod.rs"]
 mod support;

@@ -3,7 +3,7 @@
 //! The launcher ends a build by ending this process: the sandbox goes with it.
 
 use super::WorkerError;
-use super::supervise::cause_of;
+use super::supervise::{Event, Instance};
 use crate::sandbox::{self, Given, Report, Sandbox};
 use crate::spec::BuildSpec;
 use nix::errno::Errno;
@@ -12,6 +12,7 @@ use omni_cgroup::{Group, OomWatch};
 use omni_ipc::exit::ExitCause;
 use std::io::{stderr, stdout};
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 /// Exit code when the sandbox could not be made, as container tools have it.
 const NOT_STARTED: u8 = 125;
@@ -26,18 +27,21 @@ pub(super) fn run(spec: &BuildSpec) -> Result<u8, WorkerError> {
     let sandbox = sandbox::spawn(&spec.sandbox, &given)?;
     wait_for_end(&sandbox)?;
     let (_, status) = sandbox::wait(sandbox.pid.as_raw()).map_err(WorkerError::Wait)?;
-    let mut cause = cause_of(status);
-    while let Ok(Some((_, report))) = sandbox.reports.receive() {
+    let mut instance = Instance::new();
+    let mut on = |event| drop(instance.on(event, Duration::ZERO));
+    while let Ok(Some((pid, report))) = sandbox.reports.receive() {
         match report {
-            Report::Ended(status) => cause = cause_of(status),
-            Report::Failed(message) => cause = ExitCause::StartFailed { message },
-            Report::Note(_) | Report::Executing => {}
+            Report::Executing => on(Event::Executing { pid }),
+            Report::Failed(message) => on(Event::Failed(message)),
+            Report::Ended(status) => on(Event::Ended(status)),
+            Report::Note(note) => super::say(&note),
         }
     }
     if oom.count()? > before {
-        cause = ExitCause::OomKilled;
+        on(Event::OutOfMemory);
     }
-    Ok(code(&cause))
+    on(Event::Gone(status));
+    Ok(instance.cause().as_ref().map_or(NOT_STARTED, code))
 }
 
 fn wait_for_end(sandbox: &Sandbox) -> Result<(), WorkerError> {

@@ -37,7 +37,12 @@ struct Connection {
     queue: VecDeque<FromWorker>,
     /// Number of the last line it has; `None` until it has said hello.
     log_seen: Option<u64>,
+    /// The socket has no room now.
     full: bool,
+    /// The other side takes no more; what it said before may still be read.
+    deaf: bool,
+    /// The kernel has told once that the other side closed.
+    told_closed: bool,
 }
 
 /// The socket could not be made.
@@ -72,19 +77,29 @@ impl Link {
         let allowed =
             getsockopt(&socket, sockopt::PeerCredentials).is_ok_and(|peer| [0, self.peer_uid].contains(&peer.uid()));
         if allowed {
-            self.connection = Some(Connection { socket, queue: VecDeque::new(), log_seen: None, full: false });
+            self.connection = Some(Connection {
+                socket,
+                queue: VecDeque::new(),
+                log_seen: None,
+                full: false,
+                deaf: false,
+                told_closed: false,
+            });
         }
     }
 
     /// The next message and its descriptors; `None` when there is none, or the connection has ended.
+    ///
+    /// A scheduler may say something and close at once. If it had not read all of ours, the kernel tells of the close
+    /// first, as an error, and keeps its last messages for the next call.
     pub(super) fn receive(&mut self) -> Option<(ToWorker, Vec<OwnedFd>)> {
-        let connection = self.connection.as_ref()?;
-        match recv_packet(&connection.socket) {
-            Ok(message) => Some(message),
-            Err(error) if error.would_block() => None,
-            Err(_) => {
-                self.disconnect();
-                None
+        loop {
+            let connection = self.connection.as_mut()?;
+            match recv_packet(&connection.socket) {
+                Ok(message) => return Some(message),
+                Err(error) if error.would_block() => return None,
+                Err(PacketError::Closed) if !connection.told_closed => connection.told_closed = true,
+                Err(_) => self.disconnect(),
             }
         }
     }
@@ -112,16 +127,19 @@ impl Link {
     /// Sends what the socket has room for.
     pub(super) fn flush(&mut self, journal: &Journal) {
         if let Some(connection) = &mut self.connection
+            && !connection.deaf
             && connection.flush(journal).is_err()
         {
-            self.disconnect();
+            connection.deaf = true;
         }
     }
 
     /// Whether a scheduler is there that has been sent everything.
     pub(super) fn is_delivered(&self, journal: &Journal) -> bool {
         self.connection.as_ref().is_some_and(|connection| {
-            connection.queue.is_empty() && connection.log_seen.is_some_and(|seen| journal.after(seen).is_none())
+            !connection.deaf
+                && connection.queue.is_empty()
+                && connection.log_seen.is_some_and(|seen| journal.after(seen).is_none())
         })
     }
 

@@ -263,7 +263,7 @@ impl Instance {
 }
 
 /// What a raw wait status says, for every signal there is.
-pub(super) fn cause_of(status: i32) -> ExitCause {
+fn cause_of(status: i32) -> ExitCause {
     if libc::WIFSIGNALED(status) {
         ExitCause::Signaled { signal: libc::WTERMSIG(status) }
     } else {

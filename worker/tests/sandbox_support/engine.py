@@ -32,4 +32,5 @@ def tell(**facts):
 
 boot, _ = hear()
 with open("/model/body.py") as source:
-    exec(compile(source.read(), "/model/body.py", "exec"))
+    body = source.read()
+exec(compile(body, "/model/body.py", "exec"))

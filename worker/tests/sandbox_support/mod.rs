@@ -2,6 +2,7 @@
 //!
 //! Everything that a test makes is gone when its [`Host`] is dropped, and the drop asserts that.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a helper of tests fails the test")]
 
 use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket, sockopt};
