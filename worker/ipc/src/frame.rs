@@ -23,8 +23,9 @@ use serde::{Deserialize, Serialize};
 pub const HEADER: usize = 16;
 /// The largest payload a model may send, in bytes. Larger byte answers are streamed; larger JSON is an error.
 pub const MAX_ANSWER: usize = 16 * 1024 * 1024;
-/// The largest chunk of a stream, in bytes.
-pub const MAX_CHUNK: usize = 256 * 1024;
+/// The largest chunk of a stream, in bytes. Half of [`INITIAL_CREDIT`]: credit comes back in quarters, so a chunk of any
+/// size can be sent once everything before it was taken.
+pub const MAX_CHUNK: usize = 128 * 1024;
 /// Bytes of chunks, headers included, that a model may send on a fresh stream before it needs a `Credit`.
 pub const INITIAL_CREDIT: usize = 256 * 1024;
 

@@ -16,7 +16,7 @@ from omni.response import Response
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any, Optional, Union
+    from typing import Any
 
 _BYTES = (bytes, bytearray, memoryview)
 _EVENT_STREAM = "text/event-stream"
@@ -32,9 +32,9 @@ class Stream:
         number: int,
         chunks: Any,
         status: int = 200,
-        head: Optional[dict[str, Any]] = None,
-        content: Optional[int] = None,
-        length: Optional[int] = None,
+        head: dict[str, Any] | None = None,
+        content: int | None = None,
+        length: int | None = None,
     ) -> None:
         self.chunks = chunks
         self._number = number
@@ -57,7 +57,7 @@ class Stream:
         self._opened = True
         return wire.frame(wire.STREAM, content, self._status, self._number, payload)
 
-    def encode(self, item: object) -> tuple[int, Union[bytes, memoryview]]:
+    def encode(self, item: object) -> tuple[int, bytes | memoryview]:
         """Flags and payload of one piece. Raises `Unserialisable`."""
         content = self._content
         if content is None:
@@ -80,7 +80,7 @@ class Stream:
         return flags, payload
 
 
-def whole(number: int, result: object) -> Union[bytes, Stream]:
+def whole(number: int, result: object) -> bytes | Stream:
     """The last frame for a result, or a `Stream` when it comes in pieces. Raises `Unserialisable`."""
     kind = type(result)
     if kind is dict or kind is str or kind is list:
@@ -100,7 +100,7 @@ def whole(number: int, result: object) -> Union[bytes, Stream]:
     return wire.json_response(number, _bounded(_encode(result)))
 
 
-def _response(number: int, response: Response) -> Union[bytes, Stream]:
+def _response(number: int, response: Response) -> bytes | Stream:
     body, status, media_type = response.body, response.status, response.media_type
     if response.kind == "error":
         return wire.error(number, wire.ORIGIN_HANDLER, status, str(body))
@@ -124,7 +124,7 @@ def _response(number: int, response: Response) -> Union[bytes, Stream]:
     return _with_head(number, wire.JSON, status, head, payload)
 
 
-def _bytes(number: int, body: _json.Buffer, status: int, head: dict[str, Any]) -> Union[bytes, Stream]:
+def _bytes(number: int, body: _json.Buffer, status: int, head: dict[str, Any]) -> bytes | Stream:
     view = memoryview(body)
     if view.nbytes > wire.MAX_CHUNK:
         return Stream(number, (body,), status, head, wire.BYTES, view.nbytes)
@@ -172,7 +172,7 @@ def _name(value: object) -> str:
     return type(value).__qualname__
 
 
-def pieces(payload: Union[bytes, memoryview]) -> Iterator[Union[bytes, memoryview]]:
+def pieces(payload: bytes | memoryview) -> Iterator[bytes | memoryview]:
     """A payload of bytes in parts that a chunk may hold."""
     for at in range(0, len(payload), wire.MAX_CHUNK):
         yield payload[at : at + wire.MAX_CHUNK]

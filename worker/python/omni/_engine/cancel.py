@@ -17,7 +17,6 @@ from omni.errors import Cancelled, DeadlineExceeded
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Optional
 
 _BOUND = 4096
 _HANGUP = select.POLLRDHUP | select.POLLHUP | select.POLLERR | select.POLLNVAL
@@ -40,7 +39,7 @@ class Cancels:
             del self._reasons[next(iter(self._reasons))]
         self._reasons[number] = reason
 
-    def reason(self, number: int) -> Optional[int]:
+    def reason(self, number: int) -> int | None:
         """Why this request is cancelled; None when it is not."""
         if self.closed:
             return wire.CLIENT_GONE
@@ -82,7 +81,7 @@ class Watch:
         data: socket.socket,
         control: socket.socket,
         cancels: Cancels,
-        notify: Callable[[Optional[int]], None],
+        notify: Callable[[int | None], None],
     ) -> None:
         self._cancel = cancel
         self._data = data

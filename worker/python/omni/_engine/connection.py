@@ -17,7 +17,7 @@ from omni._engine.descriptors import above_standard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NamedTuple, Optional
+    from typing import NamedTuple
 
     from omni._json import Buffer
 
@@ -55,7 +55,7 @@ class Connection:
         """When the last read returned, on the monotonic clock: deadlines count from here."""
         self._descriptors: deque[int] = deque()
         self._rest = b""
-        self._large: Optional[bytearray] = None
+        self._large: bytearray | None = None
         self._filled = 0
 
     def read(self) -> list[Frame]:
@@ -135,7 +135,7 @@ class Connection:
         """The descriptor of the next request with a streamed body; -1 when this process had no room for it."""
         return self._descriptors.popleft() if self._descriptors else -1
 
-    def send(self, data: Buffer, more: Optional[Buffer] = None) -> None:
+    def send(self, data: Buffer, more: Buffer | None = None) -> None:
         """Writes all of it; waits. Raises `Closed`, or `Unusable`."""
         try:
             self.socket.sendall(data)

@@ -1,4 +1,5 @@
-"""Messages with omni-worker, as `worker/ipc/src/engine.rs` defines them: one JSON object per packet, on descriptor 3."""
+"""Messages with omni-worker, as `worker/ipc/src/engine.rs` defines them: one JSON object per packet,
+on descriptor 3."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from omni._engine import descriptors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Optional
+    from typing import Any
 
 ENGINE_FD = 3
 MAX_PACKET = 128 * 1024
@@ -23,7 +24,7 @@ class Control:
     def __init__(self, descriptor: int = ENGINE_FD) -> None:
         self.socket = descriptors.adopt(descriptor)
 
-    def receive(self) -> Optional[tuple[dict[str, Any], list[socket.socket]]]:
+    def receive(self) -> tuple[dict[str, Any], list[socket.socket]] | None:
         """The next message and its sockets; None when the worker is gone."""
         space = socket.CMSG_SPACE(2 * array.array("i").itemsize)
         packet, ancillary, _, _ = self.socket.recvmsg(MAX_PACKET, space, socket.MSG_CMSG_CLOEXEC)

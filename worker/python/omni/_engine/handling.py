@@ -26,13 +26,13 @@ from omni.errors import Unserialisable
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any, Optional
+    from typing import Any
 
-    from omni._json import Buffer
     from omni._engine.cancel import Cancels
     from omni._engine.connection import Connection
     from omni._engine.model import Model
     from omni._engine.request import WireRequest
+    from omni._json import Buffer
 
 _END: Any = object()
 _JOIN = 16 * 1024
@@ -58,7 +58,7 @@ class Handling:
         """Closes the window. May be called when it is closed."""
         raise NotImplementedError
 
-    def _send(self, data: bytes, more: Optional[Buffer] = None) -> None:
+    def _send(self, data: bytes, more: Buffer | None = None) -> None:
         """Writes frames, both parts in one piece."""
         raise NotImplementedError
 
@@ -121,22 +121,24 @@ class Handling:
         opening = stream.opening()
         size = len(payload)
         if flags != wire.BYTES:
-            if size > self._credit:
+            cost = size + wire.HEADER_LENGTH
+            if cost > self._credit:
                 if opening:
                     self._send(opening)
                     opening = b""
-                self._await_credit(number, size)
-            self._credit -= size
+                self._await_credit(number, cost)
+            self._credit -= cost
             self._send(opening + wire.chunk_header(number, flags, size) + payload)
             return
         if opening:
             self._send(opening)
         at = 0
         while at < size:
-            if not self._credit:
-                self._await_credit(number, 1)
-            take = min(size - at, self._credit, wire.MAX_CHUNK)
-            self._credit -= take
+            take = min(size - at, wire.MAX_CHUNK)
+            cost = take + wire.HEADER_LENGTH
+            if cost > self._credit:
+                self._await_credit(number, cost)
+            self._credit -= cost
             header = wire.chunk_header(number, wire.BYTES, take)
             if take <= _JOIN:
                 self._send(header + payload[at : at + take])

@@ -18,8 +18,6 @@ if __name__ == "__main__":
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Union
-
     from omni._engine.control import Control
     from omni._engine.model import Model
     from omni._engine.serial import Serial
@@ -76,7 +74,7 @@ def _serve(control: Control) -> int:
             raise ValueError(f"omni-worker sent `{told['type']}`")
 
 
-def runner_for(model: Model) -> Union[Serial, Tasks, Threads]:
+def runner_for(model: Model) -> Serial | Tasks | Threads:
     """The way this model's handler is run. Only what is needed is imported: asyncio alone costs 40 ms."""
     if model.is_async:
         from omni._engine.tasks import Tasks

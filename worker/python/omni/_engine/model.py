@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Callable
     from types import ModuleType
-    from typing import Any, Optional
+    from typing import Any
 
 _COROUTINE = 0x80  # inspect.CO_COROUTINE; importing inspect would cost as much as starting Python
 _ASYNC_GENERATOR = 0x200
@@ -41,7 +41,7 @@ class Model:
         self._module = _import(boot["module"], boot["model_dir"])
         self.handler = _entrypoint(self._module, boot["function"])
         self.is_async = is_async(self.handler)
-        self._loop: Optional[AbstractEventLoop] = None
+        self._loop: AbstractEventLoop | None = None
         self._hook("setup")
         self._hook("healthcheck")
 
@@ -117,7 +117,7 @@ def is_async(function: object) -> bool:
             return True
         inner = getattr(function, "__wrapped__", None) or getattr(function, "func", None)
         if inner is None and code is None and not isinstance(function, type):
-            inner = getattr(type(function), "__call__", None)
+            inner = getattr(type(function), "__call__", None)  # noqa: B004  wanted is the method itself
         if inner is None or inner is function:
             return False
         function = inner

@@ -10,10 +10,10 @@ from omni.errors import Cancelled, HTTPError, Unserialisable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Optional
+    from typing import Any
 
 
-def failed(number: int, error: BaseException, reason: Optional[int], skip: int) -> bytes:
+def failed(number: int, error: BaseException, reason: int | None, skip: int) -> bytes:
     """The last frame after `error`; `reason` says why the request is cancelled, if it is, and `skip` how many frames
     of the traceback are the engine's."""
     if reason is not None:
@@ -36,7 +36,7 @@ def _text(error: BaseException) -> str:
         return "(no text: its __str__ raised)"
 
 
-def close(source: Any, error: Optional[BaseException]) -> None:
+def close(source: Any, error: BaseException | None) -> None:
     """Ends a generator that will not be walked on. A cancellation is thrown into it, where its author expects it."""
     if not isinstance(source, GeneratorType) or source.gi_frame is None:
         return

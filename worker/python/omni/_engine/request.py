@@ -13,7 +13,6 @@ from omni.request import Body, BodyStream, Head, Headers, Request
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
-    from typing import Optional
 
 _PIECE = 1 << 20
 
@@ -23,7 +22,7 @@ class WireRequest(Request):
 
     __slots__ = ("_descriptor", "_payload", "_received")
 
-    def __init__(self, payload: _json.Buffer, received: float, descriptor: Optional[int] = None) -> None:
+    def __init__(self, payload: _json.Buffer, received: float, descriptor: int | None = None) -> None:
         self._payload = payload
         self._received = received
         self._descriptor = descriptor
@@ -72,7 +71,7 @@ class WireRequest(Request):
 class SocketStream(BodyStream):
     """A body that comes through a socket, which ends with it."""
 
-    def __init__(self, descriptor: int, length: Optional[int]) -> None:
+    def __init__(self, descriptor: int, length: int | None) -> None:
         if descriptor < 0:
             raise OSError(errno.EMFILE, "the model has too many open files: there was no room for the request's body")
         self._socket = socket.socket(fileno=descriptor)
@@ -123,22 +122,25 @@ class StreamedBody(Body):
     @property
     def bytes(self) -> bytes:
         """The whole body; waits for its end."""
-        if not self._collected:
-            self._raw = b"".join(self._source)
-            self._collected = True
+        self._collect()
         return super().bytes
 
     @property
     def text(self) -> str:
         """The whole body as UTF-8 text; waits for its end."""
-        self.bytes  # noqa: B018  collects
+        self._collect()
         return super().text
 
     @property
     def json(self) -> object:
         """The whole body as a JSON value; waits for its end."""
-        self.bytes  # noqa: B018  collects
+        self._collect()
         return super().json
+
+    def _collect(self) -> None:
+        if not self._collected:
+            self._raw = b"".join(self._source)
+            self._collected = True
 
     def stream(self) -> BodyStream:
         """The body in pieces as they arrive; it can be walked once."""

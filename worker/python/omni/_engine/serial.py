@@ -24,7 +24,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
     from types import FrameType
-    from typing import Optional
 
     from omni._engine.model import Model
     from omni._json import Buffer
@@ -39,8 +38,8 @@ class Serial(Handling):
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
-        self._current: Optional[int] = None
-        self._streaming: Optional[int] = None
+        self._current: int | None = None
+        self._streaming: int | None = None
         self._backlog: deque[tuple[int, WireRequest]] = deque()
         self._thread = threading.get_ident()
         signal.signal(CANCEL_SIGNAL, self._interrupt)
@@ -82,13 +81,13 @@ class Serial(Handling):
             else:
                 raise Unusable(f"the scheduler sent a frame of kind {kind}")
 
-    def _notify(self, number: Optional[int]) -> None:
+    def _notify(self, number: int | None) -> None:
         """In the watch thread. The signal's handler looks again; here the check only spares needless signals."""
         current = self._current
         if current is not None and (number is None or number == current):
             signal.pthread_kill(self._thread, CANCEL_SIGNAL)
 
-    def _interrupt(self, _signal: int, _frame: Optional[FrameType]) -> None:
+    def _interrupt(self, _signal: int, _frame: FrameType | None) -> None:
         number = self._current
         if number is None:
             return
@@ -107,7 +106,7 @@ class Serial(Handling):
     def _disarm(self) -> None:
         self._current = None
 
-    def _send(self, data: bytes, more: Optional[Buffer] = None) -> None:
+    def _send(self, data: bytes, more: Buffer | None = None) -> None:
         self._connection.send(data, more)
 
     def _await_credit(self, number: int, need: int) -> None:

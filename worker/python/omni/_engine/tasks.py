@@ -23,7 +23,7 @@ from omni.errors import Unserialisable
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator
-    from typing import Any, Optional
+    from typing import Any
 
     from omni._engine.model import Model
 
@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 def _pause() -> Generator[None, None, None]:
     """Lets the loop turn once."""
     yield
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 class Tasks:
@@ -46,7 +51,7 @@ class Tasks:
     def wait(self, control: socket.socket) -> None:
         """Lets the model's own background tasks run until the worker's next message is there."""
         readable = self._loop.create_future()
-        self._loop.add_reader(control, lambda: readable.done() or readable.set_result(None))
+        self._loop.add_reader(control, _settle, readable)
         try:
             self._loop.run_until_complete(readable)
         finally:
@@ -69,10 +74,10 @@ class Turn:
     def __init__(self, number: int, request: WireRequest) -> None:
         self.number = number
         self.request = request
-        self.task: Optional[asyncio.Task[None]] = None
+        self.task: asyncio.Task[None] | None = None
         self.started = False
         self.credit = wire.INITIAL_CREDIT
-        self.waiter: Optional[asyncio.Future[None]] = None
+        self.waiter: asyncio.Future[None] | None = None
 
 
 class Session:
@@ -116,7 +121,7 @@ class Session:
             self._waiting.popleft().request.close()
         self._connection.close()
 
-    def _end(self, error: Optional[BaseException] = None) -> None:
+    def _end(self, error: BaseException | None = None) -> None:
         if self.ended.done():
             return
         if error is None:
@@ -176,8 +181,8 @@ class Session:
         if turn is None:
             return
         turn.credit += credit
-        if turn.waiter is not None and not turn.waiter.done():
-            turn.waiter.set_result(None)
+        if turn.waiter is not None:
+            _settle(turn.waiter)
 
     def _start(self, turn: Turn) -> None:
         self._turns[turn.number] = turn
@@ -214,7 +219,7 @@ class Session:
     async def _walk(self, turn: Turn, stream: Stream) -> bytes:
         """Sends a stream's chunks; returns its last frame."""
         chunks = stream.chunks
-        error: Optional[BaseException] = None
+        error: BaseException | None = None
         try:
             if hasattr(chunks, "__aiter__"):
                 async for item in chunks:
@@ -242,19 +247,21 @@ class Session:
         if self._writer.full:
             await self._writer.drained()
         if flags != wire.BYTES:
-            if size > turn.credit:
-                await self._await_credit(turn, size)
-            turn.credit -= size
+            cost = size + wire.HEADER_LENGTH
+            if cost > turn.credit:
+                await self._await_credit(turn, cost)
+            turn.credit -= cost
             write(wire.chunk_header(number, flags, size) + payload)
             return
         at = 0
         while at < size:
-            if not turn.credit:
-                await self._await_credit(turn, 1)
+            take = min(size - at, wire.MAX_CHUNK)
+            cost = take + wire.HEADER_LENGTH
+            if cost > turn.credit:
+                await self._await_credit(turn, cost)
             if self._writer.full:
                 await self._writer.drained()
-            take = min(size - at, turn.credit, wire.MAX_CHUNK)
-            turn.credit -= take
+            turn.credit -= cost
             write(wire.chunk_header(number, flags, take) + payload[at : at + take])
             at += take
 
@@ -264,7 +271,7 @@ class Session:
             await turn.waiter
 
 
-async def _close(source: Any, error: Optional[BaseException]) -> None:
+async def _close(source: Any, error: BaseException | None) -> None:
     """Ends an asynchronous generator that will not be walked on; a cancellation is thrown into it."""
     if not isinstance(source, types.AsyncGeneratorType):
         outcome.close(source, error)

@@ -20,7 +20,7 @@ from omni._engine.request import WireRequest
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from typing import Any, Optional
+    from typing import Any
 
     from omni._engine.model import Model
     from omni._json import Buffer
@@ -53,7 +53,7 @@ class Threads:
         connection = Connection(data)
         cancels = cancel.Cancels()
 
-        def notify(number: Optional[int]) -> None:
+        def notify(number: int | None) -> None:
             for hand in self._hands:
                 hand.interrupt(cancels, number)
 
@@ -92,7 +92,7 @@ class Hand(Handling):
         self._state = threading.Condition(threading.Lock())
         """Guards what follows; the main thread, the watch thread and this one meet here."""
         self._cancels = cancel.Cancels()
-        self._number: Optional[int] = None
+        self._number: int | None = None
         self._granted = 0
         self._armed = False
         self._sent = False
@@ -119,7 +119,7 @@ class Hand(Handling):
                 self._granted += credit
                 self._state.notify()
 
-    def interrupt(self, cancels: cancel.Cancels, number: Optional[int]) -> None:
+    def interrupt(self, cancels: cancel.Cancels, number: int | None) -> None:
         """Cancels this request (None: whatever runs on the connection), if it is this thread's."""
         with self._state:
             if self._cancels is not cancels or self._number is None or number not in (None, self._number):
@@ -145,7 +145,7 @@ class Hand(Handling):
                 if self._sent:
                     _set_async_exc(self._thread, _NOTHING)
 
-    def _send(self, data: bytes, more: Optional[Buffer] = None) -> None:
+    def _send(self, data: bytes, more: Buffer | None = None) -> None:
         with self._writing:
             self._connection.send(data, more)
 
@@ -158,5 +158,3 @@ class Hand(Handling):
                 self._state.wait()
             self._credit += self._granted
             self._granted = 0
-
-

@@ -10,10 +10,11 @@ from struct import Struct
 from omni import _json
 
 HEADER = Struct("<IBBHQ")
+HEADER_LENGTH = HEADER.size
 HEAD_LENGTH = Struct("<I")
 
 MAX_ANSWER = 16 * 1024 * 1024
-MAX_CHUNK = 256 * 1024
+MAX_CHUNK = 128 * 1024
 MAX_SMALL = 64 * 1024  # payload of Stream, Error and Usage
 INITIAL_CREDIT = 256 * 1024
 

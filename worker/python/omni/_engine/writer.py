@@ -1,6 +1,7 @@
 """Writes frames to the data socket from an event loop: what one turn of the loop brings leaves in one write.
 
-Bounded by its users: streams wait for `drained` while it is `full`, and whole answers are as many as requests in flight.
+Bounded by its users: streams wait for `drained` while it is `full`, and whole answers are as many as requests
+in flight.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ if TYPE_CHECKING:
     import asyncio
     import socket
     from collections.abc import Callable
-    from typing import Optional
 
 _AT_ONCE = 64 * 1024
 _FULL = 1024 * 1024
@@ -23,14 +23,14 @@ class Writer:
         self,
         loop: asyncio.AbstractEventLoop,
         sock: socket.socket,
-        on_error: Callable[[Optional[BaseException]], None],
+        on_error: Callable[[BaseException | None], None],
     ) -> None:
         self._loop = loop
         self._socket = sock
         self._on_error = on_error
         self._parts: list[bytes] = []
         self._size = 0
-        self._rest: Optional[memoryview] = None
+        self._rest: memoryview | None = None
         self._scheduled = False
         self._closed = False
         self._waiters: list[asyncio.Future[None]] = []
@@ -97,7 +97,7 @@ class Writer:
         if self._rest is None:
             self.flush()
 
-    def _fail(self, error: Optional[BaseException]) -> None:
+    def _fail(self, error: BaseException | None) -> None:
         self.close()
         self._on_error(error)
 

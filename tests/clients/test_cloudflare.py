@@ -1,0 +1,102 @@
+"""The official `cloudflare` SDK, unmodified, against a node: plain, raw and streaming calls, exceptions, retries.
+
+Run by `tests/tests/clients.rs`, which starts the node and its models and says where it listens in OMNI_URL.
+"""
+
+import os
+import time
+
+import cloudflare
+import pytest
+
+URL = os.environ["OMNI_URL"]
+
+
+@pytest.fixture
+def client():
+    with cloudflare.Cloudflare(api_token="token", base_url=f"{URL}/client/v4", max_retries=0) as client:
+        yield client
+
+
+def test_plain_call_returns_the_result(client):
+    assert client.ai.run("echo", account_id="x", prompt="hi") == {"prompt": "hi"}
+
+
+def test_a_name_with_slashes_is_one_model(client):
+    assert client.ai.run("@cf/meta/echo", account_id="x", prompt="hi") == {"prompt": "hi"}
+
+
+def test_a_text_result_is_text(client):
+    assert client.ai.run("hello", account_id="x", prompt="you") == "hello you"
+
+
+def test_raw_call_brings_bytes_and_headers(client):
+    answer = client.ai.with_raw_response.run("picture", account_id="x", prompt="")
+    assert answer.headers["content-type"] == "image/png"
+    assert answer.read() == b"\x89PNG\r\n\x1a\nnot really"
+    assert len(answer.headers["x-request-id"]) == 36
+
+
+def test_streaming_call_brings_events(client):
+    with client.ai.with_streaming_response.run("count", account_id="x", prompt="3", extra_body={"stream": True}) as answer:
+        lines = [line for line in answer.iter_lines() if line]
+    assert lines == ['data: {"response":"0"}', 'data: {"response":"1"}', 'data: {"response":"2"}', "data: [DONE]"]
+
+
+def test_no_such_model(client):
+    with pytest.raises(cloudflare.NotFoundError) as raised:
+        client.ai.run("nobody", account_id="x", prompt="hi")
+    assert raised.value.errors[0].code == 5007
+
+
+def test_a_handler_that_refuses(client):
+    with pytest.raises(cloudflare.BadRequestError) as raised:
+        client.ai.run("hello", account_id="x", text="hi")
+    assert raised.value.errors[0].code == 5004
+    assert "prompt is missing" in raised.value.errors[0].message
+
+
+def test_bytes_that_are_not_json_are_a_bad_request(client):
+    with pytest.raises(cloudflare.BadRequestError) as raised:
+        client.post("/accounts/x/ai/run/@cf/meta/echo", body=b"\xff\xfe", cast_to=object)
+    assert raised.value.errors[0].code == 5004
+
+
+def test_a_handler_that_raises_is_not_repeated():
+    with cloudflare.Cloudflare(api_token="token", base_url=f"{URL}/client/v4", max_retries=2) as client:
+        before = client.ai.run("raises", account_id="x", prompt="calls")
+        with pytest.raises(cloudflare.InternalServerError) as raised:
+            client.ai.run("raises", account_id="x", prompt="now")
+        assert raised.value.errors[0].code == 3043
+        assert client.ai.run("raises", account_id="x", prompt="calls") == before + 1
+
+
+def test_a_full_queue_is_repeated_after_its_pause():
+    """One runs, none may wait: the second gets 429 and its Retry-After, and succeeds when the SDK tries again."""
+    import threading
+
+    with cloudflare.Cloudflare(api_token="token", base_url=f"{URL}/client/v4", max_retries=0) as client:
+        first = threading.Thread(target=lambda: client.ai.run("slow", account_id="x", prompt="1.5"))
+        first.start()
+        deadline = time.monotonic() + 30
+        while True:  # the first is running once a second one is refused
+            try:
+                client.ai.run("slow", account_id="x", prompt="0")
+            except cloudflare.RateLimitError as error:
+                assert error.errors[0].code == 3040
+                assert 1 <= int(error.response.headers["retry-after"]) <= 60
+                break
+            assert time.monotonic() < deadline
+        patient = client.with_options(max_retries=4)
+        assert patient.ai.run("slow", account_id="x", prompt="0") == "slept"
+        first.join()
+
+
+def test_a_deadline_is_told_once():
+    with cloudflare.Cloudflare(api_token="token", base_url=f"{URL}/client/v4", max_retries=2) as client:
+        began = time.monotonic()
+        with pytest.raises(cloudflare.InternalServerError) as raised:
+            client.ai.run("slow", account_id="x", prompt="30", extra_headers={"x-omni-timeout-ms": "300"})
+        assert raised.value.status_code == 504
+        assert raised.value.errors[0].code == 3007
+        assert time.monotonic() - began < 20
