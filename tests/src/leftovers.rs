@@ -41,7 +41,7 @@ impl Marks {
     }
 
     /// Processes in the node's groups, and those that name its folders on their command line.
-    fn processes(&self) -> Vec<i32> {
+    pub(crate) fn processes(&self) -> Vec<i32> {
         let group = format!(":/{}/", self.cgroup);
         let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
         let ours = |pid: &i32| {

@@ -7,8 +7,9 @@
 mod http;
 mod leftovers;
 mod node;
+pub mod process;
 mod wait;
 
 pub use http::{Answer, Client, Stream};
 pub use node::{Node, NodeBuilder, Output};
-pub use wait::{PATIENCE, wait_for};
+pub use wait::{PATIENCE, rounds, wait_for};

@@ -2,13 +2,16 @@
 //! a trace when the test ends.
 
 use crate::leftovers::Marks;
+use crate::process::parent;
 use crate::{Client, PATIENCE, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use omni_api::Model;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -26,6 +29,7 @@ pub struct NodeBuilder {
     folder: TempDir,
     name: String,
     config: String,
+    held: Option<[TcpListener; 2]>,
 }
 
 /// A running node.
@@ -67,7 +71,7 @@ impl Node {
         for part in ["models", "state", "cache"] {
             fs::create_dir(folder.path().join(part)).unwrap();
         }
-        NodeBuilder { folder, name, config: String::new() }
+        NodeBuilder { folder, name, config: String::new(), held: None }
     }
 
     /// Where the data listener is, for clients that are programs of their own.
@@ -111,6 +115,48 @@ impl Node {
         Pid::from_raw(self.scheduler.id().cast_signed())
     }
 
+    /// The launcher's process id; `None` while there is none.
+    #[must_use]
+    pub fn launcher(&self) -> Option<Pid> {
+        // Its keeper runs the same program with one argument more.
+        self.setup.process(|line| line.starts_with("omni-launcher\0") && !line.contains("\0--keep\0"))
+    }
+
+    /// How a model is.
+    ///
+    /// # Panics
+    /// When the node does not say.
+    #[must_use]
+    pub fn model(&self, name: &str) -> Model {
+        let said = self.omnictl(["status", name, "-o", "json"]);
+        serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("{error}: {said:?}"))
+    }
+
+    /// The process id of a model's engine; `None` when it has none.
+    #[must_use]
+    pub fn engine(&self, model: &str) -> Option<Pid> {
+        self.model(model).instance.and_then(|instance| instance.pid).map(Pid::from_raw)
+    }
+
+    /// The process id of the worker that keeps this engine: the parent of process 1 of its sandbox.
+    #[must_use]
+    pub fn worker(&self, engine: Pid) -> Option<Pid> {
+        parent(parent(engine)?)
+    }
+
+    /// Names of the files that the node has for its running instances.
+    #[must_use]
+    pub fn traces(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.setup.runtime_dir().join("instances")).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    /// What the kernel has of this node: processes, mounts, control groups, loop devices, one line each.
+    #[must_use]
+    pub fn found(&self) -> Vec<String> {
+        self.setup.marks().found()
+    }
+
     /// Puts a model into the models folder by one rename, replacing an older one.
     pub fn publish(&self, model: &str, files: &[(&str, &str)]) {
         self.setup.publish(model, files);
@@ -125,6 +171,14 @@ impl Node {
     pub fn crash(&mut self) {
         self.scheduler.kill().expect("killed");
         self.scheduler.wait().expect("reaped");
+    }
+
+    /// Waits for the end of the scheduler after a signal of the test's own.
+    ///
+    /// # Panics
+    /// When it does not end.
+    pub fn wait_for_end(&mut self) -> ExitStatus {
+        self.wait(PATIENCE).unwrap_or_else(|| panic!("{} did not end\n{}", self.setup.name, self.log()))
     }
 
     /// Starts a scheduler on the same folders, after [`Node::crash`].
@@ -235,6 +289,14 @@ impl NodeBuilder {
         self
     }
 
+    /// Binds the listeners here and hands them over to each scheduler, as a service manager does: what connects while
+    /// there is none waits.
+    #[must_use]
+    pub fn hold_listeners(mut self) -> Self {
+        self.held = Some([(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port")));
+        self
+    }
+
     /// Starts it and waits until it is ready.
     ///
     /// # Panics
@@ -251,7 +313,7 @@ impl NodeBuilder {
 
     fn spawn(&self) -> Child {
         let log = File::options().create(true).append(true).open(self.path("log")).unwrap();
-        Command::new(program("omni-scheduler"))
+        self.command(&log)
             .arg("--config")
             .arg(self.path("node.toml"))
             .arg("--models")
@@ -263,11 +325,31 @@ impl NodeBuilder {
             .arg("--runtime-dir")
             .arg(self.runtime_dir())
             .args(["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"])
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().unwrap())
             .stderr(log)
             .spawn()
             .expect("omni-scheduler starts")
+    }
+
+    /// The scheduler with its standard input and output, and the listeners that are held for it.
+    fn command(&self, log: &File) -> Command {
+        let scheduler = program("omni-scheduler");
+        let Some(held) = &self.held else {
+            let mut command = Command::new(scheduler);
+            command.stdin(Stdio::null()).stdout(log.try_clone().unwrap());
+            return command;
+        };
+        let [data, admin] = held.each_ref().map(|listener| OwnedFd::from(listener.try_clone().unwrap()));
+        let script = "export LISTEN_PID=$$; exec \"$0\" \"$@\" 3<&0 4<&1 </dev/null >&2";
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).arg(scheduler).stdin(data).stdout(admin);
+        command.env("LISTEN_FDS", "2").env("LISTEN_FDNAMES", "data:admin");
+        command
+    }
+
+    /// The first of the node's processes whose command line, arguments ended by NUL, is this.
+    fn process(&self, is: impl Fn(&str) -> bool) -> Option<Pid> {
+        let line = |pid: &i32| fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| is(&line));
+        self.marks().processes().into_iter().find(line).map(Pid::from_raw)
     }
 
     fn publish(&self, model: &str, files: &[(&str, &str)]) {

@@ -1,5 +1,6 @@
-//! Waiting for something that the kernel cannot wake a test for: looked at again and again, until a deadline.
+//! How long and how often: waiting for something that the kernel cannot wake a test for, and rounds of a property.
 
+use std::env;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,4 +20,10 @@ pub fn wait_for<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option
         assert!(Instant::now() < end, "waited {limit:?} for {what}");
         thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// How often a property is tried: `full` times with `OMNI_SOAK=1` (`make soak`), a twentieth of that otherwise.
+#[must_use]
+pub fn rounds(full: usize) -> usize {
+    if env::var_os("OMNI_SOAK").is_some_and(|value| value == "1") { full } else { (full / 20).max(1) }
 }

@@ -1,0 +1,64 @@
+//! What the kernel knows of a process.
+
+use nix::unistd::Pid;
+use std::fs;
+
+/// Its parent; `None` when it is gone.
+#[must_use]
+pub fn parent(pid: Pid) -> Option<Pid> {
+    status(pid, "PPid").map(|parent| Pid::from_raw(i32::try_from(parent).unwrap_or_default()))
+}
+
+/// Its state, such as `R`, `S`, `D` or `Z`; `None` when it is gone.
+#[must_use]
+pub fn state(pid: Pid) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit(')').next()?.trim_start().chars().next()
+}
+
+/// Whether it runs: a zombie does not.
+#[must_use]
+pub fn is_alive(pid: Pid) -> bool {
+    state(pid).is_some_and(|state| state != 'Z')
+}
+
+/// What its descriptors are open on, sorted; numbers of sockets and pipes are left out, so that two lists compare.
+#[must_use]
+pub fn descriptors(pid: Pid) -> Vec<String> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let target = |entry: fs::DirEntry| Some(fs::read_link(entry.path()).ok()?.to_string_lossy().into_owned());
+    let plain = |name: String| name.split(":[").next().map(str::to_owned).unwrap_or(name);
+    let mut all: Vec<_> = entries.filter_map(target).map(plain).collect();
+    all.sort();
+    all
+}
+
+/// Most memory that it has had resident so far, in bytes; `None` when it is gone.
+#[must_use]
+pub fn peak_resident(pid: Pid) -> Option<u64> {
+    status(pid, "VmHWM").map(|kib| kib * 1024)
+}
+
+fn status(pid: Pid, key: &str) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let value = status.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+    value.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_this_process() {
+        let own = Pid::this();
+        assert_eq!((parent(own), is_alive(own)), (Some(Pid::parent()), true));
+        assert!(peak_resident(own).is_some_and(|bytes| bytes > 100_000));
+        let before = descriptors(own);
+        let file = fs::File::open("/dev/null").unwrap();
+        assert_eq!(descriptors(own).len(), before.len() + 1);
+        assert!(descriptors(own).contains(&"/dev/null".to_owned()));
+        drop(file);
+        assert_eq!((parent(Pid::from_raw(i32::MAX)), state(Pid::from_raw(i32::MAX))), (None, None));
+    }
+}
