@@ -1,0 +1,86 @@
+//! The values as they go over the control socket, held by snapshots: other people's scripts read them.
+
+use omni_api::{Instance, LogEntry, Model, Models, Node, Problem, State, Top, TopRow};
+use serde::Serialize;
+
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string_pretty(value).unwrap()
+}
+
+fn model() -> Model {
+    Model {
+        name: "@cf/meta/x".into(),
+        state: State::Ready,
+        held: false,
+        version: Some("0".repeat(64)),
+        message: None,
+        instance: Some(Instance { id: "0123456789ab".into(), pid: Some(4711), age_seconds: 1.5 }),
+        in_flight: 1,
+        queued: 2,
+        queue_limit: 128,
+        restarts: 3,
+        last_exit: Some("killed by SIGKILL".into()),
+        retry_in_seconds: None,
+        build_log: vec!["Resolved 1 package".into()],
+    }
+}
+
+#[test]
+fn values_keep_their_names() {
+    insta::assert_snapshot!("models", json(&Models { models: vec![model()] }));
+    insta::assert_snapshot!(
+        "node",
+        json(&Node {
+            version: "0.1.0".into(),
+            pid: 1,
+            uptime_seconds: 2.0,
+            listen: "127.0.0.1:8080".into(),
+            admin_listen: "127.0.0.1:9090".into(),
+            launcher_connected: true,
+            buffered_bytes: 0,
+            buffered_bytes_limit: 536_870_912,
+        })
+    );
+    insta::assert_snapshot!(
+        "top",
+        json(&Top {
+            models: vec![TopRow {
+                name: "cowsay".into(),
+                state: State::Draining,
+                memory_bytes: 1,
+                memory_limit_bytes: 2,
+                cpu_usec: 3,
+                pids: 4,
+                in_flight: 5,
+                requests: 6,
+            }]
+        })
+    );
+    insta::assert_snapshot!(
+        "log_entry",
+        json(&LogEntry { unix_ms: 1, instance: "0123456789ab".into(), stream: "stderr".into(), text: "hi".into() })
+    );
+    insta::assert_snapshot!(
+        "problem",
+        json(&Problem {
+            kind: "no-such-model".into(),
+            title: "Not Found".into(),
+            status: 404,
+            detail: "there is no model `x` on this node".into(),
+        })
+    );
+}
+
+#[test]
+fn values_of_a_newer_daemon_are_read() {
+    let mut value = serde_json::to_value(model()).unwrap();
+    value["something_new"] = serde_json::json!({ "a": 1 });
+    assert_eq!(serde_json::from_value::<Model>(value).unwrap(), model());
+}
+
+#[test]
+fn words_of_states_are_those_of_the_wire() {
+    for state in State::ALL {
+        assert_eq!(serde_json::to_value(state).unwrap(), state.as_str());
+    }
+}
