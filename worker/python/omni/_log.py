@@ -15,7 +15,6 @@ from omni.context import request_now
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import logging
-    from typing import Optional
 
 MAX_TEXT = 32 * 1024
 """The longest report, in characters: a traceback can quote a message of any size."""

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Mapping
     from pathlib import Path
-    from typing import Optional, Protocol
+    from typing import Protocol
 
     from omni.request import Request
 
     class Cancellation(Protocol):
         """Where a context asks whether its request is cancelled."""
 
-        def reason(self, number: int) -> Optional[int]: ...
+        def reason(self, number: int) -> int | None: ...
 
 
 MAX_UNITS = 16
@@ -27,7 +27,7 @@ MAX_UNITS = 16
 MAX_UNIT = 64
 """The longest name of a unit, in characters."""
 
-request_now: ContextVar[Optional[Request]] = ContextVar("omni_request", default=None)
+request_now: ContextVar[Request | None] = ContextVar("omni_request", default=None)
 """The request that this thread or task works on; the log takes its id from here, and only when it writes a line."""
 
 
@@ -36,13 +36,13 @@ class Instance:
 
     __slots__ = ("cache_dir", "device", "logger", "model", "name", "weights_dir")
 
-    def __init__(self, model: str, name: str, cache_dir: str, weights_dir: Optional[str], device: str) -> None:
+    def __init__(self, model: str, name: str, cache_dir: str, weights_dir: str | None, device: str) -> None:
         self.model = model
         self.name = name
         self.cache_dir = cache_dir
         self.weights_dir = weights_dir
         self.device = device
-        self.logger: Optional[logging.Logger] = None
+        self.logger: logging.Logger | None = None
 
 
 class Context:
@@ -53,23 +53,23 @@ class Context:
     def __init__(
         self,
         instance: Instance,
-        request: Optional[Request] = None,
-        cancellation: Optional[Cancellation] = None,
+        request: Request | None = None,
+        cancellation: Cancellation | None = None,
         number: int = 0,
     ) -> None:
         self._instance = instance
         self._request = request
         self._cancellation = cancellation
         self._number = number
-        self._usage: Optional[dict[str, float]] = None
+        self._usage: dict[str, float] | None = None
 
     @classmethod
     def inactive(
         cls,
         *,
         model: str = "test",
-        cache_dir: Optional[str] = None,
-        weights_dir: Optional[str] = None,
+        cache_dir: str | None = None,
+        weights_dir: str | None = None,
         device: str = "cpu",
     ) -> Context:
         """A context outside a node, for tests: never cancelled, with a temporary cache directory."""
@@ -105,7 +105,7 @@ class Context:
         return Path(self._instance.cache_dir)
 
     @property
-    def weights_dir(self) -> Optional[Path]:
+    def weights_dir(self) -> Path | None:
         """The directory of the weights that the manifest names, if it names some."""
         from pathlib import Path
 
@@ -127,7 +127,7 @@ class Context:
         return self._cancellation is not None and self._cancellation.reason(self._number) is not None
 
     @property
-    def deadline(self) -> Optional[float]:
+    def deadline(self) -> float | None:
         """When the answer is due, on the clock of `time.monotonic()`; None where there is no deadline."""
         return None if self._request is None else self._request.deadline
 

@@ -1,7 +1,7 @@
 """What can go wrong between a client and a handler, as exceptions.
 
-Two families that must not be mixed up. `HTTPError` is an ordinary exception: raised by the package or by the handler, it
-becomes the answer when nobody catches it. `Cancelled` is a `BaseException`, so that a broad `except Exception` in a
+Two families that must not be mixed up. `HTTPError` is an ordinary exception: raised by the package or by the handler,
+it becomes the answer when nobody catches it. `Cancelled` is a `BaseException`, so that a broad `except Exception` in a
 handler or in a library cannot swallow the news that nobody waits for the answer any more.
 """
 
@@ -18,7 +18,7 @@ class HTTPError(Exception):
 
 
 class BadRequest(HTTPError):
-    """The request is not what the model takes: status 400. Raised by `request.body.json` for a body that is not JSON."""
+    """The request is not what the model takes: status 400. Raised by `request.body.json` where the body is not JSON."""
 
     def __init__(self, message: str) -> None:
         super().__init__(400, message)

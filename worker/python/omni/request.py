@@ -14,7 +14,7 @@ from omni.errors import BadRequest
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
-    from typing import Any, Optional, Union
+    from typing import Any
 
 _CHUNK = 1 << 20
 _ABSENT: Any = object()
@@ -25,7 +25,7 @@ class Headers(Mapping[str, str]):
 
     __slots__ = ("_values",)
 
-    def __init__(self, items: Union[Mapping[str, str], Iterable[tuple[str, str]]] = ()) -> None:
+    def __init__(self, items: Mapping[str, str] | Iterable[tuple[str, str]] = ()) -> None:
         pairs = items.items() if isinstance(items, Mapping) else items
         self._values = {name.lower(): value for name, value in pairs}
 
@@ -52,9 +52,9 @@ class Head:
         id: str,
         method: str,
         headers: Headers,
-        deadline: Optional[float],
-        session: Optional[str],
-        body_length: Optional[int] = None,
+        deadline: float | None,
+        session: str | None,
+        body_length: int | None = None,
     ) -> None:
         self.id = id
         self.method = method
@@ -131,13 +131,13 @@ class Request:
         self,
         *,
         json: Any = _ABSENT,
-        text: Optional[str] = None,
-        body: Optional[_json.Buffer] = None,
-        headers: Union[Mapping[str, str], Iterable[tuple[str, str]]] = (),
+        text: str | None = None,
+        body: _json.Buffer | None = None,
+        headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
         method: str = "POST",
         id: str = "test",
-        session: Optional[str] = None,
-        deadline: Optional[float] = None,
+        session: str | None = None,
+        deadline: float | None = None,
     ) -> None:
         if (json is not _ABSENT) + (text is not None) + (body is not None) > 1:
             raise TypeError("a request has one body: give json, text or body")
@@ -145,8 +145,8 @@ class Request:
             body = _json.encode(json)
         elif text is not None:
             body = text.encode()
-        self._body: Optional[Body] = Body(bytes(body or b""))
-        self._known: Optional[Head] = Head(id, method, Headers(headers), deadline, session)
+        self._body: Body | None = Body(bytes(body or b""))
+        self._known: Head | None = Head(id, method, Headers(headers), deadline, session)
 
     def _head(self) -> Head:
         assert self._known is not None
@@ -168,12 +168,12 @@ class Request:
         return self._head().headers
 
     @property
-    def deadline(self) -> Optional[float]:
+    def deadline(self) -> float | None:
         """When the answer is due, on the clock of `time.monotonic()`; None in a test that gives none."""
         return self._head().deadline
 
     @property
-    def session(self) -> Optional[str]:
+    def session(self) -> str | None:
         """The client's `x-session-affinity`: requests with the same value belong together."""
         return self._head().session
 

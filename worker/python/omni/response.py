@@ -5,7 +5,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Iterable, Mapping
-    from typing import Optional, Union
+    from typing import Union
 
     Pairs = Union[Mapping[str, str], Iterable[tuple[str, str]]]
 
@@ -24,7 +24,7 @@ class Response:
         body: object = None,
         status: int = 200,
         headers: Pairs = (),
-        media_type: Optional[str] = None,
+        media_type: str | None = None,
     ) -> None:
         if not 200 <= status <= 599:
             raise ValueError(f"a status is from 200 to 599, not {status}")
@@ -46,10 +46,10 @@ class Response:
     @classmethod
     def stream(
         cls,
-        chunks: Union[Iterable[object], AsyncIterable[object]],
+        chunks: Iterable[object] | AsyncIterable[object],
         status: int = 200,
         headers: Pairs = (),
-        media_type: Optional[str] = None,
+        media_type: str | None = None,
     ) -> Response:
         """An answer in pieces. Text and JSON values become server-sent events; bytes are sent as they are, and so is
         text when `media_type` is something else than `text/event-stream`."""

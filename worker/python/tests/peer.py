@@ -14,7 +14,7 @@ import sys
 import textwrap
 import time
 from pathlib import Path
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 ENGINE = Path(__file__).parent.parent / "omni" / "_engine" / "main.py"
 HEADER = struct.Struct("<IBBHQ")
@@ -61,7 +61,7 @@ class Link:
         self.data, self._cancel, self._buffer = data, cancel, b""
         data.settimeout(LIMIT)
 
-    def send(self, data: bytes, fd: Optional[int] = None) -> None:
+    def send(self, data: bytes, fd: int | None = None) -> None:
         if fd is not None:
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
             sent = self.data.sendmsg([data], rights)
@@ -123,7 +123,7 @@ class Link:
         try:
             self._buffer += self.data.recv(1)
             return False
-        except (TimeoutError, socket.timeout):  # noqa: UP041  two classes before 3.10
+        except (TimeoutError, socket.timeout):
             return True
         finally:
             self.data.settimeout(LIMIT)
@@ -150,7 +150,7 @@ class Engine:
                 stdout=out,
                 stderr=err,
                 pass_fds=(3,),
-                preexec_fn=lambda: os.dup2(theirs.fileno(), 3),  # noqa: PLW1509
+                preexec_fn=lambda: os.dup2(theirs.fileno(), 3),
             )
         theirs.close()
         told = {
