@@ -102,3 +102,62 @@ pub struct Cache {
     /// Its size: the quota, in bytes.
     pub bytes: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sandbox() -> SandboxSpec {
+        SandboxSpec {
+            hostname: "cowsay".into(),
+            uid: 200_001,
+            gid: 200_001,
+            binds: vec![Bind { source: "/s/snapshots/1".into(), target: "/model".into(), writable: false }],
+            cache: Some(Cache { image: "/c/cowsay.img".into(), bytes: 1 << 30 }),
+            tmp_bytes: 1 << 26,
+            host_network: false,
+            env: vec![("HOME".into(), "/tmp/home".into())],
+            argv: vec!["/e/bin/python".into(), "/omni/main.py".into()],
+            cwd: "/model".into(),
+        }
+    }
+
+    /// A launcher and a worker of different versions meet during an upgrade.
+    #[test]
+    fn the_form_is_held() {
+        let cgroup = CgroupPaths::V2 { dir: "/sys/fs/cgroup/omni/0123456789ab/model".into() };
+        let boot = Boot {
+            model: "cowsay".into(),
+            instance: "0123456789ab".into(),
+            module: "model".into(),
+            function: "handle_request".into(),
+            model_dir: "/model".into(),
+            cache_dir: "/cache".into(),
+            weights_dir: None,
+            device: "cpu".into(),
+            concurrency: 1,
+        };
+        let instance = InstanceSpec {
+            instance: InstanceId::parse("0123456789ab").unwrap(),
+            model: "cowsay".into(),
+            snapshot: SnapshotDigest::parse(&"a".repeat(64)).unwrap(),
+            note: "kept".into(),
+            socket: "/run/omni/instances/0123456789ab.sock".into(),
+            exit_file: "/run/omni/instances/0123456789ab.exit".into(),
+            peer_uid: 999,
+            cgroup: cgroup.clone(),
+            memory_bytes: 1 << 31,
+            log_lines_per_second: 200,
+            sandbox: sandbox(),
+            boot,
+        };
+        let build = BuildSpec { cgroup, sandbox: sandbox() };
+        for (name, spec) in
+            [("instance", WorkerSpec::Instance(Box::new(instance))), ("build", WorkerSpec::Build(Box::new(build)))]
+        {
+            insta::assert_json_snapshot!(name, spec);
+            let text = serde_json::to_string(&spec).unwrap();
+            assert_eq!(serde_json::from_str::<WorkerSpec>(&text).unwrap(), spec);
+        }
+    }
+}

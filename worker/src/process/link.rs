@@ -5,9 +5,8 @@
 //! read until it is full is disconnected, and finds everything again when it connects anew.
 
 use super::journal::Journal;
-use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, accept4, bind, getsockopt, listen, socket, sockopt,
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, getsockopt, listen, socket, sockopt,
 };
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Gid, Uid, chown};
@@ -16,7 +15,8 @@ use omni_ipc::packet::{PacketError, recv_packet, send_packet};
 use std::collections::VecDeque;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 /// Messages that wait for a scheduler to read. One that asks for more without reading gets disconnected.
@@ -25,7 +25,7 @@ const QUEUE: usize = 16;
 /// The listening socket and the scheduler that is connected, if any.
 #[derive(Debug)]
 pub(super) struct Link {
-    listener: OwnedFd,
+    listener: UnixListener,
     path: PathBuf,
     peer_uid: u32,
     connection: Option<Connection>,
@@ -73,7 +73,12 @@ impl Link {
 
     /// Takes a new connection in place of the one that was. A stranger is turned away.
     pub(super) fn accept(&mut self) {
-        let Ok(socket) = accept(&self.listener) else { return };
+        // The standard library's listener takes connections of any Unix socket, also of this type.
+        let Ok((stream, _)) = self.listener.accept() else { return };
+        if stream.set_nonblocking(true).is_err() {
+            return;
+        }
+        let socket = OwnedFd::from(stream);
         let allowed =
             getsockopt(&socket, sockopt::PeerCredentials).is_ok_and(|peer| [0, self.peer_uid].contains(&peer.uid()));
         if allowed {
@@ -188,7 +193,7 @@ impl Connection {
     }
 }
 
-fn listener(path: &Path, peer_uid: u32) -> io::Result<OwnedFd> {
+fn listener(path: &Path, peer_uid: u32) -> io::Result<UnixListener> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
@@ -201,12 +206,5 @@ fn listener(path: &Path, peer_uid: u32) -> io::Result<OwnedFd> {
     bound?;
     chown(path, Some(Uid::from_raw(peer_uid)), None::<Gid>)?;
     listen(&socket, Backlog::new(4)?)?;
-    Ok(socket)
-}
-
-#[allow(unsafe_code, reason = "nix's accept4 gives a number")]
-fn accept(listener: &OwnedFd) -> Result<OwnedFd, Errno> {
-    let raw = accept4(listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK)?;
-    // SAFETY: the kernel has just made this descriptor; nobody else knows it.
-    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+    Ok(socket.into())
 }

@@ -38,15 +38,15 @@ pub(super) struct Start<'a> {
     pub(super) reports: BorrowedFd<'a>,
 }
 
-/// The child's whole life.
-pub(super) fn main(start: &Start<'_>) -> ! {
+/// The child's whole life. Its exit code, which says nothing: all there is to say is in a report.
+pub(super) fn main(start: &Start<'_>) -> i32 {
     let report = match prepare(start).and_then(|()| pid1::run(&start.program, start.reports)) {
         Ok(status) => Report::Ended(status),
         Err(error) => Report::Failed(error.chain()),
     };
     // Without a reader the worker is gone, and so is this process by its parent-death signal.
     let _ = send(start.reports, &report);
-    pid1::exit(0)
+    0
 }
 
 fn prepare(start: &Start<'_>) -> Result<(), StepError> {

@@ -2,11 +2,10 @@
 //!
 //! Called by [`super::cache`]. The kernel makes such a namespace only for a process: one is cloned, held until its
 //! namespace is open, and killed.
-#![allow(unsafe_code, reason = "clone3 and its child")]
 
-use super::kernel::{self, Clone, clone_flags};
-use super::pid1;
+use super::kernel::{self, clone_flags};
 use super::step::{Step, StepError};
+use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::pause;
 use std::fs::{self, File};
@@ -15,21 +14,18 @@ use std::os::fd::OwnedFd;
 /// A user namespace in which user and group `disk` of a file system appear as `uid` and `gid`.
 pub(super) fn user_namespace(disk: u32, uid: u32, gid: u32) -> Result<OwnedFd, StepError> {
     let step = || "make a user namespace for the cache directory".to_owned();
-    // SAFETY: as for the sandbox's own clone, which comes next: this process has one thread.
-    match unsafe { kernel::clone3(clone_flags::NEWUSER, None) }.step(step)? {
-        Clone::Child => {
-            let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
-            pause();
-            pid1::exit(0);
-        }
-        Clone::Parent { pid, pidfd } => {
-            let of = |name: &str| format!("/proc/{pid}/{name}");
-            let made = fs::write(of("uid_map"), format!("{disk} {uid} 1"))
-                .and_then(|()| fs::write(of("gid_map"), format!("{disk} {gid} 1")))
-                .and_then(|()| File::open(of("ns/user")));
-            kernel::pidfd_send_signal(&pidfd, Signal::SIGKILL).step(step)?;
-            kernel::wait(pid.as_raw()).step(step)?;
-            made.map(OwnedFd::from).step(step)
-        }
-    }
+    let hold = || {
+        // Whatever happens to the worker meanwhile, this process does not stay.
+        let _ = prctl::set_pdeathsig(Signal::SIGKILL);
+        pause();
+        0
+    };
+    let (pid, pidfd) = kernel::clone3(clone_flags::NEWUSER, None, hold).step(step)?;
+    let of = |name: &str| format!("/proc/{pid}/{name}");
+    let made = fs::write(of("uid_map"), format!("{disk} {uid} 1"))
+        .and_then(|()| fs::write(of("gid_map"), format!("{disk} {gid} 1")))
+        .and_then(|()| File::open(of("ns/user")));
+    kernel::pidfd_send_signal(&pidfd, Signal::SIGKILL).step(step)?;
+    kernel::wait(pid.as_raw()).step(step)?;
+    made.map(OwnedFd::from).step(step)
 }

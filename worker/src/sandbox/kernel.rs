@@ -1,40 +1,40 @@
 //! The system calls of a sandbox that have no safe wrapper in nix. Each function is one call, named like it.
 //!
-//! Called by the other modules of the sandbox only; with [`super::pid1`] the only `unsafe` of it.
+//! Called by the other modules of the sandbox only; with [`super::pid1`] and [`super::loop_device`] the only
+//! `unsafe` of it.
 #![allow(unsafe_code, reason = "clone3, the mount API, capset and LOOP_* have no safe wrapper")]
 
 use nix::errno::Errno;
 use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::sys::stat::stat;
 use nix::unistd::Pid;
 use std::ffi::{CStr, c_int, c_long, c_uint};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
-/// The `CLONE_*` flags of [`clone3`] that libc gives with another type, or not at all.
+/// The `CLONE_*` flags of [`clone3`], which libc gives with another type, or not at all.
 pub(super) mod clone_flags {
-    pub(in crate::sandbox) const PIDFD: u64 = libc::CLONE_PIDFD as u64;
-    pub(in crate::sandbox) const NEWNS: u64 = libc::CLONE_NEWNS as u64;
-    pub(in crate::sandbox) const NEWPID: u64 = libc::CLONE_NEWPID as u64;
-    pub(in crate::sandbox) const NEWIPC: u64 = libc::CLONE_NEWIPC as u64;
-    pub(in crate::sandbox) const NEWUTS: u64 = libc::CLONE_NEWUTS as u64;
+    /// The namespaces that every sandbox has. Its control group namespace comes after it has joined its group.
+    pub(in crate::sandbox) const SANDBOX: u64 =
+        (libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS) as u64;
     pub(in crate::sandbox) const NEWNET: u64 = libc::CLONE_NEWNET as u64;
     pub(in crate::sandbox) const NEWUSER: u64 = libc::CLONE_NEWUSER as u64;
-    pub(in crate::sandbox) const INTO_CGROUP: u64 = 0x2_0000_0000;
+    pub(super) const PIDFD: u64 = libc::CLONE_PIDFD as u64;
+    pub(super) const INTO_CGROUP: u64 = 0x2_0000_0000; // libc has it as a c_int, which it does not fit
 }
 
-/// Which side of [`clone3`] the caller is on.
-pub(super) enum Clone {
-    /// The new process: a copy of the caller.
-    Child,
-    /// The caller, with the new process.
-    Parent { pid: Pid, pidfd: OwnedFd },
-}
-
-/// Makes a copy of this process, as fork does, in the namespaces of `flags` and, when given, in a v2 control group.
+/// Makes a process in the namespaces of `flags` and, when given, in a v2 control group. It is a copy of this one, as
+/// fork makes it, runs `child` and exits with its result; this one gets its id and descriptor.
 ///
-/// # Safety
-/// The process must have one thread: the copy has only that one, and locks that others hold would stay locked.
-pub(super) unsafe fn clone3(flags: u64, cgroup: Option<BorrowedFd<'_>>) -> Result<Clone, Errno> {
+/// `EBUSY` when this process has several threads: the copy has only one, and locks that others hold would stay locked.
+pub(super) fn clone3(
+    flags: u64,
+    cgroup: Option<BorrowedFd<'_>>,
+    child: impl FnOnce() -> c_int,
+) -> Result<(Pid, OwnedFd), Errno> {
+    if threads()? != 1 {
+        return Err(Errno::EBUSY);
+    }
     let mut pidfd: RawFd = -1;
     let (into, cgroup) = match cgroup {
         Some(fd) => (clone_flags::INTO_CGROUP, fd.as_raw_fd().unsigned_abs().into()),
@@ -54,13 +54,37 @@ pub(super) unsafe fn clone3(flags: u64, cgroup: Option<BorrowedFd<'_>>) -> Resul
         cgroup,
     };
     // SAFETY: `args` lives for the call and `pidfd` is room for one descriptor. Without CLONE_VM and with no stack
-    // given the child goes on here on its own copy of this stack; the caller has promised a single thread.
+    // given the child goes on here on its own copy of this stack, and there is one thread only, so no lock is held.
     let pid = unsafe { libc::syscall(libc::SYS_clone3, ptr::from_mut(&mut args), size_of::<libc::clone_args>()) };
     match check(pid)? {
-        0 => Ok(Clone::Child),
+        0 => {
+            let _never = NeverUnwind;
+            exit(child())
+        }
         // SAFETY: the kernel has just installed this descriptor for us; nobody else knows it.
-        pid => Ok(Clone::Parent { pid: Pid::from_raw(pid), pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } }),
+        pid => Ok((Pid::from_raw(pid), unsafe { OwnedFd::from_raw_fd(pidfd) })),
     }
+}
+
+/// Ends a child that is unwound: the stack below it is the worker's, and its destructors would undo the worker's things,
+/// such as its socket.
+struct NeverUnwind;
+
+impl Drop for NeverUnwind {
+    fn drop(&mut self) {
+        exit(101)
+    }
+}
+
+/// Ends this process without running anything of the process it is a copy of.
+pub(super) fn exit(code: c_int) -> ! {
+    // SAFETY: ends the process; nothing is unwound or flushed, which is the intent.
+    unsafe { libc::_exit(code) }
+}
+
+/// Threads of this process: its task directory has as many entries, beside `.` and `..`.
+fn threads() -> Result<u64, Errno> {
+    Ok(stat("/proc/self/task")?.st_nlink.saturating_sub(2))
 }
 
 /// Sends a signal to the process of a pidfd; `ESRCH` when it is gone.

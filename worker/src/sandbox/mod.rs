@@ -38,7 +38,7 @@ pub(crate) use kernel::{pidfd_send_signal, wait};
 
 use crate::spec::SandboxSpec;
 use child::Start;
-use kernel::{Clone, clone_flags};
+use kernel::clone_flags;
 use nix::fcntl::{OFlag, open};
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
@@ -138,18 +138,9 @@ pub fn spawn(spec: &SandboxSpec, given: &Given<'_>) -> Result<Sandbox, StepError
         filter: Filter::compile()?,
         reports: theirs.as_fd(),
     };
-    let (pid, pidfd) = clone(&start)?;
+    let network = if spec.host_network { 0 } else { clone_flags::NEWNET };
+    let flags = clone_flags::SANDBOX | network;
+    let (pid, pidfd) =
+        kernel::clone3(flags, given.group.v2_dir_fd(), || child::main(&start)).step(|| "clone".into())?;
     Ok(Sandbox { pid, pidfd, reports, notes })
-}
-
-#[allow(unsafe_code, reason = "clone3 copies a process with one thread")]
-fn clone(start: &Start<'_>) -> Result<(Pid, OwnedFd), StepError> {
-    use clone_flags::{NEWIPC, NEWNET, NEWNS, NEWPID, NEWUTS};
-    let network = if start.spec.host_network { 0 } else { NEWNET };
-    let flags = NEWPID | NEWNS | NEWIPC | NEWUTS | network;
-    // SAFETY: `spawn` asks its caller for a single thread.
-    match unsafe { kernel::clone3(flags, start.group.v2_dir_fd()) }.step(|| "clone".into())? {
-        Clone::Child => child::main(start),
-        Clone::Parent { pid, pidfd } => Ok((pid, pidfd)),
-    }
 }

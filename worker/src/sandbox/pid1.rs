@@ -3,7 +3,7 @@
 //! An engine as process 1 would lose its default signals and `abort()`. This process runs no model code; it is not
 //! dumpable, so a model, which has the same user, can neither trace it nor read its memory and descriptors; and signals
 //! from inside without a handler do not reach a pid 1. When it ends, the kernel ends everything of the sandbox.
-#![allow(unsafe_code, reason = "fork, wait status beyond nix's signals, a signal handler, _exit")]
+#![allow(unsafe_code, reason = "fork, wait status beyond nix's signals, a signal handler")]
 
 use super::report::{Report, send};
 use super::step::{Step, StepError};
@@ -26,7 +26,7 @@ pub(super) fn run(program: &Program<'_>, reports: BorrowedFd<'_>) -> Result<i32,
             let Err(error) = execute(program, reports);
             // A report that cannot be sent has no reader: the worker is gone, and this process with it.
             let _ = send(reports, &Report::Failed(error.chain()));
-            exit(127)
+            kernel::exit(127)
         }
         ForkResult::Parent { child } => {
             ENGINE.store(child.as_raw(), Ordering::Relaxed);
@@ -35,12 +35,6 @@ pub(super) fn run(program: &Program<'_>, reports: BorrowedFd<'_>) -> Result<i32,
             reap_until(child.as_raw()).step(|| "wait for the engine".into())
         }
     }
-}
-
-/// Ends this process without running anything of the process it is a copy of.
-pub(super) fn exit(code: i32) -> ! {
-    // SAFETY: ends the process; nothing is unwound or flushed, which is the intent.
-    unsafe { libc::_exit(code) }
 }
 
 fn execute(program: &Program<'_>, reports: BorrowedFd<'_>) -> Result<std::convert::Infallible, StepError> {

@@ -105,3 +105,32 @@ fn is_directory(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
 fn errno(error: &io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_tree_is_never_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let inside = dir.path().join("tree");
+        fs::create_dir_all(inside.join("real")).unwrap();
+        let outside = dir.path().join("outside");
+        fs::create_dir(&outside).unwrap();
+        for (name, target) in [("absolute", outside.as_path()), ("relative", Path::new("../outside"))] {
+            std::os::unix::fs::symlink(target, inside.join(name)).unwrap();
+        }
+        let tree = Tree::at(inside.to_str().unwrap()).unwrap();
+        for path in ["/absolute", "/absolute/x", "/relative/x"].map(Path::new) {
+            assert_eq!(tree.directory(path).err(), Some(Errno::ENOTDIR), "{}", path.display());
+        }
+        for path in ["/../outside", "/real/../../outside/x", "real/../x"].map(Path::new) {
+            assert_eq!(tree.directory(path).err(), Some(Errno::EINVAL), "{}", path.display());
+        }
+        assert!(tree.write(Path::new("/absolute/x"), b"x").is_err());
+        tree.write(Path::new("/real/deep/file"), b"content").unwrap();
+        assert_eq!(fs::read(inside.join("real/deep/file")).unwrap(), b"content");
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+    }
+}
