@@ -12,4 +12,4 @@ mod wait;
 
 pub use http::{Answer, Client, Stream};
 pub use node::{Node, NodeBuilder, Output};
-pub use wait::{PATIENCE, rounds, wait_for};
+pub use wait::{PATIENCE, SetOnDrop, rounds, wait_for};

@@ -183,8 +183,21 @@ impl Node {
 
     /// Starts a scheduler on the same folders, after [`Node::crash`].
     pub fn start_again(&mut self) {
-        self.scheduler = self.setup.spawn();
+        self.scheduler = self.setup.spawn(&self.setup.path("log"));
         self.await_ready();
+    }
+
+    /// Starts a second scheduler on the same folders and waits for its end.
+    ///
+    /// # Panics
+    /// When it serves instead.
+    #[must_use]
+    pub fn rival(&self) -> Output {
+        let log = self.setup.path("rival.log");
+        let mut rival = self.setup.spawn(&log);
+        let ended = wait_for("the second scheduler to end", PATIENCE, || rival.try_wait().expect("our child"));
+        let code = ended.code().unwrap_or(128);
+        Output { code, stdout: String::new(), stderr: fs::read_to_string(log).unwrap_or_default() }
     }
 
     /// Stops the node with SIGTERM and proves that it ended well and that nothing is left.
@@ -305,14 +318,14 @@ impl NodeBuilder {
     pub fn start(self) -> Node {
         let node = format!("[node]\ncgroup-parent = \"{}\"\n{}", self.name, self.config);
         fs::write(self.path("node.toml"), node).unwrap();
-        let scheduler = self.spawn();
+        let scheduler = self.spawn(&self.path("log"));
         let mut node = Node { setup: self, scheduler, listeners: None, ended: false };
         node.await_ready();
         node
     }
 
-    fn spawn(&self) -> Child {
-        let log = File::options().create(true).append(true).open(self.path("log")).unwrap();
+    fn spawn(&self, log: &Path) -> Child {
+        let log = File::options().create(true).append(true).open(log).unwrap();
         self.command(&log)
             .arg("--config")
             .arg(self.path("node.toml"))

@@ -1,6 +1,7 @@
 //! How long and how often: waiting for something that the kernel cannot wake a test for, and rounds of a property.
 
 use std::env;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,4 +27,14 @@ pub fn wait_for<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option
 #[must_use]
 pub fn rounds(full: usize) -> usize {
     if env::var_os("OMNI_SOAK").is_some_and(|value| value == "1") { full } else { (full / 20).max(1) }
+}
+
+/// Sets a flag when it goes, so that the threads of a scope end with the test, also with one that fails.
+#[derive(Debug)]
+pub struct SetOnDrop<'a>(pub &'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
