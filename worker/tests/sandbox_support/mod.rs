@@ -185,10 +185,11 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
+        let removed = self.driver.remove_parent();
         if std::thread::panicking() {
-            return; // the instances have been killed; the failure is what matters
+            return; // the failure is what matters
         }
-        self.driver.remove_parent().unwrap();
+        removed.unwrap();
         assert_eq!(self.driver.list().unwrap(), Vec::<String>::new(), "control groups are left");
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert!(!mounts.contains(self.dir.path().to_str().unwrap()), "mounts are left");
