@@ -1,1 +1,279 @@
-//! `omni-launcher`: watches the models folder, takes snapshots, makes environments, starts workers.
+//! `omni-launcher`: the one process of a node that is root for as long as the node runs.
+//!
+//! It watches the models folder and takes snapshots ([`watch`]), makes environments ([`environment`]), starts a worker for
+//! each instance ([`start`]) and removes what ended ones leave ([`reap`]). The scheduler asks for all of it over a socket
+//! ([`link`]); the main loop ([`node`]) holds the state, threads do what takes time and answer with events ([`event`]).
+//!
+//! What always holds: it has no network and parses nothing from one; every name, digest and number from the scheduler is
+//! checked before it is used; it can be killed at any moment, and the next one finds every instance by its record
+//! ([`instances`]) and removes what has none.
+
+mod catalog;
+mod command;
+mod environment;
+mod event;
+mod instances;
+pub mod keep;
+mod link;
+mod node;
+mod pidfd;
+mod program;
+mod reap;
+mod start;
+mod uids;
+mod watch;
+
+use environment::{Environments, Package, Planner, build_all};
+use instances::{Instances, Traces};
+use link::Link;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::stat::{Mode, umask};
+use node::{Node, State};
+use omni_cgroup::{Cgroupfs, Driver};
+use omni_config::NodeConfig;
+use omni_ipc::id::InstanceId;
+use omni_ipc::launcher::FromLauncher;
+use omni_snapshot::{Limits, SnapshotError, Store};
+use program::Program;
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread;
+use uids::UidSlots;
+use watch::{WatchError, Watcher};
+
+/// Questions for the planner, and environments for the builder, that wait.
+const JOBS: usize = 256;
+
+/// What a launcher is told by its command line and the node's configuration.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The node's configuration.
+    pub config: NodeConfig,
+    /// The models folder.
+    pub models: PathBuf,
+    /// What lasts.
+    pub state_dir: PathBuf,
+    /// What can be made again.
+    pub cache_dir: PathBuf,
+    /// Sockets and records.
+    pub runtime_dir: PathBuf,
+    /// Who may connect, beside root.
+    pub scheduler_uid: u32,
+    /// Where `omni-worker` is, and perhaps `uv`: beside this program.
+    pub program_dir: Option<PathBuf>,
+    /// Started by a scheduler and not by a service manager: ends with it.
+    pub kept: bool,
+}
+
+impl Settings {
+    /// The last user id of the instances' range is kept for packages' build steps, which are foreign code as well.
+    fn source_uid(&self) -> u32 {
+        self.config.node.uid_base + (self.config.node.uid_count - 1)
+    }
+}
+
+/// The launcher cannot work.
+#[derive(Debug, thiserror::Error)]
+pub enum LauncherError {
+    /// Another one does.
+    #[error("another launcher serves {}: stop it, or give this node a --runtime-dir of its own", path.display())]
+    AlreadyRunning {
+        /// The lock file.
+        path: PathBuf,
+    },
+    /// A folder or file cannot be used.
+    #[error("cannot {action} {}", path.display())]
+    Io {
+        /// A verb.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// The path of a socket would be too long for the kernel.
+    #[error("the runtime folder {} has a path that is too long for a socket in it: at most {SOCKET_DIR_MAX} bytes", path.display())]
+    LongPath {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The models folder cannot be watched.
+    #[error(transparent)]
+    Watch(#[from] WatchError),
+    /// The store of snapshots cannot be used.
+    #[error("cannot open the store of snapshots")]
+    Store(#[from] SnapshotError),
+    /// There are no usable control groups.
+    #[error("cannot use control groups")]
+    Cgroup(#[from] omni_cgroup::Error),
+    /// The kernel refuses something basic.
+    #[error("cannot {action}")]
+    Kernel {
+        /// A verb.
+        action: &'static str,
+        /// The kernel's answer.
+        #[source]
+        source: Errno,
+    },
+}
+
+/// `/instances/<12 digits>.sock` behind it, within the 107 bytes of a socket's path.
+const SOCKET_DIR_MAX: usize = 107 - "/instances/012345678901.sock".len();
+
+impl LauncherError {
+    /// The exit code: whether starting again can help.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::AlreadyRunning { .. } => keep::ALREADY_RUNNING,
+            Self::Watch(WatchError::Folder { .. }) | Self::LongPath { .. } | Self::Cgroup(_) => keep::MISCONFIGURED,
+            Self::Io { .. } | Self::Watch(WatchError::Inotify(_)) | Self::Store(_) | Self::Kernel { .. } => 1,
+        }
+    }
+}
+
+/// Runs the launcher until it is told to end.
+///
+/// # Errors
+/// When something that it needs is not there; instances of an earlier launcher are then left as they are.
+pub fn run(settings: Settings) -> Result<(), LauncherError> {
+    let signals = signals().map_err(kernel("watch signals"))?;
+    umask(Mode::from_bits_truncate(0o022));
+    let settings = Arc::new(prepared(settings)?);
+    let _lock = lock(&settings.runtime_dir)?;
+    let driver: Arc<dyn Driver> = Arc::new(Cgroupfs::detect(&settings.config.node.cgroup_parent)?);
+    let limits = Limits { files: settings.config.snapshots.files, bytes: settings.config.snapshots.bytes.bytes() };
+    let store = Arc::new(Store::open(&settings.state_dir.join("snapshots"), limits)?);
+    let program = settings.program_dir.clone().unwrap_or_default().join("omni-worker");
+    let worker = Arc::new(Program::seal(&program).map_err(at("read", &program))?);
+    let (events, inbox) = event::queue().map_err(kernel("make an event queue"))?;
+    let watcher = Watcher::new(&settings.models, Arc::clone(&store), events.clone())?;
+
+    let traces = Traces::open(&settings.runtime_dir).map_err(at("use the instances of", &settings.runtime_dir))?;
+    let node = &settings.config.node;
+    let mut instances = Instances::new(UidSlots::new(node.uid_base, node.uid_count - 1));
+    let mut state = State::default();
+    let found = traces.list().map_err(at("list the instances of", &settings.runtime_dir))?;
+    state.unheard.extend(adopt(found, &traces, &mut instances, &*driver)?);
+    let package = Package::install(&settings.state_dir.join("python"), instances.is_empty());
+    let package = Arc::new(package.map_err(at("install the package omni below", &settings.state_dir))?);
+    let environments = Environments::open(&settings.cache_dir).map_err(at("use the environments of", &settings.cache_dir))?;
+
+    let socket = settings.runtime_dir.join("launcher.sock");
+    let link = Link::listen(&socket, settings.scheduler_uid).map_err(at("listen at", &socket))?;
+    let (plans, plan_jobs) = sync_channel(JOBS);
+    let (builds, build_jobs) = sync_channel(JOBS);
+    let planner = Planner::new(&settings, Arc::clone(&package));
+    spawn("watch", move || watcher.run())?;
+    let tell = events.clone();
+    spawn("plan", move || planner.run(&plan_jobs, &tell))?;
+    let (builder, groups, runs, tell) =
+        (Arc::clone(&settings), Arc::clone(&driver), Arc::clone(&worker), events.clone());
+    spawn("build", move || build_all(&builder, groups, runs, &build_jobs, &tell))?;
+    tracing::info!(models = %settings.models.display(), socket = %socket.display(), "the launcher is ready");
+    let node = Node {
+        settings,
+        link,
+        inbox,
+        events,
+        signals,
+        store,
+        driver,
+        worker,
+        traces,
+        package,
+        environments,
+        instances,
+        plans,
+        builds,
+        state,
+    };
+    node.run().map_err(kernel("wait for events"))
+}
+
+/// Takes over the instances of an earlier launcher and removes what has no living worker; the ends to be told.
+fn adopt(
+    found: BTreeSet<InstanceId>,
+    traces: &Traces,
+    instances: &mut Instances,
+    driver: &dyn Driver,
+) -> Result<Vec<FromLauncher>, LauncherError> {
+    let mut ended = Vec::new();
+    let mut living = BTreeSet::new();
+    for instance in found {
+        match traces.read(&instance).and_then(|record| Some((record.worker()?, record))) {
+            Some((running, record)) => {
+                tracing::info!(%instance, pid = running.pid.as_raw(), "instance taken over");
+                living.insert(instance.to_string());
+                instances.adopt(instance, record, running);
+            }
+            None => {
+                let cause = reap::reap(&instance, None, driver, traces);
+                tracing::info!(%instance, %cause, "an instance ended while no launcher was there");
+                ended.push(FromLauncher::WorkerGone { instance, cause });
+            }
+        }
+    }
+    for name in driver.list()?.into_iter().filter(|name| !living.contains(name)) {
+        driver.destroy(&name)?;
+    }
+    Ok(ended)
+}
+
+/// Only these two are waited for by descriptor; everything else is as usual, also what a keeper had blocked.
+fn signals() -> Result<SignalFd, Errno> {
+    let mut set = SigSet::empty();
+    set.add(Signal::SIGTERM);
+    set.add(Signal::SIGINT);
+    set.thread_set_mask()?;
+    SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+}
+
+/// Makes the folders, and makes their paths absolute and free of links: they are seen by others in other places.
+fn prepared(settings: Settings) -> Result<Settings, LauncherError> {
+    let made = |path: &Path, mode| -> Result<PathBuf, LauncherError> {
+        fs::DirBuilder::new().recursive(true).mode(mode).create(path).map_err(at("make", path))?;
+        fs::canonicalize(path).map_err(at("find", path))
+    };
+    let runtime_dir = made(&settings.runtime_dir, 0o755)?;
+    if runtime_dir.as_os_str().len() > SOCKET_DIR_MAX {
+        return Err(LauncherError::LongPath { path: runtime_dir });
+    }
+    let cache_dir = made(&settings.cache_dir, 0o755)?;
+    made(&cache_dir.join("models"), 0o700)?;
+    let models = std::path::absolute(&settings.models).map_err(at("find", &settings.models))?;
+    Ok(Settings { state_dir: made(&settings.state_dir, 0o755)?, cache_dir, runtime_dir, models, ..settings })
+}
+
+fn lock(runtime_dir: &Path) -> Result<Flock<File>, LauncherError> {
+    let path = runtime_dir.join("launcher.lock");
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    let file = options.open(&path).map_err(at("open", &path))?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
+        Errno::EAGAIN => LauncherError::AlreadyRunning { path },
+        errno => at("lock", &path)(errno.into()),
+    })
+}
+
+fn spawn(name: &'static str, run: impl FnOnce() + Send + 'static) -> Result<(), LauncherError> {
+    let spawned = thread::Builder::new().name(name.to_owned()).spawn(run);
+    spawned.map(drop).map_err(at("start the thread", Path::new(name)))
+}
+
+fn at(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LauncherError {
+    move |source| LauncherError::Io { action, path: path.to_owned(), source }
+}
+
+fn kernel(action: &'static str) -> impl FnOnce(Errno) -> LauncherError {
+    move |source| LauncherError::Kernel { action, source }
+}

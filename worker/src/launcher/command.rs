@@ -1,0 +1,136 @@
+//! Runs a program to its end, bounded in time and output. For interpreters, byte compilation and the steps of a build.
+
+use super::pidfd;
+use nix::unistd::Pid;
+use std::io::{self, Read, Write};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The end of a program's output that is kept, in bytes.
+pub(super) const TAIL: usize = 16 * 1024;
+/// The longest line that is handed on, in bytes.
+const LINE: usize = 1024;
+
+/// How a program ended.
+#[derive(Debug)]
+pub(super) struct Finished {
+    /// Its exit code; `None` when a signal ended it.
+    pub(super) code: Option<i32>,
+    /// The end of what it wrote to standard output and error.
+    pub(super) tail: String,
+}
+
+/// A program did not come to its end.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CommandError {
+    /// It could not be started, or spoken to.
+    #[error("cannot run it")]
+    Io(#[from] io::Error),
+    /// It was killed for taking too long.
+    #[error("it was stopped after {limit:?}; it had said:\n{tail}")]
+    TimedOut {
+        /// The limit.
+        limit: Duration,
+        /// The end of its output.
+        tail: String,
+    },
+}
+
+/// Runs `command` with `input` (less than a pipe holds, 64 KiB) on its standard input. `on_spawn` sees its process id
+/// before it gets any input; `on_line` sees each line of its output.
+pub(super) fn run(
+    mut command: Command,
+    input: &[u8],
+    limit: Duration,
+    on_spawn: impl FnOnce(Pid) -> io::Result<()>,
+    mut on_line: impl FnMut(&str),
+) -> Result<Finished, CommandError> {
+    let deadline = Instant::now() + limit;
+    let (mut output, theirs) = io::pipe()?;
+    command.stdin(Stdio::piped()).stdout(theirs.try_clone()?).stderr(theirs);
+    let mut child = command.spawn()?;
+    drop(command); // with it our copies of the pipe's other end
+    let pid = Pid::from_raw(child.id().cast_signed());
+    let run = || -> Result<(bool, String), io::Error> {
+        let pidfd = pidfd::open(pid)?;
+        on_spawn(pid)?;
+        if let Some(mut stdin) = child.stdin.take() {
+            stdin.write_all(input)?;
+        }
+        let mut tail = Vec::new();
+        let mut line = Vec::new();
+        let mut buffer = vec![0; 8192];
+        while pidfd::readable_before(&output, deadline)? {
+            let read = output.read(&mut buffer)?;
+            let chunk = buffer.get(..read).unwrap_or_default();
+            if chunk.is_empty() {
+                return Ok((pidfd::readable_before(&pidfd, deadline)?, text(&tail)));
+            }
+            for byte in chunk {
+                match byte {
+                    b'\n' => {
+                        on_line(&text(&line));
+                        line.clear();
+                    }
+                    _ if line.len() < LINE => line.push(*byte),
+                    _ => {}
+                }
+            }
+            tail.extend_from_slice(chunk);
+            tail.drain(..tail.len().saturating_sub(TAIL));
+        }
+        Ok((false, text(&tail)))
+    };
+    let ended = run();
+    if !matches!(ended, Ok((true, _))) {
+        // Fails only when it has ended by itself, which is as good.
+        let _ = child.kill();
+    }
+    let status = child.wait()?;
+    match ended? {
+        (true, tail) => Ok(Finished { code: status.code(), tail }),
+        (false, tail) => Err(CommandError::TimedOut { limit, tail }),
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sh(script: &str, limit: Duration) -> (Result<Finished, CommandError>, Vec<String>) {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        let mut lines = Vec::new();
+        (run(command, b"input\n", limit, |_| Ok(()), |line| lines.push(line.to_owned())), lines)
+    }
+
+    #[test]
+    fn output_lines_and_code() {
+        let (finished, lines) = sh("cat; echo two >&2; exit 3", Duration::from_secs(20));
+        assert_eq!((finished.unwrap().code, lines), (Some(3), vec!["input".to_owned(), "two".to_owned()]));
+    }
+
+    #[test]
+    fn much_output_is_cut_to_its_end() {
+        let (finished, lines) = sh("head -c 100000 /dev/zero | tr '\\0' x; echo; echo end", Duration::from_secs(20));
+        let tail = finished.unwrap().tail;
+        assert_eq!((tail.len(), lines.len(), lines[0].len()), (TAIL, 2, LINE));
+        assert!(tail.ends_with("x\nend\n"));
+    }
+
+    #[test]
+    fn what_takes_too_long_is_stopped_and_reaped() {
+        let (error, _) = sh("echo begun; exec sleep 60", Duration::from_millis(300));
+        assert!(matches!(error, Err(CommandError::TimedOut { tail, .. }) if tail == "begun\n"));
+    }
+
+    #[test]
+    fn a_closed_output_is_not_the_end() {
+        let (error, _) = sh("exec >&- 2>&-; exec sleep 60", Duration::from_millis(300));
+        assert!(matches!(error, Err(CommandError::TimedOut { .. })));
+    }
+}

@@ -1,0 +1,324 @@
+//! Builds an environment, in up to three sandboxed steps.
+//!
+//! | step | runs | as | can write |
+//! | --- | --- | --- | --- |
+//! | wheels | `uv pip install --no-build`: no foreign code | [`BUILDER_UID`] | package cache, this environment |
+//! | source | `uv pip install`, with the packages' own build steps | a user of its own | this environment, a fresh cache |
+//! | compile | `compileall` of the standard library | as the step before | this environment |
+//!
+//! The second step is taken only when the first cannot do, and begins anew. The cache that all environments share, whose
+//! files they have as hard links, is therefore never within the reach of foreign code: not of a build step, not of a
+//! model. After the last step the environment becomes root's.
+
+use super::interpreter::Interpreter;
+use super::record::{self, Record};
+use super::verdict::{Verdict, judge};
+use super::{Failure, tree};
+use crate::launcher::command::{self, CommandError, Finished};
+use crate::launcher::program::Program;
+use crate::spec::{Bind, BuildSpec, SandboxSpec, WorkerSpec};
+use nix::unistd::syncfs;
+use omni_cgroup::{Driver, Group, GroupName, Limits, Part};
+use omni_config::node::{BUILDER_UID, Python};
+use omni_ipc::id::EnvironmentKey;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Size of `/tmp` and of `/dev/shm` of a build: packages are unpacked and compiled there.
+const TMP_BYTES: u64 = 2 << 30;
+/// Where a build finds uv and the model's directory.
+const UV: &str = "/omni/uv";
+const MODEL: &str = "/model";
+
+/// An environment to be built.
+#[derive(Debug, Clone)]
+pub(in crate::launcher) struct Plan {
+    pub(in crate::launcher) key: EnvironmentKey,
+    /// The model that asked first, for messages.
+    pub(in crate::launcher) model: String,
+    /// Its snapshot, with `requirements.txt`.
+    pub(super) snapshot: PathBuf,
+    pub(super) interpreter: Interpreter,
+    /// Texts of the files; `None` when nothing is required.
+    pub(super) requirements: Option<String>,
+    pub(super) overrides: Option<String>,
+    /// The requirements refer to files of the model.
+    pub(super) own_files: bool,
+}
+
+/// How a node builds.
+pub(super) struct Builder {
+    pub(super) cache_dir: PathBuf,
+    pub(super) environments: PathBuf,
+    pub(super) uv: Option<PathBuf>,
+    /// What uv calls itself, for records.
+    pub(super) uv_version: Option<String>,
+    pub(super) python: Python,
+    /// Settings for uv and its HTTP client, from the launcher's own environment and the node's configuration.
+    pub(super) settings: Vec<(String, String)>,
+    /// The user of foreign code.
+    pub(super) source_uid: u32,
+    pub(super) driver: Arc<dyn Driver>,
+    pub(super) worker: Arc<Program>,
+}
+
+/// Why a step did not work.
+#[derive(Debug, thiserror::Error)]
+enum StepError {
+    #[error("cannot make the control group of the build")]
+    Cgroup(#[from] omni_cgroup::Error),
+    #[error("cannot write the build's sandbox")]
+    Spec(#[from] serde_json::Error),
+    #[error("the build did not end (`build-timeout` in [python] of the node's configuration)")]
+    Run(#[from] CommandError),
+}
+
+impl Builder {
+    /// Builds an environment, unless it is there. Lines of uv go to `line`.
+    pub(super) fn build(&self, plan: &Plan, line: &mut dyn FnMut(&str)) -> Result<(), Failure> {
+        if record::read(&self.environments, &plan.key).is_some() {
+            return Ok(());
+        }
+        let built = self.attempt(plan, line);
+        if built.is_err() {
+            self.clear(&plan.key);
+        }
+        built
+    }
+
+    fn attempt(&self, plan: &Plan, line: &mut dyn FnMut(&str)) -> Result<(), Failure> {
+        let dir = self.environments.join(plan.key.as_str());
+        if plan.requirements.is_some() {
+            let deadline = Instant::now() + self.python.build_timeout;
+            let uid = self.install(plan, &dir, deadline, line)?;
+            self.compile(plan, &dir, uid, deadline, line)?;
+        } else {
+            self.fresh(plan, &dir, None)?;
+        }
+        tree::seal(&dir, BUILDER_UID).map_err(|errno| node_failed("seal the environment", &errno.into()))?;
+        // The record says "complete": it must not outlive a power failure that the files do not.
+        let synced = File::open(&dir).and_then(|dir| Ok(syncfs(dir)?));
+        synced.map_err(|error| node_failed("write the environment to the disk", &error))?;
+        let mut mounts = plan.interpreter.mounts();
+        mounts.push(dir.clone());
+        let record = Record {
+            python: tree::python(&dir),
+            mounts,
+            interpreter: plan.interpreter.clone(),
+            requirements: plan.requirements.clone(),
+            overrides: plan.overrides.clone(),
+            packages: tree::installed(&tree::packages(&dir, &plan.interpreter)),
+            builder: self.uv_version.clone().filter(|_| plan.requirements.is_some()),
+            built_unix: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+        };
+        record::write(&self.environments, &plan.key, &record).map_err(|error| node_failed("record the environment", &error))
+    }
+
+    /// Installs the packages; the user who owns them afterwards.
+    fn install(
+        &self,
+        plan: &Plan,
+        dir: &Path,
+        deadline: Instant,
+        line: &mut dyn FnMut(&str),
+    ) -> Result<u32, Failure> {
+        let Some(uv) = &self.uv else {
+            return Err(Failure::permanent(
+                "uv is not on this node, and requirements.txt needs it: put it beside omni-launcher, or name it as `uv` \
+                 in [python] of the node's configuration",
+            ));
+        };
+        let shared = self.cache_dir.join("uv");
+        let own = self.cache_dir.join(format!("uv-{}", plan.key));
+        // What refers to files of the model may build them: that is foreign code at once.
+        if !plan.own_files {
+            self.fresh(plan, dir, Some(BUILDER_UID))?;
+            let step = Step { uid: BUILDER_UID, writable: &self.cache_dir, cache: &shared, wheels_only: true };
+            let finished = self.uv(plan, uv, dir, &step, deadline, line)?;
+            match finished.code {
+                Some(0) => return Ok(BUILDER_UID),
+                Some(_) if judge(&finished.tail, true) == Verdict::NeedsSource => {
+                    line("a package has no wheel and is built from source, apart from everything else");
+                }
+                Some(_) | None => return Err(failed(&finished, true)),
+            }
+        }
+        let uid = self.source_uid;
+        let prepared = fs::remove_dir_all(&own).or_else(ignore_missing).and_then(|()| fs::create_dir(&own));
+        prepared.and_then(|()| Ok(tree::hand_over(&own, uid)?)).map_err(|error| node_failed("make a package cache", &error))?;
+        self.fresh(plan, dir, Some(uid))?;
+        let step = Step { uid, writable: dir, cache: &own, wheels_only: false };
+        let finished = self.uv(plan, uv, dir, &step, deadline, line);
+        fs::remove_dir_all(&own).map_err(|error| node_failed("remove a package cache", &error))?;
+        let finished = finished?;
+        if finished.code == Some(0) { Ok(uid) } else { Err(failed(&finished, false)) }
+    }
+
+    fn uv(
+        &self,
+        plan: &Plan,
+        uv: &Path,
+        dir: &Path,
+        step: &Step<'_>,
+        deadline: Instant,
+        line: &mut dyn FnMut(&str),
+    ) -> Result<Finished, Failure> {
+        let python = tree::python(dir).display().to_string();
+        let mut argv: Vec<String> =
+            ["pip", "install", "--no-config", "--no-progress", "--color", "never", "--python", &python].map(str::to_owned).into();
+        argv.insert(0, UV.to_owned());
+        argv.extend(["-r", "requirements.txt"].map(str::to_owned));
+        if plan.overrides.is_some() {
+            argv.extend(["--override", "overrides.txt"].map(str::to_owned));
+        }
+        // Links need one mount for both ends; a build from source has its cache in another one.
+        argv.extend(["--link-mode", if step.wheels_only { "hardlink" } else { "copy" }].map(str::to_owned));
+        if step.wheels_only {
+            argv.push("--no-build".to_owned());
+        }
+        let mut binds = vec![read_only(uv, UV), read_only(&plan.snapshot, MODEL), writable(step.writable)];
+        if !step.cache.starts_with(step.writable) {
+            binds.push(writable(step.cache));
+        }
+        binds.extend(self.python.find_links.iter().filter(|link| link.starts_with('/')).map(|dir| read_only(dir, dir)));
+        let mut env = self.settings.clone();
+        env.push(("UV_CACHE_DIR".into(), step.cache.display().to_string()));
+        self.run(plan, argv, binds, env, MODEL, Access { uid: step.uid, network: true }, deadline, line)
+    }
+
+    /// Bytecode for all packages. A file that does not compile (a template, say) is no reason to fail.
+    fn compile(
+        &self,
+        plan: &Plan,
+        dir: &Path,
+        uid: u32,
+        deadline: Instant,
+        line: &mut dyn FnMut(&str),
+    ) -> Result<(), Failure> {
+        // Without `site` and apart from the packages' directory: nothing of a package runs here.
+        let mut argv = vec![plan.interpreter.base.display().to_string()];
+        argv.extend(["-I", "-S", "-m", "compileall", "-qq", "-j", "0", "--invalidation-mode", "unchecked-hash"].map(str::to_owned));
+        argv.push(tree::packages(dir, &plan.interpreter).display().to_string());
+        line("compiling bytecode");
+        let access = Access { uid, network: false };
+        let finished = self.run(plan, argv, vec![writable(dir)], Vec::new(), "/tmp", access, deadline, line)?;
+        if finished.code.is_none_or(|code| code > 1) {
+            return Err(failed(&finished, false));
+        }
+        Ok(())
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the parts of one sandbox; a struct of them would be used once")]
+    fn run(
+        &self,
+        plan: &Plan,
+        argv: Vec<String>,
+        mut binds: Vec<Bind>,
+        mut env: Vec<(String, String)>,
+        cwd: &str,
+        access: Access,
+        deadline: Instant,
+        line: &mut dyn FnMut(&str),
+    ) -> Result<Finished, Failure> {
+        binds.extend(plan.interpreter.mounts().iter().map(|dir| read_only(dir, dir)));
+        env.extend([("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", "/tmp/home"), ("LANG", "C.UTF-8")].map(|(k, v)| (k.into(), v.into())));
+        let sandbox = SandboxSpec {
+            hostname: "build".to_owned(),
+            uid: access.uid,
+            gid: access.uid,
+            binds,
+            cache: None,
+            tmp_bytes: TMP_BYTES,
+            host_network: access.network,
+            env,
+            argv,
+            cwd: cwd.into(),
+        };
+        let limit = deadline.saturating_duration_since(Instant::now());
+        self.step(&plan.key, sandbox, limit, line).map_err(|error| Failure {
+            message: crate::process::chain(&error),
+            permanent: false,
+        })
+    }
+
+    /// One command in a sandbox and in control groups of its own, which are gone when this returns.
+    fn step(
+        &self,
+        key: &EnvironmentKey,
+        sandbox: SandboxSpec,
+        limit: Duration,
+        line: &mut dyn FnMut(&str),
+    ) -> Result<Finished, StepError> {
+        let name: String = format!("build-{}", key.as_str().chars().take(12).collect::<String>());
+        let limits = Limits {
+            memory_bytes: Some(self.python.build_memory.bytes()),
+            pids: Some(self.python.build_pids),
+            cpu_millis: None,
+        };
+        let run = || {
+            let worker = Group::open(&self.driver.create(&GroupName::new(&name, Part::Worker)?, &Limits::default())?)?;
+            let cgroup = self.driver.create(&GroupName::new(&name, Part::Model)?, &limits)?;
+            let spec = serde_json::to_vec(&WorkerSpec::Build(Box::new(BuildSpec { cgroup, sandbox })))?;
+            let join = |pid| crate::launcher::start::join(&worker, pid);
+            Ok(command::run(self.worker.command(), &spec, limit, join, &mut *line)?)
+        };
+        let result = run();
+        if let Err(error) = self.driver.destroy(&name) {
+            tracing::warn!(build = name, error = crate::process::chain(&error), "the control group of a build is left");
+        }
+        result
+    }
+
+    /// An empty environment in the place of whatever was there.
+    fn fresh(&self, plan: &Plan, dir: &Path, owner: Option<u32>) -> Result<(), Failure> {
+        self.clear(&plan.key);
+        let made = tree::create(dir, &plan.interpreter);
+        let made = made.and_then(|()| owner.map_or(Ok(()), |uid| Ok(tree::hand_over(dir, uid)?)));
+        made.map_err(|error| node_failed("make the environment's directory", &error))
+    }
+
+    fn clear(&self, key: &EnvironmentKey) {
+        let dir = self.environments.join(key.as_str());
+        if let Err(error) = fs::remove_dir_all(&dir).or_else(ignore_missing) {
+            tracing::warn!(dir = %dir.display(), %error, "an unfinished environment is left");
+        }
+    }
+}
+
+/// One run of uv.
+struct Step<'a> {
+    uid: u32,
+    writable: &'a Path,
+    cache: &'a Path,
+    wheels_only: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Access {
+    uid: u32,
+    network: bool,
+}
+
+fn read_only(source: impl Into<PathBuf>, target: impl Into<PathBuf>) -> Bind {
+    Bind { source: source.into(), target: target.into(), writable: false }
+}
+
+fn writable(path: &Path) -> Bind {
+    Bind { source: path.to_owned(), target: path.to_owned(), writable: true }
+}
+
+fn failed(finished: &Finished, wheels_only: bool) -> Failure {
+    let permanent = judge(&finished.tail, wheels_only) == Verdict::Permanent;
+    Failure { message: finished.tail.trim().to_owned(), permanent }
+}
+
+fn node_failed(step: &str, error: &io::Error) -> Failure {
+    Failure { message: format!("the node cannot {step}: {error}"), permanent: false }
+}
+
+fn ignore_missing(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
+}

@@ -1,0 +1,268 @@
+//! Python interpreters: finding one for a version, and asking it who it is.
+//!
+//! An interpreter is asked by running it, as root and outside of any sandbox. That is right for the system's own ones,
+//! which the operator names or has in PATH; one that a manifest names must belong to root all the way
+//! ([`existing`]), so that only who is root already can put it there.
+
+use crate::launcher::command::{self, CommandError};
+use omni_config::PythonVersion;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// How long an interpreter may take to say who it is.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Where interpreters are, beside PATH.
+const PLACES: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
+/// What is asked. `sys._base_executable` is the interpreter behind a virtual environment or a pyenv shim.
+const QUESTION: &str = "import json, os, sys
+print(json.dumps({'version': sys.version.split()[0], 'build': sys.version, 'tag': sys.implementation.cache_tag,
+    'base': os.path.realpath(getattr(sys, '_base_executable', None) or sys.executable),
+    'prefix': os.path.realpath(sys.prefix), 'base_prefix': os.path.realpath(sys.base_prefix)}))";
+
+/// Who an interpreter says it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::launcher) struct Interpreter {
+    /// "3.11.7".
+    pub(in crate::launcher) version: String,
+    /// `sys.version`: compiler and build date too.
+    build: String,
+    /// The tag of its bytecode files, "cpython-311".
+    pub(in crate::launcher) tag: String,
+    /// The program itself, behind links, shims and virtual environments.
+    pub(in crate::launcher) base: PathBuf,
+    /// `sys.prefix`, which is the environment's directory in a virtual environment.
+    pub(super) prefix: PathBuf,
+    /// `sys.base_prefix`.
+    pub(super) base_prefix: PathBuf,
+    /// Size and time of change of the program, which differ after an upgrade.
+    identity: (u64, i64, i64),
+}
+
+/// No such interpreter.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum InterpreterError {
+    /// Not in PATH, the usual places or the configuration.
+    #[error(
+        "no Python {version} on this node ({there}): install it, name it below [python.interpreters] in the node's \
+         configuration, or ask for another version with `python` in [runtime] of omni.toml"
+    )]
+    NotFound { version: PythonVersion, there: String },
+    /// Named by a configuration and not usable.
+    #[error("the interpreter {} cannot be run", path.display())]
+    Unusable {
+        path: PathBuf,
+        #[source]
+        source: Unusable,
+    },
+    /// Named by a manifest, and anybody may have put it there.
+    #[error(
+        "the interpreter {} cannot be used: {} can be changed by others than root. An existing environment must belong \
+         to root, and so must every directory on the way to it", path.display(), at.display()
+    )]
+    Foreign { path: PathBuf, at: PathBuf },
+}
+
+/// Why a program is no interpreter.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unusable {
+    #[error(transparent)]
+    Run(#[from] CommandError),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("it is not executable")]
+    NotExecutable,
+    #[error("it does not answer as a Python interpreter does; it said: {0}")]
+    Answer(String),
+    #[error("it is Python {found}, not {wanted}")]
+    Version { found: String, wanted: PythonVersion },
+}
+
+impl Interpreter {
+    /// Asks the program at `path`.
+    pub(super) fn ask(path: &Path) -> Result<Self, Unusable> {
+        #[derive(Deserialize)]
+        struct Answer {
+            version: String,
+            build: String,
+            tag: String,
+            base: PathBuf,
+            prefix: PathBuf,
+            base_prefix: PathBuf,
+        }
+        if !is_executable(path) {
+            return Err(Unusable::NotExecutable);
+        }
+        let mut program = Command::new(path);
+        // A pyenv shim is a shell script that needs to find its tools.
+        let path_variable = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+        program.args(["-I", "-c", QUESTION]).env_clear().env("PATH", path_variable).env("LANG", "C.UTF-8").current_dir("/");
+        if let Some(home) = std::env::var_os("HOME") {
+            program.env("HOME", home);
+        }
+        let finished = command::run(program, b"", PATIENCE, |_| Ok(()), |_| ())?;
+        let answer = finished.tail.lines().rev().find_map(|line| serde_json::from_str::<Answer>(line).ok());
+        let Some(Answer { version, build, tag, base, prefix, base_prefix }) = answer.filter(|_| finished.code == Some(0))
+        else {
+            return Err(Unusable::Answer(finished.tail.chars().take(400).collect()));
+        };
+        let identity = identity(&base)?;
+        Ok(Self { version, build, tag, base, prefix, base_prefix, identity })
+    }
+
+    /// Whether the program is still the one that was asked.
+    pub(super) fn is_current(&self) -> bool {
+        identity(&self.base).is_ok_and(|identity| identity == self.identity)
+    }
+
+    /// All that tells it from another, for an environment's key.
+    pub(super) fn parts(&self) -> [String; 4] {
+        let (size, seconds, nanos) = self.identity;
+        [
+            self.base.display().to_string(),
+            self.prefix.display().to_string(),
+            self.build.clone(),
+            format!("{size} {seconds}.{nanos}"),
+        ]
+    }
+
+    /// Directories that a sandbox needs beside `/usr`, which it always has.
+    pub(super) fn mounts(&self) -> Vec<PathBuf> {
+        let mut mounts: Vec<PathBuf> = Vec::new();
+        for prefix in [&self.base_prefix, &self.prefix] {
+            if !prefix.starts_with("/usr") && !mounts.iter().any(|mount| prefix.starts_with(mount)) {
+                mounts.push(prefix.clone());
+            }
+        }
+        mounts
+    }
+
+    fn is(&self, wanted: PythonVersion) -> bool {
+        self.version.starts_with(&format!("{wanted}."))
+    }
+}
+
+/// The interpreter of a version: the one that the configuration names, else the first in PATH and the usual places.
+pub(super) fn find(
+    wanted: PythonVersion,
+    named: &BTreeMap<PythonVersion, PathBuf>,
+    search: &OsStr,
+) -> Result<Interpreter, InterpreterError> {
+    if let Some(path) = named.get(&wanted) {
+        let checked = Interpreter::ask(path).and_then(|found| match found.is(wanted) {
+            true => Ok(found),
+            false => Err(Unusable::Version { found: found.version, wanted }),
+        });
+        return checked.map_err(|source| InterpreterError::Unusable { path: path.clone(), source });
+    }
+    let dirs: Vec<PathBuf> = std::env::split_paths(search).chain(PLACES.map(PathBuf::from)).collect();
+    let program = format!("python{wanted}");
+    let candidates = dirs.iter().map(|dir| dir.join(&program)).filter(|path| is_executable(path));
+    // A shim can be there for a version that is not installed behind it.
+    let usable = candidates.filter_map(|path| Interpreter::ask(&path).ok()).find(|found| found.is(wanted));
+    usable.ok_or_else(|| InterpreterError::NotFound { version: wanted, there: there(&dirs) })
+}
+
+/// The interpreter that a manifest names.
+pub(super) fn existing(path: &Path) -> Result<Interpreter, InterpreterError> {
+    let unusable = |source: Unusable| InterpreterError::Unusable { path: path.to_owned(), source };
+    let behind = fs::canonicalize(path).map_err(|error| unusable(error.into()))?;
+    for way in [path, behind.as_path()] {
+        if let Some(at) = not_roots(way).map_err(|error| unusable(error.into()))? {
+            return Err(InterpreterError::Foreign { path: path.to_owned(), at });
+        }
+    }
+    let found = Interpreter::ask(path).map_err(unusable)?;
+    for prefix in found.mounts() {
+        let shallow = prefix.components().count() < 3; // "/opt": somebody's whole tree would be shown to the model
+        if let Some(at) = not_roots(&prefix).map_err(|error| unusable(error.into()))?.or(shallow.then_some(prefix)) {
+            return Err(InterpreterError::Foreign { path: path.to_owned(), at });
+        }
+    }
+    Ok(found)
+}
+
+/// The first part of an absolute path that somebody else than root can change. In a sticky directory (such as `/tmp`)
+/// nobody else can touch what root has put there.
+fn not_roots(path: &Path) -> io::Result<Option<PathBuf>> {
+    for part in path.ancestors() {
+        let found = part.symlink_metadata()?;
+        let by_others = !found.is_symlink() && found.mode() & 0o022 != 0 && found.mode() & 0o1000 == 0;
+        if found.uid() != 0 || by_others {
+            return Ok(Some(part.to_owned()));
+        }
+    }
+    Ok(None)
+}
+
+fn is_executable(path: &Path) -> bool {
+    path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
+fn identity(path: &Path) -> io::Result<(u64, i64, i64)> {
+    path.metadata().map(|found| (found.size(), found.mtime(), found.mtime_nsec()))
+}
+
+fn there(dirs: &[PathBuf]) -> String {
+    let versions = (PythonVersion::OLDEST.minor()..=PythonVersion::NEWEST.minor()).map(|minor| format!("3.{minor}"));
+    let found: Vec<String> = versions
+        .filter_map(|version| {
+            let path = dirs.iter().map(|dir| dir.join(format!("python{version}"))).find(|path| is_executable(path))?;
+            Some(format!("{version} at {}", path.display()))
+        })
+        .collect();
+    if found.is_empty() { "there is none at all".to_owned() } else { format!("there is {}", found.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(text: &str) -> PythonVersion {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn the_systems_python_is_found_and_says_who_it_is() {
+        let found = find(version("3.11"), &BTreeMap::new(), OsStr::new("/nowhere")).unwrap();
+        assert!(found.version.starts_with("3.11.") && found.tag == "cpython-311" && found.is_current(), "{found:?}");
+        assert!(found.base.is_absolute() && found.base.is_file());
+        let named = BTreeMap::from([(version("3.11"), found.base.clone())]);
+        assert_eq!(find(version("3.11"), &named, OsStr::new("")).unwrap().base, found.base);
+    }
+
+    #[test]
+    fn what_is_not_there_is_said_with_what_is() {
+        let error = find(version("3.14"), &BTreeMap::new(), OsStr::new("")).unwrap_err().to_string();
+        assert!(error.contains("no Python 3.14 on this node (there is") && error.contains("3.11 at /usr/"), "{error}");
+    }
+
+    #[test]
+    fn an_interpreter_of_another_version_is_not_taken() {
+        let python = find(version("3.11"), &BTreeMap::new(), OsStr::new("")).unwrap().base;
+        let named = BTreeMap::from([(version("3.12"), python)]);
+        let error = find(version("3.12"), &named, OsStr::new("")).unwrap_err();
+        assert!(matches!(error, InterpreterError::Unusable { source: Unusable::Version { .. }, .. }), "{error:?}");
+    }
+
+    #[test]
+    fn only_roots_environments_are_taken_from_a_manifest() {
+        let dir = tempfile::tempdir().unwrap();
+        let python = dir.path().join("python");
+        fs::write(&python, "#!/bin/sh\necho hello\n").unwrap();
+        fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
+        let unusable = existing(&python).unwrap_err();
+        assert!(matches!(&unusable, InterpreterError::Unusable { source: Unusable::Answer(said), .. } if said == "hello\n"));
+        std::os::unix::fs::chown(dir.path(), Some(1234), None).unwrap();
+        let foreign = existing(&python).unwrap_err();
+        assert!(matches!(&foreign, InterpreterError::Foreign { at, .. } if at == dir.path()), "{foreign:?}");
+        assert!(matches!(existing(Path::new("/nowhere/python")), Err(InterpreterError::Unusable { .. })));
+        assert_eq!(existing(Path::new("/usr/bin/python3.11")).unwrap().mounts(), Vec::<PathBuf>::new());
+    }
+}

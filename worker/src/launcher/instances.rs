@@ -1,0 +1,205 @@
+//! The instances of this node: which live, and the traces by which a later launcher finds them.
+
+use super::pidfd;
+use super::start::Running;
+use super::uids::UidSlots;
+use nix::unistd::Pid;
+use omni_ipc::exit::ExitCause;
+use omni_ipc::id::{InstanceId, SnapshotDigest};
+use omni_ipc::launcher::StartSpec;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{BorrowedFd, AsFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// An instance, from the request to the last of its traces.
+#[derive(Debug)]
+pub(super) struct Instance {
+    pub(super) model: String,
+    pub(super) snapshot: SnapshotDigest,
+    uid: u32,
+    pub(super) phase: Phase,
+}
+
+/// Where an instance is in its life.
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// A thread starts it; `kill` when it shall end as soon as it is there.
+    Starting { kill: bool },
+    /// Its worker lives.
+    Running(Running),
+    /// A thread removes its traces.
+    Ending,
+}
+
+/// All instances, and the user ids that they have.
+pub(super) struct Instances {
+    living: BTreeMap<InstanceId, Instance>,
+    uids: UidSlots,
+}
+
+impl Instances {
+    /// None yet.
+    pub(super) fn new(uids: UidSlots) -> Self {
+        Self { living: BTreeMap::new(), uids }
+    }
+
+    /// A new instance, with a user id of its own; `None` when there is no such id, or the instance exists.
+    pub(super) fn begin(&mut self, id: &InstanceId, model: String, snapshot: SnapshotDigest) -> Option<u32> {
+        if self.living.contains_key(id) {
+            return None;
+        }
+        let uid = self.uids.take()?;
+        self.living.insert(id.clone(), Instance { model, snapshot, uid, phase: Phase::Starting { kill: false } });
+        Some(uid)
+    }
+
+    /// An instance of an earlier launcher.
+    pub(super) fn adopt(&mut self, id: InstanceId, record: InstanceRecord, running: Running) {
+        self.uids.adopt(record.uid);
+        let InstanceRecord { model, snapshot, uid, .. } = record;
+        self.living.insert(id, Instance { model, snapshot, uid, phase: Phase::Running(running) });
+    }
+
+    /// Nothing of it is left: its user id may be given to another.
+    pub(super) fn end(&mut self, id: &InstanceId) {
+        if let Some(instance) = self.living.remove(id) {
+            self.uids.give_back(instance.uid);
+        }
+    }
+
+    pub(super) fn get_mut(&mut self, id: &InstanceId) -> Option<&mut Instance> {
+        self.living.get_mut(id)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.living.is_empty()
+    }
+
+    /// How many are being started.
+    pub(super) fn starting(&self) -> usize {
+        self.living.values().filter(|instance| matches!(instance.phase, Phase::Starting { .. })).count()
+    }
+
+    /// For poll: workers whose end is to be seen.
+    pub(super) fn running(&self) -> impl Iterator<Item = (&InstanceId, BorrowedFd<'_>)> {
+        self.living.iter().filter_map(|(id, instance)| match &instance.phase {
+            Phase::Running(running) => Some((id, running.pidfd.as_fd())),
+            Phase::Starting { .. } | Phase::Ending => None,
+        })
+    }
+
+    /// What they run.
+    pub(super) fn snapshots(&self) -> impl Iterator<Item = &SnapshotDigest> {
+        self.living.values().map(|instance| &instance.snapshot)
+    }
+}
+
+/// `<runtime-dir>/instances/<id>.json`. Control groups are not in it: their names follow from the id.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct InstanceRecord {
+    worker_pid: i32,
+    /// With the id the name of one process and no other.
+    started_ticks: u64,
+    uid: u32,
+    model: String,
+    snapshot: SnapshotDigest,
+}
+
+impl InstanceRecord {
+    /// The worker, when it is still the process that was recorded.
+    pub(super) fn worker(&self) -> Option<Running> {
+        let pid = Pid::from_raw(self.worker_pid);
+        let pidfd = pidfd::open(pid).ok()?;
+        // After the descriptor is open: the number cannot come to mean another process any more.
+        (pidfd::started_ticks(pid) == Some(self.started_ticks)).then_some(Running { pid, pidfd })
+    }
+}
+
+/// The folder `<runtime-dir>/instances`: sockets, exit files and records, named by instance. Only root can write it; a
+/// record that somebody else could have written would tell us whom to kill.
+#[derive(Debug, Clone)]
+pub(super) struct Traces {
+    dir: PathBuf,
+}
+
+impl Traces {
+    /// Opens the folder, makes it when it is missing.
+    pub(super) fn open(runtime_dir: &Path) -> io::Result<Self> {
+        let dir = runtime_dir.join("instances");
+        match fs::create_dir(&dir) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        let found = dir.symlink_metadata()?;
+        if !found.is_dir() || found.uid() != 0 {
+            let message = format!("{} must be a directory of root: remove what is there", dir.display());
+            return Err(io::Error::new(ErrorKind::PermissionDenied, message));
+        }
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o755))?;
+        Ok(Self { dir })
+    }
+
+    pub(super) fn socket(&self, id: &InstanceId) -> PathBuf {
+        self.dir.join(format!("{id}.sock"))
+    }
+
+    pub(super) fn exit_file(&self, id: &InstanceId) -> PathBuf {
+        self.dir.join(format!("{id}.exit"))
+    }
+
+    fn record_file(&self, id: &InstanceId) -> PathBuf {
+        self.dir.join(format!("{id}.json"))
+    }
+
+    /// Records a worker that has just been started, complete or not at all.
+    pub(super) fn record(&self, spec: &StartSpec, pid: Pid, uid: u32) -> io::Result<()> {
+        let started_ticks = pidfd::started_ticks(pid).ok_or(ErrorKind::NotFound)?;
+        let (model, snapshot) = (spec.model.clone(), spec.snapshot.clone());
+        let record = InstanceRecord { worker_pid: pid.as_raw(), started_ticks, uid, model, snapshot };
+        let temporary = self.dir.join(format!("{}.new", spec.instance));
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+        file.write_all(&serde_json::to_vec(&record)?)?;
+        fs::rename(temporary, self.record_file(&spec.instance))
+    }
+
+    /// The record of an instance, when it is one that root wrote.
+    pub(super) fn read(&self, id: &InstanceId) -> Option<InstanceRecord> {
+        let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(self.record_file(id)).ok()?;
+        let found = file.metadata().ok()?;
+        let mut text = String::new();
+        let trusted = found.is_file() && found.uid() == 0 && found.mode() & 0o022 == 0;
+        trusted.then(|| file.take(64 * 1024).read_to_string(&mut text).ok())??;
+        serde_json::from_str(&text).ok()
+    }
+
+    /// Every instance that left a trace.
+    pub(super) fn list(&self) -> io::Result<BTreeSet<InstanceId>> {
+        let id = |entry: io::Result<fs::DirEntry>| -> io::Result<Option<InstanceId>> {
+            let name = entry?.file_name().into_string().unwrap_or_default();
+            Ok(name.split('.').next().and_then(|id| InstanceId::parse(id).ok()))
+        };
+        fs::read_dir(&self.dir)?.filter_map(|entry| id(entry).transpose()).collect()
+    }
+
+    /// How the worker said that its instance ended; `WorkerLost` when it said nothing.
+    pub(super) fn exit_cause(&self, id: &InstanceId) -> ExitCause {
+        let mut text = String::new();
+        let read = File::open(self.exit_file(id)).and_then(|file| file.take(64 * 1024).read_to_string(&mut text));
+        read.ok().and_then(|_| serde_json::from_str(&text).ok()).unwrap_or(ExitCause::WorkerLost)
+    }
+
+    /// Removes every file of an instance.
+    pub(super) fn remove(&self, id: &InstanceId) -> io::Result<()> {
+        for entry in fs::read_dir(&self.dir)? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().split('.').next() == Some(id.as_str()) {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}

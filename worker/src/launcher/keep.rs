@@ -1,0 +1,110 @@
+//! `--keep`: a launcher that is started by hand has no service manager that would start it again. This is a tiny process
+//! that does: it runs the same program without the flag, waits, and runs it again when it was killed or failed.
+
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use std::ffi::OsString;
+use std::io;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+/// Exit code of a launcher that must not be started again: another one runs.
+pub const ALREADY_RUNNING: u8 = 75;
+/// Exit code of a launcher that cannot work with its configuration (`EX_CONFIG`).
+pub const MISCONFIGURED: u8 = 78;
+/// Exit code for a wrong command line, as clap has it.
+const USAGE: u8 = 2;
+
+const PAUSE_FIRST: Duration = Duration::from_millis(50);
+const PAUSE_MOST: Duration = Duration::from_secs(5);
+
+/// How long to wait before the next start. A launcher that ran for a while starts a new count. Pure.
+fn pause(before: Duration, ran: Duration) -> Duration {
+    if ran > PAUSE_MOST * 2 { PAUSE_FIRST } else { (before * 2).clamp(PAUSE_FIRST, PAUSE_MOST) }
+}
+
+/// Whether starting again can help. Pure.
+fn is_final(status: WaitStatus) -> Option<u8> {
+    match status {
+        WaitStatus::Exited(_, code) => {
+            u8::try_from(code).ok().filter(|code| [0, USAGE, ALREADY_RUNNING, MISCONFIGURED].contains(code))
+        }
+        _ => None,
+    }
+}
+
+/// Keeps the program running with `arguments` until it is done. SIGTERM and SIGINT go to it, and it is not started again.
+///
+/// # Errors
+/// When the program cannot be started or waited for.
+pub fn keep(arguments: &[OsString]) -> io::Result<ExitCode> {
+    let mut watched = SigSet::empty();
+    for signal in [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT] {
+        watched.add(signal);
+    }
+    watched.thread_block()?;
+    let signals = SignalFd::with_flags(&watched, SfdFlags::SFD_CLOEXEC)?;
+    let own = std::env::current_exe()?;
+    let mut ending = false;
+    let mut wait = Duration::ZERO;
+    loop {
+        let begun = Instant::now();
+        // It inherits that these signals are blocked, and sets its own mask first of all.
+        let child = Command::new(&own).args(arguments).spawn()?;
+        let child = Pid::from_raw(child.id().cast_signed());
+        let status = loop {
+            match waitpid(child, Some(WaitPidFlag::WNOHANG))? {
+                WaitStatus::StillAlive => {}
+                status => break status,
+            }
+            if let Some(signal) = signals.read_signal()?.and_then(|info| Signal::try_from(info.ssi_signo.cast_signed()).ok())
+                && signal != Signal::SIGCHLD
+            {
+                ending = true;
+                kill(child, signal)?;
+            }
+        };
+        if let Some(code) = is_final(status) {
+            return Ok(ExitCode::from(code));
+        }
+        if ending {
+            return Ok(ExitCode::SUCCESS);
+        }
+        wait = pause(wait, begun.elapsed());
+        tracing::warn!(?status, ?wait, "the launcher ended; it is started again");
+        if super::pidfd::readable_before(&signals, Instant::now() + wait)? {
+            let signal = signals.read_signal()?.and_then(|info| Signal::try_from(info.ssi_signo.cast_signed()).ok());
+            if signal.is_some_and(|signal| signal != Signal::SIGCHLD) {
+                return Ok(ExitCode::SUCCESS);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_a_bound_and_begin_anew() {
+        let crash = Duration::from_millis(3);
+        let mut waits = vec![Duration::ZERO];
+        for _ in 0..9 {
+            waits.push(pause(waits[waits.len() - 1], crash));
+        }
+        let millis: Vec<_> = waits.iter().map(Duration::as_millis).collect();
+        assert_eq!(millis, [0, 50, 100, 200, 400, 800, 1600, 3200, 5000, 5000]);
+        assert_eq!(pause(PAUSE_MOST, Duration::from_secs(60)), PAUSE_FIRST);
+    }
+
+    #[test]
+    fn only_what_would_happen_again_is_final() {
+        let pid = Pid::from_raw(1);
+        for (code, is_the_end) in [(0, true), (1, false), (2, true), (75, true), (78, true), (101, false)] {
+            assert_eq!(is_final(WaitStatus::Exited(pid, code)).is_some(), is_the_end, "{code}");
+        }
+        assert_eq!(is_final(WaitStatus::Signaled(pid, Signal::SIGKILL, false)), None);
+    }
+}

@@ -1,0 +1,132 @@
+//! The scheduler's connection: `<runtime-dir>/launcher.sock`, one scheduler at a time, peer checked.
+//!
+//! Nothing here waits for a scheduler: messages queue up to a bound, and one that does not read is disconnected.
+
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, getsockopt, listen, socket};
+use nix::sys::stat::{Mode, umask};
+use nix::unistd::{Gid, Uid, fchownat};
+use omni_ipc::launcher::{FromLauncher, ToLauncher};
+use omni_ipc::packet::{PacketError, recv_packet_no_fds, send_packet};
+use std::collections::VecDeque;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+/// Messages that wait for the scheduler: more than all models of a node, and a build's output.
+const WAITING: usize = 16_384;
+/// Messages taken in one round, so that a scheduler that floods does not keep everything else waiting.
+const ROUND: usize = 64;
+
+/// See the module.
+pub(super) struct Link {
+    /// The standard library's accepts any kind of Unix socket.
+    listener: UnixListener,
+    scheduler_uid: u32,
+    peer: Option<Peer>,
+}
+
+struct Peer {
+    socket: OwnedFd,
+    waiting: VecDeque<FromLauncher>,
+}
+
+impl Link {
+    /// Listens; the launcher's lock says that nobody else does. The socket is the scheduler's, mode 0600.
+    pub(super) fn listen(path: &Path, scheduler_uid: u32) -> io::Result<Self> {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
+        // By mask and not by chmod, which would follow a link put there meanwhile. No other thread runs yet.
+        let mask = umask(Mode::from_bits_truncate(0o177));
+        let bound = UnixAddr::new(path).and_then(|address| bind(listener.as_raw_fd(), &address));
+        umask(mask);
+        bound?;
+        let owner = (Some(Uid::from_raw(scheduler_uid)), Some(Gid::from_raw(scheduler_uid)));
+        fchownat(nix::fcntl::AT_FDCWD, path, owner.0, owner.1, nix::fcntl::AtFlags::AT_SYMLINK_NOFOLLOW)?;
+        listen(&listener, Backlog::new(4)?)?;
+        Ok(Self { listener: listener.into(), scheduler_uid, peer: None })
+    }
+
+    /// For poll: whoever wants to connect.
+    pub(super) fn listener(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+
+    /// For poll: the scheduler, and whether messages wait for it.
+    pub(super) fn peer(&self) -> Option<(BorrowedFd<'_>, bool)> {
+        self.peer.as_ref().map(|peer| (peer.socket.as_fd(), !peer.waiting.is_empty()))
+    }
+
+    /// Takes a new connection, in the place of the old one, when its user may.
+    pub(super) fn accept(&mut self) {
+        let Ok((socket, _)) = self.listener.accept() else { return }; // gone again, or out of descriptors for now
+        if let Err(error) = socket.set_nonblocking(true) {
+            return tracing::warn!(%error, "refused a connection");
+        }
+        let socket = OwnedFd::from(socket);
+        match getsockopt(&socket, PeerCredentials) {
+            Ok(peer) if peer.uid() == self.scheduler_uid || peer.uid() == 0 => {
+                self.peer = Some(Peer { socket, waiting: VecDeque::new() });
+            }
+            Ok(peer) => tracing::warn!(uid = peer.uid(), pid = peer.pid(), "refused a connection of another user"),
+            Err(errno) => tracing::warn!(%errno, "refused a connection whose user is not known"),
+        }
+    }
+
+    /// What the scheduler says. A connection that ends, or that does not keep to the wire, is dropped.
+    pub(super) fn receive(&mut self) -> Vec<ToLauncher> {
+        let mut messages = Vec::new();
+        while messages.len() < ROUND {
+            let Some(peer) = &self.peer else { break };
+            match recv_packet_no_fds(&peer.socket) {
+                Ok(message) => messages.push(message),
+                Err(error) if error.would_block() => break,
+                Err(error) => {
+                    self.disconnect(&error);
+                    break;
+                }
+            }
+        }
+        messages
+    }
+
+    /// Queues a message for the scheduler, when there is one.
+    pub(super) fn tell(&mut self, message: FromLauncher) {
+        let Some(peer) = &mut self.peer else { return };
+        if peer.waiting.len() >= WAITING {
+            tracing::warn!("the scheduler does not read: disconnected");
+            self.peer = None;
+        } else {
+            peer.waiting.push_back(message);
+        }
+    }
+
+    /// Sends what waits, as far as the scheduler takes it.
+    pub(super) fn flush(&mut self) {
+        while let Some(peer) = &mut self.peer {
+            let Some(message) = peer.waiting.front() else { return };
+            match send_packet(&peer.socket, message, &[]) {
+                Ok(()) => drop(peer.waiting.pop_front()),
+                Err(error) if error.would_block() => return,
+                Err(error) => self.disconnect(&error),
+            }
+        }
+    }
+
+    /// Ends the connection for a reason that lies with the scheduler.
+    pub(super) fn disconnect(&mut self, error: &PacketError) {
+        self.peer = None;
+        match error {
+            PacketError::Closed => tracing::info!("the scheduler has gone"),
+            PacketError::Socket(_) | PacketError::TooLarge(_) | PacketError::Truncated | PacketError::Malformed(_) => {
+                tracing::warn!(error = crate::process::chain(error), "disconnected the scheduler");
+            }
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Processes by descriptor: a number can be given to another process, a descriptor cannot.
+#![allow(unsafe_code, reason = "pidfd_open has no safe wrapper")]
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::unistd::Pid;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+
+/// A descriptor of the process that has this id now; readable once it has ended.
+pub(super) fn open(pid: Pid) -> Result<OwnedFd, Errno> {
+    // SAFETY: plain numbers.
+    let fd = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) })?;
+    let fd = RawFd::try_from(fd).map_err(|_| Errno::EBADF)?;
+    // SAFETY: the kernel has just made this descriptor, close-on-exec; nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// When a process began, in clock ticks after boot: with its id the name of one process and no other.
+pub(super) fn started_ticks(pid: Pid) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Fields are counted behind the command, which is in brackets and may contain anything (proc_pid_stat(5)).
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+/// Waits until a descriptor is readable; `false` when the deadline comes first.
+pub(super) fn readable_before(fd: impl AsFd, deadline: Instant) -> Result<bool, Errno> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        // Rounded up, so that the last part of a millisecond is not spent in a busy loop.
+        let timeout = PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
+        match poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)], timeout) {
+            Ok(0) if Instant::now() >= deadline => return Ok(false),
+            Ok(0) | Err(Errno::EINTR) => {}
+            Ok(_) => return Ok(true),
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_known_by_id_and_start() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = Pid::from_raw(child.id().cast_signed());
+        let fd = open(pid).unwrap();
+        let ticks = started_ticks(pid).unwrap();
+        assert!(ticks >= started_ticks(Pid::parent()).unwrap());
+        assert!(!readable_before(&fd, Instant::now()).unwrap());
+        child.kill().unwrap();
+        assert!(readable_before(&fd, Instant::now() + Duration::from_secs(10)).unwrap());
+        child.wait().unwrap();
+        assert_eq!(started_ticks(pid), None);
+        assert_eq!(open(pid).unwrap_err(), Errno::ESRCH);
+    }
+}

@@ -1,0 +1,26 @@
+//! The end of an instance: what is left of it goes, and how it ended is found out. Runs in a thread of its own, because
+//! the kernel may take its time to empty a control group.
+
+use super::instances::Traces;
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
+use omni_cgroup::Driver;
+use omni_ipc::exit::ExitCause;
+use omni_ipc::id::InstanceId;
+
+/// Removes everything of an instance whose worker is gone or must go; says how it ended. The record goes last: a launcher
+/// that is killed before does this again.
+pub(super) fn reap(id: &InstanceId, worker: Option<Pid>, driver: &dyn Driver, traces: &Traces) -> ExitCause {
+    if let Err(error) = driver.destroy(id.as_str()) {
+        tracing::error!(instance = %id, error = crate::process::chain(&error), "the control groups of an instance are left");
+    }
+    if let Some(pid) = worker {
+        // Not our child when an earlier launcher started it; then somebody else reaps it.
+        let _ = waitpid(pid, Some(WaitPidFlag::WNOHANG));
+    }
+    let cause = traces.exit_cause(id);
+    if let Err(error) = traces.remove(id) {
+        tracing::error!(instance = %id, %error, "files of an instance are left");
+    }
+    cause
+}

@@ -1,0 +1,238 @@
+//! Starts one instance: checks what the scheduler asks, makes the control groups, runs `omni-worker`.
+//!
+//! [`check`] is pure and runs in the main loop; [`Start::run`] takes milliseconds and runs in a thread of its own. What it
+//! began and did not finish is removed by [`super::reap`], which needs the instance's id only.
+
+use super::environment::{ENGINE, INSIDE, Record};
+use super::instances::Traces;
+use super::pidfd;
+use super::program::Program;
+use crate::spec::{Bind, Cache, InstanceSpec, SandboxSpec, WorkerSpec};
+use nix::unistd::Pid;
+use omni_cgroup::{Driver, Group, GroupName, Limits, Part};
+use omni_config::{ModelName, NodeConfig};
+use omni_ipc::engine::Boot;
+use omni_ipc::launcher::StartSpec;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a worker may take until it listens. It does so before it makes the sandbox.
+const LISTEN_WITHIN: Duration = Duration::from_secs(10);
+/// Where things are inside.
+const MODEL: &str = "/model";
+const CACHE: &str = "/cache";
+
+/// A running worker.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) pid: Pid,
+    pub(super) pidfd: OwnedFd,
+}
+
+/// A request that is not carried out: somebody asks for more than the node gives.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refused {
+    #[error("`{0}` is not a model's name")]
+    Name(String),
+    #[error("{what} of {value} is not within {least} to {most}")]
+    Bound { what: &'static str, value: u64, least: u64, most: u64 },
+    #[error("`{0}` is not an entry point")]
+    EntryPoint(String),
+    #[error("`{0}` is not a name of an environment variable, or its value has a zero byte or is too long")]
+    Env(String),
+    #[error(
+        "the model may not use the host's network: list it as `host-access` in [network] of the node's configuration, or \
+         remove `access` in [network] of its omni.toml"
+    )]
+    HostNetwork,
+}
+
+/// Checks every part of a request that can be checked by looking at it.
+pub(super) fn check(spec: &StartSpec, config: &NodeConfig) -> Result<ModelName, Refused> {
+    let name: ModelName = spec.model.parse().map_err(|_| Refused::Name(spec.model.chars().take(80).collect()))?;
+    let mib = 1_u64 << 20;
+    let bounds = [
+        ("memory", spec.memory_bytes, 4 * mib, 1 << 50),
+        ("processor time in thousandths", spec.cpu_millis.into(), 10, 10_000_000),
+        ("processes", spec.pids.into(), 1, 1 << 22),
+        ("/tmp", spec.tmp_bytes, 0, 1 << 50),
+        ("the cache directory", spec.cache_bytes, 0, 1 << 50),
+        ("concurrency", spec.concurrency.into(), 1, 1 << 16),
+        ("log lines per second", spec.log_lines_per_second.into(), 1, 1_000_000),
+        ("the note's length", spec.note.len() as u64, 0, 64 << 10),
+    ];
+    if let Some((what, value, least, most)) = bounds.into_iter().find(|(_, value, least, most)| !(least..=most).contains(&value)) {
+        return Err(Refused::Bound { what, value, least, most });
+    }
+    for text in [&spec.module, &spec.function] {
+        let identifier = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || c == '_');
+        if text.len() > 200 || !text.split('.').all(identifier) {
+            return Err(Refused::EntryPoint(text.chars().take(80).collect()));
+        }
+    }
+    let is_variable = |name: &str| {
+        let begins = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
+        begins && name.len() <= 256 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    let bad = spec.env.iter().find(|(name, value)| !is_variable(name) || value.contains('\0') || value.len() > 32 << 10);
+    if let Some((name, _)) = bad {
+        return Err(Refused::Env(name.chars().take(80).collect()));
+    }
+    if spec.host_network && !config.allows_host_access(&name) {
+        return Err(Refused::HostNetwork);
+    }
+    Ok(name)
+}
+
+/// A checked request with all that it takes.
+pub(super) struct Start {
+    pub(super) spec: StartSpec,
+    pub(super) name: ModelName,
+    pub(super) uid: u32,
+    pub(super) snapshot: PathBuf,
+    pub(super) environment: Record,
+    /// The directory with the package `omni`.
+    pub(super) package: PathBuf,
+    /// Where lasting caches of models are.
+    pub(super) caches: PathBuf,
+    pub(super) scheduler_uid: u32,
+    pub(super) traces: Traces,
+    pub(super) driver: Arc<dyn Driver>,
+    pub(super) worker: Arc<Program>,
+}
+
+/// The step of a start that failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StartError {
+    #[error("cannot make the instance's control groups")]
+    Cgroup(#[from] omni_cgroup::Error),
+    #[error("cannot write the worker's specification")]
+    Spec(#[from] serde_json::Error),
+    #[error("cannot start omni-worker")]
+    Spawn(#[source] io::Error),
+    #[error("cannot record the instance")]
+    Record(#[source] io::Error),
+    #[error("omni-worker did not listen within {LISTEN_WITHIN:?}")]
+    Silent,
+    #[error("omni-worker ended before it listened; its own words are in the node's log")]
+    Ended,
+}
+
+impl Start {
+    /// Runs the worker and waits until it listens.
+    pub(super) fn run(&self) -> Result<Running, StartError> {
+        let id = self.spec.instance.as_str();
+        let worker = self.driver.create(&GroupName::new(id, Part::Worker)?, &Limits::default())?;
+        let limits = Limits {
+            memory_bytes: Some(self.spec.memory_bytes),
+            pids: Some(self.spec.pids),
+            cpu_millis: Some(self.spec.cpu_millis),
+        };
+        let cgroup = self.driver.create(&GroupName::new(id, Part::Model)?, &limits)?;
+        let spec = serde_json::to_vec(&WorkerSpec::Instance(Box::new(self.instance(cgroup))))?;
+
+        let mut command = self.worker.command();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(StartError::Spawn)?;
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let pid = Pid::from_raw(child.id().cast_signed());
+        let pidfd = pidfd::open(pid).map_err(|errno| StartError::Spawn(errno.into()))?;
+        join(&Group::open(&worker)?, pid).map_err(StartError::Spawn)?;
+        // Only a worker with a record gets its specification; one without ends at the end of its input.
+        self.traces.record(&self.spec, pid, self.uid).map_err(StartError::Record)?;
+        stdin.map_or(Ok(()), |mut stdin| stdin.write_all(&spec)).map_err(StartError::Spawn)?;
+        let mut stdout = stdout.ok_or(StartError::Ended)?;
+        if !pidfd::readable_before(&stdout, Instant::now() + LISTEN_WITHIN).map_err(|errno| StartError::Spawn(errno.into()))? {
+            return Err(StartError::Silent);
+        }
+        let mut said = [0; 16];
+        let read = stdout.read(&mut said).map_err(StartError::Spawn)?;
+        if said.get(..read) != Some(b"listening\n") {
+            return Err(StartError::Ended);
+        }
+        Ok(Running { pid, pidfd })
+    }
+
+    fn instance(&self, cgroup: omni_cgroup::CgroupPaths) -> InstanceSpec {
+        let spec = &self.spec;
+        InstanceSpec {
+            instance: spec.instance.clone(),
+            model: spec.model.clone(),
+            snapshot: spec.snapshot.clone(),
+            note: spec.note.clone(),
+            socket: self.traces.socket(&spec.instance),
+            exit_file: self.traces.exit_file(&spec.instance),
+            peer_uid: self.scheduler_uid,
+            cgroup,
+            memory_bytes: spec.memory_bytes,
+            log_lines_per_second: spec.log_lines_per_second,
+            sandbox: self.sandbox(),
+            boot: Boot {
+                model: spec.model.clone(),
+                instance: spec.instance.to_string(),
+                module: spec.module.clone(),
+                function: spec.function.clone(),
+                model_dir: MODEL.to_owned(),
+                cache_dir: CACHE.to_owned(),
+                weights_dir: None,
+                device: "cpu".to_owned(),
+                concurrency: spec.concurrency,
+            },
+        }
+    }
+
+    fn sandbox(&self) -> SandboxSpec {
+        let bind = |source: PathBuf, target: PathBuf| Bind { source, target, writable: false };
+        let mut binds: Vec<Bind> = self.environment.mounts.iter().map(|dir| bind(dir.clone(), dir.clone())).collect();
+        binds.push(bind(self.package.clone(), INSIDE.into()));
+        binds.push(bind(self.snapshot.clone(), MODEL.into()));
+        let image = self.caches.join(format!("{}.img", self.name.as_file_name()));
+        SandboxSpec {
+            hostname: hostname(&self.name),
+            uid: self.uid,
+            gid: self.uid,
+            binds,
+            cache: Some(Cache { image, bytes: self.spec.cache_bytes }).filter(|cache| cache.bytes > 0),
+            tmp_bytes: self.spec.tmp_bytes,
+            host_network: self.spec.host_network,
+            env: env(&self.spec, &self.environment),
+            argv: vec![self.environment.python.display().to_string(), ENGINE.to_owned()],
+            cwd: MODEL.into(),
+        }
+    }
+}
+
+/// Moves a process into a group, before it has done anything.
+pub(super) fn join(group: &Group, pid: Pid) -> io::Result<()> {
+    group.procs_fds().try_for_each(|fd| {
+        nix::unistd::write(fd, pid.to_string().as_bytes()).map(drop).map_err(io::Error::from)
+    })
+}
+
+/// The manifest's variables, then ours, which win but for the first: how many threads a library takes is the author's.
+fn env(spec: &StartSpec, environment: &Record) -> Vec<(String, String)> {
+    let bin = environment.python.parent().unwrap_or(std::path::Path::new("/usr/bin")).display();
+    let mut env = spec.env.clone();
+    // Without it, libraries take as many threads as the host has processors, and share the instance's quota.
+    env.entry("OMP_NUM_THREADS".to_owned()).or_insert_with(|| spec.cpu_millis.div_ceil(1000).to_string());
+    let ours = [
+        ("PATH", format!("{bin}:/usr/local/bin:/usr/bin:/bin")),
+        ("HOME", "/tmp/home".to_owned()),
+        ("LANG", "C.UTF-8".to_owned()),
+        ("PYTHONDONTWRITEBYTECODE", "1".to_owned()),
+    ];
+    env.extend(ours.map(|(name, value)| (name.to_owned(), value)));
+    env.into_iter().collect()
+}
+
+/// The last part of the model's name, as far as it is a host's name.
+fn hostname(name: &ModelName) -> String {
+    let last = name.as_str().rsplit('/').next().unwrap_or_default();
+    let host: String = last.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(63).collect();
+    let host = host.trim_matches('-');
+    if host.is_empty() { "model".to_owned() } else { host.to_owned() }
+}
