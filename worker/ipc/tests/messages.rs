@@ -1,0 +1,160 @@
+//! Every message of the three JSON wires, held still by snapshots. A worker outlives its scheduler and a scheduler its
+//! launcher, so a change here is a change for processes of another version: raise the wire's `PROTOCOL` with it.
+
+use omni_ipc::engine::{Boot, FromEngine, HandlerMode, ToEngine};
+use omni_ipc::exit::ExitCause;
+use omni_ipc::id::{EnvironmentKey, InstanceId, SnapshotDigest};
+use omni_ipc::instance::{FromWorker, LogLine, LogStream, Stats, ToWorker, Welcome};
+use omni_ipc::launcher::{FromLauncher, StartSpec, ToLauncher};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+/// One line of JSON per message; each must come back from its JSON as it was.
+fn lines<M: Serialize + DeserializeOwned + PartialEq + Debug>(messages: &[M]) -> String {
+    let mut out = String::new();
+    for message in messages {
+        let json = serde_json::to_string(message).unwrap();
+        assert_eq!(&serde_json::from_str::<M>(&json).unwrap(), message);
+        out += &json;
+        out.push('\n');
+    }
+    out
+}
+
+fn instance() -> InstanceId {
+    InstanceId::parse("0123456789ab").unwrap()
+}
+
+fn snapshot() -> SnapshotDigest {
+    SnapshotDigest::parse(&"ab".repeat(32)).unwrap()
+}
+
+fn environment() -> EnvironmentKey {
+    EnvironmentKey::parse(&"cd".repeat(32)).unwrap()
+}
+
+fn exits() -> Vec<ExitCause> {
+    vec![
+        ExitCause::Exited { code: 78 },
+        ExitCause::Signaled { signal: 6 },
+        ExitCause::OomKilled,
+        ExitCause::StartFailed { message: "mount /proc: EPERM".into() },
+        ExitCause::WorkerLost,
+    ]
+}
+
+#[test]
+fn engine() {
+    let boot = Boot {
+        model: "@cf/meta/llama".into(),
+        instance: "0123456789ab".into(),
+        module: "model".into(),
+        function: "handle_request".into(),
+        model_dir: "/model".into(),
+        cache_dir: "/cache".into(),
+        weights_dir: None,
+        device: "cpu".into(),
+        concurrency: 1,
+    };
+    insta::assert_snapshot!("to_engine", lines(&[ToEngine::Boot(boot), ToEngine::Attach, ToEngine::Stop]));
+    insta::assert_snapshot!(
+        "from_engine",
+        lines(&[
+            FromEngine::Ready { mode: HandlerMode::Serial },
+            FromEngine::Ready { mode: HandlerMode::Concurrent },
+            FromEngine::Failed { phase: "import".into(), message: "no module".into() },
+        ])
+    );
+}
+
+#[test]
+fn worker() {
+    insta::assert_snapshot!(
+        "to_worker",
+        lines(&[
+            ToWorker::Hello { protocol: 1, log_seen: 7 },
+            ToWorker::Attach,
+            ToWorker::Stop { grace_ms: 30_000 },
+            ToWorker::Kill,
+            ToWorker::Stats,
+        ])
+    );
+    let welcome = Welcome {
+        protocol: 1,
+        instance: instance(),
+        model: "cowsay".into(),
+        snapshot: snapshot(),
+        note: "{}".into(),
+        engine_pid: Some(4711),
+        started_unix_ms: 1_700_000_000_000,
+        ready: Some(HandlerMode::Serial),
+        exited: None,
+    };
+    let line = |stream| FromWorker::Log(LogLine { seq: 1, unix_ms: 1_700_000_000_000, stream, text: "moo".into() });
+    let mut messages = vec![
+        FromWorker::Welcome(welcome),
+        FromWorker::Ready { mode: HandlerMode::Concurrent },
+        FromWorker::EngineFailed { phase: "setup".into(), message: "no weights".into() },
+        line(LogStream::Stdout),
+        line(LogStream::Stderr),
+        line(LogStream::Worker),
+        FromWorker::Stats(Stats { memory_bytes: 1, memory_limit_bytes: 2, cpu_usec: 3, pids: 4 }),
+    ];
+    messages.extend(exits().into_iter().map(FromWorker::Exited));
+    insta::assert_snapshot!("from_worker", lines(&messages));
+}
+
+#[test]
+fn launcher() {
+    let start = StartSpec {
+        instance: instance(),
+        model: "cowsay".into(),
+        snapshot: snapshot(),
+        environment: environment(),
+        module: "model".into(),
+        function: "handle_request".into(),
+        memory_bytes: 7 << 30,
+        cpu_millis: 2000,
+        pids: 512,
+        tmp_bytes: 1 << 30,
+        cache_bytes: 1 << 30,
+        concurrency: 1,
+        host_network: false,
+        env: BTreeMap::from([("HF_HUB_OFFLINE".into(), "1".into())]),
+        log_lines_per_second: 1000,
+        note: "{}".into(),
+    };
+    let prepare = |interpreter| ToLauncher::Prepare {
+        model: "cowsay".into(),
+        snapshot: snapshot(),
+        python: "3.11".into(),
+        interpreter,
+    };
+    insta::assert_snapshot!(
+        "to_launcher",
+        lines(&[
+            ToLauncher::Hello { protocol: 1 },
+            prepare(None),
+            prepare(Some("/opt/venv/bin/python".into())),
+            ToLauncher::Start(Box::new(start)),
+            ToLauncher::Kill { instance: instance() },
+            ToLauncher::Quit,
+        ])
+    );
+    let mut messages = vec![
+        FromLauncher::Model { name: "cowsay".into(), snapshot: snapshot(), manifest: Some("schema = 1".into()) },
+        FromLauncher::Model { name: "cowsay".into(), snapshot: snapshot(), manifest: None },
+        FromLauncher::ModelRefused { name: "bad".into(), message: "a FIFO".into() },
+        FromLauncher::ModelGone { name: "cowsay".into() },
+        FromLauncher::Scanned,
+        FromLauncher::Progress { snapshot: snapshot(), line: "Resolved 1 package".into() },
+        FromLauncher::Prepared { snapshot: snapshot(), environment: environment() },
+        FromLauncher::PrepareFailed { snapshot: snapshot(), message: "no such package".into(), permanent: true },
+        FromLauncher::Started { instance: instance(), worker_pid: 4711 },
+        FromLauncher::StartFailed { instance: instance(), message: "EPERM".into() },
+    ];
+    messages.extend(exits().into_iter().map(|cause| FromLauncher::WorkerGone { instance: instance(), cause }));
+    insta::assert_snapshot!("from_launcher", lines(&messages));
+}
