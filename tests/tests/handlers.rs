@@ -1,0 +1,450 @@
+//! Handlers that do everything a handler should not: each gets its own failure, and the neighbour goes on.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
+
+use omni_api::State;
+use omni_tests::process::{descriptors, peak_resident};
+use omni_tests::{Answer, Node, NodeBuilder, PATIENCE, wait_for};
+use serde_json::{Value, json};
+
+const ECHO: &str = "def handle_request(request, context):\n    return request.body.json\n";
+const SHORT: &str = "schema = 1\n[timeouts]\nrequest = \"1s\"\ncancel-grace = \"300ms\"\n";
+/// What a scheduler may take for buffers while a model floods it.
+const BUFFERS: u64 = 24 << 20;
+
+fn with_neighbour() -> NodeBuilder {
+    Node::builder().model("neighbour", &[("model.py", ECHO)])
+}
+
+fn post(node: &Node, model: &str, body: &Value) -> Answer {
+    node.http().post(&format!("/ai/run/{model}"), body)
+}
+
+/// The neighbour answers, and has not been restarted.
+fn neighbour_is_well(node: &Node, after: &str) {
+    let answer = post(node, "neighbour", &json!(after));
+    assert_eq!((answer.status, &answer.json()["result"]), (200, &json!(after)), "after {after}\n{}", node.log());
+    assert_eq!(node.model("neighbour").restarts, 0, "after {after}");
+}
+
+#[test]
+fn failures_of_a_handler_cost_their_request_only() {
+    let model = r#"
+import asyncio, os, sys, threading, time
+from omni import Response
+
+class Odd(BaseException):
+    def __str__(self):
+        raise RuntimeError("not even that")
+
+class Liar:
+    dtype = 1
+    def tolist(self):
+        raise RuntimeError("no list")
+
+KEPT = []
+
+def deep(n):
+    return deep(n + 1)
+
+def nested():
+    value = []
+    for _ in range(100_000):
+        value = [value]
+    return value
+
+def circle():
+    value = []
+    value.append(value)
+    return value
+
+def files():
+    while True:
+        KEPT.append(open("/dev/null"))
+
+def fill(path):
+    with open(path, "wb") as file:
+        while True:
+            file.write(b"x" * (1 << 20))
+
+def names(path):
+    for n in range(1 << 24):
+        open(f"{path}/{n}", "w").close()
+
+def threads():
+    while True:
+        thread = threading.Thread(target=time.sleep, args=(3600,), daemon=True)
+        thread.start()
+
+def processes():
+    while True:
+        if os.fork() == 0:
+            time.sleep(3600)
+
+def throw(error):
+    raise error
+
+WAYS = {
+    "exception": lambda: throw(RuntimeError("as asked")),
+    "keyboard interrupt": lambda: throw(KeyboardInterrupt()),
+    "exit": lambda: sys.exit(3),
+    "generator exit": lambda: throw(GeneratorExit()),
+    "stop iteration": lambda: throw(StopIteration()),
+    "cancelled error": lambda: throw(asyncio.CancelledError()),
+    "odd": lambda: throw(Odd()),
+    "object": lambda: object(),
+    "set": lambda: {1},
+    "not a number": lambda: float("nan"),
+    "infinity inside": lambda: {"a": [float("inf")]},
+    "circle": circle,
+    "nested": nested,
+    "recursion": lambda: deep(0),
+    "surrogate": lambda: "\ud800",
+    "liar": lambda: Liar(),
+    "coroutine": lambda: asyncio.sleep(0),
+    "huge": lambda: "x" * (64 << 20),
+    "huge headers": lambda: Response("x", headers={"x": "y" * (1 << 20)}),
+    "status": lambda: Response("x", status=99),
+    "no memory": lambda: bytearray(1 << 60),
+    "descriptors": files,
+    "tmp": lambda: fill("/tmp/full"),
+    "shm": lambda: fill("/dev/shm/full"),
+    "inodes": lambda: names("/tmp"),
+    "read-only": lambda: open("/model/model.py", "a"),
+    "threads": threads,
+    "processes": processes,
+}
+
+def handle_request(request, context):
+    how = request.body.json
+    if how == "ways":
+        return list(WAYS)
+    if how in WAYS:
+        return WAYS[how]()
+    return how
+"#;
+    let manifest = "schema = 1\n[resources]\npids = 64\n[limits]\ntmp = \"16MiB\"\n";
+    let node = with_neighbour().model("fails", &[("model.py", model), ("omni.toml", manifest)]).start();
+    let ways = post(&node, "fails", &json!("ways")).json()["result"].clone();
+    let engine = node.engine("fails").expect("a process");
+    for way in ways.as_array().expect("names") {
+        let way = way.as_str().unwrap();
+        let answer = post(&node, "fails", &json!(way));
+        assert_eq!((answer.status, answer.error_code()), (500, Some(3043)), "{way}: {}\n{}", answer.text(), node.log());
+        assert_eq!(answer.header("x-should-retry"), Some("false"), "{way}");
+        assert!(!answer.text().contains("asked") && !answer.text().contains("Traceback"), "{way}: {}", answer.text());
+        let again = post(&node, "fails", &json!("well"));
+        assert_eq!(again.json()["result"], "well", "after {way}\n{}", node.log());
+        neighbour_is_well(&node, way);
+    }
+    assert_eq!(node.engine("fails"), Some(engine), "the same process throughout\n{}", node.log());
+    let logs = node.omnictl(["logs", "fails", "-n", "10000"]);
+    assert!(logs.stdout.contains("RuntimeError: as asked"), "{}", logs.stdout);
+    node.stop();
+}
+
+#[test]
+fn handlers_that_never_return_run_into_the_deadline() {
+    let model = r#"
+import time
+
+def handle_request(request, context):
+    how = request.body.json
+    if how == "busy":
+        while True:
+            pass
+    if how == "sleep":
+        time.sleep(3600)
+    while how == "stubborn":
+        try:
+            time.sleep(3600)
+        except BaseException:
+            pass
+    return how
+"#;
+    let sleeps = "import asyncio\nasync def handle_request(request, context):\n    if request.body.json == 'sleep':\n        await asyncio.sleep(3600)\n    return request.body.json\n";
+    let node = with_neighbour()
+        .model("slow", &[("model.py", model), ("omni.toml", SHORT)])
+        .model("async", &[("model.py", sleeps), ("omni.toml", SHORT)])
+        .start();
+    for (model, how, replaced) in
+        [("slow", "busy", false), ("slow", "sleep", false), ("async", "sleep", false), ("slow", "stubborn", true)]
+    {
+        assert_eq!(post(&node, model, &json!("well")).status, 200, "before {how}\n{}", node.log());
+        let engine = node.engine(model);
+        let late = post(&node, model, &json!(how));
+        assert_eq!((late.status, late.error_code()), (504, Some(3007)), "{model} {how}: {}", late.text());
+        assert_eq!(late.header("x-should-retry"), Some("false"), "{how}");
+        neighbour_is_well(&node, how);
+        let again = wait_for("the next answer", PATIENCE, || {
+            Some(post(&node, model, &json!("well"))).filter(|answer| answer.status == 200)
+        });
+        assert_eq!(again.json()["result"], "well");
+        assert_eq!(node.engine(model) != engine, replaced, "{model} {how}\n{}", node.log());
+    }
+    assert!(node.log().contains("a handler ignored its cancellation"), "{}", node.log());
+    node.stop();
+}
+
+/// What a model that attacks its own sockets shares: the engine's data socket, and the number of the request.
+const SOCKETS: &str = r#"
+import array, ctypes, os, socket, struct, sys, time
+
+def sockets(kind):
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            sock = socket.socket(fileno=os.dup(int(name)))
+        except OSError:
+            continue
+        if sock.type & 0xF == kind:
+            found.append(sock)
+        else:
+            sock.close()
+    return found
+
+def data():
+    return sockets(socket.SOCK_STREAM)[0]
+
+def number():
+    frame = sys._getframe()
+    while "number" not in frame.f_locals:
+        frame = frame.f_back
+    return frame.f_locals["number"]
+
+def frame(kind, flags, code, length, payload=b""):
+    return struct.pack("<IBBHQ", length, kind, flags, code, number()) + payload
+"#;
+
+#[test]
+fn handlers_that_break_their_process_lose_it() {
+    let model = SOCKETS.to_owned()
+        + r#"
+def handle_request(request, context):
+    how = request.body.json
+    if how == "exit":
+        os._exit(0)
+    if how == "closes all":
+        os.closerange(0, 1 << 16)
+    if how == "closes data":
+        data().shutdown(socket.SHUT_RDWR)
+    if how == "garbage":
+        data().sendall(b"\xff" * 4096)
+    if how == "a native fork writes":
+        if ctypes.CDLL(None).fork() == 0:
+            data().sendall(b"GET / HTTP/1.1\r\n\r\n")
+            os._exit(0)
+        time.sleep(3600)
+    if how == "control":
+        for sock in sockets(socket.SOCK_SEQPACKET):
+            sock.send(b"{]")
+        time.sleep(3600)
+    if how == "no such kind":
+        data().sendall(frame(99, 0, 0, 0))
+    if how == "a frame of 4 GiB":
+        data().sendall(frame(16, 0, 200, 0xFFFFFFFF))
+    if how == "a request of its own":
+        data().sendall(frame(1, 0, 0, 4, b"\0\0\0\0"))
+    if how == "a chunk without a stream":
+        data().sendall(frame(18, 0, 0, 2, b"{}"))
+    if how == "kills itself":
+        os.kill(os.getpid(), 9)
+    return how
+"#;
+    let node = with_neighbour().model("breaks", &[("model.py", &model)]).start();
+    assert_eq!(post(&node, "breaks", &json!("well")).json()["result"], "well");
+    let ways = [
+        "exit",
+        "closes all",
+        "closes data",
+        "garbage",
+        "a native fork writes",
+        "control",
+        "no such kind",
+        "a frame of 4 GiB",
+        "a request of its own",
+        "a chunk without a stream",
+        "kills itself",
+    ];
+    for (deaths, way) in (1..).zip(ways) {
+        let engine = node.engine("breaks").expect("a process");
+        let answer = post(&node, "breaks", &json!(way));
+        assert_eq!((answer.status, answer.error_code()), (502, Some(3050)), "{way}: {}\n{}", answer.text(), node.log());
+        assert_eq!(answer.header("x-should-retry"), Some("false"), "{way}");
+        neighbour_is_well(&node, way);
+        wait_for("the next instance", PATIENCE, || {
+            let model = node.model("breaks");
+            (model.state == State::Ready && model.restarts == deaths).then_some(())
+        });
+        assert_ne!(node.engine("breaks"), Some(engine), "{way}");
+        assert_eq!(post(&node, "breaks", &json!("well")).json()["result"], "well", "after {way}");
+        assert_eq!(node.omnictl(["start", "breaks", "--wait"]).code, 0);
+    }
+    node.stop();
+}
+
+#[test]
+fn handlers_that_misuse_the_wire_hurt_only_themselves() {
+    let model = SOCKETS.to_owned()
+        + r#"
+from omni._engine import wire
+
+def handle_request(request, context):
+    how = request.body.json
+    if how == "descriptors":
+        sock = data()
+        for _ in range(50):
+            socket.send_fds(sock, [wire.usage(number(), {"tokens": 1})], [0, 1, 2] * 50)
+    if how == "fork returns":
+        os.fork()
+        return os.getpid()
+    if how == "fork stays":
+        if os.fork() == 0:
+            time.sleep(3600)
+    if how == "answers twice":
+        data().sendall(wire.json_response(number(), b'"first"'))
+    if how == "half a frame":
+        data().sendall(frame(16, 0, 200, 10_000_000))
+    if how == "no credit":
+        sock = data()
+        sock.sendall(frame(17, 3, 200, 0))
+        while True:
+            sock.sendall(frame(18, 2, 0, 65536, b"x" * 65536))
+    return how
+"#;
+    let node = with_neighbour().model("odd", &[("model.py", &model), ("omni.toml", SHORT)]).start();
+    assert_eq!(post(&node, "odd", &json!("well")).json()["result"], "well");
+    let (engine, open) = (node.engine("odd"), descriptors(node.pid()).len());
+
+    // Descriptors beside the frames are dropped; the frames count.
+    assert_eq!(post(&node, "odd", &json!("descriptors")).json()["result"], "descriptors", "{}", node.log());
+    assert!(node.admin().get("/metrics").text().contains("omni_usage_total{model=\"odd\",unit=\"tokens\"} 50"));
+    wait_for("no descriptor more", PATIENCE, || (descriptors(node.pid()).len() <= open).then_some(()));
+    // The copy cannot answer; the engine is the process after the init.
+    for _ in 0..3 {
+        assert_eq!(post(&node, "odd", &json!("fork returns")).json()["result"], 2, "{}", node.log());
+    }
+    assert_eq!(post(&node, "odd", &json!("fork stays")).json()["result"], "fork stays");
+    assert_eq!(post(&node, "odd", &json!("well")).json()["result"], "well");
+    assert_eq!(node.engine("odd"), engine, "{}", node.log());
+
+    let peak = peak_resident(node.pid()).unwrap();
+    for (way, status) in [("answers twice", 200), ("half a frame", 504), ("no credit", 200)] {
+        let engine = node.engine("odd");
+        let answer = node.http().open(
+            "POST",
+            "/ai/run/odd",
+            &[("content-type", "application/json")],
+            json!(way).to_string().as_bytes(),
+        );
+        assert_eq!(answer.status, status, "{way}\n{}", node.log());
+        match way {
+            "answers twice" => assert_eq!(answer.whole().json()["result"], "first"),
+            "no credit" => assert!(answer.events().last().is_some_and(|event| event.contains("\"error\""))),
+            _ => {}
+        }
+        neighbour_is_well(&node, way);
+        wait_for("the next instance", PATIENCE, || {
+            (node.engine("odd").is_some_and(|next| Some(next) != engine) && node.model("odd").state == State::Ready)
+                .then_some(())
+        });
+        assert_eq!(post(&node, "odd", &json!("well")).json()["result"], "well", "after {way}");
+        assert_eq!(node.omnictl(["start", "odd", "--wait"]).code, 0);
+    }
+    let grown = peak_resident(node.pid()).unwrap() - peak;
+    assert!(grown < BUFFERS, "the scheduler grew by {grown} bytes");
+    node.stop();
+}
+
+#[test]
+fn floods_are_bounded() {
+    let model = r#"
+import sys
+
+SENT = 0
+
+def numbers():
+    global SENT
+    for _ in range(4096):
+        yield b"x" * (1 << 20)
+        SENT += 1
+
+def handle_request(request, context):
+    how = request.body.json
+    if how == "prints":
+        for n in range(300_000):
+            print(n, "a line that is neither short nor long")
+        sys.stdout.write("y" * (32 << 20))
+        sys.stderr.write("z" * (32 << 20))
+    if how == "streams":
+        return numbers()
+    if how == "sent":
+        return SENT
+    return how
+"#;
+    let manifest = "schema = 1\n[scaling]\nconcurrency = 2\n";
+    let node = with_neighbour().model("floods", &[("model.py", model), ("omni.toml", manifest)]).start();
+    assert_eq!(post(&node, "floods", &json!("well")).status, 200);
+    let (engine, peak) = (node.engine("floods"), peak_resident(node.pid()).unwrap());
+
+    // 64 MiB and 300,000 lines on the log pipes: the handler ends, most lines are dropped, and it is told.
+    assert_eq!(post(&node, "floods", &json!("prints")).status, 200);
+    neighbour_is_well(&node, "prints");
+    let told = || node.omnictl(["logs", "floods", "-n", "100000"]).stdout.contains("dropped");
+    wait_for("the word about what was dropped", PATIENCE, || told().then_some(()));
+    assert!(node.log().len() < 16 << 20, "the node's own log took {} bytes", node.log().len());
+
+    // 4 GiB to a client that stops reading: the model is held back, then cancelled when the client hangs up.
+    let mut slow = node.http().open("POST", "/ai/run/floods", &[("content-type", "application/json")], b"\"streams\"");
+    assert_eq!(slow.status, 200);
+    let mut read = 0;
+    while read < 32 << 20 {
+        read += slow.chunk().unwrap().expect("more").len();
+    }
+    let sent = || post(&node, "floods", &json!("sent")).json()["result"].as_u64().expect("a number");
+    let mut looks = vec![sent()];
+    wait_for("the model to be held back", PATIENCE, || {
+        looks.push(sent());
+        (looks.len() > 20 && looks.iter().rev().take(20).all(|look| Some(look) == looks.last())).then_some(())
+    });
+    assert!(sent() < 64, "{} MiB were taken from the model, 32 MiB were read", sent());
+    drop(slow);
+    wait_for("the cancellation", PATIENCE, || (node.model("floods").in_flight == 0).then_some(()));
+    neighbour_is_well(&node, "streams");
+    assert_eq!(node.engine("floods"), engine);
+    let grown = peak_resident(node.pid()).unwrap() - peak;
+    println!("the scheduler grew by {} KiB", grown / 1024);
+    assert!(grown < BUFFERS, "the scheduler grew by {grown} bytes");
+    node.stop();
+}
+
+#[test]
+fn a_setup_that_fails_or_hangs_is_told() {
+    let handler = "def handle_request(request, context):\n    return 'well'\n";
+    let with = |setup: &str| format!("import os, time\n{setup}\n{handler}");
+    let startup = "schema = 1\n[timeouts]\nstartup = \"1s\"\n";
+    let cases = [
+        ("raises", with("def setup(context):\n    raise RuntimeError('no weights here')"), "no weights here"),
+        ("exits", with("def setup(context):\n    os._exit(9)"), "code 9"),
+        ("sick", with("def healthcheck(context):\n    return False"), "healthcheck returned False"),
+        ("hangs", with("def setup(context):\n    time.sleep(3600)"), "1s"),
+        ("hangs-in-import", with("time.sleep(3600)"), "1s"),
+    ];
+    let mut builder = with_neighbour();
+    for (name, code, _) in &cases {
+        builder = builder.model(name, &[("model.py", code), ("omni.toml", startup)]);
+    }
+    let node = builder.start();
+    for (name, _, words) in &cases {
+        let answer = post(&node, name, &json!({}));
+        assert_eq!((answer.status, answer.error_code()), (503, Some(3040)), "{name}: {}", answer.text());
+        assert_eq!(answer.header("x-omni-retry"), Some("other-node"), "{name}");
+        let failed =
+            wait_for("the failure", PATIENCE, || Some(node.model(name)).filter(|model| model.state == State::Failed));
+        let message = failed.message.expect("a message");
+        assert!(message.contains(words), "{name}: {message}");
+        assert!(failed.retry_in_seconds.is_some(), "{name}: it may work later");
+        neighbour_is_well(&node, name);
+        assert_eq!(node.omnictl(["stop", name, "--wait"]).code, 0, "{name}");
+    }
+    node.stop();
+}
