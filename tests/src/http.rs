@@ -59,6 +59,19 @@ impl Client {
         self.request("POST", path, &[("content-type", "application/json")], body.to_string().as_bytes())
     }
 
+    /// One request to a model, whole.
+    #[must_use]
+    pub fn run(&self, model: &str, body: &Value) -> Answer {
+        self.stream(model, body).whole()
+    }
+
+    /// One request to a model; returns when the head of the answer is there.
+    #[must_use]
+    pub fn stream(&self, model: &str, body: &Value) -> Stream {
+        let (path, body) = (format!("/ai/run/{model}"), body.to_string());
+        self.open("POST", &path, &[("content-type", "application/json")], body.as_bytes())
+    }
+
     /// Any request, whole.
     #[must_use]
     pub fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
@@ -80,7 +93,7 @@ impl Client {
         connection.write_all(head.as_bytes()).expect("the head is sent");
         // A refusal may come, and the connection close, before a large body is sent: the answer is still to be read.
         let _ = connection.write_all(body);
-        Stream::read_head(connection)
+        Stream::read(BufReader::new(connection))
     }
 
     /// Sends bytes, then reads until the node closes. `end` closes our side first, as a client that hangs up does.
@@ -128,8 +141,12 @@ impl Answer {
 }
 
 impl Stream {
-    fn read_head(connection: TcpStream) -> Self {
-        let mut reader = BufReader::new(connection);
+    /// The answer that comes next on a connection; returns when its head is there.
+    ///
+    /// # Panics
+    /// When no answer comes.
+    #[must_use]
+    pub fn read(mut reader: BufReader<TcpStream>) -> Self {
         let mut lines: Vec<String> = Vec::new();
         loop {
             let mut line = String::new();
@@ -178,7 +195,16 @@ impl Stream {
     /// # Panics
     /// When it is cut off.
     #[must_use]
-    pub fn whole(mut self) -> Answer {
+    pub fn whole(self) -> Answer {
+        self.whole_then().0
+    }
+
+    /// The rest of the answer, and the connection for what follows it.
+    ///
+    /// # Panics
+    /// When it is cut off.
+    #[must_use]
+    pub fn whole_then(mut self) -> (Answer, BufReader<TcpStream>) {
         let mut body = Vec::new();
         if self.header("transfer-encoding").is_some_and(|coding| coding.contains("chunked")) {
             while let Some(chunk) = self.chunk().expect("a whole chunked body") {
@@ -190,7 +216,7 @@ impl Stream {
         } else {
             self.reader.read_to_end(&mut body).expect("a body");
         }
-        Answer { status: self.status, headers: self.headers, body }
+        (Answer { status: self.status, headers: self.headers, body }, self.reader)
     }
 
     /// The texts of server-sent events until the body ends, however it ends.

@@ -1,0 +1,234 @@
+//! What becomes of a request that nobody waits for any more: the client hung up, or the deadline passed. The model says
+//! itself what it saw.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
+
+use omni_tests::{Client, Node, PATIENCE, wait_for};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::net::TcpStream;
+use std::thread;
+
+/// What `def` handlers do until somebody stops them. `seen` answers what became of the others.
+const SYNC: &str = r#"
+import time
+SEEN = []
+
+def handle_request(request, context):
+    kind = request.body.json
+    if kind == "seen":
+        return SEEN
+    if kind.startswith("stream"):
+        return stream(kind)
+    print(kind, "began")
+    try:
+        work(kind)
+    except BaseException as error:
+        SEEN.append([kind, type(error).__name__, context.cancelled])
+        raise
+
+def work(kind):
+    if kind.startswith("sleep"):
+        time.sleep(3600)
+    if kind.startswith("poll"):
+        for _ in range(360000):
+            time.sleep(0.01)
+    while True:
+        pass
+
+def stream(kind):
+    try:
+        yield "first"
+        if kind == "stream and on":
+            while True:
+                yield "x" * 1000
+        work("sleep" if kind == "stream and sleep" else "busy")
+    except BaseException as error:
+        SEEN.append([kind, type(error).__name__, None])
+        raise
+"#;
+
+const ASYNC: &str = r#"
+import asyncio
+SEEN = []
+
+async def handle_request(request, context):
+    kind = request.body.json
+    if kind == "seen":
+        return SEEN
+    if kind.startswith("stream"):
+        return stream(kind)
+    print(kind, "began")
+    try:
+        await asyncio.sleep(3600)
+    except BaseException as error:
+        SEEN.append([kind, type(error).__name__, context.cancelled])
+        raise
+
+async def stream(kind):
+    try:
+        yield "first"
+        while kind == "stream and on":
+            yield "x" * 1000
+        await asyncio.sleep(3600)
+    except BaseException as error:
+        SEEN.append([kind, type(error).__name__, None])
+        raise
+"#;
+
+/// A request whose answer is not awaited. Dropping it hangs up.
+fn send(http: &Client, model: &str, body: &Value) -> TcpStream {
+    let mut connection = http.connect();
+    let body = body.to_string();
+    let head = format!("POST /ai/run/{model} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+    connection.write_all(format!("{head}{body}").as_bytes()).unwrap();
+    connection
+}
+
+/// Waits until the model has printed this.
+fn await_line(node: &Node, model: &str, line: &str) {
+    wait_for(line, PATIENCE, || node.omnictl(["logs", model]).stdout.contains(line).then_some(()));
+}
+
+/// Waits until the model says that it saw this.
+fn await_seen(node: &Node, model: &str, what: &Value) {
+    let mut last = Value::Null;
+    let end = std::time::Instant::now() + PATIENCE;
+    while !last.as_array().is_some_and(|seen| seen.contains(what)) {
+        assert!(std::time::Instant::now() < end, "{model} saw {last}, not {what}");
+        last = node.http().run(model, &json!("seen")).json()["result"].clone();
+    }
+}
+
+#[test]
+fn a_client_that_hangs_up_cancels_the_handler() {
+    let concurrent = "[scaling]\nconcurrency = 4\n";
+    let node = Node::builder()
+        .model("serial", &[("model.py", SYNC)])
+        .model("threads", &[("model.py", SYNC), ("omni.toml", concurrent)])
+        .model("tasks", &[("model.py", ASYNC), ("omni.toml", concurrent)])
+        .start();
+    let http = node.http();
+    for (model, cause, kinds) in [
+        ("serial", "Cancelled", &["busy", "sleep"][..]),
+        // A thread hears of it when it is back from the kernel.
+        ("threads", "Cancelled", &["busy", "poll"]),
+        ("tasks", "CancelledError", &["sleep"]),
+    ] {
+        assert_eq!(http.run(model, &json!("seen")).json()["result"], json!([]));
+        let engine = node.engine(model);
+        for kind in kinds {
+            let waiting = send(&http, model, &json!(kind));
+            await_line(&node, model, &format!("{kind} began"));
+            drop(waiting);
+            await_seen(&node, model, &json!([kind, cause, true]));
+        }
+        let streams: &[&str] = match model {
+            "serial" => &["stream", "stream and sleep", "stream and on"],
+            _ => &["stream", "stream and on"],
+        };
+        for kind in streams {
+            let mut stream = http.stream(model, &json!(kind));
+            assert_eq!(stream.chunk().unwrap().as_deref().map(|event| &event[..12]), Some(&b"data: {\"resp"[..]));
+            drop(stream);
+            await_seen(&node, model, &json!([kind, cause, null]));
+        }
+        assert_eq!(node.engine(model), engine, "{model}: nobody was killed for it");
+        let after = node.model(model);
+        assert_eq!((after.in_flight, after.queued, after.restarts), (0, 0, 0), "{model}");
+    }
+
+    // Who hangs up while he waits is not served at all; who waits behind him is.
+    let running = send(&http, "serial", &json!("busy 2"));
+    await_line(&node, "serial", "busy 2 began");
+    let waiting = send(&http, "serial", &json!("busy 3"));
+    wait_for("a place in the queue", PATIENCE, || (node.model("serial").queued == 1).then_some(()));
+    drop(waiting);
+    wait_for("an empty queue", PATIENCE, || (node.model("serial").queued == 0).then_some(()));
+    drop(running);
+    await_seen(&node, "serial", &json!(["busy 2", "Cancelled", true]));
+    assert!(!node.omnictl(["logs", "serial"]).stdout.contains("busy 3"));
+    node.stop();
+}
+
+#[test]
+fn deadlines() {
+    let short = "[scaling]\nconcurrency = 2\n[timeouts]\nrequest = \"1s\"\n";
+    let node = Node::builder()
+        .model("long", &[("model.py", SYNC)])
+        .model("short", &[("model.py", ASYNC), ("omni.toml", short)])
+        .start();
+    for model in ["long", "short"] {
+        assert_eq!(node.omnictl(["start", model, "--wait"]).code, 0);
+    }
+    let with_timeout = |model: &str, kind: &str, milliseconds: &str| {
+        let headers = [("content-type", "application/json"), ("x-omni-timeout-ms", milliseconds)];
+        node.http().open("POST", &format!("/ai/run/{model}"), &headers, json!(kind).to_string().as_bytes())
+    };
+    // The client's own; the manifest's; the client's, which cannot be more than the manifest's. Nonsense is no deadline.
+    for (model, kind, header, cause) in [
+        ("long", "busy", "500", "DeadlineExceeded"),
+        ("long", "sleep", "500", "DeadlineExceeded"),
+        ("short", "sleep none", "soon", "CancelledError"),
+        ("short", "sleep more", "60000", "CancelledError"),
+    ] {
+        let late = with_timeout(model, kind, header).whole();
+        assert_eq!((late.status, late.error_code()), (504, Some(3007)), "{kind}: {}", late.text());
+        assert_eq!(late.header("x-should-retry"), Some("false"));
+        await_seen(&node, model, &json!([kind, cause, true]));
+    }
+    // In mid-stream it is too late for a status: an error event, then the end, and no [DONE].
+    for (model, cause) in [("long", "DeadlineExceeded"), ("short", "CancelledError")] {
+        let events = with_timeout(model, "stream", "800").events();
+        assert_eq!(events.len(), 2, "{events:?}");
+        assert_eq!(events[0], r#"{"response":"first"}"#);
+        assert!(events[1].contains("error") && events[1].contains("deadline"), "{events:?}");
+        await_seen(&node, model, &json!(["stream", cause, null]));
+        assert_eq!(node.model(model).restarts, 0);
+    }
+    node.stop();
+}
+
+#[test]
+fn a_handler_that_ignores_its_cancellation_is_replaced() {
+    let model = r#"
+import time
+
+def handle_request(request, context):
+    while request.body.json == "ignore":
+        print("ignoring")
+        try:
+            time.sleep(3600)
+        except BaseException:
+            pass
+    return context.instance
+"#;
+    let manifest = "[timeouts]\ncancel-grace = \"300ms\"\n";
+    let node = Node::builder()
+        .model("stubborn", &[("model.py", model), ("omni.toml", manifest)])
+        .model("neighbour", &[("model.py", model)])
+        .start();
+    let http = node.http();
+    let before = http.run("stubborn", &json!("")).json()["result"].clone();
+    let neighbour = http.run("neighbour", &json!("")).json()["result"].clone();
+    let engine = node.engine("stubborn").expect("a process");
+
+    let ignoring = send(&http, "stubborn", &json!("ignore"));
+    await_line(&node, "stubborn", "ignoring");
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| http.run("stubborn", &json!("")));
+        wait_for("a place in the queue", PATIENCE, || (node.model("stubborn").queued == 1).then_some(()));
+        drop(ignoring);
+        // The one that waited had not begun: the next instance answers it.
+        let answer = waiting.join().unwrap();
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        assert_ne!(answer.json()["result"], before);
+    });
+    let after = node.model("stubborn");
+    assert_eq!(after.restarts, 1);
+    let now = after.instance.and_then(|instance| instance.pid).expect("a process");
+    assert_ne!(now, engine.as_raw());
+    assert!(!omni_tests::process::is_alive(engine));
+    assert_eq!(http.run("neighbour", &json!("")).json()["result"], neighbour, "its neighbour did not notice");
+    assert!(after.last_exit.is_some_and(|exit| exit.contains("SIGKILL")), "how it ended is told");
+    node.stop();
+}
