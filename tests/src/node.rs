@@ -212,7 +212,7 @@ impl Node {
         self.listeners.as_ref().expect("a started node")
     }
 
-    /// Ready is a message: the scheduler writes this file once it listens.
+    /// The scheduler writes this file once it listens, and is ready once it knows every model in the folder.
     fn await_ready(&mut self) {
         let file = self.setup.runtime_dir().join("node.json");
         let pid = self.scheduler.id();
@@ -227,6 +227,7 @@ impl Node {
         let node = ready.unwrap_or_else(|status| panic!("the node ended at its start with {status}"));
         let address = |key: &str| node[key].as_str().and_then(|text| text.parse().ok()).expect("an address");
         self.listeners = Some(Listeners { data: address("listen"), admin: address("admin_listen") });
+        wait_for("the models to be seen", PATIENCE, || (self.admin().get("/readyz").status == 200).then_some(()));
     }
 
     fn end(&mut self) {
