@@ -1,8 +1,7 @@
 //! The routes of the data listener.
 
 use super::answer::AnswerBody;
-use super::failure::workers_ai;
-use super::run::run;
+use super::run::{refuse, run};
 use crate::failure::Failure;
 use crate::node::Node;
 use hyper::body::Incoming;
@@ -12,15 +11,15 @@ use omni_config::name::ModelName;
 /// Serves one request.
 pub async fn serve(node: &Node, request: Request<Incoming>) -> Response<AnswerBody> {
     let name = match run_route(request.uri().path()) {
-        None => return workers_ai(&Failure::NoSuchRoute),
+        None => return refuse(request.headers(), &Failure::NoSuchRoute),
         Some(tail) => model_name(tail),
     };
     if request.method() != Method::POST {
-        return workers_ai(&Failure::MethodNotAllowed { allowed: "POST" });
+        return refuse(request.headers(), &Failure::MethodNotAllowed { allowed: "POST" });
     }
     match name {
         Some(name) => run(node, name.as_str(), request).await,
-        None => workers_ai(&Failure::NoSuchModel),
+        None => refuse(request.headers(), &Failure::NoSuchModel),
     }
 }
 

@@ -92,12 +92,21 @@ impl Drop for Waiter {
     }
 }
 
+/// A refusal of a request that is for no model, with an id as every answer has one.
+pub fn refuse(headers: &HeaderMap, failure: &Failure) -> Response<AnswerBody> {
+    let mut response = workers_ai(failure);
+    response.headers_mut().insert(REQUEST_ID, request_id(headers));
+    response
+}
+
 /// Serves one request to `name`, which is decoded already.
 pub async fn run(node: &Node, name: &str, request: Request<Incoming>) -> Response<AnswerBody> {
     let (parts, body) = request.into_parts();
     let id = request_id(&parts.headers);
     let mut response = match node.find(name) {
-        None => workers_ai(&Failure::NoSuchModel),
+        None if node.scanned() => workers_ai(&Failure::NoSuchModel),
+        // A node that has just started does not know yet which models it has.
+        None => workers_ai(&Failure::CannotStart { retry_after: Duration::from_secs(1) }),
         Some(model) => {
             let arrived = Instant::now();
             match serve(node, &model, &parts, body, id.as_bytes(), arrived).await {
@@ -117,6 +126,17 @@ pub async fn run(node: &Node, name: &str, request: Request<Incoming>) -> Respons
     response
 }
 
+/// The model; while the node reads its models folder for the first time, once it has.
+async fn find(node: &Node, name: &str) -> Result<Arc<Model>, Failure> {
+    if let Some(model) = node.find(name) {
+        return Ok(model);
+    }
+    if !node.first_scan().await {
+        return Err(Failure::CannotStart { retry_after: Duration::from_secs(1) });
+    }
+    node.find(name).ok_or(Failure::NoSuchModel)
+}
+
 async fn serve(
     node: &Node,
     model: &Arc<Model>,
@@ -128,7 +148,7 @@ async fn serve(
     if node.draining() {
         return Err(Failure::ShuttingDown);
     }
-    let front = model.front();
+    let front = model.first_front().await;
     if let Some(failure) = front.refusing {
         // A model that is being started again by this request would have no failure here.
         return Err(failure);
