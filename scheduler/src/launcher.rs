@@ -12,15 +12,17 @@ use omni_ipc::launcher::{FromLauncher, PROTOCOL, StartSpec, ToLauncher};
 use omni_ipc::packet::PacketError;
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 /// Requests that may wait for the connection.
 const OUTBOX: usize = 1024;
 /// Pause between tries to connect: first and longest.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
+
+/// For the launcher's last workers to end. Under systemd it stays, and this is waited for in vain: keep it short.
+const QUIT_WITHIN: Duration = Duration::from_secs(3);
 
 /// What the launcher says of models; the rest goes to the models directly. Fields are those of `FromLauncher`.
 #[derive(Debug)]
@@ -48,7 +50,7 @@ struct Routes {
 pub struct LauncherHandle {
     outbox: mpsc::Sender<ToLauncher>,
     routes: Arc<Mutex<Routes>>,
-    connected: Arc<AtomicBool>,
+    connected: Arc<watch::Sender<bool>>,
 }
 
 impl LauncherHandle {
@@ -56,7 +58,7 @@ impl LauncherHandle {
     #[must_use]
     pub(crate) fn start(path: PathBuf, seen: mpsc::Sender<Seen>) -> Self {
         let (outbox, commands) = mpsc::channel(OUTBOX);
-        let handle = Self { outbox, routes: Arc::default(), connected: Arc::default() };
+        let handle = Self { outbox, routes: Arc::default(), connected: Arc::new(watch::Sender::new(false)) };
         tokio::spawn(keep(path, handle.clone(), commands, seen));
         handle
     }
@@ -64,7 +66,7 @@ impl LauncherHandle {
     /// Whether the launcher answers.
     #[must_use]
     pub fn connected(&self) -> bool {
-        self.connected.load(Ordering::Relaxed)
+        *self.connected.borrow()
     }
 
     /// Asks for the environment of a content; the answer goes to the inbox.
@@ -107,10 +109,11 @@ impl LauncherHandle {
         let _ = self.outbox.try_send(ToLauncher::Kill { instance });
     }
 
-    /// Tells a launcher that was started by hand to end, once its workers are gone.
+    /// Tells a launcher that was started by hand to end, and waits until it has closed the connection.
     pub async fn quit(&self) {
-        if self.connected() {
-            let _ = self.outbox.send(ToLauncher::Quit).await;
+        let mut connected = self.connected.subscribe();
+        if self.connected() && self.outbox.send(ToLauncher::Quit).await.is_ok() {
+            let _ = tokio::time::timeout(QUIT_WITHIN, connected.wait_for(|connected| !connected)).await;
         }
     }
 
@@ -162,7 +165,7 @@ impl LauncherHandle {
 
     /// Everybody who waits for an environment hears that there is no answer to come.
     async fn lost(&self, seen: &mpsc::Sender<Seen>) {
-        self.connected.store(false, Ordering::Relaxed);
+        self.connected.send_replace(false);
         let preparing = std::mem::take(&mut self.routes().preparing);
         for inbox in preparing.into_values().flatten() {
             let _ = inbox.send(Message::LauncherLost).await;
@@ -218,7 +221,7 @@ async fn serve(
     if let Err(error) = socket.send(&ToLauncher::Hello { protocol: PROTOCOL }).await {
         return error;
     }
-    handle.connected.store(true, Ordering::Relaxed);
+    handle.connected.send_replace(true);
     loop {
         tokio::select! {
             said = socket.receive() => match said {

@@ -17,10 +17,12 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 /// Longest wait for the end of all models at shutdown, beyond their own drain.
 const SHUTDOWN_MARGIN: Duration = Duration::from_secs(20);
+/// For the launcher's first list of directories: a request for a model that is not known yet waits for it.
+const FIRST_SCAN: Duration = Duration::from_secs(5);
 /// Messages of the launcher that may wait.
 const SEEN: usize = 256;
 
@@ -65,7 +67,7 @@ pub struct Node {
     /// The launcher.
     pub launcher: LauncherHandle,
     models: RwLock<BTreeMap<ModelName, Arc<Model>>>,
-    scanned: AtomicBool,
+    scanned: watch::Sender<bool>,
     draining: AtomicBool,
 }
 
@@ -78,7 +80,7 @@ impl Node {
             context,
             launcher,
             models: RwLock::default(),
-            scanned: AtomicBool::new(false),
+            scanned: watch::Sender::new(false),
             draining: AtomicBool::new(false),
         });
         node.adopt_all().await;
@@ -101,7 +103,14 @@ impl Node {
     /// Whether every directory was seen once.
     #[must_use]
     pub fn scanned(&self) -> bool {
-        self.scanned.load(Ordering::Acquire)
+        *self.scanned.borrow()
+    }
+
+    /// The same, after a wait that is bounded: a node that has just started does not know yet what it has.
+    pub async fn first_scan(&self) -> bool {
+        let mut scanned = self.scanned.subscribe();
+        let waited = tokio::time::timeout(FIRST_SCAN, scanned.wait_for(|scanned| *scanned)).await;
+        waited.is_ok_and(|scanned| scanned.is_ok())
     }
 
     /// When the node last had something to do; `None` while it has.
@@ -222,7 +231,7 @@ async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>) {
                         remove(&node, &model.name).await;
                     }
                 }
-                node.scanned.store(true, Ordering::Release);
+                node.scanned.send_replace(true);
             }
             Seen::Lost => told.clear(),
         }

@@ -103,11 +103,9 @@ pub fn refuse(headers: &HeaderMap, failure: &Failure) -> Response<AnswerBody> {
 pub async fn run(node: &Node, name: &str, request: Request<Incoming>) -> Response<AnswerBody> {
     let (parts, body) = request.into_parts();
     let id = request_id(&parts.headers);
-    let mut response = match node.find(name) {
-        None if node.scanned() => workers_ai(&Failure::NoSuchModel),
-        // A node that has just started does not know yet which models it has.
-        None => workers_ai(&Failure::CannotStart { retry_after: Duration::from_secs(1) }),
-        Some(model) => {
+    let mut response = match find(node, name).await {
+        Err(failure) => workers_ai(&failure),
+        Ok(model) => {
             let arrived = Instant::now();
             match serve(node, &model, &parts, body, id.as_bytes(), arrived).await {
                 Ok(response) => {

@@ -23,6 +23,7 @@ use omni_ipc::id::{EnvironmentKey, InstanceId, SnapshotDigest};
 use omni_ipc::instance::{FromWorker, Stats, Welcome};
 use requests::Submission;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use worker_link::WorkerLink;
 
@@ -142,7 +143,32 @@ pub struct Model {
     pub metrics: Arc<ModelMetrics>,
     inbox: mpsc::Sender<Message>,
     front: watch::Receiver<Front>,
-    view: watch::Receiver<api::Model>,
+    view: watch::Receiver<View>,
+}
+
+/// A model's state as it was published; ages go on from there.
+#[derive(Debug, Clone)]
+pub struct View {
+    at: Instant,
+    model: api::Model,
+}
+
+impl View {
+    pub(crate) fn new(model: api::Model) -> Self {
+        Self { at: Instant::now(), model }
+    }
+
+    /// The state with its ages as of now.
+    #[must_use]
+    pub fn now(&self) -> api::Model {
+        let mut model = self.model.clone();
+        let passed = self.at.elapsed().as_secs_f64();
+        if let Some(instance) = &mut model.instance {
+            instance.age_seconds += passed;
+        }
+        model.retry_in_seconds = model.retry_in_seconds.map(|seconds| (seconds - passed).max(0.0));
+        model
+    }
 }
 
 impl Model {
@@ -174,10 +200,18 @@ impl Model {
         self.front.borrow().clone()
     }
 
+    /// What HTTP must know, once the model's task has seen its first content.
+    pub async fn first_front(&self) -> Front {
+        let mut front = self.front.clone();
+        // The task ends only after it has said something.
+        let known = front.wait_for(|front| front.content.is_some() || front.refusing.is_some()).await;
+        known.map_or_else(|_| self.front(), |front| front.clone())
+    }
+
     /// Its state, as of the last change; counters as of now.
     #[must_use]
     pub fn view(&self) -> api::Model {
-        let mut view = self.view.borrow().clone();
+        let mut view = self.view.borrow().now();
         view.in_flight = self.metrics.in_flight.get().try_into().unwrap_or(0);
         view.queued = self.metrics.queued.get().try_into().unwrap_or(0);
         view
@@ -185,7 +219,7 @@ impl Model {
 
     /// A receiver that changes with the state and ends with the model's task.
     #[must_use]
-    pub fn subscribe(&self) -> watch::Receiver<api::Model> {
+    pub fn subscribe(&self) -> watch::Receiver<View> {
         self.view.clone()
     }
 
@@ -202,14 +236,14 @@ pub(crate) struct TaskEnds {
     pub(crate) inbox: mpsc::Receiver<Message>,
     pub(crate) own_inbox: mpsc::WeakSender<Message>,
     pub(crate) front: watch::Sender<Front>,
-    pub(crate) view: watch::Sender<api::Model>,
+    pub(crate) view: watch::Sender<View>,
 }
 
 /// A new model and the ends for its task.
 pub(crate) fn new(name: ModelName, kept_log_bytes: usize, metrics: ModelMetrics) -> (Arc<Model>, TaskEnds) {
     let (sender, inbox) = mpsc::channel(INBOX);
     let (front_sender, front) = watch::channel(Front { content: None, refusing: None });
-    let (view_sender, view) = watch::channel(task::empty_view(&name));
+    let (view_sender, view) = watch::channel(View::new(task::empty_view(&name)));
     let ends = TaskEnds { inbox, own_inbox: sender.downgrade(), front: front_sender, view: view_sender };
     let model = Model {
         name,

@@ -240,6 +240,12 @@ impl Lifecycle {
         }
     }
 
+    /// Whether an end of the instance is what this node asked for, whatever its cause.
+    #[must_use]
+    pub fn end_is_wanted(&self) -> bool {
+        matches!(self.phase, Phase::Stopping { then: Next::Rest | Next::Again, .. })
+    }
+
     /// Whether a request that comes now would have to be refused.
     #[must_use]
     pub fn refuses(&self) -> bool {

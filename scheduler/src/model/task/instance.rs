@@ -4,7 +4,7 @@ use super::{Instance, ModelTask};
 use crate::failure::Failure;
 use crate::model::Message;
 use crate::model::worker_link::WorkerLink;
-use crate::policy::lifecycle::{Event, Phase};
+use crate::policy::lifecycle::Event;
 use crate::wire::connection::DataConnection;
 use omni_api as api;
 use omni_ipc::engine::HandlerMode;
@@ -154,7 +154,7 @@ impl ModelTask {
     /// The instance is gone: whatever it had is answered, then life goes on.
     pub(super) fn gone(&mut self, cause: &ExitCause, event: &Event) {
         let Some(instance) = self.instance.take() else { return };
-        let wanted = matches!(self.life.phase(), Phase::Stopping { .. }) && *cause == ExitCause::Exited { code: 0 };
+        let wanted = self.life.end_is_wanted();
         let reason = reason(cause);
         if !wanted {
             self.last_exit = Some(cause.to_string());

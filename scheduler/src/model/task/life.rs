@@ -3,7 +3,7 @@
 
 use super::{Instance, ModelTask};
 use crate::failure::Failure;
-use crate::model::Front;
+use crate::model::{Front, View};
 use crate::policy::lifecycle::{Action, Event, Phase, STOP_GRACE};
 use omni_api as api;
 use omni_ipc::frame::CancelReason;
@@ -121,7 +121,7 @@ impl ModelTask {
         let refusing = if self.life.refuses() || content.is_none() { Some(self.refusal()) } else { None };
         self.front.send_replace(Front { content: self.content.clone(), refusing });
         self.model.metrics.state(Some(state));
-        self.view.send_replace(api::Model {
+        self.view.send_replace(View::new(api::Model {
             name: self.model.name.as_str().to_owned(),
             state: if content.is_none() && state == api::State::Stopped { api::State::Failed } else { state },
             held: self.life.held(),
@@ -152,7 +152,7 @@ impl ModelTask {
             } else {
                 Vec::new()
             },
-        });
+        }));
     }
 }
 

@@ -10,7 +10,7 @@ mod life;
 use super::content::Content;
 use super::requests::Requests;
 use super::worker_link::WorkerLink;
-use super::{Front, Message, Model, Order, TaskEnds};
+use super::{Front, Message, Model, Order, TaskEnds, View};
 use crate::failure::Failure;
 use crate::launcher::LauncherHandle;
 use crate::node::NodeContext;
@@ -51,7 +51,7 @@ pub(crate) struct ModelTask {
     context: Arc<NodeContext>,
     launcher: LauncherHandle,
     front: tokio::sync::watch::Sender<Front>,
-    view: tokio::sync::watch::Sender<api::Model>,
+    view: tokio::sync::watch::Sender<View>,
     own_inbox: mpsc::WeakSender<Message>,
     life: Lifecycle,
     dispatch: Dispatch,
@@ -245,7 +245,7 @@ impl ModelTask {
                     Order::Stop => Event::Stop,
                     Order::Restart => Event::Restart,
                 });
-                let _ = answer.send(self.view.borrow().clone());
+                let _ = answer.send(self.view.borrow().now());
             }
             Message::Stats(answer) => self.ask_stats(answer),
         }
