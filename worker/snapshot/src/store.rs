@@ -9,13 +9,14 @@ use crate::tree::{Fingerprint, Limits, Listing, list, open_beneath};
 use nix::fcntl::OFlag;
 use omni_ipc::id::SnapshotDigest;
 use omni_ipc::launcher::MAX_MANIFEST;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A directory that changes while it is copied is copied again this often.
 const ATTEMPTS: u32 = 3;
@@ -39,6 +40,8 @@ pub struct Store {
     dir: PathBuf,
     limits: Limits,
     next: AtomicU64,
+    /// Snapshots that were taken and that nobody has asked to keep yet, by how often.
+    held: Mutex<BTreeMap<SnapshotDigest, u32>>,
 }
 
 impl Store {
@@ -50,7 +53,7 @@ impl Store {
         let failed = |action| SnapshotError::store_at(action, dir);
         fs::create_dir_all(dir).map_err(failed("make"))?;
         fs::set_permissions(dir, Permissions::from_mode(0o700)).map_err(failed("protect"))?;
-        let store = Self { dir: dir.to_owned(), limits, next: AtomicU64::new(0) };
+        let store = Self { dir: dir.to_owned(), limits, next: AtomicU64::new(0), held: Mutex::default() };
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(failed("find this boot for"))?;
         let boot_file = dir.join(BOOT);
         let same_boot = fs::read_to_string(&boot_file).is_ok_and(|known| known == boot);
@@ -67,6 +70,8 @@ impl Store {
 
     /// Takes a snapshot of the directory `model` below the open directory `models`. A directory that has not changed
     /// since `known` was taken is not read again.
+    ///
+    /// What is returned is held: no [`Store::retain`] removes it until it was [released](Store::release).
     ///
     /// # Errors
     /// See [`SnapshotError`]; nothing of the attempt is left.
@@ -88,31 +93,46 @@ impl Store {
         path.is_dir().then_some(path)
     }
 
-    /// Removes all snapshots but these; returns those that were removed.
+    /// Ends the hold of one [`Store::take`]; from now on a snapshot stays for being named in [`Store::retain`].
+    pub fn release(&self, digest: &SnapshotDigest) {
+        let mut held = self.held();
+        match held.get_mut(digest) {
+            Some(count) if *count > 1 => *count -= 1,
+            Some(_) | None => drop(held.remove(digest)),
+        }
+    }
+
+    /// Removes all snapshots but these and those that are held; returns those that were removed.
     ///
     /// # Errors
     /// The first removal that failed; the others were tried.
     pub fn retain(&self, keep: &BTreeSet<SnapshotDigest>) -> Result<Vec<SnapshotDigest>, SnapshotError> {
-        let names = self.names().map_err(SnapshotError::store_at("list", &self.dir))?;
-        let old =
-            names.iter().filter_map(|name| SnapshotDigest::parse(name).ok()).filter(|digest| !keep.contains(digest));
         let mut removed = Vec::new();
         let mut failed = None;
-        for digest in old {
+        for digest in self.old(keep)? {
             match self.retire(&digest) {
-                Ok(()) => removed.push(digest),
+                Ok(true) => removed.push(digest),
+                Ok(false) => {}
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
         failed.map_or(Ok(removed), Err)
     }
 
+    fn old(&self, keep: &BTreeSet<SnapshotDigest>) -> Result<Vec<SnapshotDigest>, SnapshotError> {
+        let names = self.names().map_err(SnapshotError::store_at("list", &self.dir))?;
+        let digests = names.iter().filter_map(|name| SnapshotDigest::parse(name).ok());
+        Ok(digests.filter(|digest| !keep.contains(digest)).collect())
+    }
+
     fn attempt(&self, root: BorrowedFd<'_>, known: Option<&Snapshot>) -> Result<Snapshot, SnapshotError> {
         let before = list(root, self.limits)?;
-        if let Some(known) = known.filter(|known| known.fingerprint.still_is(&before.fingerprint))
-            && self.find(&known.digest).is_some()
-        {
-            return Ok(known.clone());
+        if let Some(known) = known.filter(|known| known.fingerprint.still_is(&before.fingerprint)) {
+            let mut held = self.held();
+            if self.find(&known.digest).is_some() {
+                *held.entry(known.digest.clone()).or_default() += 1;
+                return Ok(known.clone());
+            }
         }
         let temporary = self.temporary();
         let taken = self.copy_into(root, &before, &temporary);
@@ -137,6 +157,7 @@ impl Store {
             .finish()
             .map_err(|bad| SnapshotError::store_at("name", temporary)(io::Error::new(ErrorKind::InvalidData, bad)))?;
         let place = self.dir.join(digest.as_str());
+        let mut held = self.held();
         match fs::rename(temporary, &place) {
             Ok(()) => {}
             Err(error) if matches!(error.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists) => {
@@ -145,14 +166,27 @@ impl Store {
             // An empty directory is replaced by rename, a full one is not: nothing else is expected here.
             Err(error) => return Err(SnapshotError::store_at("name", temporary)(error)),
         }
+        *held.entry(digest.clone()).or_default() += 1;
         Ok(Snapshot { digest, manifest, fingerprint: before.fingerprint.clone() })
     }
 
-    /// Renamed first: what is half removed has no digest's name.
-    fn retire(&self, digest: &SnapshotDigest) -> Result<(), SnapshotError> {
+    /// Removes a snapshot that is not held. Renamed first: what is half removed has no digest's name.
+    fn retire(&self, digest: &SnapshotDigest) -> Result<bool, SnapshotError> {
         let (place, temporary) = (self.dir.join(digest.as_str()), self.temporary());
-        fs::rename(&place, &temporary).map_err(SnapshotError::store_at("retire", &place))?;
-        fs::remove_dir_all(&temporary).map_err(SnapshotError::store_at("remove", &temporary))
+        {
+            let held = self.held();
+            if held.contains_key(digest) {
+                return Ok(false);
+            }
+            fs::rename(&place, &temporary).map_err(SnapshotError::store_at("retire", &place))?;
+        }
+        fs::remove_dir_all(&temporary).map_err(SnapshotError::store_at("remove", &temporary))?;
+        Ok(true)
+    }
+
+    /// The table is whole after every change to it, so a thread that panicked with it left nothing half-done.
+    fn held(&self) -> MutexGuard<'_, BTreeMap<SnapshotDigest, u32>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn delete(&self, name: &str) -> Result<(), SnapshotError> {

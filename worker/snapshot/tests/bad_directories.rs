@@ -218,8 +218,14 @@ fn what_is_not_kept_is_removed_and_leftovers_go_at_start() {
     let old = folder.take(None).unwrap().digest;
     fs::write(folder.model().join("model.py"), "x = 2\n").unwrap();
     let new = folder.take(None).unwrap().digest;
+    folder.store.release(&old);
     assert_eq!(folder.store.retain(&BTreeSet::from([new.clone()])).unwrap(), vec![old.clone()]);
     assert_eq!((folder.store.find(&old), folder.store.find(&new).is_some()), (None, true));
+
+    let none = BTreeSet::new();
+    folder.take(None).unwrap();
+    folder.store.release(&new);
+    assert_eq!(folder.store.retain(&none).unwrap(), vec![], "taken twice, released once: still held");
 
     let dir = folder.dir.path().join("snapshots");
     fs::create_dir(dir.join(".tmp-7")).unwrap();

@@ -98,7 +98,10 @@ fn settings(arguments: Arguments) -> Result<Settings, String> {
         named.or(configured).unwrap_or_else(|| PathBuf::from(default))
     };
     Ok(Settings {
-        models: arguments.models.or(node.models).ok_or("no models folder: name it with --models, or as `models` in [node]")?,
+        models: arguments
+            .models
+            .or(node.models)
+            .ok_or("no models folder: name it with --models, or as `models` in [node]")?,
         state_dir: or(arguments.state_dir, node.state_dir, "/var/lib/omni"),
         cache_dir: or(arguments.cache_dir, node.cache_dir, "/var/cache/omni"),
         runtime_dir: or(arguments.runtime_dir, node.runtime_dir, "/run/omni"),

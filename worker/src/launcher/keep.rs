@@ -59,7 +59,8 @@ pub fn keep(arguments: &[OsString]) -> io::Result<ExitCode> {
                 WaitStatus::StillAlive => {}
                 status => break status,
             }
-            if let Some(signal) = signals.read_signal()?.and_then(|info| Signal::try_from(info.ssi_signo.cast_signed()).ok())
+            if let Some(signal) =
+                signals.read_signal()?.and_then(|info| Signal::try_from(info.ssi_signo.cast_signed()).ok())
                 && signal != Signal::SIGCHLD
             {
                 ending = true;

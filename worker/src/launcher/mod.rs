@@ -166,7 +166,8 @@ pub fn run(settings: Settings) -> Result<(), LauncherError> {
     state.unheard.extend(adopt(found, &traces, &mut instances, &*driver)?);
     let package = Package::install(&settings.state_dir.join("python"), instances.is_empty());
     let package = Arc::new(package.map_err(at("install the package omni below", &settings.state_dir))?);
-    let environments = Environments::open(&settings.cache_dir).map_err(at("use the environments of", &settings.cache_dir))?;
+    let environments =
+        Environments::open(&settings.cache_dir).map_err(at("use the environments of", &settings.cache_dir))?;
 
     let socket = settings.runtime_dir.join("launcher.sock");
     let link = Link::listen(&socket, settings.scheduler_uid).map_err(at("listen at", &socket))?;

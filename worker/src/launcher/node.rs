@@ -88,7 +88,8 @@ impl Node {
                 match token {
                     Token::Signal => {
                         if let Some(info) = self.signals.read_signal()? {
-                            let signal = Signal::try_from(info.ssi_signo.cast_signed()).map_or("a signal", Signal::as_str);
+                            let signal =
+                                Signal::try_from(info.ssi_signo.cast_signed()).map_or("a signal", Signal::as_str);
                             tracing::info!(signal, "the launcher ends; instances go on");
                             self.end_builds();
                             return Ok(());
@@ -152,7 +153,11 @@ impl Node {
     fn hello(&mut self, protocol: u32) {
         if protocol != PROTOCOL {
             // It goes on, and will find most messages unreadable; the log says why.
-            tracing::error!(theirs = protocol, ours = PROTOCOL, "the scheduler is of another version: restart the launcher");
+            tracing::error!(
+                theirs = protocol,
+                ours = PROTOCOL,
+                "the scheduler is of another version: restart the launcher"
+            );
         }
         self.state.heard = true;
         let all: Vec<_> = self.state.catalog.all().chain(self.state.unheard.drain(..)).collect();
@@ -220,8 +225,15 @@ impl Node {
             ModelState::Refused { message } => tracing::warn!(model = name, message, "model refused"),
             ModelState::Gone => tracing::info!(model = name, "model gone"),
         }
+        let taken = match &state {
+            ModelState::Taken { snapshot, .. } => Some(snapshot.clone()),
+            ModelState::Refused { .. } | ModelState::Gone => None,
+        };
         if let Some(message) = self.state.catalog.seen(name, state) {
             self.tell(message);
+        }
+        if let Some(snapshot) = taken {
+            self.store.release(&snapshot); // the catalog keeps it now
         }
     }
 
@@ -259,16 +271,16 @@ impl Node {
 
     fn begin(&mut self, spec: StartSpec) -> Result<(), String> {
         let name = start::check(&spec, &self.settings.config).map_err(|refused| refused.to_string())?;
-        let snapshot = self.store.find(&spec.snapshot).ok_or("the content has changed meanwhile: this snapshot is gone")?;
+        let snapshot =
+            self.store.find(&spec.snapshot).ok_or("the content has changed meanwhile: this snapshot is gone")?;
         let environment =
             self.environments.record(&spec.environment).ok_or("its environment is not there: prepare it first")?;
         if self.instances.starting() >= STARTS {
             return Err(format!("{STARTS} instances are being started already: try again"));
         }
-        let uid = self
-            .instances
-            .begin(&spec.instance, spec.model.clone(), spec.snapshot.clone())
-            .ok_or("the instance exists, or all user ids are in use (`uid-count` in [node] of the node's configuration)")?;
+        let uid = self.instances.begin(&spec.instance, spec.model.clone(), spec.snapshot.clone()).ok_or(
+            "the instance exists, or all user ids are in use (`uid-count` in [node] of the node's configuration)",
+        )?;
         let id = spec.instance.clone();
         let start = Start {
             spec,

@@ -26,10 +26,12 @@ impl Program {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
         // Kernels before 6.3 do not know the flag and take every memory file for executable.
-        let memory = memfd_create(name.as_str(), flags | MFdFlags::from_bits_retain(libc::MFD_EXEC)).or_else(|errno| match errno {
-            Errno::EINVAL => memfd_create(name.as_str(), flags),
-            other => Err(other),
-        })?;
+        let memory = memfd_create(name.as_str(), flags | MFdFlags::from_bits_retain(libc::MFD_EXEC)).or_else(
+            |errno| match errno {
+                Errno::EINVAL => memfd_create(name.as_str(), flags),
+                other => Err(other),
+            },
+        )?;
         let mut memory = File::from(memory);
         io::copy(&mut File::open(path)?, &mut memory)?;
         let seals = SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
@@ -57,7 +59,8 @@ mod tests {
         let output = program.command().arg("hello").output().unwrap();
         assert_eq!(output.stdout, b"hello\n");
         assert!((&program.memory).write_all(b"x").is_err());
-        let again = std::fs::OpenOptions::new().write(true).open(format!("/proc/self/fd/{}", program.memory.as_raw_fd()));
+        let again =
+            std::fs::OpenOptions::new().write(true).open(format!("/proc/self/fd/{}", program.memory.as_raw_fd()));
         assert!(again.and_then(|mut file| file.write_all(b"x")).is_err());
     }
 }

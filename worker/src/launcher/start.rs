@@ -65,7 +65,9 @@ pub(super) fn check(spec: &StartSpec, config: &NodeConfig) -> Result<ModelName, 
         ("log lines per second", spec.log_lines_per_second.into(), 1, 1_000_000),
         ("the note's length", spec.note.len() as u64, 0, 64 << 10),
     ];
-    if let Some((what, value, least, most)) = bounds.into_iter().find(|(_, value, least, most)| !(least..=most).contains(&value)) {
+    if let Some((what, value, least, most)) =
+        bounds.into_iter().find(|(_, value, least, most)| !(least..=most).contains(&value))
+    {
         return Err(Refused::Bound { what, value, least, most });
     }
     for text in [&spec.module, &spec.function] {
@@ -78,7 +80,8 @@ pub(super) fn check(spec: &StartSpec, config: &NodeConfig) -> Result<ModelName, 
         let begins = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
         begins && name.len() <= 256 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
     };
-    let bad = spec.env.iter().find(|(name, value)| !is_variable(name) || value.contains('\0') || value.len() > 32 << 10);
+    let bad =
+        spec.env.iter().find(|(name, value)| !is_variable(name) || value.contains('\0') || value.len() > 32 << 10);
     if let Some((name, _)) = bad {
         return Err(Refused::Env(name.chars().take(80).collect()));
     }
@@ -146,7 +149,9 @@ impl Start {
         self.traces.record(&self.spec, pid, self.uid).map_err(StartError::Record)?;
         stdin.map_or(Ok(()), |mut stdin| stdin.write_all(&spec)).map_err(StartError::Spawn)?;
         let mut stdout = stdout.ok_or(StartError::Ended)?;
-        if !pidfd::readable_before(&stdout, Instant::now() + LISTEN_WITHIN).map_err(|errno| StartError::Spawn(errno.into()))? {
+        if !pidfd::readable_before(&stdout, Instant::now() + LISTEN_WITHIN)
+            .map_err(|errno| StartError::Spawn(errno.into()))?
+        {
             return Err(StartError::Silent);
         }
         let mut said = [0; 16];
@@ -208,9 +213,9 @@ impl Start {
 
 /// Moves a process into a group, before it has done anything.
 pub(super) fn join(group: &Group, pid: Pid) -> io::Result<()> {
-    group.procs_fds().try_for_each(|fd| {
-        nix::unistd::write(fd, pid.to_string().as_bytes()).map(drop).map_err(io::Error::from)
-    })
+    group
+        .procs_fds()
+        .try_for_each(|fd| nix::unistd::write(fd, pid.to_string().as_bytes()).map(drop).map_err(io::Error::from))
 }
 
 /// The manifest's variables, then ours, which win but for the first: how many threads a library takes is the author's.

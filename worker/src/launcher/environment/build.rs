@@ -27,6 +27,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+/// Beginning of the names of folders, below the cache directory, in which builds from source write.
+pub(super) const SCRATCH: &str = "build-";
+
 /// Size of `/tmp` and of `/dev/shm` of a build: packages are unpacked and compiled there.
 const TMP_BYTES: u64 = 2 << 30;
 /// Where a build finds uv and the model's directory.
@@ -114,17 +117,12 @@ impl Builder {
             builder: self.uv_version.clone().filter(|_| plan.requirements.is_some()),
             built_unix: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
         };
-        record::write(&self.environments, &plan.key, &record).map_err(|error| node_failed("record the environment", &error))
+        record::write(&self.environments, &plan.key, &record)
+            .map_err(|error| node_failed("record the environment", &error))
     }
 
     /// Installs the packages; the user who owns them afterwards.
-    fn install(
-        &self,
-        plan: &Plan,
-        dir: &Path,
-        deadline: Instant,
-        line: &mut dyn FnMut(&str),
-    ) -> Result<u32, Failure> {
+    fn install(&self, plan: &Plan, dir: &Path, deadline: Instant, line: &mut dyn FnMut(&str)) -> Result<u32, Failure> {
         let Some(uv) = &self.uv else {
             return Err(Failure::permanent(
                 "uv is not on this node, and requirements.txt needs it: put it beside omni-launcher, or name it as `uv` \
@@ -132,7 +130,6 @@ impl Builder {
             ));
         };
         let shared = self.cache_dir.join("uv");
-        let own = self.cache_dir.join(format!("uv-{}", plan.key));
         // What refers to files of the model may build them: that is foreign code at once.
         if !plan.own_files {
             self.fresh(plan, dir, Some(BUILDER_UID))?;
@@ -147,12 +144,12 @@ impl Builder {
             }
         }
         let uid = self.source_uid;
-        let prepared = fs::remove_dir_all(&own).or_else(ignore_missing).and_then(|()| fs::create_dir(&own));
-        prepared.and_then(|()| Ok(tree::hand_over(&own, uid)?)).map_err(|error| node_failed("make a package cache", &error))?;
+        let scratch = Scratch::make(&self.cache_dir, plan, uid)
+            .map_err(|error| node_failed("make a folder to build in", &error))?;
         self.fresh(plan, dir, Some(uid))?;
-        let step = Step { uid, writable: dir, cache: &own, wheels_only: false };
+        let step = Step { uid, writable: dir, cache: &scratch.cache(), wheels_only: false };
         let finished = self.uv(plan, uv, dir, &step, deadline, line);
-        fs::remove_dir_all(&own).map_err(|error| node_failed("remove a package cache", &error))?;
+        scratch.remove().map_err(|error| node_failed("remove the folder of a build", &error))?;
         let finished = finished?;
         if finished.code == Some(0) { Ok(uid) } else { Err(failed(&finished, false)) }
     }
@@ -168,7 +165,9 @@ impl Builder {
     ) -> Result<Finished, Failure> {
         let python = tree::python(dir).display().to_string();
         let mut argv: Vec<String> =
-            ["pip", "install", "--no-config", "--no-progress", "--color", "never", "--python", &python].map(str::to_owned).into();
+            ["pip", "install", "--no-config", "--no-progress", "--color", "never", "--python", &python]
+                .map(str::to_owned)
+                .into();
         argv.insert(0, UV.to_owned());
         argv.extend(["-r", "requirements.txt"].map(str::to_owned));
         if plan.overrides.is_some() {
@@ -179,9 +178,13 @@ impl Builder {
         if step.wheels_only {
             argv.push("--no-build".to_owned());
         }
-        let mut binds = vec![read_only(uv, UV), read_only(&plan.snapshot, MODEL), writable(step.writable)];
-        if !step.cache.starts_with(step.writable) {
-            binds.push(writable(step.cache));
+        let mut binds = vec![read_only(uv, UV), writable(step.writable)];
+        if step.wheels_only {
+            binds.push(read_only(&plan.snapshot, MODEL));
+        } else {
+            // Build backends write beside the sources.
+            let source = Scratch::at(&self.cache_dir, &plan.key).model();
+            binds.extend([writable(step.cache), Bind { source, target: MODEL.into(), writable: true }]);
         }
         binds.extend(self.python.find_links.iter().filter(|link| link.starts_with('/')).map(|dir| read_only(dir, dir)));
         let mut env = self.settings.clone();
@@ -200,7 +203,10 @@ impl Builder {
     ) -> Result<(), Failure> {
         // Without `site` and apart from the packages' directory: nothing of a package runs here.
         let mut argv = vec![plan.interpreter.base.display().to_string()];
-        argv.extend(["-I", "-S", "-m", "compileall", "-qq", "-j", "0", "--invalidation-mode", "unchecked-hash"].map(str::to_owned));
+        argv.extend(
+            ["-I", "-S", "-m", "compileall", "-qq", "-j", "0", "--invalidation-mode", "unchecked-hash"]
+                .map(str::to_owned),
+        );
         argv.push(tree::packages(dir, &plan.interpreter).display().to_string());
         line("compiling bytecode");
         let access = Access { uid, network: false };
@@ -224,7 +230,10 @@ impl Builder {
         line: &mut dyn FnMut(&str),
     ) -> Result<Finished, Failure> {
         binds.extend(plan.interpreter.mounts().iter().map(|dir| read_only(dir, dir)));
-        env.extend([("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", "/tmp/home"), ("LANG", "C.UTF-8")].map(|(k, v)| (k.into(), v.into())));
+        env.extend(
+            [("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", "/tmp/home"), ("LANG", "C.UTF-8")]
+                .map(|(k, v)| (k.into(), v.into())),
+        );
         let sandbox = SandboxSpec {
             hostname: "build".to_owned(),
             uid: access.uid,
@@ -238,10 +247,8 @@ impl Builder {
             cwd: cwd.into(),
         };
         let limit = deadline.saturating_duration_since(Instant::now());
-        self.step(&plan.key, sandbox, limit, line).map_err(|error| Failure {
-            message: crate::process::chain(&error),
-            permanent: false,
-        })
+        self.step(&plan.key, sandbox, limit, line)
+            .map_err(|error| Failure { message: crate::process::chain(&error), permanent: false })
     }
 
     /// One command in a sandbox and in control groups of its own, which are gone when this returns.
@@ -285,6 +292,37 @@ impl Builder {
         if let Err(error) = fs::remove_dir_all(&dir).or_else(ignore_missing) {
             tracing::warn!(dir = %dir.display(), %error, "an unfinished environment is left");
         }
+    }
+}
+
+/// What a build from source may write beside its environment: a fresh package cache, and a copy of the model's directory.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn at(cache_dir: &Path, key: &EnvironmentKey) -> Self {
+        Self(cache_dir.join(format!("{SCRATCH}{key}")))
+    }
+
+    fn make(cache_dir: &Path, plan: &Plan, uid: u32) -> io::Result<Self> {
+        let scratch = Self::at(cache_dir, &plan.key);
+        fs::remove_dir_all(&scratch.0).or_else(ignore_missing)?;
+        fs::create_dir(&scratch.0)?;
+        fs::create_dir(scratch.cache())?;
+        tree::copy(&plan.snapshot, &scratch.model())?;
+        tree::hand_over(&scratch.0, uid)?;
+        Ok(scratch)
+    }
+
+    fn cache(&self) -> PathBuf {
+        self.0.join("uv")
+    }
+
+    fn model(&self) -> PathBuf {
+        self.0.join("model")
+    }
+
+    fn remove(self) -> io::Result<()> {
+        fs::remove_dir_all(self.0)
     }
 }
 

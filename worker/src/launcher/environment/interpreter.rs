@@ -102,13 +102,19 @@ impl Interpreter {
         let mut program = Command::new(path);
         // A pyenv shim is a shell script that needs to find its tools.
         let path_variable = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-        program.args(["-I", "-c", QUESTION]).env_clear().env("PATH", path_variable).env("LANG", "C.UTF-8").current_dir("/");
+        program
+            .args(["-I", "-c", QUESTION])
+            .env_clear()
+            .env("PATH", path_variable)
+            .env("LANG", "C.UTF-8")
+            .current_dir("/");
         if let Some(home) = std::env::var_os("HOME") {
             program.env("HOME", home);
         }
         let finished = command::run(program, b"", PATIENCE, |_| Ok(()), |_| ())?;
         let answer = finished.tail.lines().rev().find_map(|line| serde_json::from_str::<Answer>(line).ok());
-        let Some(Answer { version, build, tag, base, prefix, base_prefix }) = answer.filter(|_| finished.code == Some(0))
+        let Some(Answer { version, build, tag, base, prefix, base_prefix }) =
+            answer.filter(|_| finished.code == Some(0))
         else {
             return Err(Unusable::Answer(finished.tail.chars().take(400).collect()));
         };
@@ -258,7 +264,9 @@ mod tests {
         fs::write(&python, "#!/bin/sh\necho hello\n").unwrap();
         fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
         let unusable = existing(&python).unwrap_err();
-        assert!(matches!(&unusable, InterpreterError::Unusable { source: Unusable::Answer(said), .. } if said == "hello\n"));
+        assert!(
+            matches!(&unusable, InterpreterError::Unusable { source: Unusable::Answer(said), .. } if said == "hello\n")
+        );
         std::os::unix::fs::chown(dir.path(), Some(1234), None).unwrap();
         let foreign = existing(&python).unwrap_err();
         assert!(matches!(&foreign, InterpreterError::Foreign { at, .. } if at == dir.path()), "{foreign:?}");

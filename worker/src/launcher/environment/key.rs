@@ -74,7 +74,8 @@ fn is_package(code: &str) -> bool {
     let code = code.split(" --hash=").next().unwrap_or_default();
     let begins = code.starts_with(|first: char| first.is_ascii_alphanumeric());
     let allowed = |c: char| c.is_ascii_alphanumeric() || "._-[],<>=!~*+ ()".contains(c);
-    let archive = [".whl", ".gz", ".zip", ".bz2", ".xz", ".tgz", ".tar"].iter().any(|end| code.trim_end().ends_with(end));
+    let archive =
+        [".whl", ".gz", ".zip", ".bz2", ".xz", ".tgz", ".tar"].iter().any(|end| code.trim_end().ends_with(end));
     begins && code.chars().all(allowed) && !archive
 }
 
@@ -133,9 +134,19 @@ mod tests {
             assert!(!refers_to_files(text), "{text:?}");
         }
         let own = [
-            "-r more.txt", "-c constraints.txt", "-e .", ".", "./vendored.whl", "vendored-1.0-py3-none-any.whl",
-            "thing @ file:///model/thing", "thing @ ./thing", "git+https://host/x", "--find-links wheels", "sub/dir",
-            "numpy\n-e ./x", "thing.tar.gz",
+            "-r more.txt",
+            "-c constraints.txt",
+            "-e .",
+            ".",
+            "./vendored.whl",
+            "vendored-1.0-py3-none-any.whl",
+            "thing @ file:///model/thing",
+            "thing @ ./thing",
+            "git+https://host/x",
+            "--find-links wheels",
+            "sub/dir",
+            "numpy\n-e ./x",
+            "thing.tar.gz",
         ];
         for text in own {
             assert!(refers_to_files(text), "{text:?}");

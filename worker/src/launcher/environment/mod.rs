@@ -39,13 +39,30 @@ use std::sync::mpsc::Receiver;
 const REQUIREMENTS_MAX: u64 = 256 * 1024;
 /// Variables of the launcher's own environment that a build gets, beside those that begin with `UV_`.
 const PASSED_ON: [&str; 10] = [
-    "ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "SSL_CERT_DIR", "SSL_CERT_FILE", "all_proxy", "https_proxy",
-    "http_proxy", "no_proxy",
+    "ALL_PROXY",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "NO_PROXY",
+    "SSL_CERT_DIR",
+    "SSL_CERT_FILE",
+    "all_proxy",
+    "https_proxy",
+    "http_proxy",
+    "no_proxy",
 ];
 /// Of those that begin with `UV_`: what says where packages come from and how they are fetched.
 const UV_PASSED_ON: [&str; 11] = [
-    "UV_DEFAULT_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_HTTP_RETRIES", "UV_HTTP_TIMEOUT", "UV_INDEX",
-    "UV_INDEX_STRATEGY", "UV_INDEX_URL", "UV_INSECURE_HOST", "UV_NATIVE_TLS", "UV_SYSTEM_CERTS",
+    "UV_DEFAULT_INDEX",
+    "UV_EXTRA_INDEX_URL",
+    "UV_FIND_LINKS",
+    "UV_HTTP_RETRIES",
+    "UV_HTTP_TIMEOUT",
+    "UV_INDEX",
+    "UV_INDEX_STRATEGY",
+    "UV_INDEX_URL",
+    "UV_INSECURE_HOST",
+    "UV_NATIVE_TLS",
+    "UV_SYSTEM_CERTS",
 ];
 
 /// An environment that cannot be had.
@@ -109,8 +126,7 @@ impl Environments {
         }
         for entry in fs::read_dir(cache_dir)? {
             let entry = entry?;
-            // The cache of a build from source that was interrupted.
-            if entry.file_name().to_string_lossy().starts_with("uv-") {
+            if entry.file_name().to_string_lossy().starts_with(build::SCRATCH) {
                 fs::remove_dir_all(entry.path())?;
             }
         }
@@ -159,7 +175,10 @@ impl Planner {
         self.package.compile(&interpreter).map_err(|error| Failure::passing(crate::process::chain(&error)))?;
         let (requirements, overrides) = match job.interpreter {
             Some(_) => (None, None),
-            None => (text(&job.dir, "requirements.txt")?.filter(|text| key::requires(text)), text(&job.dir, "overrides.txt")?),
+            None => (
+                text(&job.dir, "requirements.txt")?.filter(|text| key::requires(text)),
+                text(&job.dir, "overrides.txt")?,
+            ),
         };
         let overrides = overrides.filter(|_| requirements.is_some());
         let own_files = [&requirements, &overrides].into_iter().flatten().any(|text| key::refers_to_files(text));
@@ -204,8 +223,16 @@ impl Planner {
     /// An environment that somebody else made has a record too: `Start` looks nowhere else.
     fn existing(&self, key: EnvironmentKey, python: PathBuf, interpreter: Interpreter) -> Result<Plan, Failure> {
         let mounts = interpreter.mounts();
-        let record =
-            Record { python, mounts, interpreter, requirements: None, overrides: None, packages: Vec::new(), builder: None, built_unix: 0 };
+        let record = Record {
+            python,
+            mounts,
+            interpreter,
+            requirements: None,
+            overrides: None,
+            packages: Vec::new(),
+            builder: None,
+            built_unix: 0,
+        };
         record::write(&self.environments, &key, &record)
             .map_err(|error| Failure::passing(format!("the node cannot record the environment: {error}")))?;
         Ok(Plan::Ready(key))
@@ -255,7 +282,9 @@ fn text(dir: &Path, name: &str) -> Result<Option<String>, Failure> {
     let path = dir.join(name);
     match path.symlink_metadata() {
         Err(_) => return Ok(None),
-        Ok(found) if !found.is_file() => return Err(Failure::permanent(format!("`{name}` must be a file, not a link"))),
+        Ok(found) if !found.is_file() => {
+            return Err(Failure::permanent(format!("`{name}` must be a file, not a link")));
+        }
         Ok(found) if found.len() > REQUIREMENTS_MAX => {
             return Err(Failure::permanent(format!("`{name}` has more than {REQUIREMENTS_MAX} bytes: shorten it")));
         }
@@ -311,13 +340,25 @@ mod tests {
 
     #[test]
     fn only_what_fetching_needs_is_passed_on_and_the_configuration_wins() {
-        let own = ["HOME=/root", "AWS_SECRET_ACCESS_KEY=x", "UV_PUBLISH_TOKEN=x", "HTTPS_PROXY=p", "UV_INDEX_URL=own", "UV_HTTP_TIMEOUT=9"];
-        let own = || own.iter().filter_map(|text| text.split_once('=')).map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let own = [
+            "HOME=/root",
+            "AWS_SECRET_ACCESS_KEY=x",
+            "UV_PUBLISH_TOKEN=x",
+            "HTTPS_PROXY=p",
+            "UV_INDEX_URL=own",
+            "UV_HTTP_TIMEOUT=9",
+        ];
+        let own = || {
+            own.iter().filter_map(|text| text.split_once('=')).map(|(name, value)| (name.to_owned(), value.to_owned()))
+        };
         let shown = |python: &Python| -> Vec<String> {
             uv_settings(python, own()).into_iter().map(|(name, value)| format!("{name}={value}")).collect()
         };
         let plain = Python::default();
-        assert_eq!(shown(&plain), ["HTTPS_PROXY=p", "UV_HTTP_TIMEOUT=9", "UV_INDEX_URL=own", "UV_PYTHON_DOWNLOADS=never"]);
+        assert_eq!(
+            shown(&plain),
+            ["HTTPS_PROXY=p", "UV_HTTP_TIMEOUT=9", "UV_INDEX_URL=own", "UV_PYTHON_DOWNLOADS=never"]
+        );
         assert_eq!(index(&uv_settings(&plain, own())), ["UV_INDEX_URL=own"]);
         let configured = Python {
             index_url: Some("https://mirror".into()),

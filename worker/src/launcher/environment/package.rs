@@ -84,7 +84,8 @@ impl Package {
 
 fn is_source(path: &Path) -> bool {
     let hidden = |part: &std::ffi::OsStr| part == "__pycache__" || part == "tests";
-    let named = path.extension().is_some_and(|end| end == "py") || path.file_name().is_some_and(|name| name == "py.typed");
+    let named =
+        path.extension().is_some_and(|end| end == "py") || path.file_name().is_some_and(|name| name == "py.typed");
     named && !path.iter().any(hidden)
 }
 

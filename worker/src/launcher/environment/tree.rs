@@ -44,10 +44,28 @@ pub(super) fn packages(dir: &Path, interpreter: &Interpreter) -> PathBuf {
 pub(super) fn installed(packages: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(packages) else { return Vec::new() };
     let name = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().into_string().ok();
-    let package = |name: String| name.strip_suffix(".dist-info")?.split_once('-').map(|(name, v)| format!("{name}=={v}"));
+    let package =
+        |name: String| name.strip_suffix(".dist-info")?.split_once('-').map(|(name, v)| format!("{name}=={v}"));
     let mut found: Vec<String> = entries.filter_map(name).filter_map(package).collect();
     found.sort_unstable();
     found
+}
+
+/// Copies a snapshot: directories, files and links, with their modes.
+pub(super) fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (kind, source, target) = (entry.file_type()?, entry.path(), to.join(entry.file_name()));
+        if kind.is_dir() {
+            copy(&source, &target)?; // a snapshot is at most 32 directories deep
+        } else if kind.is_symlink() {
+            symlink(fs::read_link(source)?, target)?;
+        } else {
+            fs::copy(source, target)?;
+        }
+    }
+    Ok(())
 }
 
 /// Gives the tree to a user who may then fill it. It must be fresh: nobody else has written to it.
@@ -138,7 +156,8 @@ mod tests {
         fs::hard_link(&outside, tree.join("foreign")).unwrap();
         chown(&outside, Some(OWNER + 1), None).unwrap();
         seal(&tree, OWNER).unwrap();
-        let seen = |path: &str| tree.join(path).symlink_metadata().map(|found| (found.uid(), found.mode() & 0o7777)).unwrap();
+        let seen =
+            |path: &str| tree.join(path).symlink_metadata().map(|found| (found.uid(), found.mode() & 0o7777)).unwrap();
         assert_eq!(seen("deep"), (0, 0o755));
         assert_eq!(seen("deep/er/file"), (0, 0o755));
         assert_eq!(seen("link").0, 0);

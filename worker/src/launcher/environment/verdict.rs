@@ -34,11 +34,13 @@ const NETWORK: [&str; 13] = [
 ];
 
 /// Words of uv when the requirements themselves cannot be met.
-const REQUIREMENTS: [&str; 8] = [
+const REQUIREMENTS: [&str; 10] = [
     "no solution found when resolving dependencies",
     "was not found in the package registry",
     "failed to parse",
+    "couldn't parse",
     "failed to build",
+    "the build backend returned an error",
     "hash mismatch",
     "no such file or directory",
     "file not found",

@@ -60,7 +60,9 @@ mod tests {
     #[test]
     fn when_to_look() {
         use Step::{Changed, Done, Later, Published};
-        let table: [(&str, &[(u64, Step)], Option<u64>); 9] = [
+        /// What happens, when, and when to look.
+        type Row = (&'static str, &'static [(u64, Step)], Option<u64>);
+        let table: [Row; 9] = [
             ("nothing happened", &[], None),
             ("one change", &[(0, Changed)], Some(200)),
             ("changes go on", &[(0, Changed), (150, Changed), (300, Changed)], Some(500)),

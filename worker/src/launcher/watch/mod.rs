@@ -219,7 +219,13 @@ impl Watcher {
             }
         }
         let (snapshot, state) = match taken {
-            Ok(snapshot) => (Some(snapshot.clone()), sendable(name, snapshot)),
+            Ok(snapshot) => {
+                let state = sendable(name, &snapshot);
+                if let ModelState::Refused { .. } = state {
+                    self.store.release(&snapshot.digest); // else the main loop does, once it knows of it
+                }
+                (Some(snapshot), state)
+            }
             Err(refusal) => (None, ModelState::Refused { message: crate::process::chain(&refusal) }),
         };
         self.models.insert(name.to_owned(), snapshot);
@@ -269,17 +275,14 @@ fn open(folder: &Path) -> std::io::Result<File> {
 }
 
 /// A manifest of control characters grows sixfold on the wire: such a one is refused here, by name.
-fn sendable(name: &str, snapshot: Snapshot) -> ModelState {
-    let message = FromLauncher::Model {
-        name: name.to_owned(),
-        snapshot: snapshot.digest.clone(),
-        manifest: snapshot.manifest.clone(),
-    };
+fn sendable(name: &str, snapshot: &Snapshot) -> ModelState {
+    let Snapshot { digest, manifest, .. } = snapshot.clone();
+    let message = FromLauncher::Model { name: name.to_owned(), snapshot: digest.clone(), manifest: manifest.clone() };
     match serde_json::to_vec(&message) {
-        Ok(bytes) if bytes.len() <= MAX_PACKET => {
-            ModelState::Taken { snapshot: snapshot.digest, manifest: snapshot.manifest }
+        Ok(bytes) if bytes.len() <= MAX_PACKET => ModelState::Taken { snapshot: digest, manifest },
+        Ok(_) | Err(_) => {
+            ModelState::Refused { message: "`omni.toml` is not plain text: remove its control characters".into() }
         }
-        Ok(_) | Err(_) => ModelState::Refused { message: "`omni.toml` is not plain text: remove its control characters".into() },
     }
 }
 

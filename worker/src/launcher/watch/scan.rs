@@ -75,7 +75,9 @@ mod tests {
     fn models_are_found_where_they_can_be() {
         let dir = tempfile::tempdir().unwrap();
         let at = |path: &str| dir.path().join(path);
-        for path in ["cowsay", "@cf/meta/llama", "a/b/c/d", "a/b/c/deep/e", ".hidden/m", "cowsay/nested", "bad name", "empty"] {
+        for path in
+            ["cowsay", "@cf/meta/llama", "a/b/c/d", "a/b/c/deep/e", ".hidden/m", "cowsay/nested", "bad name", "empty"]
+        {
             fs::create_dir_all(at(path)).unwrap();
             if path != "empty" {
                 fs::write(at(path).join("model.py"), "").unwrap();

@@ -1,0 +1,207 @@
+//! Environments, built for real from the package index.
+
+use super::node::Node;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+
+const MODEL: (&str, &str) = ("model.py", "def handle_request(request, context):\n    return 'hi'\n");
+
+#[test]
+fn packages_are_installed_compiled_sealed_and_shared_by_equal_requirements() {
+    let node = Node::start();
+    let scheduler = node.connect();
+    node.publish("cowsay", &[MODEL, ("requirements.txt", "cowsay==6.1\n")]);
+    let first = scheduler.snapshot_of("cowsay");
+    let (lines, key) = scheduler.prepare_with("cowsay", &first, None);
+    let key = key.unwrap();
+    assert!(lines.iter().any(|line| line.contains("+ cowsay==6.1")), "{lines:#?}");
+
+    let dir = node.path("cache/environments").join(key.as_str());
+    let python = dir.join("bin/python");
+    let output = Command::new(&python)
+        .args(["-c", "import cowsay, sys; print(sys.prefix); cowsay.cow('moo')"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.starts_with(&format!("{}\n", dir.display())) && said.contains("| moo |"), "{said}");
+    let compiled = dir.join("lib/python3.11/site-packages/cowsay/__pycache__/main.cpython-311.pyc");
+    assert_eq!(fs::read(compiled).unwrap()[4], 1, "bytecode by hash, not checked");
+    let record = fs::read_to_string(node.path("cache/environments").join(format!("{key}.json"))).unwrap();
+    let record: serde_json::Value = serde_json::from_str(&record).unwrap();
+    assert_eq!(record["packages"], serde_json::json!(["cowsay==6.1"]));
+    assert!(record["builder"].as_str().unwrap().starts_with("uv "));
+
+    // Directories are root's, and nobody else may write anything; files may be shared with the cache.
+    let mut waiting = vec![dir];
+    let mut shared = 0;
+    while let Some(path) = waiting.pop() {
+        let found = path.symlink_metadata().unwrap();
+        assert!(found.is_symlink() || found.mode() & 0o022 == 0, "{}", path.display());
+        if found.is_dir() {
+            assert_eq!(found.uid(), 0, "{}", path.display());
+            waiting.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if found.nlink() > 1 {
+            shared += 1;
+        } else {
+            assert_eq!(found.uid(), 0, "{}", path.display());
+        }
+    }
+    assert!(shared > 0, "files are hard links to the cache");
+
+    node.publish("other", &[("model.py", "y = 1"), ("requirements.txt", "cowsay==6.1\n")]);
+    let second = scheduler.snapshot_of("other");
+    let (lines, again) = scheduler.prepare_with("other", &second, None);
+    assert_eq!((lines, again.unwrap()), (vec![], key));
+}
+
+#[test]
+fn no_requirements_is_one_bare_environment_for_all() {
+    let node = Node::start();
+    let scheduler = node.connect();
+    node.publish("a", &[MODEL]);
+    let a = scheduler.prepare("a", &scheduler.snapshot_of("a")).unwrap();
+    node.publish("b", &[MODEL, ("requirements.txt", "# nothing\n")]);
+    let b = scheduler.prepare("b", &scheduler.snapshot_of("b")).unwrap();
+    assert_eq!(a, b);
+    let python = node.path("cache/environments").join(a.as_str()).join("bin/python");
+    let script = "import sys; assert sys.prefix != sys.base_prefix; print([p for p in sys.path if 'packages' in p])";
+    let output = Command::new(python).args(["-c", script]).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(
+        said,
+        format!("['{}/cache/environments/{a}/lib/python3.11/site-packages']\n", node.dir.path().display())
+    );
+}
+
+#[test]
+fn what_cannot_be_met_is_said_in_uvs_words() {
+    let node = Node::start();
+    let scheduler = node.connect();
+    let table = [
+        (
+            "absent",
+            "no-such-package-of-omni-7f3a==1\n",
+            "no-such-package-of-omni-7f3a was not found in the package registry",
+        ),
+        ("version", "cowsay==99\n", "there is no version of cowsay==99"),
+        ("nonsense", "cowsay >>= 1\n", "Couldn't parse requirement in `requirements.txt`"),
+        ("file", "-r more.txt\n", "more.txt"),
+    ];
+    for (name, requirements, expected) in table {
+        node.publish(name, &[MODEL, ("requirements.txt", requirements)]);
+        let (message, permanent) = scheduler.prepare(name, &scheduler.snapshot_of(name)).unwrap_err();
+        let joined = message.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(joined.contains(expected) && permanent, "{name}: {permanent} {message}");
+    }
+    let left: Vec<_> = fs::read_dir(node.path("cache/environments")).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+    assert!(node.groups().is_empty());
+}
+
+#[test]
+fn a_network_that_does_not_answer_is_not_final() {
+    let mut node = Node::stopped();
+    node.configure("index-url = \"http://127.0.0.1:9/simple\"\n");
+    node.run(&[]);
+    let scheduler = node.connect();
+    node.publish("m", &[MODEL, ("requirements.txt", "cowsay==6.1\n")]);
+    let (message, permanent) = scheduler.prepare("m", &scheduler.snapshot_of("m")).unwrap_err();
+    assert!(message.contains("127.0.0.1:9") && !permanent, "{permanent} {message}");
+}
+
+/// A package's build step that tries what it must not be able to do, and says in its version what it could.
+const HOSTILE: &str = r#"
+import glob, os, sys
+from setuptools import setup
+done = []
+for path in glob.glob('@CACHE@/environments/*/lib/python3.11/site-packages/cowsay/*.py') + ['/usr/hostile', '@CACHE@/hostile',
+        '@CACHE@/uv/hostile', '@CACHE@/environments/hostile', '@STATE@/hostile', '/omni/uv']:
+    try:
+        open(path, 'a').write('hostile')
+        done.append(path)
+    except OSError:
+        pass
+if os.path.exists('@CACHE@/environments/@KEY@') or os.path.exists('@CACHE@/uv') or os.getuid() == 0:
+    done.append('seen')
+os.makedirs(sys.prefix, exist_ok=True)
+setup(name='hostile', version='1.%d' % len(done), py_modules=[], description=' '.join(done))
+"#;
+
+#[test]
+fn a_hostile_build_step_reaches_nothing_but_its_own_environment() {
+    let node = Node::start();
+    let scheduler = node.connect();
+    node.publish("good", &[MODEL, ("requirements.txt", "cowsay==6.1\n")]);
+    let good = scheduler.prepare("good", &scheduler.snapshot_of("good")).unwrap();
+    let before = tree(&node, good.as_str());
+
+    let setup = HOSTILE
+        .replace("@CACHE@", node.path("cache").to_str().unwrap())
+        .replace("@STATE@", node.path("state").to_str().unwrap())
+        .replace("@KEY@", good.as_str());
+    let project = "[build-system]\nrequires = ['setuptools==75.8.0']\nbuild-backend = 'setuptools.build_meta'\n";
+    let files =
+        [MODEL, ("requirements.txt", "./hostile\n"), ("hostile/setup.py", &setup), ("hostile/pyproject.toml", project)];
+    node.publish("hostile", &files);
+    let snapshot = scheduler.snapshot_of("hostile");
+    let (lines, built) = scheduler.prepare_with("hostile", &snapshot, None);
+    let key = built.unwrap_or_else(|error| panic!("{error:?} {lines:#?}"));
+    assert!(lines.iter().any(|line| line.contains("+ hostile==1.0")), "{lines:#?}");
+    assert_eq!(tree(&node, good.as_str()), before);
+    assert!(!node.path("cache/uv/hostile").exists());
+    let left: Vec<_> = fs::read_dir(node.path("cache")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.iter().all(|name| !name.to_string_lossy().starts_with("build-")), "{left:?}");
+    // All of it is root's now, too: the user of build steps is the next one's as well.
+    let own = node.path("cache/environments").join(key.as_str());
+    assert_eq!((own.metadata().unwrap().uid(), own.join("lib").metadata().unwrap().uid()), (0, 0));
+}
+
+/// Path, owner, mode and content of everything in an environment.
+fn tree(node: &Node, key: &str) -> Vec<(String, u32, u32, Vec<u8>)> {
+    let mut waiting = vec![node.path("cache/environments").join(key)];
+    let mut all = Vec::new();
+    while let Some(path) = waiting.pop() {
+        let found = path.symlink_metadata().unwrap();
+        let content = if found.is_file() { fs::read(&path).unwrap() } else { Vec::new() };
+        if found.is_dir() {
+            waiting.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        }
+        all.push((path.display().to_string(), found.uid(), found.mode(), content));
+    }
+    all.sort();
+    all
+}
+
+#[test]
+fn an_existing_environment_is_used_as_it_is() {
+    let node = Node::start();
+    let scheduler = node.connect();
+    node.publish("m", &[MODEL, ("requirements.txt", "no-such-package-of-omni-7f3a\n")]);
+    let snapshot = scheduler.snapshot_of("m");
+    let (_, key) = scheduler.prepare_with("m", &snapshot, Some("/usr/bin/python3.11"));
+    key.unwrap();
+    let (_, error) = scheduler.prepare_with("m", &snapshot, Some("/nowhere/bin/python"));
+    let (message, permanent) = error.unwrap_err();
+    assert!(message.contains("/nowhere/bin/python cannot be run") && permanent, "{message}");
+}
+
+#[test]
+fn half_built_environments_go_when_the_launcher_starts() {
+    let mut node = Node::start();
+    let scheduler = node.connect();
+    node.publish("m", &[MODEL]);
+    let key = scheduler.prepare("m", &scheduler.snapshot_of("m")).unwrap();
+    node.end(nix::sys::signal::Signal::SIGKILL);
+    let environments = node.path("cache/environments");
+    fs::create_dir(environments.join("a".repeat(64))).unwrap();
+    fs::create_dir(node.path("cache/build-interrupted")).unwrap();
+    node.run(&[]);
+    assert!(environments.join(key.as_str()).exists() && !environments.join("a".repeat(64)).exists());
+    assert!(!node.path("cache/build-interrupted").exists());
+    // Found again without being built.
+    let scheduler = node.connect();
+    let snapshot = scheduler.snapshot_of("m");
+    let heard = scheduler.prepare_with("m", &snapshot, None);
+    assert_eq!(heard, (vec![], Ok(key)));
+}

@@ -1,0 +1,125 @@
+//! The models folder as a scheduler hears of it.
+
+use super::node::Node;
+use omni_ipc::launcher::{FromLauncher, ToLauncher};
+use std::fs;
+use std::os::unix::fs::symlink;
+
+fn scanned(message: &FromLauncher) -> bool {
+    matches!(message, FromLauncher::Scanned)
+}
+
+#[test]
+fn what_is_there_is_told_then_what_changes() {
+    let mut node = Node::stopped();
+    node.write("cowsay/model.py", "x = 1\n");
+    node.write("@cf/meta/llama/model.py", "x = 1\n");
+    node.write("@cf/meta/llama/omni.toml", "schema = 1\n");
+    node.write(".hidden/model.py", "");
+    node.write("fifo/model.py", "");
+    nix::unistd::mkfifo(&node.path("models/fifo/pipe"), nix::sys::stat::Mode::S_IRUSR).unwrap();
+    node.write("sparse/model.py", "");
+    fs::File::create(node.path("models/sparse/w.bin")).unwrap().set_len(10 << 30).unwrap();
+    node.write("bad name/model.py", "");
+    symlink("cowsay", node.path("models/link")).unwrap();
+    node.run(&[]);
+    let scheduler = node.connect();
+    let mut heard = scheduler.hear_until(scanned);
+    assert_eq!(heard.pop(), Some(FromLauncher::Scanned));
+    let mut told: Vec<String> = heard
+        .iter()
+        .map(|message| match message {
+            FromLauncher::Model { name, manifest, .. } => format!("{name}: {manifest:?}"),
+            FromLauncher::ModelRefused { name, message } => format!("{name}: {message}"),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    told.sort();
+    let expected = [
+        "@cf/meta/llama: Some(\"schema = 1\\n\")",
+        "bad name: the directory's path cannot be a model's name:",
+        "cowsay: None",
+        "fifo: `pipe` is a FIFO",
+        "link: the model's directory is a symbolic link",
+        "sparse: with `w.bin` (10.0 GiB) the directory has more than 4.0 GiB",
+    ];
+    assert_eq!(told.len(), expected.len(), "{told:#?}");
+    for (told, expected) in told.iter().zip(expected) {
+        assert!(told.starts_with(expected), "{told}");
+    }
+
+    let first = heard.iter().find_map(|message| match message {
+        FromLauncher::Model { name, snapshot, .. } if name == "cowsay" => Some(snapshot.clone()),
+        _ => None,
+    });
+    node.write("cowsay/model.py", "x = 2\n");
+    let second = scheduler.snapshot_of("cowsay");
+    assert_ne!(Some(&second), first.as_ref());
+    let text = fs::read_to_string(node.path("state/snapshots").join(second.as_str()).join("model.py")).unwrap();
+    assert_eq!(text, "x = 2\n");
+
+    node.publish("new", &[("model.py", "x = 3\n"), ("deep/data.txt", "d")]);
+    let new = scheduler.snapshot_of("new");
+    node.write("new/deep/data.txt", "changed in a directory of a new model");
+    assert_ne!(scheduler.snapshot_of("new"), new);
+    fs::remove_file(node.path("models/fifo/pipe")).unwrap();
+    scheduler.snapshot_of("fifo");
+    fs::remove_dir_all(node.path("models/@cf")).unwrap();
+    scheduler.hear_until(|message| matches!(message, FromLauncher::ModelGone { name } if name == "@cf/meta/llama"));
+}
+
+#[test]
+fn the_folder_may_go_and_come_back() {
+    let mut node = Node::stopped();
+    node.write("m/model.py", "");
+    node.run(&[]);
+    let scheduler = node.connect();
+    scheduler.hear_until(scanned);
+    fs::rename(node.path("models"), node.path("away")).unwrap();
+    scheduler.hear_until(|message| matches!(message, FromLauncher::ModelGone { .. }));
+    fs::rename(node.path("away"), node.path("models")).unwrap();
+    scheduler.snapshot_of("m");
+}
+
+#[test]
+fn a_new_scheduler_hears_everything_and_replaces_the_old() {
+    let node = Node::start();
+    let first = node.connect();
+    first.hear_until(scanned);
+    node.publish("m", &[("model.py", "")]);
+    let snapshot = first.snapshot_of("m");
+    let second = node.connect();
+    assert_eq!(second.snapshot_of("m"), snapshot);
+    assert_eq!(second.hear(), FromLauncher::Scanned);
+    assert!(first.is_closed());
+}
+
+#[test]
+fn what_is_not_of_the_wire_ends_the_connection_and_nothing_else() {
+    let node = Node::start();
+    let scheduler = node.connect();
+    scheduler.hear_until(scanned);
+    scheduler.say(&ToLauncher::Quit); // without a keeper this is for a service manager to decide
+    let bad = node.connect();
+    bad.hear_until(scanned);
+    bad.send_raw(b"{\"type\":\"start\",\"instance\":\"../../etc\"}");
+    assert!(bad.is_closed());
+    node.connect().hear_until(scanned);
+}
+
+#[test]
+fn a_missing_folder_and_a_second_launcher_end_with_a_message() {
+    let mut node = Node::stopped();
+    fs::remove_dir(node.path("models")).unwrap();
+    let output = node.command(&["--log-format", "text"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(78), "{said}");
+    assert!(said.contains("cannot open the models folder") && said.contains("No such file"), "{said}");
+    fs::create_dir(node.path("models")).unwrap();
+    node.run(&[]);
+    let output = node.command(&[]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(75), "{said}");
+    assert!(said.contains("another launcher serves"), "{said}");
+    node.connect().hear_until(scanned);
+}
