@@ -11,7 +11,7 @@ import socket
 import weakref
 
 _sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
-_pid = os.getpid()
+_copied = False
 
 
 def adopt(fd: int) -> socket.socket:
@@ -34,12 +34,16 @@ def above_standard(fd: int) -> int:
     return moved
 
 
-def forked() -> bool:
-    """Whether this process is a copy that the model has forked."""
-    return os.getpid() != _pid
+def end_copy() -> None:
+    """Ends this process, without a word, if it is a copy that the model has forked: called where the model's code
+    returns to the engine, before a lock is taken that a thread of the original may have held."""
+    if _copied:
+        os._exit(0)
 
 
 def _leave() -> None:
+    global _copied
+    _copied = True
     for sock in list(_sockets):
         sock.close()
 
@@ -49,8 +53,7 @@ os.register_at_fork(after_in_child=_leave)
 
 def give_up(error: BaseException) -> None:
     """Ends a process that cannot answer any more: at once, and in a forked copy without a word."""
-    if forked():
-        os._exit(0)
+    end_copy()
     from omni import _log
 
     _log.report("ERROR", f"the engine cannot go on\n{_log.traceback_of(error)}")

@@ -15,6 +15,7 @@ from collections import deque
 from omni._engine import cancel, outcome, wire
 from omni._engine.answer import Stream, whole
 from omni._engine.connection import Closed, Connection, Unusable
+from omni._engine.descriptors import end_copy
 from omni._engine.request import WireRequest
 from omni._engine.writer import Writer
 from omni.context import Context, request_now
@@ -205,6 +206,7 @@ class Session:
         except BaseException as err:
             last = outcome.failed(number, err, self._cancels.reason(number), skip=1)
         finally:
+            end_copy()
             request.close()
         if context._usage:
             last = wire.usage(number, context._usage) + last

@@ -13,7 +13,7 @@ import threading
 
 from omni._engine import cancel, wire
 from omni._engine.connection import Closed, Connection, Unusable
-from omni._engine.descriptors import give_up
+from omni._engine.descriptors import end_copy, give_up
 from omni._engine.handling import Handling
 from omni._engine.request import WireRequest
 
@@ -139,6 +139,7 @@ class Hand(Handling):
             self._armed = True
 
     def _disarm(self) -> None:
+        end_copy()
         with self._state:
             if self._armed:
                 self._armed = False
