@@ -17,25 +17,25 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Longer than anything here takes on a loaded machine.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Folders, and the launcher that runs in them.
-pub struct Node {
-    pub dir: TempDir,
-    pub parent: String,
+pub(crate) struct Node {
+    pub(crate) dir: TempDir,
+    parent: String,
     launcher: Option<Child>,
 }
 
 impl Node {
     /// Starts a launcher on an empty models folder.
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let mut node = Self::stopped();
         node.run(&[]);
         node
     }
 
     /// The folders alone.
-    pub fn stopped() -> Self {
+    pub(crate) fn stopped() -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let dir = tempfile::Builder::new().prefix("omni-l").tempdir_in("/run").unwrap();
@@ -47,7 +47,7 @@ impl Node {
     }
 
     /// Writes the configuration: the tests' control group, and `more`.
-    pub fn configure(&self, more: &str) {
+    pub(crate) fn configure(&self, more: &str) {
         let uv = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.omni/tools/bin/uv");
         let uv = fs::canonicalize(uv).expect("uv is in .omni/tools/bin: run `make setup`");
         let text = format!("[node]\ncgroup-parent = {:?}\n[python]\nuv = {uv:?}\n{more}", self.parent);
@@ -55,7 +55,7 @@ impl Node {
     }
 
     /// Starts the launcher; it is there when its socket listens.
-    pub fn run(&mut self, more: &[&str]) {
+    pub(crate) fn run(&mut self, more: &[&str]) {
         let mut child = self.command(more).spawn().unwrap();
         self.wait_for("the launcher to listen", || {
             assert!(child.try_wait().unwrap().is_none(), "the launcher ended");
@@ -65,7 +65,7 @@ impl Node {
     }
 
     /// The launcher's command line.
-    pub fn command(&self, more: &[&str]) -> Command {
+    pub(crate) fn command(&self, more: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_omni-launcher"));
         command.args(["--scheduler-uid", "0"]).arg("--config").arg(self.path("node.toml")).args(more);
         for (flag, dir) in
@@ -77,19 +77,19 @@ impl Node {
         command
     }
 
-    pub fn path(&self, below: &str) -> PathBuf {
+    pub(crate) fn path(&self, below: &str) -> PathBuf {
         self.dir.path().join(below)
     }
 
     /// Writes a file of a model, with its directories.
-    pub fn write(&self, path: &str, text: &str) {
+    pub(crate) fn write(&self, path: &str, text: &str) {
         let path = self.path("models").join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
 
     /// Writes a model in a hidden directory and renames it into place.
-    pub fn publish(&self, name: &str, files: &[(&str, &str)]) {
+    pub(crate) fn publish(&self, name: &str, files: &[(&str, &str)]) {
         for (file, text) in files {
             self.write(&format!(".new/{file}"), text);
         }
@@ -98,18 +98,18 @@ impl Node {
         fs::rename(self.path("models/.new"), place).unwrap();
     }
 
-    pub fn launcher_pid(&self) -> Pid {
+    pub(crate) fn launcher_pid(&self) -> Pid {
         Pid::from_raw(self.launcher.as_ref().unwrap().id().cast_signed())
     }
 
     /// Ends the launcher by a signal and waits for it.
-    pub fn end(&mut self, signal: Signal) -> std::process::ExitStatus {
+    pub(crate) fn end(&mut self, signal: Signal) -> std::process::ExitStatus {
         kill(self.launcher_pid(), signal).unwrap();
         self.launcher.take().unwrap().wait().unwrap()
     }
 
     /// Waits for the launcher to end by itself.
-    pub fn wait_end(&mut self) -> std::process::ExitStatus {
+    pub(crate) fn wait_end(&mut self) -> std::process::ExitStatus {
         self.launcher.take().unwrap().wait().unwrap()
     }
 
@@ -120,12 +120,12 @@ impl Node {
     }
 
     /// Connects as a scheduler and says hello.
-    pub fn connect(&self) -> Scheduler {
+    pub(crate) fn connect(&self) -> Scheduler {
         self.try_connect_scheduler().expect("the launcher listens")
     }
 
     /// The same, when a launcher listens.
-    pub fn try_connect_scheduler(&self) -> Option<Scheduler> {
+    pub(crate) fn try_connect_scheduler(&self) -> Option<Scheduler> {
         let socket = self.try_connect()?;
         setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::seconds(PATIENCE.as_secs().cast_signed())).unwrap();
         let scheduler = Scheduler { socket };
@@ -134,7 +134,7 @@ impl Node {
     }
 
     /// Waits for a condition, bounded.
-    pub fn wait_for(&self, what: &str, mut condition: impl FnMut() -> bool) {
+    pub(crate) fn wait_for(&self, what: &str, mut condition: impl FnMut() -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !condition() {
             assert!(Instant::now() < deadline, "waited in vain for {what}");
@@ -142,17 +142,21 @@ impl Node {
         }
     }
 
-    /// Directories of control groups below this node's parent, in all hierarchies.
-    pub fn groups(&self) -> Vec<PathBuf> {
+    /// This node's parent group, in all hierarchies where it is.
+    fn parents(&self) -> Vec<PathBuf> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let points = mounts.lines().filter(|line| line.contains(" - cgroup")).filter_map(|line| line.split(' ').nth(4));
-        let parents = points.map(|point| Path::new(point).join(&self.parent)).filter(|dir| dir.exists());
+        points.map(|point| Path::new(point).join(&self.parent)).filter(|dir| dir.exists()).collect()
+    }
+
+    /// Directories of control groups below the parent.
+    pub(crate) fn groups(&self) -> Vec<PathBuf> {
         let below = |dir: PathBuf| fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-        parents.flat_map(below).filter(|path| path.is_dir()).collect()
+        self.parents().into_iter().flat_map(below).filter(|path| path.is_dir()).collect()
     }
 
     /// Files in the folder of instances.
-    pub fn traces(&self) -> Vec<String> {
+    pub(crate) fn traces(&self) -> Vec<String> {
         let dir = fs::read_dir(self.path("run/instances")).unwrap();
         dir.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     }
@@ -183,37 +187,39 @@ impl Drop for Node {
                     std::thread::sleep(Duration::from_millis(5));
                 }
             }
-            let _ = fs::remove_dir(group.parent().unwrap());
+        }
+        for parent in self.parents() {
+            let _ = fs::remove_dir(parent);
         }
     }
 }
 
 /// A scheduler, as far as the launcher can tell.
-pub struct Scheduler {
+pub(crate) struct Scheduler {
     socket: OwnedFd,
 }
 
 impl Scheduler {
-    pub fn say(&self, message: &ToLauncher) {
+    pub(crate) fn say(&self, message: &ToLauncher) {
         send_packet(&self.socket, message, &[]).unwrap();
     }
 
     /// Sends bytes that are no message.
-    pub fn send_raw(&self, bytes: &[u8]) {
+    pub(crate) fn send_raw(&self, bytes: &[u8]) {
         nix::sys::socket::send(self.socket.as_raw_fd(), bytes, nix::sys::socket::MsgFlags::empty()).unwrap();
     }
 
-    pub fn hear(&self) -> FromLauncher {
+    pub(crate) fn hear(&self) -> FromLauncher {
         recv_packet_no_fds(&self.socket).expect("a message in time")
     }
 
     /// The connection was ended by the launcher.
-    pub fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         matches!(recv_packet_no_fds::<FromLauncher>(&self.socket), Err(PacketError::Closed))
     }
 
     /// Messages up to one that fits, which is the last.
-    pub fn hear_until(&self, fits: impl Fn(&FromLauncher) -> bool) -> Vec<FromLauncher> {
+    pub(crate) fn hear_until(&self, fits: impl Fn(&FromLauncher) -> bool) -> Vec<FromLauncher> {
         let mut heard = Vec::new();
         loop {
             let message = self.hear();
@@ -226,7 +232,7 @@ impl Scheduler {
     }
 
     /// Waits for the snapshot of a model.
-    pub fn snapshot_of(&self, model: &str) -> SnapshotDigest {
+    pub(crate) fn snapshot_of(&self, model: &str) -> SnapshotDigest {
         let heard = self.hear_until(|message| matches!(message, FromLauncher::Model { name, .. } if name == model));
         match heard.into_iter().next_back() {
             Some(FromLauncher::Model { snapshot, .. }) => snapshot,
@@ -235,12 +241,12 @@ impl Scheduler {
     }
 
     /// Asks for an environment and waits for it, or for why there is none.
-    pub fn prepare(&self, model: &str, snapshot: &SnapshotDigest) -> Result<EnvironmentKey, (String, bool)> {
+    pub(crate) fn prepare(&self, model: &str, snapshot: &SnapshotDigest) -> Result<EnvironmentKey, (String, bool)> {
         self.prepare_with(model, snapshot, None).1
     }
 
     /// The same with an interpreter of the manifest; also the lines of progress.
-    pub fn prepare_with(
+    pub(crate) fn prepare_with(
         &self,
         model: &str,
         snapshot: &SnapshotDigest,
@@ -268,7 +274,7 @@ impl Scheduler {
     }
 
     /// Starts an instance and waits until its worker listens.
-    pub fn start(&self, spec: StartSpec) -> Result<i32, String> {
+    pub(crate) fn start(&self, spec: StartSpec) -> Result<i32, String> {
         let id = spec.instance.clone();
         self.say(&ToLauncher::Start(Box::new(spec)));
         loop {
@@ -281,7 +287,7 @@ impl Scheduler {
     }
 
     /// Waits for the end of an instance.
-    pub fn gone(&self, id: &InstanceId) -> ExitCause {
+    pub(crate) fn gone(&self, id: &InstanceId) -> ExitCause {
         let heard =
             self.hear_until(|message| matches!(message, FromLauncher::WorkerGone { instance, .. } if instance == id));
         match heard.into_iter().next_back() {
@@ -292,7 +298,7 @@ impl Scheduler {
 }
 
 /// A start request with sensible numbers.
-pub fn request(id: &str, model: &str, snapshot: &SnapshotDigest, environment: &EnvironmentKey) -> StartSpec {
+pub(crate) fn request(id: &str, model: &str, snapshot: &SnapshotDigest, environment: &EnvironmentKey) -> StartSpec {
     StartSpec {
         instance: InstanceId::parse(id).unwrap(),
         model: model.to_owned(),

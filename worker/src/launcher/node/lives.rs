@@ -1,0 +1,134 @@
+//! The main loop's part in the life of instances: begun, started, killed, ended.
+
+use super::{Node, short};
+use crate::launcher::event::Event;
+use crate::launcher::instances::Phase;
+use crate::launcher::reap::reap;
+use crate::launcher::start::{self, Running, Start};
+use crate::process::chain;
+use nix::sys::signal::Signal;
+use omni_ipc::exit::ExitCause;
+use omni_ipc::id::InstanceId;
+use omni_ipc::launcher::{FromLauncher, StartSpec};
+use std::sync::Arc;
+use std::thread;
+
+/// Starts at the same time.
+const STARTS: usize = 64;
+/// Ends that no scheduler has heard of yet.
+const UNHEARD: usize = 4096;
+
+impl Node {
+    pub(super) fn start(&mut self, spec: StartSpec) {
+        let instance = spec.instance.clone();
+        match self.begin(spec) {
+            Ok(()) => {}
+            Err(message) => {
+                tracing::warn!(%instance, message, "start refused");
+                self.tell(FromLauncher::StartFailed { instance, message: short(message) });
+            }
+        }
+    }
+
+    fn begin(&mut self, spec: StartSpec) -> Result<(), String> {
+        let name = start::check(&spec, &self.settings.config).map_err(|refused| refused.to_string())?;
+        let snapshot =
+            self.store.find(&spec.snapshot).ok_or("the content has changed meanwhile: this snapshot is gone")?;
+        let environment =
+            self.environments.record(&spec.environment).ok_or("its environment is not there: prepare it first")?;
+        if self.instances.starting() >= STARTS {
+            return Err(format!("{STARTS} instances are being started already: try again"));
+        }
+        let uid = self.instances.begin(&spec.instance, spec.model.clone(), spec.snapshot.clone()).ok_or(
+            "the instance exists, or all user ids are in use (`uid-count` in [node] of the node's configuration)",
+        )?;
+        let id = spec.instance.clone();
+        let start = Start {
+            spec,
+            name,
+            uid,
+            snapshot,
+            environment,
+            package: self.package.dir().to_owned(),
+            caches: self.settings.cache_dir.join("models"),
+            scheduler_uid: self.settings.scheduler_uid,
+            traces: self.traces.clone(),
+            driver: Arc::clone(&self.driver),
+            worker: Arc::clone(&self.worker),
+        };
+        let events = self.events.clone();
+        let run = move || {
+            let result = start.run().map_err(|error| {
+                // Nothing of a failed start may be left when the scheduler hears of it.
+                reap(&start.spec.instance, None, &*start.driver, &start.traces);
+                chain(&error)
+            });
+            // A main loop that is gone leaves the instance to the next one.
+            let _ = events.tell(Event::Started { instance: start.spec.instance.clone(), result });
+        };
+        thread::Builder::new().name("start".into()).spawn(run).map(drop).map_err(|error| {
+            self.instances.end(&id);
+            format!("the node cannot start a thread: {error}")
+        })
+    }
+
+    pub(super) fn on_started(&mut self, instance: InstanceId, result: Result<Running, String>) {
+        match result {
+            Ok(running) => {
+                let pid = running.pid.as_raw();
+                let Some(entry) = self.instances.get_mut(&instance) else { return };
+                tracing::info!(%instance, model = entry.model, pid, "the instance is started");
+                let killed = matches!(entry.phase, Phase::Starting { kill: true });
+                entry.phase = Phase::Running(running);
+                self.tell(FromLauncher::Started { instance: instance.clone(), worker_pid: pid });
+                if killed {
+                    self.kill(instance);
+                }
+            }
+            Err(message) => {
+                tracing::warn!(%instance, message, "the instance could not be started");
+                self.instances.end(&instance);
+                self.tell(FromLauncher::StartFailed { instance, message: short(message) });
+            }
+        }
+    }
+
+    pub(super) fn kill(&mut self, instance: InstanceId) {
+        match self.instances.get_mut(&instance).map(|entry| &mut entry.phase) {
+            Some(Phase::Starting { kill }) => *kill = true,
+            // Its worker goes with the group; its end is then seen as any other.
+            Some(Phase::Running(running)) => {
+                if let Err(errno) = crate::sandbox::pidfd_send_signal(&running.pidfd, Signal::SIGKILL) {
+                    tracing::warn!(%instance, %errno, "cannot kill a worker");
+                }
+            }
+            Some(Phase::Ending) => {}
+            None => self.gone(instance, ExitCause::WorkerLost),
+        }
+    }
+
+    pub(super) fn on_worker_end(&mut self, id: &InstanceId) {
+        let Some(entry) = self.instances.get_mut(id) else { return };
+        let Phase::Running(running) = std::mem::replace(&mut entry.phase, Phase::Ending) else { return };
+        let (driver, traces, events) = (Arc::clone(&self.driver), self.traces.clone(), self.events.clone());
+        let instance = id.clone();
+        let run = move || {
+            let cause = reap(&instance, Some(running.pid), &*driver, &traces);
+            // A main loop that is gone leaves nothing behind here: all is removed already.
+            let _ = events.tell(Event::Gone { instance, cause });
+        };
+        if let Err(error) = thread::Builder::new().name("reap".into()).spawn(run) {
+            tracing::error!(instance = %id, %error, "the traces of an instance are left until the launcher starts again");
+        }
+    }
+
+    pub(super) fn gone(&mut self, instance: InstanceId, cause: ExitCause) {
+        let message = FromLauncher::WorkerGone { instance, cause };
+        if self.state.heard && self.link.peer().is_some() {
+            self.link.tell(message);
+        } else {
+            self.state.unheard.push_back(message);
+            self.state.unheard.drain(..self.state.unheard.len().saturating_sub(UNHEARD));
+        }
+    }
+}
