@@ -72,6 +72,19 @@ impl Client {
         self.open("POST", &path, &[("content-type", "application/json")], body.as_bytes())
     }
 
+    /// One request to a model, whose answer is not awaited: [`Stream::read`] takes it, dropping the connection hangs up.
+    ///
+    /// # Panics
+    /// When it cannot be sent.
+    #[must_use]
+    pub fn send(&self, model: &str, body: &Value) -> BufReader<TcpStream> {
+        let mut connection = self.connect();
+        let body = body.to_string();
+        let head = format!("POST /ai/run/{model} HTTP/1.1\r\nhost: node\r\ncontent-length: {}\r\n\r\n", body.len());
+        connection.write_all(format!("{head}{body}").as_bytes()).expect("the request is sent");
+        BufReader::new(connection)
+    }
+
     /// Any request, whole.
     #[must_use]
     pub fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {

@@ -2,11 +2,10 @@
 //! itself what it saw.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
-use omni_tests::{Client, Node, PATIENCE, wait_for};
+use omni_tests::{Node, PATIENCE, wait_for};
 use serde_json::{Value, json};
-use std::io::Write;
-use std::net::TcpStream;
 use std::thread;
+use std::time::Instant;
 
 /// What `def` handlers do until somebody stops them. `seen` answers what became of the others.
 const SYNC: &str = r#"
@@ -75,15 +74,6 @@ async def stream(kind):
         raise
 "#;
 
-/// A request whose answer is not awaited. Dropping it hangs up.
-fn send(http: &Client, model: &str, body: &Value) -> TcpStream {
-    let mut connection = http.connect();
-    let body = body.to_string();
-    let head = format!("POST /ai/run/{model} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
-    connection.write_all(format!("{head}{body}").as_bytes()).unwrap();
-    connection
-}
-
 /// Waits until the model has printed this.
 fn await_line(node: &Node, model: &str, line: &str) {
     wait_for(line, PATIENCE, || node.omnictl(["logs", model]).stdout.contains(line).then_some(()));
@@ -92,9 +82,9 @@ fn await_line(node: &Node, model: &str, line: &str) {
 /// Waits until the model says that it saw this.
 fn await_seen(node: &Node, model: &str, what: &Value) {
     let mut last = Value::Null;
-    let end = std::time::Instant::now() + PATIENCE;
+    let end = Instant::now() + PATIENCE;
     while !last.as_array().is_some_and(|seen| seen.contains(what)) {
-        assert!(std::time::Instant::now() < end, "{model} saw {last}, not {what}");
+        assert!(Instant::now() < end, "{model} saw {last}, not {what}");
         last = node.http().run(model, &json!("seen")).json()["result"].clone();
     }
 }
@@ -116,8 +106,9 @@ fn a_client_that_hangs_up_cancels_the_handler() {
     ] {
         assert_eq!(http.run(model, &json!("seen")).json()["result"], json!([]));
         let engine = node.engine(model);
+        assert!(engine.is_some(), "{model}");
         for kind in kinds {
-            let waiting = send(&http, model, &json!(kind));
+            let waiting = http.send(model, &json!(kind));
             await_line(&node, model, &format!("{kind} began"));
             drop(waiting);
             await_seen(&node, model, &json!([kind, cause, true]));
@@ -138,9 +129,9 @@ fn a_client_that_hangs_up_cancels_the_handler() {
     }
 
     // Who hangs up while he waits is not served at all; who waits behind him is.
-    let running = send(&http, "serial", &json!("busy 2"));
+    let running = http.send("serial", &json!("busy 2"));
     await_line(&node, "serial", "busy 2 began");
-    let waiting = send(&http, "serial", &json!("busy 3"));
+    let waiting = http.send("serial", &json!("busy 3"));
     wait_for("a place in the queue", PATIENCE, || (node.model("serial").queued == 1).then_some(()));
     drop(waiting);
     wait_for("an empty queue", PATIENCE, || (node.model("serial").queued == 0).then_some(()));
@@ -212,7 +203,7 @@ def handle_request(request, context):
     let neighbour = http.run("neighbour", &json!("")).json()["result"].clone();
     let engine = node.engine("stubborn").expect("a process");
 
-    let ignoring = send(&http, "stubborn", &json!("ignore"));
+    let ignoring = http.send("stubborn", &json!("ignore"));
     await_line(&node, "stubborn", "ignoring");
     thread::scope(|scope| {
         let waiting = scope.spawn(|| http.run("stubborn", &json!("")));

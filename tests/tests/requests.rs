@@ -1,5 +1,6 @@
 //! A request's way through a node: every kind of answer, one connection for many requests, HTTP/2, cold starts and
-//! idle stops. What is refused is in `failures.rs` and `limits.rs`, what is given up in `cancellation.rs`.
+//! idle stops. What is refused is in `serve.rs`
+//! and `limits.rs`, what is given up in `cancellation.rs`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use bytes::Bytes;
@@ -194,9 +195,12 @@ fn http_2_with_prior_knowledge() {
             assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["result"]["n"], number);
         }
         let (status, events) = ask(json!("events")).await;
-        assert_eq!((status, events.as_str()), (200, "data: {\"response\":\"a\"}\n\ndata: {\"b\":1}\n\ndata: [DONE]\n\n"));
+        assert_eq!(
+            (status, events.as_str()),
+            (200, "data: {\"response\":\"a\"}\n\ndata: {\"b\":1}\n\ndata: [DONE]\n\n")
+        );
         assert_eq!(ask(json!("refused")).await.0, 422);
-        assert_eq!(ask(json!("large")).await.1.len(), (5 << 20) + 58);
+        assert_eq!(ask(json!("large")).await.1.len(), (5 << 20) + 54);
         drop(sender);
         driver.await.unwrap().unwrap();
     });
@@ -210,12 +214,12 @@ fn concurrency_is_what_the_manifest_says() {
         format!(
             "import asyncio, threading\nBARRIER = {barrier}(3)\nLOCK = threading.Lock()\nNOW = PEAK = 0\n\
              def change(by):\n    global NOW, PEAK\n    with LOCK:\n        NOW += by\n        PEAK = max(PEAK, NOW)\n\
-             {kind} handle_request(request, context):\n    change(1)\n    {wait} BARRIER.wait()\n    change(-1)\n    return PEAK\n"
+             {kind} handle_request(request, context):\n    change(1)\n    {wait}BARRIER.wait()\n    change(-1)\n    return PEAK\n"
         )
     };
     let manifest = "[scaling]\nconcurrency = 3\n";
     let threads = model("def", "", "threading.Barrier");
-    let tasks = model("async def", "await", "asyncio.Barrier");
+    let tasks = model("async def", "await ", "asyncio.Barrier");
     let node = Node::builder()
         .model("threads", &[("model.py", &threads), ("omni.toml", manifest)])
         .model("tasks", &[("model.py", &tasks), ("omni.toml", manifest)])

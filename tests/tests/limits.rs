@@ -1,0 +1,188 @@
+//! Bounds on what requests may take: body sizes, the node's budget for bodies, queues; and bodies that pass through
+//! without being held.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
+
+use omni_tests::process::peak_resident;
+use omni_tests::{Answer, Node, PATIENCE, Stream, wait_for};
+use serde_json::{Value, json};
+use std::io::{BufReader, Write as _};
+use std::thread;
+
+const MIB: usize = 1 << 20;
+
+/// Says how long the body is, and its CRC; whole or in pieces.
+const MEASURE: &str = r#"
+import zlib
+
+def handle_request(request, context):
+    if request.headers["content-type"] == "application/json":
+        return len(request.body.bytes)
+    size, crc, longest = 0, 0, 0
+    for piece in request.body.stream():
+        size, crc, longest = size + len(piece), zlib.crc32(piece, crc), max(longest, len(piece))
+    assert longest <= 1 << 20
+    return [size, crc]
+"#;
+
+/// A request with a chunked body, in pieces of this size.
+fn chunked(node: &Node, model: &str, media: &str, size: usize, piece: usize) -> Answer {
+    let mut connection = node.http().connect();
+    let reader = BufReader::new(connection.try_clone().unwrap());
+    let pattern = pattern(piece);
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let head = format!("POST /ai/run/{model} HTTP/1.1\r\nhost: x\r\ncontent-type: {media}\r\n");
+            let mut send = |bytes: &[u8]| {
+                // A refusal may come, and the connection close, before all is sent.
+                let _ = connection.write_all(bytes);
+            };
+            send(format!("{head}transfer-encoding: chunked\r\n\r\n").as_bytes());
+            for _ in 0..size / piece {
+                send(format!("{piece:x}\r\n").as_bytes());
+                send(&pattern);
+                send(b"\r\n");
+            }
+            send(b"0\r\n\r\n");
+        });
+        Stream::read(reader).whole()
+    })
+}
+
+fn pattern(size: usize) -> Vec<u8> {
+    (0..size).map(|at| (at % 251) as u8).collect()
+}
+
+/// As `zlib.crc32`.
+fn crc32(bytes: impl Iterator<Item = u8>) -> u32 {
+    !bytes.fold(!0, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(byte), |crc, _| if crc & 1 == 1 { (crc >> 1) ^ 0xEDB8_8320 } else { crc >> 1 })
+    })
+}
+
+#[test]
+fn large_bodies_pass_through() {
+    let manifest = "[limits]\nbody = \"65MiB\"\n";
+    let node = Node::builder()
+        .model("measure", &[("model.py", MEASURE), ("omni.toml", manifest)])
+        .config("[server]\nbuffered-bytes = \"8MiB\"\n")
+        .start();
+    let raw = [("content-type", "application/octet-stream")];
+    assert_eq!(node.http().request("POST", "/ai/run/measure", &raw, b"abc").json()["result"][0], 3, "and warm");
+
+    let before = peak_resident(node.pid()).unwrap();
+    let whole = pattern(64 * MIB);
+    let expected = json!([64 * MIB, crc32(whole.iter().copied())]);
+    let declared = node.http().request("POST", "/ai/run/measure", &raw, &whole);
+    assert_eq!(declared.json()["result"], expected, "{}", declared.text());
+    let piece = pattern(MIB);
+    let expected = json!([64 * MIB, crc32(piece.iter().copied().cycle().take(64 * MIB))]);
+    let streamed = chunked(&node, "measure", raw[0].1, 64 * MIB, MIB);
+    assert_eq!(streamed.json()["result"], expected, "{}", streamed.text());
+    let grown = peak_resident(node.pid()).unwrap() - before;
+    assert!(grown < 16 * MIB as u64, "the scheduler grew by {grown} bytes over a body of 64 MiB");
+
+    // A handler that does not read its body, or only its beginning, answers all the same.
+    node.publish("deaf", &[("model.py", "def handle_request(request, context):\n    return 'no'\n")]);
+    wait_for("the model", PATIENCE, || (node.http().run("deaf", &json!(0)).status == 200).then_some(()));
+    let ignored = node.http().request("POST", "/ai/run/deaf", &raw, &whole[..8 * MIB]);
+    assert_eq!(ignored.json()["result"], "no", "{}", ignored.text());
+    node.stop();
+}
+
+#[test]
+fn bodies_over_the_limit() {
+    let manifest = "[limits]\nbody = \"2MiB\"\n";
+    let node = Node::builder().model("measure", &[("model.py", MEASURE), ("omni.toml", manifest)]).start();
+    let json_body = [("content-type", "application/json")];
+    let fits = vec![b'1'; 2 * MIB];
+    assert_eq!(node.http().request("POST", "/ai/run/measure", &json_body, &fits).json()["result"], 2 * MIB);
+    assert_eq!(chunked(&node, "measure", "application/json", 2 * MIB, MIB / 4).json()["result"], 2 * MIB);
+    assert_eq!(chunked(&node, "measure", "image/x", 2 * MIB, MIB / 4).json()["result"][0], 2 * MIB);
+
+    // One byte more, or so much more that the answer comes while the client still writes.
+    for size in [2 * MIB + 1, 32 * MIB] {
+        for media in ["application/json", "image/x"] {
+            let declared =
+                node.http().request("POST", "/ai/run/measure", &[("content-type", media)], &vec![b'1'; size]);
+            assert_eq!((declared.status, declared.error_code()), (413, Some(3006)), "{media}, {size} bytes declared");
+            let piece = if size % MIB == 0 { MIB } else { size };
+            let streamed = chunked(&node, "measure", media, size, piece);
+            assert_eq!((streamed.status, streamed.error_code()), (413, Some(3006)), "{media}, {size} bytes chunked");
+        }
+    }
+    assert_eq!(node.http().run("measure", &json!("x")).json()["result"], 3);
+    assert_eq!(node.model("measure").restarts, 0);
+    node.stop();
+}
+
+#[test]
+fn the_nodes_budget_and_the_models_queue() {
+    let model = r#"
+import asyncio
+GO = asyncio.Event()
+
+async def handle_request(request, context):
+    if request.headers.get("x-go"):
+        GO.set()
+        return "going"
+    await GO.wait()
+    return len(request.body.bytes)
+"#;
+    let manifest = "[scaling]\nconcurrency = 3\nqueue = 2\n";
+    let node = Node::builder()
+        .model("holds", &[("model.py", model), ("omni.toml", manifest)])
+        .model("other", &[("model.py", model), ("omni.toml", manifest)])
+        .config("[server]\nbuffered-bytes = \"1MiB\"\n")
+        .start();
+    let http = node.http();
+    let go = |model: &str| {
+        let answer = http.request("POST", &format!("/ai/run/{model}"), &[("x-go", "1")], b"");
+        assert_eq!(answer.json()["result"], "going", "{}", answer.text());
+    };
+    let large = Value::from("x".repeat(700 * 1024));
+    let held = || {
+        let status: Value = serde_json::from_str(&node.omnictl(["status", "-o", "json"]).stdout).unwrap();
+        status["buffered_bytes"].clone()
+    };
+
+    // The budget is of the whole node, and what is given back can be taken again.
+    thread::scope(|scope| {
+        let first = scope.spawn(|| http.run("holds", &large));
+        wait_for("a body that is held", PATIENCE, || (held() == 700 * 1024 + 2).then_some(()));
+        for model in ["holds", "other"] {
+            let refused = http.run(model, &large);
+            assert_eq!((refused.status, refused.error_code()), (503, Some(3040)), "{model}: {}", refused.text());
+            assert_eq!(refused.header("x-omni-retry"), Some("other-node"));
+            assert!(refused.header("retry-after").is_some());
+        }
+        wait_for("the first to be at work", PATIENCE, || (node.model("holds").in_flight == 1).then_some(()));
+        go("holds");
+        assert_eq!(first.join().unwrap().json()["result"], 700 * 1024 + 2);
+    });
+    assert_eq!(held(), 0);
+    assert_eq!(http.run("holds", &large).status, 200);
+
+    // Three at work, two waiting: that is all a model takes; the other one is not concerned.
+    assert_eq!(node.omnictl(["restart", "holds", "--wait"]).code, 0);
+    let mut asked: Vec<_> = (0..5).map(|_| http.send("holds", &json!("x"))).collect();
+    let is_at = |running, waiting| {
+        let model = node.model("holds");
+        ((model.in_flight, model.queued) == (running, waiting)).then_some(())
+    };
+    wait_for("a full queue", PATIENCE, || is_at(3, 2));
+    for _ in 0..3 {
+        let refused = http.run("holds", &json!("x"));
+        assert_eq!((refused.status, refused.error_code()), (429, Some(3040)));
+        assert!(refused.header("retry-after").is_some_and(|wait| (1..=60).contains(&wait.parse().unwrap())));
+        assert_eq!(refused.header("x-should-retry"), None);
+    }
+    go("other");
+    // Who hangs up makes room.
+    drop(asked.drain(..3));
+    wait_for("room", PATIENCE, || is_at(2, 0));
+    go("holds");
+    for waiting in asked {
+        assert_eq!(Stream::read(waiting).whole().json()["result"], 3);
+    }
+    node.stop();
+}
