@@ -40,7 +40,7 @@ pub enum ToWorker {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum FromWorker {
-    /// Answer to `hello`.
+    /// Answer to `hello`; sent again when the engine's process id becomes known.
     Welcome(Welcome),
     /// The engine is ready.
     Ready {

@@ -105,8 +105,9 @@ fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, PacketError
     loop {
         match call() {
             Ok(value) => return Ok(value),
-            Err(Errno::EINTR) => {}
-            Err(Errno::ECONNRESET) => return Err(PacketError::Closed),
+            // A peer that closed without reading all of ours: the kernel says so first, once, and keeps what the peer
+            // had said for the calls that follow.
+            Err(Errno::EINTR | Errno::ECONNRESET) => {}
             Err(errno) => return Err(errno.into()),
         }
     }
@@ -182,6 +183,16 @@ mod tests {
         let mut got = Vec::new();
         read_end.read_to_end(&mut got).unwrap(); // ends only because no copy of the write end is left
         assert!(got.is_empty());
+    }
+
+    #[test]
+    fn last_words_are_heard_though_ours_were_not() {
+        let (a, b) = pair();
+        send_packet(&a, &"last words", &[]).unwrap();
+        send_packet(&b, &"not read", &[]).unwrap();
+        drop(a);
+        assert_eq!(recv_packet_no_fds::<String>(&b).unwrap(), "last words");
+        assert!(matches!(recv_packet_no_fds::<String>(&b), Err(PacketError::Closed)));
     }
 
     #[test]
