@@ -182,6 +182,7 @@ impl Worker<'_> {
                 }
                 Action::AbortMeminfo => running.abort_meminfo(),
                 Action::Tell(message) => self.link.tell(message),
+                Action::Introduce => self.link.tell(self.welcome()),
                 Action::Note(text) => self.note(text),
             }
         }
@@ -218,7 +219,12 @@ impl Worker<'_> {
             ));
             return self.link.disconnect();
         }
-        let welcome = FromWorker::Welcome(Welcome {
+        let welcome = self.welcome();
+        self.link.greet(welcome, log_seen);
+    }
+
+    fn welcome(&self) -> FromWorker {
+        FromWorker::Welcome(Welcome {
             protocol: PROTOCOL,
             instance: self.spec.instance.clone(),
             model: self.spec.model.clone(),
@@ -228,8 +234,7 @@ impl Worker<'_> {
             started_unix_ms: self.started_unix_ms,
             ready: self.instance.ready(),
             exited: self.exited.clone(),
-        });
-        self.link.greet(welcome, log_seen);
+        })
     }
 
     /// Passes a data connection on. The scheduler sees a failure as the end of its connection, and of this one.

@@ -71,6 +71,8 @@ pub(super) enum Action {
     AbortMeminfo,
     /// Tell the scheduler, if one is there.
     Tell(FromWorker),
+    /// Tell the scheduler, if one is there, what the instance is now.
+    Introduce,
     /// A line of the worker in the instance's log.
     Note(String),
 }
@@ -154,7 +156,7 @@ impl Instance {
         match event {
             Event::Executing { pid } => {
                 self.engine_pid = Some(pid);
-                vec![]
+                vec![Action::Introduce]
             }
             Event::Failed(message) => {
                 self.failed = Some(message);

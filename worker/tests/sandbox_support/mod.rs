@@ -264,11 +264,12 @@ impl Scheduler {
         send_packet(&self.socket, message, fds).unwrap();
     }
 
-    /// The next message that is not a log line.
+    /// The next message that is neither a log line nor the word that the engine's process is there.
     pub fn next(&mut self) -> FromWorker {
         loop {
             match recv_packet(&self.socket).unwrap().0 {
                 FromWorker::Log(line) => self.lines.push(line),
+                FromWorker::Welcome(welcome) => self.welcome = welcome,
                 message => return message,
             }
         }
@@ -280,6 +281,10 @@ impl Scheduler {
             let line = if self.lines.is_empty() {
                 match recv_packet(&self.socket).unwrap().0 {
                     FromWorker::Log(line) => line,
+                    FromWorker::Welcome(welcome) => {
+                        self.welcome = welcome;
+                        continue;
+                    }
                     other => panic!("{other:?} instead of a line"),
                 }
             } else {
