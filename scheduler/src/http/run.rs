@@ -279,18 +279,18 @@ fn head(parts: &Parts, request_id: &[u8], length: Option<u64>) -> Vec<u8> {
     head.extend_from_slice(b",\"headers\":[");
     let mut first = true;
     for name in parts.headers.keys().filter(|name| !WITHHELD.contains(&name.as_str())) {
-        let mut joined = Vec::new();
-        for value in parts.headers.get_all(name) {
-            if !joined.is_empty() {
-                joined.extend_from_slice(b", ");
-            }
-            joined.extend_from_slice(value.as_bytes());
-        }
         head.extend_from_slice(if first { b"[" } else { b",[" });
         first = false;
         string(&mut head, name.as_str().as_bytes());
         head.push(b',');
-        string(&mut head, &joined);
+        let mut values = parts.headers.get_all(name).iter();
+        match (values.next(), values.next()) {
+            (Some(only), None) => string(&mut head, only.as_bytes()),
+            _ => {
+                let all: Vec<&[u8]> = parts.headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
+                string(&mut head, &all.join(&b", "[..]));
+            }
+        }
         head.push(b']');
     }
     head.push(b']');

@@ -51,6 +51,7 @@ impl ModelTask {
                 connection: None,
                 mode: None,
                 log_seen: 0,
+                ended: None,
             });
         }
         let Some(inbox) = self.own_inbox.upgrade() else { return };
@@ -149,6 +150,24 @@ impl ModelTask {
             self.stats_waiters.retain(|waiter| !waiter.is_closed());
             self.stats_waiters.push(answer);
         }
+    }
+
+    /// The launcher saw the worker's end. What the worker itself said is on another socket and may be read later: how
+    /// an engine failed, the last lines of its log. Its connection ends with [`Message::WorkerClosed`].
+    pub(super) fn worker_gone(&mut self, id: &InstanceId, cause: ExitCause) {
+        let Some(instance) = self.instance.as_mut().filter(|instance| instance.id == *id) else { return };
+        if instance.link.is_some() {
+            instance.ended = Some(cause);
+        } else {
+            self.gone(&cause, &Event::Gone);
+        }
+    }
+
+    /// The worker's connection ended, and it had not said how the instance did.
+    pub(super) fn worker_closed(&mut self, id: &InstanceId) {
+        let Some(instance) = self.instance.as_mut().filter(|instance| instance.id == *id) else { return };
+        let cause = instance.ended.take().unwrap_or(ExitCause::WorkerLost);
+        self.gone(&cause, &Event::Gone);
     }
 
     /// The instance is gone: whatever it had is answered, then life goes on.

@@ -23,7 +23,10 @@ impl ModelTask {
             let reason = reason.lines().last().unwrap_or_default();
             tracing::info!(model = %self.model.name, from = before.as_str(), to = after.as_str(), reason, "state");
         }
-        self.publish();
+        // Work that begins and ends is counted by the metrics; it changes nothing else that is published.
+        if before != after || !matches!(event, Event::Busy | Event::Idle) {
+            self.publish();
+        }
     }
 
     pub(super) fn act(&mut self, action: Action) {
@@ -89,6 +92,7 @@ impl ModelTask {
             connection: None,
             mode: None,
             log_seen: 0,
+            ended: None,
         });
         self.launcher.start_instance(spec, &inbox);
     }

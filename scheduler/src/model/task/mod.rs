@@ -44,6 +44,8 @@ struct Instance {
     connection: Option<DataConnection>,
     mode: Option<HandlerMode>,
     log_seen: u64,
+    /// The launcher has said how it ended; what the worker said before that is being read.
+    ended: Option<ExitCause>,
 }
 
 pub(crate) struct ModelTask {
@@ -222,11 +224,7 @@ impl ModelTask {
                     self.gone(&ExitCause::StartFailed { message }, &Event::StartFailed);
                 }
             }
-            Message::WorkerGone(id, cause) => {
-                if self.is_instance(&id) {
-                    self.gone(&cause, &Event::Gone);
-                }
-            }
+            Message::WorkerGone(id, cause) => self.worker_gone(&id, cause),
             Message::LauncherLost => self.event(&Event::LauncherLost),
             Message::Adopt(welcome, link) => self.adopt(&welcome, link),
             Message::Worker(id, said) => {
@@ -234,11 +232,7 @@ impl ModelTask {
                     self.worker_says(said);
                 }
             }
-            Message::WorkerClosed(id) => {
-                if self.is_instance(&id) {
-                    self.gone(&ExitCause::WorkerLost, &Event::Gone);
-                }
-            }
+            Message::WorkerClosed(id) => self.worker_closed(&id),
             Message::Order(order, answer) => {
                 self.event(&match order {
                     Order::Start => Event::Start,
