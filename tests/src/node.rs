@@ -118,8 +118,8 @@ impl Node {
     /// The launcher's process id; `None` while there is none.
     #[must_use]
     pub fn launcher(&self) -> Option<Pid> {
-        // Its keeper runs the same program with one argument more.
-        self.setup.process(|line| line.starts_with("omni-launcher\0") && !line.contains("\0--keep\0"))
+        // Its keeper runs the same program with another argument.
+        self.setup.process(|line| line.contains("omni-launcher\0") && line.contains("\0--kept\0"))
     }
 
     /// How a model is.

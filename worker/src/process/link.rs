@@ -41,8 +41,6 @@ struct Connection {
     full: bool,
     /// The other side takes no more; what it said before may still be read.
     deaf: bool,
-    /// The kernel has told once that the other side closed.
-    told_closed: bool,
 }
 
 /// The socket could not be made.
@@ -82,29 +80,19 @@ impl Link {
         let allowed =
             getsockopt(&socket, sockopt::PeerCredentials).is_ok_and(|peer| [0, self.peer_uid].contains(&peer.uid()));
         if allowed {
-            self.connection = Some(Connection {
-                socket,
-                queue: VecDeque::new(),
-                log_seen: None,
-                full: false,
-                deaf: false,
-                told_closed: false,
-            });
+            self.connection =
+                Some(Connection { socket, queue: VecDeque::new(), log_seen: None, full: false, deaf: false });
         }
     }
 
     /// The next message and its descriptors; `None` when there is none, or the connection has ended.
-    ///
-    /// A scheduler may say something and close at once. If it had not read all of ours, the kernel tells of the close
-    /// first, as an error, and keeps its last messages for the next call.
     pub(super) fn receive(&mut self) -> Option<(ToWorker, Vec<OwnedFd>)> {
-        loop {
-            let connection = self.connection.as_mut()?;
-            match recv_packet(&connection.socket) {
-                Ok(message) => return Some(message),
-                Err(error) if error.would_block() => return None,
-                Err(PacketError::Closed) if !connection.told_closed => connection.told_closed = true,
-                Err(_) => self.disconnect(),
+        match recv_packet(&self.connection.as_ref()?.socket) {
+            Ok(message) => Some(message),
+            Err(error) if error.would_block() => None,
+            Err(_) => {
+                self.disconnect();
+                None
             }
         }
     }

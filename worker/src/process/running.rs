@@ -203,7 +203,8 @@ impl Running {
 
     /// Everything is gone: what it said and what the kernel counted, then its end.
     fn end(&mut self, journal: &mut Journal, now: Moment) -> Vec<Event> {
-        let mut events = self.read_reports(journal, now);
+        let mut events = self.read_engine();
+        events.extend(self.read_reports(journal, now));
         events.extend(self.was_out_of_memory().then_some(Event::OutOfMemory));
         match sandbox::wait(self.sandbox.pid.as_raw()) {
             Ok((_, status)) => events.push(Event::Gone(status)),
