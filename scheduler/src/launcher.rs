@@ -42,7 +42,15 @@ pub(crate) enum Seen {
 #[derive(Debug, Default)]
 struct Routes {
     preparing: HashMap<SnapshotDigest, Vec<mpsc::Sender<Message>>>,
-    instances: HashMap<InstanceId, mpsc::Sender<Message>>,
+    instances: HashMap<InstanceId, Route>,
+}
+
+/// Where the words about an instance go.
+#[derive(Debug, Clone)]
+struct Route {
+    inbox: mpsc::Sender<Message>,
+    /// The launcher that was asked to start it has not answered yet.
+    asked: bool,
 }
 
 /// For the models' tasks.
@@ -91,7 +99,7 @@ impl LauncherHandle {
     /// Asks for an instance; what becomes of it goes to the inbox.
     pub fn start_instance(&self, spec: StartSpec, inbox: &mpsc::Sender<Message>) {
         let id = spec.instance.clone();
-        self.routes().instances.insert(id.clone(), inbox.clone());
+        self.routes().instances.insert(id.clone(), Route { inbox: inbox.clone(), asked: true });
         if !self.connected() || self.outbox.try_send(ToLauncher::Start(Box::new(spec))).is_err() {
             self.routes().instances.remove(&id);
             let message = "the launcher does not answer".to_owned();
@@ -101,7 +109,7 @@ impl LauncherHandle {
 
     /// Lets an adopted instance's end reach its model.
     pub fn watch(&self, id: InstanceId, inbox: mpsc::Sender<Message>) {
-        self.routes().instances.insert(id, inbox);
+        self.routes().instances.insert(id, Route { inbox, asked: false });
     }
 
     /// Asks for the end of an instance whose worker does not answer.
@@ -149,18 +157,27 @@ impl LauncherHandle {
                 }
             }
             FromLauncher::Started { instance, worker_pid: _ } => {
-                let inbox = self.routes().instances.get(&instance).cloned();
-                tell(inbox, Message::Started(instance)).await;
+                let route = self.routes().instances.get_mut(&instance).map(|route| {
+                    route.asked = false;
+                    route.clone()
+                });
+                tell(route, Message::Started(instance)).await;
             }
             FromLauncher::StartFailed { instance, message } => {
-                let inbox = self.routes().instances.remove(&instance);
-                tell(inbox, Message::StartFailed(instance, message)).await;
+                let route = self.routes().instances.remove(&instance);
+                tell(route, Message::StartFailed(instance, message)).await;
             }
             FromLauncher::WorkerGone { instance, cause } => {
-                let inbox = self.routes().instances.remove(&instance);
-                tell(inbox, Message::WorkerGone(instance, cause)).await;
+                let route = self.routes().instances.remove(&instance);
+                tell(route, Message::WorkerGone(instance, cause)).await;
             }
         }
+    }
+
+    /// Instances that an earlier launcher was to start, and perhaps did.
+    fn unanswered(&self) -> Vec<InstanceId> {
+        let routes = self.routes();
+        routes.instances.iter().filter(|(_, route)| route.asked).map(|(id, _)| id.clone()).collect()
     }
 
     /// Everybody who waits for an environment hears that there is no answer to come.
@@ -174,9 +191,9 @@ impl LauncherHandle {
     }
 }
 
-async fn tell(inbox: Option<mpsc::Sender<Message>>, message: Message) {
-    if let Some(inbox) = inbox {
-        let _ = inbox.send(message).await;
+async fn tell(route: Option<Route>, message: Message) {
+    if let Some(route) = route {
+        let _ = route.inbox.send(message).await;
     }
 }
 
@@ -218,8 +235,13 @@ async fn serve(
     commands: &mut mpsc::Receiver<ToLauncher>,
     seen: &mpsc::Sender<Seen>,
 ) -> PacketError {
-    if let Err(error) = socket.send(&ToLauncher::Hello { protocol: PROTOCOL }).await {
-        return error;
+    // Nobody is going to answer for a start that was asked of an earlier launcher. `Kill` is always answered, and then
+    // its model starts another instance.
+    let kills = handle.unanswered().into_iter().map(|instance| ToLauncher::Kill { instance });
+    for message in std::iter::once(ToLauncher::Hello { protocol: PROTOCOL }).chain(kills) {
+        if let Err(error) = socket.send(&message).await {
+            return error;
+        }
     }
     handle.connected.send_replace(true);
     loop {

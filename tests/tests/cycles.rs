@@ -67,7 +67,7 @@ fn cycles_leave_nothing() {
     cycle(1);
     let settled = || {
         let one = Belongings::of(&node);
-        (one.traces.is_empty() && one.found.iter().all(|line| !line.contains("/model"))).then_some(one)
+        (one.traces.is_empty() && one.found.iter().all(|line| !line.ends_with("/model"))).then_some(one)
     };
     let before = wait_for("the first cycle to end", PATIENCE, settled);
     for number in 2..rounds(1000) + 2 {
