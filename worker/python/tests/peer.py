@@ -7,6 +7,7 @@ from __future__ import annotations
 import array
 import json
 import os
+import signal
 import socket
 import struct
 import subprocess
@@ -150,6 +151,7 @@ class Engine:
                 stdout=out,
                 stderr=err,
                 pass_fds=(3,),
+                start_new_session=True,  # so that what the model has forked can be ended with it
                 preexec_fn=lambda: os.dup2(theirs.fileno(), 3),
             )
         theirs.close()
@@ -210,5 +212,8 @@ class Engine:
 
     def close(self) -> None:
         self.control.close()
-        self.process.kill()
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # it and all that it had forked have ended
         self.process.wait()

@@ -63,6 +63,19 @@ def test_a_module_of_a_package_in_the_model_directory(start):
     assert engine.attach().answer(1).json == ["helper", where]
 
 
+def test_modules_of_the_model_that_are_named_like_those_of_the_library(start):
+    engine = start("", boot=False)
+    for name in ("select", "signal", "threading", "selectors", "struct", "socket"):
+        (engine.directory / f"{name}.py").write_text("raise RuntimeError('the model has its own')")
+    (engine.directory / "model.py").write_text("def handle_request(request, context): return 1")
+    where = str(engine.directory)
+    boot = {"type": "boot", "model": "m", "instance": "0", "module": "model", "function": "handle_request"}
+    rest = {"model_dir": where, "cache_dir": "/c", "weights_dir": None, "device": "cpu", "concurrency": 1}
+    engine.tell({**boot, **rest})
+    assert engine.ready() == "serial"
+    assert engine.attach().answer(1).json == 1
+
+
 def test_what_a_model_knows_of_its_instance(start):
     engine = start(
         """

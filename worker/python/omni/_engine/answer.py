@@ -15,7 +15,6 @@ from omni.response import Response
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
 _BYTES = (bytes, bytearray, memoryview)
@@ -51,9 +50,7 @@ class Stream:
         content = wire.EVENTS if self._content is None else self._content
         if self._length is not None:
             self._head["length"] = self._length
-        payload = _json.encode(self._head) if self._head else b""
-        if len(payload) > wire.MAX_SMALL:
-            raise Unserialisable(f"headers of {len(payload)} bytes, at most {wire.MAX_SMALL} are allowed")
+        payload = _head(self._head) if self._head else b""
         self._opened = True
         return wire.frame(wire.STREAM, content, self._status, self._number, payload)
 
@@ -134,9 +131,16 @@ def _bytes(number: int, body: _json.Buffer, status: int, head: dict[str, Any]) -
 
 
 def _with_head(number: int, content: int, status: int, head: dict[str, Any], payload: bytes) -> bytes:
-    text = _json.encode(head)
+    text = _head(head)
     rest = _bounded(wire.HEAD_LENGTH.pack(len(text)) + text + payload)
     return wire.frame(wire.RESPONSE, content | wire.HEAD, status, number, rest)
+
+
+def _head(head: dict[str, Any]) -> bytes:
+    text = _json.encode(head)
+    if len(text) > wire.MAX_SMALL:
+        raise Unserialisable(f"headers of {len(text)} bytes, at most {wire.MAX_SMALL} are allowed")
+    return text
 
 
 def _comes_in_pieces(value: object) -> bool:
@@ -170,9 +174,3 @@ def _bounded(payload: bytes) -> bytes:
 
 def _name(value: object) -> str:
     return type(value).__qualname__
-
-
-def pieces(payload: bytes | memoryview) -> Iterator[bytes | memoryview]:
-    """A payload of bytes in parts that a chunk may hold."""
-    for at in range(0, len(payload), wire.MAX_CHUNK):
-        yield payload[at : at + wire.MAX_CHUNK]

@@ -42,6 +42,8 @@ def main() -> int:
 
 
 def _serve(control: Control) -> int:
+    # Before the model: its directory then comes first in sys.path and may hold a `select.py` or a `queue.py`.
+    from omni._engine import outcome, serial  # noqa: F401
     from omni._engine.model import LoadError, Model
 
     first = control.receive()
