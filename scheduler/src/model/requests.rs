@@ -6,7 +6,7 @@ use crate::wire::connection::DataConnection;
 use crate::wire::reply::{Answer, Body, ReplyTo};
 use crate::wire::stream::{BadChunk, End, Filler, Shape, stream};
 use bytes::Bytes;
-use omni_ipc::frame::{AnswerHead, ErrorBody, ErrorOrigin, FrameError, Header, Kind, flags, split_head};
+use omni_ipc::frame::{AnswerHead, ErrorBody, ErrorOrigin, FrameError, Header, Kind, MAX_SMALL, flags, split_head};
 use serde_json::value::RawValue;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -250,6 +250,9 @@ fn whole_answer(header: &Header, payload: Bytes, sent_at: Option<Instant>) -> Re
         (None, payload)
     } else {
         let (head, rest) = split_head(&payload)?;
+        if head.len() > MAX_SMALL {
+            return Err(BrokenWire::Content);
+        }
         (Some(answer_head(head)?), payload.slice_ref(rest))
     };
     let body = match header.flags & flags::CONTENT {

@@ -26,6 +26,8 @@ pub const MAX_ANSWER: usize = 16 * 1024 * 1024;
 /// The largest chunk of a stream, in bytes. Half of [`INITIAL_CREDIT`]: credit comes back in quarters, so a chunk of any
 /// size can be sent once everything before it was taken.
 pub const MAX_CHUNK: usize = 128 * 1024;
+/// Largest payload of `Stream`, `Error` and `Usage`, and largest head of an answer.
+pub const MAX_SMALL: usize = 64 * 1024;
 /// Bytes of chunks, headers included, that a model may send on a fresh stream before it needs a `Credit`.
 pub const INITIAL_CREDIT: usize = 256 * 1024;
 
@@ -203,7 +205,7 @@ impl Header {
         let bound = match self.kind {
             Kind::Response => MAX_ANSWER,
             Kind::Chunk => MAX_CHUNK,
-            Kind::Stream | Kind::Error | Kind::Usage => 64 * 1024,
+            Kind::Stream | Kind::Error | Kind::Usage => MAX_SMALL,
             Kind::End => 0,
             Kind::Request | Kind::Credit | Kind::Cancel => return Err(FrameError::UnknownKind(self.kind as u8)),
         };

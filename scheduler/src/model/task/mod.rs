@@ -307,17 +307,26 @@ impl ModelTask {
     fn take_time(&mut self) {
         if self.grace_ends.is_some_and(|at| at <= Instant::now()) {
             self.grace_ends = None;
-            self.message = Some("a handler ignored its cancellation and was replaced".to_owned());
-            self.event(&Event::Unresponsive);
+            self.replace("a handler ignored its cancellation");
         }
         if self.broken_ends.is_some_and(|at| at <= Instant::now()) {
             self.broken_ends = None;
-            self.message.get_or_insert_with(|| "the engine lost its data connection".to_owned());
-            self.event(&Event::Unresponsive);
+            self.replace("the engine closed its data connection and went on");
         }
         if self.life.wake_at().is_some_and(|at| at <= self.now()) {
+            if matches!(self.life.phase(), Phase::Starting { .. }) {
+                let limit = self.content.as_ref().map_or(Duration::ZERO, |content| content.manifest.timeouts.startup);
+                self.message = Some(format!("it was not ready within {limit:?}, its `startup` in [timeouts]"));
+            }
             self.event(&Event::Tick);
         }
+    }
+
+    /// The instance is of no use any more.
+    fn replace(&mut self, why: &str) {
+        tracing::warn!(model = %self.model.name, "{why}: the instance is replaced");
+        self.message = Some(format!("{why}; the instance was replaced"));
+        self.event(&Event::Unresponsive);
     }
 }
 
