@@ -205,6 +205,9 @@ impl Server {
     }
 }
 
+/// Rates and processor times, one of each per round.
+type Figures = (Vec<f64>, Vec<f64>);
+
 fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
@@ -232,7 +235,7 @@ fn main() {
     if let Some(script) = &peer {
         servers.push(("plain loop", plain(script), plain(script)));
     }
-    let mut figures: BTreeMap<(usize, &str), (Vec<f64>, Vec<f64>)> = BTreeMap::new();
+    let mut figures: BTreeMap<(usize, &str), Figures> = BTreeMap::new();
     for round in 0..=rounds {
         for (at, (_, kind, body, total, flight)) in cases.iter().enumerate() {
             for (name, echo_server, stream_server) in &mut servers {

@@ -1,5 +1,7 @@
 //! Every kind of frame of the data and cancel wires, byte by byte, held still by a snapshot.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops at the first surprise")]
+
 use omni_ipc::frame::{AnswerHead, CancelReason, ErrorBody, ErrorOrigin, Header, Kind, RequestHead, flags};
 use std::fmt::Write;
 

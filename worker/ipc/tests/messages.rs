@@ -1,6 +1,8 @@
 //! Every message of the three JSON wires, held still by snapshots. A worker outlives its scheduler and a scheduler its
 //! launcher, so a change here is a change for processes of another version: raise the wire's `PROTOCOL` with it.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops at the first surprise")]
+
 use omni_ipc::engine::{Boot, FromEngine, HandlerMode, ToEngine};
 use omni_ipc::exit::ExitCause;
 use omni_ipc::id::{EnvironmentKey, InstanceId, SnapshotDigest};

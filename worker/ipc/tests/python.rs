@@ -1,5 +1,7 @@
 //! The Python package speaks the same wire: its constants against ours, its frames through our decoder.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops at the first surprise")]
+
 use omni_ipc::frame::{
     CancelReason, ErrorBody, ErrorOrigin, HEADER, Header, INITIAL_CREDIT, Kind, MAX_ANSWER, MAX_CHUNK, flags,
 };

@@ -172,6 +172,20 @@ def test_a_stream_with_a_media_type(model):
     assert (first.flags, [c.flags for c in chunks]) == (EVENTS, [TEXT, TEXT])
 
 
+@pytest.mark.parametrize("make", ["Response", "Response.stream"])
+def test_headers_over_the_bound(model, make):
+    _, link = model(
+        f"""
+        from omni import Response
+        DEF handle_request(request, context):
+            return {make}([], headers={{"x": "y" * int(request.body.text)}})
+        """
+    )
+    assert link.answer(1, b"70000").flags == UNSERIALISABLE
+    link.ask(2, b"60000")
+    assert link.read_until_last(2)[-1].kind in (RESPONSE, END)
+
+
 @pytest.mark.parametrize("result", ["object()", "{1: float('nan')}", "{(1, 2): 3}", "'\\ud800'", "{1, 2}", "deep()"])
 def test_what_is_not_json_is_an_error_with_its_reason_in_the_log(model, result):
     engine, link = model(
