@@ -6,6 +6,7 @@
 
 mod http;
 mod leftovers;
+pub mod neighbour;
 mod node;
 pub mod process;
 mod wait;

@@ -2,29 +2,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use omni_api::State;
-use omni_tests::process::{descriptors, peak_resident};
-use omni_tests::{Answer, Node, NodeBuilder, PATIENCE, wait_for};
-use serde_json::{Value, json};
+use omni_tests::neighbour::{self, post, with_neighbour};
+use omni_tests::process::peak_resident;
+use omni_tests::{PATIENCE, wait_for};
+use serde_json::json;
 
-const ECHO: &str = "def handle_request(request, context):\n    return request.body.json\n";
 const SHORT: &str = "schema = 1\n[timeouts]\nrequest = \"1s\"\ncancel-grace = \"300ms\"\n";
 /// What a scheduler may take for buffers while a model floods it.
 const BUFFERS: u64 = 24 << 20;
-
-fn with_neighbour() -> NodeBuilder {
-    Node::builder().model("neighbour", &[("model.py", ECHO)])
-}
-
-fn post(node: &Node, model: &str, body: &Value) -> Answer {
-    node.http().post(&format!("/ai/run/{model}"), body)
-}
-
-/// The neighbour answers, and has not been restarted.
-fn neighbour_is_well(node: &Node, after: &str) {
-    let answer = post(node, "neighbour", &json!(after));
-    assert_eq!((answer.status, &answer.json()["result"]), (200, &json!(after)), "after {after}\n{}", node.log());
-    assert_eq!(node.model("neighbour").restarts, 0, "after {after}");
-}
 
 #[test]
 fn failures_of_a_handler_cost_their_request_only() {
@@ -134,7 +119,7 @@ def handle_request(request, context):
         assert!(!answer.text().contains("asked") && !answer.text().contains("Traceback"), "{way}: {}", answer.text());
         let again = post(&node, "fails", &json!("well"));
         assert_eq!(again.json()["result"], "well", "after {way}\n{}", node.log());
-        neighbour_is_well(&node, way);
+        neighbour::is_well(&node, way);
     }
     assert_eq!(node.engine("fails"), Some(engine), "the same process throughout\n{}", node.log());
     let logs = node.omnictl(["logs", "fails", "-n", "10000"]);
@@ -174,7 +159,7 @@ def handle_request(request, context):
         let late = post(&node, model, &json!(how));
         assert_eq!((late.status, late.error_code()), (504, Some(3007)), "{model} {how}: {}", late.text());
         assert_eq!(late.header("x-should-retry"), Some("false"), "{how}");
-        neighbour_is_well(&node, how);
+        neighbour::is_well(&node, how);
         let again = wait_for("the next answer", PATIENCE, || {
             Some(post(&node, model, &json!("well"))).filter(|answer| answer.status == 200)
         });
@@ -182,176 +167,6 @@ def handle_request(request, context):
         assert_eq!(node.engine(model) != engine, replaced, "{model} {how}\n{}", node.log());
     }
     assert!(node.log().contains("a handler ignored its cancellation"), "{}", node.log());
-    node.stop();
-}
-
-/// What a model that attacks its own sockets shares: the engine's data socket, and the number of the request.
-const SOCKETS: &str = r#"
-import array, ctypes, os, socket, struct, sys, time
-
-def sockets(kind):
-    found = []
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            sock = socket.socket(fileno=os.dup(int(name)))
-        except OSError:
-            continue
-        if sock.type & 0xF == kind:
-            found.append(sock)
-        else:
-            sock.close()
-    return found
-
-def data():
-    return sockets(socket.SOCK_STREAM)[0]
-
-def number():
-    frame = sys._getframe()
-    while "number" not in frame.f_locals:
-        frame = frame.f_back
-    return frame.f_locals["number"]
-
-def frame(kind, flags, code, length, payload=b""):
-    return struct.pack("<IBBHQ", length, kind, flags, code, number()) + payload
-"#;
-
-#[test]
-fn handlers_that_break_their_process_lose_it() {
-    let model = SOCKETS.to_owned()
-        + r#"
-def handle_request(request, context):
-    how = request.body.json
-    if how == "exit":
-        os._exit(0)
-    if how == "closes all":
-        os.closerange(0, 1 << 16)
-    if how == "closes data":
-        data().shutdown(socket.SHUT_RDWR)
-    if how == "garbage":
-        data().sendall(b"\xff" * 4096)
-    if how == "a native fork writes":
-        if ctypes.CDLL(None).fork() == 0:
-            data().sendall(b"GET / HTTP/1.1\r\n\r\n")
-            os._exit(0)
-        time.sleep(3600)
-    if how == "control":
-        for sock in sockets(socket.SOCK_SEQPACKET):
-            sock.send(b"{]")
-        time.sleep(3600)
-    if how == "no such kind":
-        data().sendall(frame(99, 0, 0, 0))
-    if how == "a frame of 4 GiB":
-        data().sendall(frame(16, 0, 200, 0xFFFFFFFF))
-    if how == "a request of its own":
-        data().sendall(frame(1, 0, 0, 4, b"\0\0\0\0"))
-    if how == "a chunk without a stream":
-        data().sendall(frame(18, 0, 0, 2, b"{}"))
-    if how == "kills itself":
-        os.kill(os.getpid(), 9)
-    return how
-"#;
-    let node = with_neighbour().model("breaks", &[("model.py", &model)]).start();
-    assert_eq!(post(&node, "breaks", &json!("well")).json()["result"], "well");
-    let ways = [
-        "exit",
-        "closes all",
-        "closes data",
-        "garbage",
-        "a native fork writes",
-        "control",
-        "no such kind",
-        "a frame of 4 GiB",
-        "a request of its own",
-        "a chunk without a stream",
-        "kills itself",
-    ];
-    for (deaths, way) in (1..).zip(ways) {
-        let engine = node.engine("breaks").expect("a process");
-        let answer = post(&node, "breaks", &json!(way));
-        assert_eq!((answer.status, answer.error_code()), (502, Some(3050)), "{way}: {}\n{}", answer.text(), node.log());
-        assert_eq!(answer.header("x-should-retry"), Some("false"), "{way}");
-        neighbour_is_well(&node, way);
-        wait_for("the next instance", PATIENCE, || {
-            let model = node.model("breaks");
-            (model.state == State::Ready && model.restarts == deaths).then_some(())
-        });
-        assert_ne!(node.engine("breaks"), Some(engine), "{way}");
-        assert_eq!(post(&node, "breaks", &json!("well")).json()["result"], "well", "after {way}");
-        assert_eq!(node.omnictl(["start", "breaks", "--wait"]).code, 0);
-    }
-    node.stop();
-}
-
-#[test]
-fn handlers_that_misuse_the_wire_hurt_only_themselves() {
-    let model = SOCKETS.to_owned()
-        + r#"
-from omni._engine import wire
-
-def handle_request(request, context):
-    how = request.body.json
-    if how == "descriptors":
-        sock = data()
-        for _ in range(50):
-            socket.send_fds(sock, [wire.usage(number(), {"tokens": 1})], [0, 1, 2] * 50)
-    if how == "fork returns":
-        os.fork()
-        return os.getpid()
-    if how == "fork stays":
-        if os.fork() == 0:
-            time.sleep(3600)
-    if how == "answers twice":
-        data().sendall(wire.json_response(number(), b'"first"'))
-    if how == "half a frame":
-        data().sendall(frame(16, 0, 200, 10_000_000))
-    if how == "no credit":
-        sock = data()
-        sock.sendall(frame(17, 3, 200, 0))
-        while True:
-            sock.sendall(frame(18, 2, 0, 65536, b"x" * 65536))
-    return how
-"#;
-    let node = with_neighbour().model("odd", &[("model.py", &model), ("omni.toml", SHORT)]).start();
-    assert_eq!(post(&node, "odd", &json!("well")).json()["result"], "well");
-    let (engine, open) = (node.engine("odd"), descriptors(node.pid()).len());
-
-    // Descriptors beside the frames are dropped; the frames count.
-    assert_eq!(post(&node, "odd", &json!("descriptors")).json()["result"], "descriptors", "{}", node.log());
-    assert!(node.admin().get("/metrics").text().contains("omni_usage_total{model=\"odd\",unit=\"tokens\"} 50"));
-    wait_for("no descriptor more", PATIENCE, || (descriptors(node.pid()).len() <= open).then_some(()));
-    // The copy cannot answer; the engine is the process after the init.
-    for _ in 0..3 {
-        assert_eq!(post(&node, "odd", &json!("fork returns")).json()["result"], 2, "{}", node.log());
-    }
-    assert_eq!(post(&node, "odd", &json!("fork stays")).json()["result"], "fork stays");
-    assert_eq!(post(&node, "odd", &json!("well")).json()["result"], "well");
-    assert_eq!(node.engine("odd"), engine, "{}", node.log());
-
-    let peak = peak_resident(node.pid()).unwrap();
-    for (way, status) in [("answers twice", 200), ("half a frame", 504), ("no credit", 200)] {
-        let engine = node.engine("odd");
-        let answer = node.http().open(
-            "POST",
-            "/ai/run/odd",
-            &[("content-type", "application/json")],
-            json!(way).to_string().as_bytes(),
-        );
-        assert_eq!(answer.status, status, "{way}\n{}", node.log());
-        match way {
-            "answers twice" => assert_eq!(answer.whole().json()["result"], "first"),
-            "no credit" => assert!(answer.events().last().is_some_and(|event| event.contains("\"error\""))),
-            _ => {}
-        }
-        neighbour_is_well(&node, way);
-        wait_for("the next instance", PATIENCE, || {
-            (node.engine("odd").is_some_and(|next| Some(next) != engine) && node.model("odd").state == State::Ready)
-                .then_some(())
-        });
-        assert_eq!(post(&node, "odd", &json!("well")).json()["result"], "well", "after {way}");
-        assert_eq!(node.omnictl(["start", "odd", "--wait"]).code, 0);
-    }
-    let grown = peak_resident(node.pid()).unwrap() - peak;
-    assert!(grown < BUFFERS, "the scheduler grew by {grown} bytes");
     node.stop();
 }
 
@@ -388,7 +203,7 @@ def handle_request(request, context):
 
     // 64 MiB and 300,000 lines on the log pipes: the handler ends, most lines are dropped, and it is told.
     assert_eq!(post(&node, "floods", &json!("prints")).status, 200);
-    neighbour_is_well(&node, "prints");
+    neighbour::is_well(&node, "prints");
     let told = || node.omnictl(["logs", "floods", "-n", "100000"]).stdout.contains("dropped");
     wait_for("the word about what was dropped", PATIENCE, || told().then_some(()));
     assert!(node.log().len() < 16 << 20, "the node's own log took {} bytes", node.log().len());
@@ -409,7 +224,7 @@ def handle_request(request, context):
     assert!(sent() < 64, "{} MiB were taken from the model, 32 MiB were read", sent());
     drop(slow);
     wait_for("the cancellation", PATIENCE, || (node.model("floods").in_flight == 0).then_some(()));
-    neighbour_is_well(&node, "streams");
+    neighbour::is_well(&node, "streams");
     assert_eq!(node.engine("floods"), engine);
     let grown = peak_resident(node.pid()).unwrap() - peak;
     println!("the scheduler grew by {} KiB", grown / 1024);
@@ -443,7 +258,7 @@ fn a_setup_that_fails_or_hangs_is_told() {
         let message = failed.message.expect("a message");
         assert!(message.contains(words), "{name}: {message}");
         assert!(failed.retry_in_seconds.is_some(), "{name}: it may work later");
-        neighbour_is_well(&node, name);
+        neighbour::is_well(&node, name);
         assert_eq!(node.omnictl(["stop", name, "--wait"]).code, 0, "{name}");
     }
     node.stop();

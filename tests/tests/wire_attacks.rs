@@ -1,0 +1,182 @@
+//! Models that attack the engine's own sockets: at worst they lose their instance, and never more than their own requests.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
+
+use omni_api::State;
+use omni_tests::neighbour::{self, post, with_neighbour};
+use omni_tests::process::{descriptors, peak_resident};
+use omni_tests::{PATIENCE, wait_for};
+use serde_json::json;
+
+const SHORT: &str = "schema = 1\n[timeouts]\nrequest = \"1s\"\ncancel-grace = \"300ms\"\n";
+/// What a scheduler may take for buffers while a model floods it.
+const BUFFERS: u64 = 24 << 20;
+
+/// What a model that attacks its own sockets shares: the engine's data socket, and the number of the request.
+const SOCKETS: &str = r#"
+import array, ctypes, os, socket, struct, sys, time
+
+def sockets(kind):
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            sock = socket.socket(fileno=os.dup(int(name)))
+        except OSError:
+            continue
+        if sock.type & 0xF == kind:
+            found.append(sock)
+        else:
+            sock.close()
+    return found
+
+def data():
+    return sockets(socket.SOCK_STREAM)[0]
+
+def number():
+    frame = sys._getframe()
+    while "number" not in frame.f_locals:
+        frame = frame.f_back
+    return frame.f_locals["number"]
+
+def frame(kind, flags, code, length, payload=b""):
+    return struct.pack("<IBBHQ", length, kind, flags, code, number()) + payload
+"#;
+
+#[test]
+fn handlers_that_break_their_process_lose_it() {
+    let model = SOCKETS.to_owned()
+        + r#"
+def handle_request(request, context):
+    how = request.body.json
+    if how == "exit":
+        os._exit(0)
+    if how == "closes all":
+        os.closerange(0, 1 << 16)
+    if how == "closes data":
+        data().shutdown(socket.SHUT_RDWR)
+    if how == "garbage":
+        data().sendall(b"\xff" * 4096)
+    if how == "a native fork writes":
+        if ctypes.CDLL(None).fork() == 0:
+            data().sendall(b"GET / HTTP/1.1\r\n\r\n")
+            os._exit(0)
+        time.sleep(3600)
+    if how == "control":
+        for sock in sockets(socket.SOCK_SEQPACKET):
+            sock.send(b"{]")
+        time.sleep(3600)
+    if how == "no such kind":
+        data().sendall(frame(99, 0, 0, 0))
+    if how == "a frame of 4 GiB":
+        data().sendall(frame(16, 0, 200, 0xFFFFFFFF))
+    if how == "a request of its own":
+        data().sendall(frame(1, 0, 0, 4, b"\0\0\0\0"))
+    if how == "a chunk without a stream":
+        data().sendall(frame(18, 0, 0, 2, b"{}"))
+    if how == "kills itself":
+        os.kill(os.getpid(), 9)
+    return how
+"#;
+    let node = with_neighbour().model("breaks", &[("model.py", &model)]).start();
+    assert_eq!(post(&node, "breaks", &json!("well")).json()["result"], "well");
+    let ways = [
+        "exit",
+        "closes all",
+        "closes data",
+        "garbage",
+        "a native fork writes",
+        "control",
+        "no such kind",
+        "a frame of 4 GiB",
+        "a request of its own",
+        "a chunk without a stream",
+        "kills itself",
+    ];
+    for (deaths, way) in (1..).zip(ways) {
+        let engine = node.engine("breaks").expect("a process");
+        let answer = post(&node, "breaks", &json!(way));
+        assert_eq!((answer.status, answer.error_code()), (502, Some(3050)), "{way}: {}\n{}", answer.text(), node.log());
+        assert_eq!(answer.header("x-should-retry"), Some("false"), "{way}");
+        neighbour::is_well(&node, way);
+        wait_for("the next instance", PATIENCE, || {
+            let model = node.model("breaks");
+            (model.state == State::Ready && model.restarts == deaths).then_some(())
+        });
+        assert_ne!(node.engine("breaks"), Some(engine), "{way}");
+        assert_eq!(post(&node, "breaks", &json!("well")).json()["result"], "well", "after {way}");
+        assert_eq!(node.omnictl(["start", "breaks", "--wait"]).code, 0);
+    }
+    node.stop();
+}
+
+#[test]
+fn handlers_that_misuse_the_wire_hurt_only_themselves() {
+    let model = SOCKETS.to_owned()
+        + r#"
+from omni._engine import wire
+
+def handle_request(request, context):
+    how = request.body.json
+    if how == "descriptors":
+        sock = data()
+        for _ in range(50):
+            socket.send_fds(sock, [wire.usage(number(), {"tokens": 1})], [0, 1, 2] * 50)
+    if how == "fork returns":
+        os.fork()
+        return os.getpid()
+    if how == "fork stays":
+        if os.fork() == 0:
+            time.sleep(3600)
+    if how == "answers twice":
+        data().sendall(wire.json_response(number(), b'"first"'))
+    if how == "half a frame":
+        data().sendall(frame(16, 0, 200, 10_000_000))
+    if how == "no credit":
+        sock = data()
+        sock.sendall(frame(17, 3, 200, 0))
+        while True:
+            sock.sendall(frame(18, 2, 0, 65536, b"x" * 65536))
+    return how
+"#;
+    let node = with_neighbour().model("odd", &[("model.py", &model), ("omni.toml", SHORT)]).start();
+    assert_eq!(post(&node, "odd", &json!("well")).json()["result"], "well");
+    let (engine, open) = (node.engine("odd"), descriptors(node.pid()).len());
+
+    // Descriptors beside the frames are dropped; the frames count.
+    assert_eq!(post(&node, "odd", &json!("descriptors")).json()["result"], "descriptors", "{}", node.log());
+    assert!(node.admin().get("/metrics").text().contains("omni_usage_total{model=\"odd\",unit=\"tokens\"} 50"));
+    wait_for("no descriptor more", PATIENCE, || (descriptors(node.pid()).len() <= open).then_some(()));
+    // The copy cannot answer; the engine is the process after the init.
+    for _ in 0..3 {
+        assert_eq!(post(&node, "odd", &json!("fork returns")).json()["result"], 2, "{}", node.log());
+    }
+    assert_eq!(post(&node, "odd", &json!("fork stays")).json()["result"], "fork stays");
+    assert_eq!(post(&node, "odd", &json!("well")).json()["result"], "well");
+    assert_eq!(node.engine("odd"), engine, "{}", node.log());
+
+    let peak = peak_resident(node.pid()).unwrap();
+    for (way, status) in [("answers twice", 200), ("half a frame", 504), ("no credit", 200)] {
+        let engine = node.engine("odd");
+        let answer = node.http().open(
+            "POST",
+            "/ai/run/odd",
+            &[("content-type", "application/json")],
+            json!(way).to_string().as_bytes(),
+        );
+        assert_eq!(answer.status, status, "{way}\n{}", node.log());
+        match way {
+            "answers twice" => assert_eq!(answer.whole().json()["result"], "first"),
+            "no credit" => assert!(answer.events().last().is_some_and(|event| event.contains("\"error\""))),
+            _ => {}
+        }
+        neighbour::is_well(&node, way);
+        wait_for("the next instance", PATIENCE, || {
+            (node.engine("odd").is_some_and(|next| Some(next) != engine) && node.model("odd").state == State::Ready)
+                .then_some(())
+        });
+        assert_eq!(post(&node, "odd", &json!("well")).json()["result"], "well", "after {way}");
+        assert_eq!(node.omnictl(["start", "odd", "--wait"]).code, 0);
+    }
+    let grown = peak_resident(node.pid()).unwrap() - peak;
+    assert!(grown < BUFFERS, "the scheduler grew by {grown} bytes");
+    node.stop();
+}
