@@ -5,6 +5,7 @@
 
 use crate::args::Directories;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::socket::Backlog;
 use nix::unistd::{Gid, Uid, User, chown, setgid, setgroups, setuid};
 use omni_config::node::{FALLBACK_UID, NodeConfig, NodeUser};
 use std::fs::{DirBuilder, File, Permissions};
@@ -157,7 +158,7 @@ fn listeners(config: &NodeConfig, runtime: &Path, lock: File) -> Result<Listener
     let mut inherited = inherited_sockets();
     let mut tcp = |name: &str, address: std::net::SocketAddr| match inherited.remove(name) {
         Some(fd) => Ok(TcpListener::from(fd)),
-        None => TcpListener::bind(address).map_err(|source| StartupError::Listen { address, source }),
+        None => tcp_listener(address).map_err(|source| StartupError::Listen { address, source }),
     };
     let data = tcp("data", config.server.listen)?;
     let admin = tcp("admin", config.server.admin_listen)?;
@@ -173,6 +174,14 @@ fn listeners(config: &NodeConfig, runtime: &Path, lock: File) -> Result<Listener
         result.map_err(|source| StartupError::Inherited { name: name.to_owned(), source })?;
     }
     Ok(Listeners { data, admin, control, lock })
+}
+
+/// Clients come in crowds: with the standard library's queue of 128 the kernel drops the first packets of the rest, and
+/// each of those waits for seconds.
+fn tcp_listener(address: std::net::SocketAddr) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(address)?;
+    nix::sys::socket::listen(&listener, Backlog::MAXCONN)?;
+    Ok(listener)
 }
 
 fn control_socket(path: &Path) -> Result<UnixListener, StartupError> {

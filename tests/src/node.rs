@@ -80,6 +80,24 @@ impl Node {
         self.listeners().data
     }
 
+    /// Client connections that the scheduler has open now, on both listeners.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        let Listeners { data, admin } = self.listeners();
+        let table = fs::read_to_string("/proc/net/tcp").expect("the kernel's list");
+        let ours = |line: &&str| {
+            let mut fields = line.split_whitespace().skip(1);
+            let (Some(local), Some(_), Some(state)) = (fields.next(), fields.next(), fields.next()) else {
+                return false;
+            };
+            let port = local.rsplit(':').next().and_then(|port| u16::from_str_radix(port, 16).ok());
+            let inode = fields.nth(5);
+            // Listening, and those that only the kernel remembers, do not count.
+            [Some(data.port()), Some(admin.port())].contains(&port) && state != "0A" && inode != Some("0")
+        };
+        table.lines().skip(1).filter(ours).count()
+    }
+
     /// Sends requests to the data listener.
     #[must_use]
     pub fn http(&self) -> Client {

@@ -9,7 +9,9 @@ use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use std::convert::Infallible;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
@@ -19,7 +21,7 @@ use tokio::sync::{Semaphore, watch};
 pub struct Bounds {
     /// Connections at a time; further ones wait in the kernel's queue.
     pub connections: usize,
-    /// For a request's head.
+    /// For a request's head, and for the first one of a connection to come at all.
     pub header_timeout: Duration,
 }
 
@@ -48,14 +50,22 @@ where
         };
         let Some((stream, permit)) = accepted else { continue };
         let handler = handler.clone();
+        let begun = Arc::new(AtomicBool::new(false));
+        let begins = Arc::clone(&begun);
         let service = service_fn(move |request| {
+            begins.store(true, Ordering::Relaxed);
             let answer = handler(request);
             async move { Ok::<_, Infallible>(answer.await) }
         });
         let connection = graceful.watch(builder.serve_connection(TokioIo::new(stream), service).into_owned());
         tokio::spawn(async move {
-            // A client that breaks the protocol or the connection is answered by hyper, as far as possible.
-            let _ = connection.await;
+            let mut connection = pin!(connection);
+            // A client that breaks the protocol or the connection is answered by hyper, as far as possible. Until it has
+            // told the two versions apart, which can be never, hyper has no time limit of its own.
+            let first = tokio::time::timeout(bounds.header_timeout, connection.as_mut()).await;
+            if first.is_err() && begun.load(Ordering::Relaxed) {
+                let _ = connection.await;
+            }
             drop(permit);
         });
     }
