@@ -9,14 +9,14 @@ use super::pidfd;
 use super::program::Program;
 use crate::spec::{Bind, Cache, InstanceSpec, SandboxSpec, WorkerSpec};
 use nix::unistd::Pid;
-use omni_cgroup::{Driver, Group, GroupName, Limits, Part};
+use omni_cgroup::{CgroupPaths, Driver, Group, GroupName, Limits, Part};
 use omni_config::{ModelName, NodeConfig};
 use omni_ipc::engine::Boot;
 use omni_ipc::launcher::StartSpec;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -141,17 +141,27 @@ impl Start {
         let mut command = self.worker.command();
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(StartError::Spawn)?;
-        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let begun = self.begin(&mut child, &spec, &worker);
+        if begun.is_err() {
+            // Neither fails but for a process that has ended, and then nothing is left to do.
+            let _ = child.kill().and_then(|()| child.wait());
+        }
+        begun
+    }
+
+    /// Gives a new worker its specification and waits until it listens.
+    fn begin(&self, child: &mut Child, spec: &[u8], group: &CgroupPaths) -> Result<Running, StartError> {
         let pid = Pid::from_raw(child.id().cast_signed());
         let pidfd = pidfd::open(pid).map_err(|errno| StartError::Spawn(errno.into()))?;
-        join(&Group::open(&worker)?, pid).map_err(StartError::Spawn)?;
         // Only a worker with a record gets its specification; one without ends at the end of its input.
         self.traces.record(&self.spec, pid, self.uid).map_err(StartError::Record)?;
-        stdin.map_or(Ok(()), |mut stdin| stdin.write_all(&spec)).map_err(StartError::Spawn)?;
-        let mut stdout = stdout.ok_or(StartError::Ended)?;
-        if !pidfd::readable_before(&stdout, Instant::now() + LISTEN_WITHIN)
-            .map_err(|errno| StartError::Spawn(errno.into()))?
-        {
+        child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(spec)).map_err(StartError::Spawn)?;
+        // The kernel moves a process only after a grace period, of milliseconds: meanwhile the worker works. What it
+        // clones joins the model's own group by itself, wherever the worker is.
+        join(&Group::open(group)?, pid).map_err(StartError::Spawn)?;
+        let mut stdout = child.stdout.take().ok_or(StartError::Ended)?;
+        let deadline = Instant::now() + LISTEN_WITHIN;
+        if !pidfd::readable_before(&stdout, deadline).map_err(|errno| StartError::Spawn(errno.into()))? {
             return Err(StartError::Silent);
         }
         let mut said = [0; 16];
@@ -162,7 +172,7 @@ impl Start {
         Ok(Running { pid, pidfd })
     }
 
-    fn instance(&self, cgroup: omni_cgroup::CgroupPaths) -> InstanceSpec {
+    fn instance(&self, cgroup: CgroupPaths) -> InstanceSpec {
         let spec = &self.spec;
         InstanceSpec {
             instance: spec.instance.clone(),
@@ -211,7 +221,7 @@ impl Start {
     }
 }
 
-/// Moves a process into a group, before it has done anything.
+/// Moves a process into a group.
 pub(super) fn join(group: &Group, pid: Pid) -> io::Result<()> {
     group
         .procs_fds()
