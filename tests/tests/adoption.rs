@@ -176,7 +176,8 @@ fn a_launcher_that_is_killed_while_it_starts_a_model_is_asked_again() {
     let soon = ("omni.toml", "schema = 1\n[scaling]\nidle-timeout = \"200ms\"\n");
     let node = Node::builder().model("cold", &[ECHO[0], soon]).start();
     let http = node.http();
-    for _ in 0..rounds(60) {
+    // The keeper waits longer each time, up to five seconds.
+    for _ in 0..rounds(20).max(3) {
         let idle = || node.model("cold").state == State::Stopped && node.traces().is_empty();
         wait_for("the model to be stopped", PATIENCE, || idle().then_some(()));
         thread::scope(|scope| {
