@@ -6,7 +6,7 @@ use crate::process::parent;
 use crate::{Client, PATIENCE, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use omni_api::Model;
+use omni_api::{Model, Models};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
@@ -173,6 +173,22 @@ impl Node {
     #[must_use]
     pub fn found(&self) -> Vec<String> {
         self.setup.marks().found()
+    }
+
+    /// The models folder.
+    #[must_use]
+    pub fn folder(&self) -> PathBuf {
+        self.setup.path("models")
+    }
+
+    /// How all models are.
+    ///
+    /// # Panics
+    /// When the node does not say.
+    #[must_use]
+    pub fn models(&self) -> Vec<Model> {
+        let said = self.omnictl(["list", "-o", "json"]);
+        serde_json::from_str::<Models>(&said.stdout).unwrap_or_else(|error| panic!("{error}: {said:?}")).models
     }
 
     /// Puts a model into the models folder by one rename, replacing an older one.

@@ -30,7 +30,7 @@ impl Content {
         node: &NodeConfig,
     ) -> Result<Self, String> {
         let manifest = match &text {
-            Some(text) => Manifest::parse(text).map_err(|error| error.to_string())?,
+            Some(text) => Manifest::parse(text).map_err(|error| format!("omni.toml: {error}"))?,
             None => Manifest::default(),
         };
         if manifest.network.access == Access::Host && !node.allows_host_access(name) {

@@ -1,0 +1,208 @@
+//! The models folder while the node runs: what is new is served, what is gone is drained, what changed is started anew,
+//! what cannot be served says why, and what is half written is not there.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
+
+use omni_api::State;
+use omni_tests::{Node, PATIENCE, Stream, wait_for};
+use serde_json::json;
+use std::fs;
+use std::io::{BufReader, Write};
+use std::net::TcpStream;
+use std::thread;
+
+/// Answers with a word of its version when the body has come to its end.
+fn version(word: &str) -> String {
+    format!(
+        "def handle_request(request, context):\n    for piece in request.body.stream():\n        print('began {word}')\n    return '{word}'\n"
+    )
+}
+
+/// A request that is in flight for as long as the test wants: its body has begun and not ended.
+fn begin(node: &Node, model: &str, word: &str) -> TcpStream {
+    let mut connection = node.http().connect();
+    let head =
+        format!("POST /ai/run/{model} HTTP/1.1\r\nhost: x\r\ncontent-type: image/x\r\ntransfer-encoding: chunked\r\n");
+    connection.write_all(format!("{head}\r\n4\r\nbody\r\n").as_bytes()).unwrap();
+    let began = format!("began {word}");
+    wait_for(&began, PATIENCE, || node.omnictl(["logs", model]).stdout.contains(&began).then_some(()));
+    connection
+}
+
+fn finish(mut begun: TcpStream) -> (u16, String) {
+    begun.write_all(b"0\r\n\r\n").unwrap();
+    let answer = Stream::read(BufReader::new(begun)).whole();
+    (answer.status, answer.json()["result"].as_str().unwrap_or_default().to_owned())
+}
+
+fn says(node: &Node, model: &str, word: &str) {
+    wait_for(&format!("{model} to say {word}"), PATIENCE, || {
+        (node.http().run(model, &json!(0)).json()["result"] == word).then_some(())
+    });
+}
+
+fn names(node: &Node) -> Vec<String> {
+    node.models().into_iter().map(|model| model.name).collect()
+}
+
+#[test]
+fn what_is_new_is_served_and_what_is_half_written_is_not_there() {
+    let node = Node::builder().start();
+    assert_eq!(names(&node), Vec::<String>::new());
+    assert_eq!(node.http().run("new", &json!(0)).status, 404);
+    let folder = node.folder();
+
+    // In the making, under names with a dot; and a folder that has no model in it.
+    for name in [".new", "@cf/.hidden/x", "@cf/meta/.half", "notes"] {
+        fs::create_dir_all(folder.join(name)).unwrap();
+    }
+    for name in [".new/model.py", "@cf/.hidden/x/model.py", "@cf/meta/.half/model.py"] {
+        fs::write(folder.join(name), version("half")).unwrap();
+    }
+    fs::write(folder.join("notes/readme.txt"), "nothing").unwrap();
+    node.publish("other", &[("model.py", &version("other"))]);
+    says(&node, "other", "other");
+    assert_eq!(names(&node), ["other"]);
+
+    // One rename makes it a model, whole and at once, at any depth.
+    fs::rename(folder.join(".new"), folder.join("new")).unwrap();
+    says(&node, "new", "half");
+    fs::rename(folder.join("@cf/meta/.half"), folder.join("@cf/meta/whole")).unwrap();
+    says(&node, "@cf/meta/whole", "half");
+    assert_eq!(node.http().run("@cf%2Fmeta%2Fwhole", &json!(0)).status, 200);
+    assert_eq!(names(&node), ["@cf/meta/whole", "new", "other"]);
+
+    // A folder above models moves all of them.
+    fs::rename(folder.join("@cf"), folder.join("@moved")).unwrap();
+    says(&node, "@moved/meta/whole", "half");
+    wait_for("the old name to go", PATIENCE, || (names(&node) == ["@moved/meta/whole", "new", "other"]).then_some(()));
+    assert_eq!(node.http().run("@cf/meta/whole", &json!(0)).status, 404);
+
+    // The last line in place: the directory was there, and becomes a model with its file.
+    fs::write(folder.join("notes/model.py"), version("noted")).unwrap();
+    says(&node, "notes", "noted");
+    node.stop();
+}
+
+#[test]
+fn what_is_gone_is_drained() {
+    let node = Node::builder().model("going", &[("model.py", &version("last"))]).start();
+    says(&node, "going", "last");
+    let engine = node.engine("going").expect("a process");
+    let begun = begin(&node, "going", "last");
+    node.unpublish("going");
+    wait_for("its end", PATIENCE, || (node.http().run("going", &json!(0)).status == 404).then_some(()));
+    assert_eq!(names(&node), Vec::<String>::new());
+    assert!(omni_tests::process::is_alive(engine), "it has a request still");
+    assert_eq!(finish(begun), (200, "last".to_owned()));
+    wait_for("the process to end", PATIENCE, || (!omni_tests::process::is_alive(engine)).then_some(()));
+    wait_for("its files to go", PATIENCE, || node.traces().is_empty().then_some(()));
+
+    // It can come back, also while its predecessor is at work.
+    node.publish("going", &[("model.py", &version("again"))]);
+    says(&node, "going", "again");
+    let begun = begin(&node, "going", "again");
+    node.unpublish("going");
+    wait_for("its end", PATIENCE, || (node.http().run("going", &json!(0)).status == 404).then_some(()));
+    node.publish("going", &[("model.py", &version("third"))]);
+    says(&node, "going", "third");
+    assert_eq!(finish(begun), (200, "again".to_owned()));
+    assert_eq!(node.http().run("going", &json!(0)).json()["result"], "third");
+    node.stop();
+}
+
+#[test]
+fn what_changed_is_started_anew() {
+    let node = Node::builder()
+        .model("changing", &[("model.py", &version("one"))])
+        .model("other", &[("model.py", &version("other"))])
+        .start();
+    says(&node, "changing", "one");
+    says(&node, "other", "other");
+    let before = node.model("changing");
+    let other = node.engine("other");
+
+    // What is in flight ends on the old content; what comes meanwhile waits for the new one.
+    let begun = begin(&node, "changing", "one");
+    let model = node.folder().join("changing/model.py");
+    let replace = |text: &str| {
+        let fresh = model.with_file_name(".model.py");
+        fs::write(&fresh, text).unwrap();
+        fs::rename(fresh, &model).unwrap();
+    };
+    replace(&version("two"));
+    wait_for("the change to be seen", PATIENCE, || (node.model("changing").state == State::Draining).then_some(()));
+    let http = node.http();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| http.run("changing", &json!(0)));
+        wait_for("a place in the queue", PATIENCE, || (node.model("changing").queued == 1).then_some(()));
+        assert_eq!(finish(begun), (200, "one".to_owned()));
+        let answer = waiting.join().unwrap();
+        assert_eq!(answer.json()["result"], "two", "{}", answer.text());
+    });
+    let after = node.model("changing");
+    assert_ne!(after.version, before.version);
+    assert_eq!((after.restarts, after.last_exit.as_deref()), (0, None), "a change is no death");
+
+    // Written in place, as an editor or cp does.
+    fs::write(&model, version("three")).unwrap();
+    says(&node, "changing", "three");
+    // Nothing that is no content starts it anew: caches of Python, files with a dot, the same text once more.
+    let (engine, kept) = (node.engine("changing"), node.model("changing").version);
+    fs::create_dir(model.with_file_name("__pycache__")).unwrap();
+    fs::write(model.with_file_name("__pycache__/model.cpython-311.pyc"), "x").unwrap();
+    fs::write(model.with_file_name(".swp"), "x").unwrap();
+    fs::write(&model, version("three")).unwrap();
+    // A change of the other is seen after these.
+    fs::write(node.folder().join("other/model.py"), version("another")).unwrap();
+    says(&node, "other", "another");
+    assert_ne!(node.engine("other"), other);
+    assert_eq!((node.engine("changing"), node.model("changing").version), (engine, kept));
+    node.stop();
+}
+
+#[test]
+fn what_cannot_be_served_says_why_until_it_is_repaired() {
+    let code = version("well");
+    let node =
+        Node::builder().model("odd", &[("model.py", &code), ("omni.toml", "[scaling]\nconcurency = 2\n")]).start();
+    let fails = |words: &[&str]| {
+        let failed = wait_for("a failed model", PATIENCE, || {
+            let model = node.model("odd");
+            let told = model.message.clone().unwrap_or_default();
+            (model.state == State::Failed && words.iter().all(|word| told.contains(word))).then_some(model)
+        });
+        let refused = node.http().run("odd", &json!(0));
+        assert_eq!((refused.status, refused.error_code()), (503, Some(3040)), "{failed:?}");
+        let status = node.omnictl(["status", "odd"]);
+        assert!(status.code == 3 && status.stdout.contains(words[0]), "{status:?}");
+    };
+    fails(&["concurency", "concurrency", "2"]);
+    let manifest = node.folder().join("odd/omni.toml");
+    fs::write(&manifest, "[scaling]\nconcurrency = 2\n").unwrap();
+    says(&node, "odd", "well");
+
+    // Broken while it runs: it ends, and says why; not served with a manifest that nobody wrote.
+    fs::write(&manifest, "[resources]\nmemory = \"7GB\"\n").unwrap();
+    fails(&["memory", "7GB"]);
+    assert_eq!(node.engine("odd"), None);
+    fs::write(&manifest, "[resources\n").unwrap();
+    fails(&["omni.toml"]);
+    fs::remove_file(&manifest).unwrap();
+    says(&node, "odd", "well");
+
+    // Its code is found to be wrong by running it.
+    let model = node.folder().join("odd/model.py");
+    fs::write(&model, "def handle_request(request, context:\n").unwrap();
+    wait_for("the old one to end", PATIENCE, || (node.http().run("odd", &json!(0)).status == 503).then_some(()));
+    fails(&["SyntaxError", "model.py"]);
+    fs::write(&model, "def handle(request, context):\n    return 1\n").unwrap();
+    wait_for("another failure", PATIENCE, || {
+        let _ = node.http().run("odd", &json!(0));
+        node.model("odd").message.is_some_and(|message| message.contains("handle_request")).then_some(())
+    });
+    fails(&["handle_request"]);
+    fs::write(&model, &code).unwrap();
+    says(&node, "odd", "well");
+    assert_eq!(node.model("odd").message, None);
+    node.stop();
+}
