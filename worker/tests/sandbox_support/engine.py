@@ -1,9 +1,8 @@
 """A small engine for tests: takes the boot message, then runs the test's own /model/body.py."""
+
 import array
 import json
-import os
 import socket
-import sys
 
 worker = socket.socket(fileno=3)
 

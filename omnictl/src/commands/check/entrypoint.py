@@ -1,6 +1,6 @@
-"""Says what is wrong with a model's module: python -I -S -c SCRIPT FILE FUNCTION, one JSON value on standard output: null if nothing is.
+"""Says what is wrong with a model's module: one JSON value on standard output, null if nothing is.
 
-Compiles the file and looks at its syntax tree; nothing of it is executed.
+Run by `omnictl check` as python -I -S -c SCRIPT FILE FUNCTION. Compiles the file and looks at its syntax tree; nothing of it is executed.
 """
 
 import ast
@@ -28,7 +28,9 @@ def names(statement):
     if isinstance(statement, (ast.Import, ast.ImportFrom)):
         return [alias.asname or alias.name.split(".")[0] for alias in statement.names]
     if isinstance(statement, (ast.Assign, ast.AnnAssign)):
-        return [node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+        return [
+            node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        ]
     return []
 
 
