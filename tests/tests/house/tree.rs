@@ -27,7 +27,8 @@ impl Tree {
 
     /// The members of the workspace.
     pub(crate) fn crates(&self) -> impl Iterator<Item = Crate<'_>> {
-        let manifests = self.files.iter().filter(|(path, _)| path.ends_with("/Cargo.toml"));
+        let member = |path: &&String| path.ends_with("/Cargo.toml") && !OUTSIDE.contains(&path.as_str());
+        let manifests = self.files.iter().filter(move |(path, _)| member(path));
         manifests.map(|(path, manifest)| {
             let dir = path.trim_end_matches("Cargo.toml");
             // A crate may hold others: their sources are not its own.
@@ -45,6 +46,9 @@ impl Tree {
         })
     }
 }
+
+/// Crates that are built apart from the workspace.
+const OUTSIDE: &[&str] = &["worker/ipc/fuzz/Cargo.toml"];
 
 fn walk(dir: &Path, prefix: &str, files: &mut Files) {
     for entry in fs::read_dir(dir).unwrap() {
