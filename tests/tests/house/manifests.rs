@@ -28,10 +28,10 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
 
 /// Libraries that only some crates may use.
 const OWNERS: &[(&str, &[&str])] = &[
-    ("tokio", &["omni-scheduler", "omnictl"]),
-    ("hyper", &["omni-scheduler", "omnictl"]),
-    ("hyper-util", &["omni-scheduler", "omnictl"]),
-    ("http-body-util", &["omni-scheduler", "omnictl"]),
+    ("tokio", &["omni-scheduler", "omnictl", "omni-tests"]),
+    ("hyper", &["omni-scheduler", "omnictl", "omni-tests"]),
+    ("hyper-util", &["omni-scheduler", "omnictl", "omni-tests"]),
+    ("http-body-util", &["omni-scheduler", "omnictl", "omni-tests"]),
     ("fuser", &["omni-meminfo-fs"]),
     ("cgroups-rs", &["omni-cgroup"]),
     ("landlock", &["omni-worker"]),
