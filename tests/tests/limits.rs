@@ -112,6 +112,29 @@ fn bodies_over_the_limit() {
     }
     assert_eq!(node.http().run("measure", &json!("x")).json()["result"], 3);
     assert_eq!(node.model("measure").restarts, 0);
+
+    // A handler does not take what has come for the whole.
+    let careful = "def handle_request(request, context):\n    try:\n        for _ in request.body.stream():\n            \
+                   print('a piece')\n        print('a whole body')\n    except BaseException as error:\n        \
+                   print('ended by', type(error).__name__)\n        raise\n";
+    let concurrent = "[limits]\nbody = \"2MiB\"\n[scaling]\nconcurrency = 2\n";
+    node.publish("serial", &[("model.py", careful), ("omni.toml", manifest)]);
+    node.publish("threads", &[("model.py", careful), ("omni.toml", concurrent)]);
+    for model in ["serial", "threads"] {
+        let written = |line: &str| node.omnictl(["logs", model]).stdout.matches(line).count();
+        wait_for("the model", PATIENCE, || (node.http().run(model, &json!(0)).status == 200).then_some(()));
+        assert_eq!((written("a whole body"), written("ended by")), (1, 0));
+        assert_eq!(chunked(&node, model, "image/x", 4 * MIB, MIB).status, 413);
+        wait_for("the handler's end", PATIENCE, || (written("ended by") == 1).then_some(()));
+        let before = written("a piece");
+        let mut gone = node.http().connect();
+        let head = format!("POST /ai/run/{model} HTTP/1.1\r\nhost: x\r\ncontent-type: image/x\r\n");
+        gone.write_all(format!("{head}transfer-encoding: chunked\r\n\r\n3\r\nabc\r\n").as_bytes()).unwrap();
+        wait_for("the handler to begin", PATIENCE, || (written("a piece") > before).then_some(()));
+        drop(gone);
+        wait_for("the handler's end", PATIENCE, || (written("ended by") == 2).then_some(()));
+        assert_eq!(written("a whole body"), 1, "{}", node.omnictl(["logs", model]).stdout);
+    }
     node.stop();
 }
 

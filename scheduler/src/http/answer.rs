@@ -126,7 +126,7 @@ impl StreamBody {
                 return Poll::Ready(Some(Ok(Frame::data(data))));
             }
             Poll::Ready(Read::End(end)) => {
-                self.waiter.finished();
+                self.waiter.streamed(end == End::Complete);
                 end
             }
             Poll::Pending => {

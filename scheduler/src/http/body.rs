@@ -10,9 +10,10 @@ use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use omni_ipc::frame::flags;
+use std::io::Write;
 use std::sync::Arc;
 use std::time::Instant;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -35,6 +36,10 @@ pub struct Taken {
 }
 
 /// Copies a body from the client to the model.
+///
+/// A Unix socket that is closed with something unread in it gives the other side an error instead of an end. So there
+/// lies one byte, which is read at the end of a complete body: the model cannot take half a body for a whole one,
+/// whether the client, the limit or the end of this process cut it off.
 #[derive(Debug)]
 pub struct Pump {
     body: Incoming,
@@ -81,8 +86,9 @@ pub async fn take(
 
 fn stream(body: Incoming, length: Option<u64>, limit: u64) -> Result<Taken, Failure> {
     let pair = || -> std::io::Result<_> {
-        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+        let (ours, mut theirs) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
+        theirs.write_all(&[0])?; // see `Pump`
         Ok((UnixStream::from_std(ours)?, theirs.into()))
     };
     // The only reason is a want of descriptors, which is a want of the node.
@@ -155,6 +161,7 @@ impl Pump {
                 return self.discard(length).await; // the model has read enough; its answer counts
             }
         }
+        let _ = self.to.read(&mut [0]).await; // a model that has closed its end needs no end of ours
         Ok(())
     }
 

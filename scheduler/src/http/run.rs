@@ -49,6 +49,7 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 pub struct Waiter {
     model: Arc<Model>,
     id: RequestId,
+    arrived: Instant,
     deadline: Instant,
     /// Set until the request's end is known.
     reason: Option<CancelReason>,
@@ -67,8 +68,27 @@ impl Waiter {
     }
 
     /// The last of it is here.
-    pub fn finished(&mut self) {
+    fn finished(&mut self) {
         self.reason = None;
+    }
+
+    /// The last of a stream is here, or the word that there will be none.
+    pub fn streamed(&mut self, complete: bool) {
+        self.finished();
+        let metrics = &self.model.metrics;
+        if complete {
+            metrics.outcomes.ok.inc()
+        } else {
+            metrics.outcomes.error.inc()
+        };
+        metrics.whole.observe(self.arrived.elapsed().as_secs_f64());
+    }
+
+    /// Nobody waits any more, for a reason that is counted as another outcome.
+    fn give_up(&mut self) {
+        if let Some(reason) = self.reason.take() {
+            self.model.signals.cancel(self.id, reason);
+        }
     }
 
     /// The model took too long.
@@ -109,8 +129,10 @@ pub async fn run(node: &Node, name: &str, request: Request<Incoming>) -> Respons
             let arrived = Instant::now();
             match serve(node, &model, &parts, body, id.as_bytes(), arrived).await {
                 Ok(response) => {
-                    model.metrics.outcomes.ok.inc();
-                    model.metrics.whole.observe(arrived.elapsed().as_secs_f64());
+                    if !matches!(response.body(), AnswerBody::Stream(_)) {
+                        model.metrics.outcomes.ok.inc();
+                        model.metrics.whole.observe(arrived.elapsed().as_secs_f64());
+                    }
                     response
                 }
                 Err(failure) => {
@@ -163,6 +185,7 @@ async fn serve(
     let mut waiter = Waiter {
         model: Arc::clone(model),
         id,
+        arrived,
         deadline,
         reason: Some(CancelReason::ClientGone),
         unacknowledged: 0,
@@ -174,10 +197,14 @@ async fn serve(
         return Err(failure);
     }
     let answer = match tokio::time::timeout_at(deadline.into(), wait(answer, pump)).await {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(failure)) => {
+        Ok(Ok(Ok(answer))) => answer,
+        Ok(Ok(Err(failure))) => {
             waiter.finished();
             return Err(failure);
+        }
+        Ok(Err(broken_off)) => {
+            waiter.give_up();
+            return Err(broken_off);
         }
         Err(_) => {
             waiter.deadline_passed();
@@ -207,16 +234,19 @@ fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// The answer, while a streamed body is being copied. A body that breaks off ends the request.
-async fn wait(mut answer: oneshot::Receiver<Result<Answer, Failure>>, pump: Option<Pump>) -> Result<Answer, Failure> {
+/// The answer, while a streamed body is being copied. A body that breaks off ends the request: the outer failure.
+async fn wait(
+    mut answer: oneshot::Receiver<Result<Answer, Failure>>,
+    pump: Option<Pump>,
+) -> Result<Result<Answer, Failure>, Failure> {
     if let Some(pump) = pump {
         tokio::select! {
             biased;
-            answer = &mut answer => return answer.unwrap_or(Err(Failure::Died)),
+            answer = &mut answer => return Ok(answer.unwrap_or(Err(Failure::Died))),
             pumped = pump.run() => pumped?,
         }
     }
-    answer.await.unwrap_or(Err(Failure::Died))
+    Ok(answer.await.unwrap_or(Err(Failure::Died)))
 }
 
 fn count(model: &Model, failure: &Failure) {

@@ -69,7 +69,7 @@ class WireRequest(Request):
 
 
 class SocketStream(BodyStream):
-    """A body that comes through a socket, which ends with it."""
+    """A body that comes through a socket, which ends with it; a body that broke off ends with a reset."""
 
     def __init__(self, descriptor: int, length: int | None) -> None:
         if descriptor < 0:
@@ -81,7 +81,10 @@ class SocketStream(BodyStream):
     def __iter__(self) -> Iterator[bytes]:
         self._socket.setblocking(True)
         while True:
-            piece = self._socket.recv(_PIECE)
+            try:
+                piece = self._socket.recv(_PIECE)
+            except ConnectionResetError:
+                raise self._broken_off() from None
             if not piece:
                 break
             self._got += len(piece)
@@ -94,7 +97,10 @@ class SocketStream(BodyStream):
         loop = asyncio.get_running_loop()
         self._socket.setblocking(False)
         while True:
-            piece = await loop.sock_recv(self._socket, _PIECE)
+            try:
+                piece = await loop.sock_recv(self._socket, _PIECE)
+            except ConnectionResetError:
+                raise self._broken_off() from None
             if not piece:
                 break
             self._got += len(piece)
@@ -103,7 +109,11 @@ class SocketStream(BodyStream):
 
     def _finish(self) -> None:
         if self._length is not None and self._got < self._length:
-            raise errors.IncompleteBody(f"the body ended after {self._got} of {self._length} bytes")
+            raise self._broken_off()
+
+    def _broken_off(self) -> errors.IncompleteBody:
+        of = "" if self._length is None else f" of {self._length}"
+        return errors.IncompleteBody(f"the body ended after {self._got}{of} bytes")
 
     def close(self) -> None:
         self._socket.close()
