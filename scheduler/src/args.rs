@@ -81,14 +81,19 @@ pub enum ArgsError {
 const DEFAULT_CONFIG: &str = "/etc/omni/omni.toml";
 
 impl Args {
+    /// The file that is read; the launcher reads the same one.
+    #[must_use]
+    pub fn config_file(&self) -> Option<PathBuf> {
+        self.config.clone().or_else(|| Some(PathBuf::from(DEFAULT_CONFIG)).filter(|path| path.exists()))
+    }
+
     /// The configuration: the named file, else the default one if it exists, else the defaults. Addresses from the
     /// command line win.
     ///
     /// # Errors
     /// See [`ArgsError`].
     pub fn node_config(&self) -> Result<NodeConfig, ArgsError> {
-        let path = self.config.clone().or_else(|| Some(PathBuf::from(DEFAULT_CONFIG)).filter(|path| path.exists()));
-        let mut config = match path {
+        let mut config = match self.config_file() {
             None => NodeConfig::default(),
             Some(path) => {
                 let text =

@@ -209,8 +209,8 @@ async fn keep(
         match PacketSocket::connect(&path) {
             Ok(socket) => {
                 (pause, warned) = (RECONNECT.0, false);
-                while commands.try_recv().is_ok() {} // asked of an earlier launcher; the askers were told
-                let ended = serve(&socket, &handle, &mut commands, &seen).await;
+                let kills = still_wanted(&mut commands, handle.unanswered());
+                let ended = serve(&socket, &handle, kills, &mut commands, &seen).await;
                 tracing::warn!(
                     error = crate::journal::chain(&ended),
                     "launcher lost: nothing can be started until it is back"
@@ -229,15 +229,27 @@ async fn keep(
     }
 }
 
+/// What a launcher is told that comes after another one. Who asked the earlier one for something else was told that
+/// there is no answer. Nobody will answer for its unanswered starts: `Kill` is always answered, and then the model
+/// starts another instance.
+fn still_wanted(commands: &mut mpsc::Receiver<ToLauncher>, unanswered: Vec<InstanceId>) -> Vec<ToLauncher> {
+    let mut kills: Vec<ToLauncher> = unanswered.into_iter().map(|instance| ToLauncher::Kill { instance }).collect();
+    while let Ok(command) = commands.try_recv() {
+        match command {
+            ToLauncher::Kill { .. } => kills.push(command),
+            ToLauncher::Hello { .. } | ToLauncher::Prepare { .. } | ToLauncher::Start(_) | ToLauncher::Quit => {}
+        }
+    }
+    kills
+}
+
 async fn serve(
     socket: &PacketSocket,
     handle: &LauncherHandle,
+    kills: Vec<ToLauncher>,
     commands: &mut mpsc::Receiver<ToLauncher>,
     seen: &mpsc::Sender<Seen>,
 ) -> PacketError {
-    // Nobody is going to answer for a start that was asked of an earlier launcher. `Kill` is always answered, and then
-    // its model starts another instance.
-    let kills = handle.unanswered().into_iter().map(|instance| ToLauncher::Kill { instance });
     for message in std::iter::once(ToLauncher::Hello { protocol: PROTOCOL }).chain(kills) {
         if let Err(error) = socket.send(&message).await {
             return error;

@@ -28,7 +28,7 @@ fn start(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
     if args.check_config {
         return Ok(());
     }
-    let listeners = startup::set_up(&config, &directories, args.config.as_deref())?;
+    let listeners = startup::set_up(&config, &directories, args.config_file().as_deref())?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads((cores / CORES_PER_THREAD).clamp(1, MOST_THREADS))

@@ -174,9 +174,16 @@ impl Node {
         while let Some(Ok((connected, path))) = connecting.join_next().await {
             match connected {
                 Ok((link, welcome)) => self.adopt(link, welcome).await,
-                // A dead worker's socket: the launcher removes it.
                 Err(error) => {
-                    tracing::warn!(socket = %path.display(), error = crate::journal::chain(&error), "instance not adopted");
+                    tracing::warn!(
+                        socket = %path.display(),
+                        error = crate::journal::chain(&error),
+                        "instance not adopted: it is ended"
+                    );
+                    let id = path.file_stem().and_then(|stem| stem.to_str()).map(InstanceId::parse);
+                    if let Some(Ok(id)) = id {
+                        self.launcher.kill(id);
+                    }
                 }
             }
         }

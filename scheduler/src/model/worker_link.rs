@@ -30,6 +30,9 @@ pub enum LinkError {
     /// It said something else first.
     #[error("worker did not welcome the scheduler")]
     NoWelcome,
+    /// It is of another version.
+    #[error("worker speaks version {0} of the protocol, this scheduler {PROTOCOL}")]
+    Version(u32),
     /// It said nothing.
     #[error("worker did not answer within {WELCOME_WITHIN:?}")]
     Silent,
@@ -53,7 +56,8 @@ impl WorkerLink {
         let first =
             tokio::time::timeout(WELCOME_WITHIN, link.socket.receive()).await.map_err(|_| LinkError::Silent)??;
         match first {
-            FromWorker::Welcome(welcome) => Ok((link, welcome)),
+            FromWorker::Welcome(welcome) if welcome.protocol == PROTOCOL => Ok((link, welcome)),
+            FromWorker::Welcome(welcome) => Err(LinkError::Version(welcome.protocol)),
             FromWorker::Ready { .. }
             | FromWorker::EngineFailed { .. }
             | FromWorker::Log(_)
