@@ -110,12 +110,23 @@ impl Node {
         Client::new(self.listeners().admin)
     }
 
+    /// Where `omnictl` reaches the node.
+    #[must_use]
+    pub fn control_socket(&self) -> PathBuf {
+        self.setup.runtime_dir().join("control.sock")
+    }
+
+    /// `omnictl` for this node, to be started by the test.
+    #[must_use]
+    pub fn omnictl_command(&self) -> Command {
+        let mut command = Command::new(program("omnictl"));
+        command.arg("--socket").arg(self.control_socket()).stdin(Stdio::null());
+        command
+    }
+
     /// Runs `omnictl` against this node.
     pub fn omnictl(&self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Output {
-        let socket = self.setup.runtime_dir().join("control.sock");
-        let output =
-            Command::new(program("omnictl")).arg("--socket").arg(socket).args(arguments).stdin(Stdio::null()).output();
-        let output = output.expect("omnictl runs");
+        let output = self.omnictl_command().args(arguments).output().expect("omnictl runs");
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         let code = output.status.code().or(output.status.signal().map(|signal| 128 + signal)).expect("an end");
         Output { code, stdout: text(output.stdout), stderr: text(output.stderr) }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import socket
 
 import pytest
 from peer import BODY_STREAM, CANCELLED, ERROR, HANDLER, RAISED, RESPONSE, request
@@ -125,6 +126,29 @@ def test_a_handler_that_waits_for_its_body_is_cancelled(serve):
     upload.close()
 
 
+@pytest.mark.parametrize("define, concurrency", ALL)
+def test_a_body_that_breaks_off_is_not_taken_for_a_whole_one(serve, define, concurrency):
+    loop = "async for" if define == "async def" else "for"
+    _, link = serve(
+        f"""
+        {define} handle_request(request, context):
+            {loop} piece in request.body.stream():
+                pass
+            return "whole"
+        """,
+        concurrency,
+    )
+    ours, theirs = socket.socketpair()
+    theirs.sendall(b"!")  # lies unread in our end, so that its close is a reset: what the scheduler does
+    link.send(request(1, flags=BODY_STREAM), theirs.fileno())
+    theirs.close()
+    ours.sendall(b"half")
+    ours.close()
+    got = link.read()
+    assert (got.kind, got.flags, got.code) == (ERROR, HANDLER, 400)
+    assert "the body ended after" in got.json["message"]
+
+
 @pytest.mark.parametrize("define, concurrency", MODES)
 def test_a_model_without_room_for_descriptors_fails_that_request_alone(serve, define, concurrency):
     engine, link = serve(
@@ -163,8 +187,6 @@ def test_a_model_without_room_for_descriptors_fails_that_request_alone(serve, de
 
 def test_requests_split_at_any_byte(serve):
     """Frames and their descriptors do not depend on how the stream is cut."""
-    import socket
-
     _, link = serve(
         """
         def handle_request(request, context):

@@ -1,0 +1,255 @@
+//! What people see of a node: every command of `omnictl` against a real one, with its exit codes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
+
+use omni_tests::{Node, Output, PATIENCE, wait_for};
+use serde_json::{Value, json};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::process::Stdio;
+
+/// Does what the request says.
+const MODEL: &str = r#"
+import sys, time
+from omni import Response
+
+def handle_request(request, context):
+    if request.headers["content-type"] == "application/octet-stream":
+        return Response(request.body.bytes[::-1], media_type="image/x-test")
+    wanted = request.body.json
+    if "say" in wanted:
+        print(wanted["say"])
+        print(wanted["say"], "as an error", file=sys.stderr)
+        return wanted["say"]
+    if wanted.get("stream"):
+        return iter(["one ", "two", {"n": 3}])
+    if "break" in wanted:
+        return broken()
+    if "sleep" in wanted:
+        time.sleep(wanted["sleep"])
+    if "raise" in wanted:
+        raise RuntimeError("as asked")
+    return wanted
+
+def broken():
+    yield "half"
+    raise RuntimeError("as asked")
+"#;
+const SLOW_TO_START: &str = "\
+import time
+
+def setup(context):
+    time.sleep(1.5)
+
+def handle_request(request, context):
+    return context.instance
+";
+
+fn node() -> Node {
+    Node::builder()
+        .model(
+            "model",
+            &[("model.py", MODEL), ("omni.toml", "[resources]\nmemory = \"512MiB\"\n[scaling]\nqueue = 5\n")],
+        )
+        .model("slow", &[("model.py", SLOW_TO_START)])
+        .model("broken", &[("model.py", "import nothing_of_this_name\n")])
+        .model("@cf/meta/model", &[("model.py", MODEL)])
+        .start()
+}
+
+fn value(output: &Output) -> Value {
+    serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+/// The row of a table that begins with this, as words.
+fn row(output: &Output, first: &str) -> Vec<String> {
+    let row = output.stdout.lines().find(|line| line.split_whitespace().next() == Some(first));
+    row.unwrap_or_else(|| panic!("no row of {first}: {output:?}")).split_whitespace().map(str::to_owned).collect()
+}
+
+#[test]
+fn list_status_show_and_top() {
+    let node = node();
+    let code = |arguments: &[&str]| node.omnictl(arguments).code;
+    assert_eq!(row(&node.omnictl(["list"]), "model")[1], "stopped");
+    assert_eq!(code(&["status", "model"]), 0, "it is started by its next request");
+    assert_eq!(code(&["start", "model", "--wait"]), 0);
+    assert_eq!(code(&["start", "broken", "--wait"]), 3);
+
+    let list = node.omnictl(["list"]);
+    assert_eq!(list.code, 0);
+    assert!(list.stdout.lines().next().is_some_and(|head| head.starts_with("MODEL") && head.contains("STATE")));
+    for (model, state) in [("model", "ready"), ("slow", "stopped"), ("broken", "failed"), ("@cf/meta/model", "stopped")]
+    {
+        assert_eq!(row(&list, model)[1], state, "{list:?}");
+    }
+    assert!(row(&list, "broken").join(" ").contains("ModuleNotFoundError"), "{list:?}");
+    let names: Vec<String> = node.models().into_iter().map(|model| model.name).collect();
+    assert_eq!(names, ["@cf/meta/model", "broken", "model", "slow"]);
+
+    let status = node.omnictl(["status", "broken"]);
+    assert_eq!(status.code, 3);
+    for part in ["failed", "nothing_of_this_name", "model.py", "exited with code 78"] {
+        assert!(status.stdout.contains(part), "{part} in {status:?}");
+    }
+    let ready = node.omnictl(["status", "model"]);
+    assert!(ready.code == 0 && ready.stdout.contains(&node.engine("model").unwrap().to_string()), "{ready:?}");
+    let whole = node.omnictl(["status"]);
+    for part in
+        [&node.data_address().to_string(), &node.pid().to_string(), "connected", "1 ready", "1 failed", "2 stopped"]
+    {
+        assert!(whole.code == 0 && whole.stdout.contains(part), "{part} in {whole:?}");
+    }
+    assert_eq!(value(&node.omnictl(["status", "-o", "json"]))["launcher_connected"], true);
+
+    let changes = node.omnictl(["show", "model"]);
+    assert!(changes.stdout.contains("512MiB") && !changes.stdout.contains("concurrency"), "{changes:?}");
+    let effective = value(&node.omnictl(["show", "--effective", "model", "-o", "json"]));
+    assert_eq!((&effective["resources"]["memory"], &effective["scaling"]["queue"]), (&json!("512MiB"), &json!(5)));
+    assert_eq!(effective["scaling"]["concurrency"], 1, "a default");
+
+    let top = node.omnictl(["top", "--once"]);
+    assert!(top.code == 0 && row(&top, "model").join(" ").contains("512"), "{top:?}");
+    let rows = value(&node.omnictl(["top", "--once", "-o", "json"]));
+    let used = rows["models"].as_array().unwrap().iter().find(|row| row["name"] == "model").expect("a row");
+    let number = |key: &str| used[key].as_u64().unwrap();
+    assert_eq!(number("memory_limit_bytes"), 512 << 20);
+    assert!((1 << 20..512 << 20).contains(&number("memory_bytes")), "{used}");
+    assert!(number("cpu_usec") > 0 && number("pids") > 1, "{used}");
+
+    let version = node.omnictl(["version"]);
+    assert!(version.code == 0 && version.stdout.matches(env!("CARGO_PKG_VERSION")).count() == 2, "{version:?}");
+    node.stop();
+}
+
+#[test]
+fn run() {
+    let node = node();
+    let run = |arguments: &[&str]| node.omnictl([&["run", "model"], arguments].concat());
+    let text = run(&["--field", "say=hello"]);
+    assert_eq!((text.code, text.stdout.as_str()), (0, "hello\n"), "{text:?}");
+    assert_eq!(value(&run(&[r#"{"a": [1, null]}"#])), json!({"a": [1, null]}));
+    assert_eq!(value(&run(&["{}", "--field", "n:=3"])), json!({"n": 3}));
+    let whole = value(&run(&["{}", "-o", "json"]));
+    assert_eq!((&whole["result"], &whole["success"]), (&json!({}), &json!(true)));
+    let stream = run(&["--stream"]);
+    assert_eq!((stream.code, stream.stdout.as_str()), (0, "one two\n{\"n\":3}\n"));
+
+    let folder = tempfile::tempdir().unwrap();
+    let [from, to] = ["in", "out"].map(|name| folder.path().join(name));
+    fs::write(&from, b"\x00\xffab").unwrap();
+    let bytes = run(&["--file", from.to_str().unwrap(), "--out", to.to_str().unwrap()]);
+    assert_eq!((bytes.code, bytes.stdout.as_str()), (0, ""), "{bytes:?}");
+    assert_eq!(fs::read(&to).unwrap(), b"ba\xff\x00");
+    assert_eq!(node.omnictl(["run", "@cf/meta/model", "{}"]).code, 0);
+
+    let nowhere = folder.path().join("sock");
+    let nowhere = nowhere.to_str().unwrap();
+    for (arguments, code, words) in [
+        (&["run", "model", "--field", "raise=1"][..], 1, "the model failed"),
+        (&["run", "model", "--field", "break=1"], 1, "the model failed"),
+        (&["run", "model", "not json"], 2, "JSON"),
+        (&["run", "broken", "{}"], 3, "broken"),
+        (&["run", "nobody", "{}"], 4, "omnictl list"),
+        (&["--socket", nowhere, "run", "model", "{}"], 5, nowhere),
+        (&["run", "model", "{\"sleep\": 600}", "--timeout", "500ms"], 124, "500ms"),
+    ] {
+        let failed = node.omnictl(arguments);
+        assert!(failed.code == code && failed.stderr.contains(words), "{arguments:?}: {failed:?}");
+    }
+    assert_eq!(run(&["--field", "break=1"]).stdout, "half\n");
+    assert!(node.omnictl(["logs", "model"]).stdout.contains("RuntimeError: as asked"));
+    node.stop();
+}
+
+#[test]
+fn logs() {
+    let node = node();
+    let say = |word: &str| assert_eq!(node.omnictl(["run", "model", "--field", &format!("say={word}")]).code, 0);
+    say("first");
+    let instance = node.model("model").instance.unwrap().id;
+    let lines = wait_for("both lines", PATIENCE, || {
+        let logs = node.omnictl(["logs", "model"]).stdout;
+        (logs.lines().count() == 2).then(|| logs.lines().map(str::to_owned).collect::<Vec<_>>())
+    });
+    assert!(lines.iter().all(|line| line.contains(&instance)), "{lines:?}");
+    assert!(lines.iter().any(|line| line.contains("stdout") && line.ends_with(" first")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.contains("stderr") && line.ends_with(" first as an error")), "{lines:?}");
+
+    let mut following = node
+        .omnictl_command()
+        .args(["logs", "model", "-f", "-n", "1", "-o", "json"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut followed = BufReader::new(following.stdout.take().unwrap()).lines();
+    let mut next = || serde_json::from_str::<Value>(&followed.next().expect("a line").unwrap()).unwrap();
+    assert!(next()["text"].as_str().is_some_and(|text| text.starts_with("first")), "the last of what was there");
+    for word in ["second", "\u{1b}[31mthird"] {
+        say(word);
+        let mut seen = [next(), next()].map(|line| (line["stream"].clone(), line["text"].clone()));
+        seen.sort_by_key(|(stream, _)| stream.to_string());
+        let error = format!("{word} as an error");
+        assert_eq!(seen, [(json!("stderr"), json!(error)), (json!("stdout"), json!(word))]);
+    }
+    // What a model writes cannot play with the terminal.
+    let plain = node.omnictl(["logs", "model"]).stdout;
+    assert!(plain.contains("[31mthird") && !plain.contains('\u{1b}'), "{plain:?}");
+
+    // It goes on over a restart of the model, and ends with the model itself.
+    assert_eq!(node.omnictl(["restart", "model", "--wait"]).code, 0);
+    say("fourth");
+    let after = std::iter::repeat_with(next).take(50).find(|line| line["text"] == "fourth").expect("the line");
+    assert_ne!(after["instance"], instance);
+    node.unpublish("model");
+    let ended = wait_for("the end of the log", PATIENCE, || following.try_wait().unwrap());
+    assert!(ended.success());
+    assert_eq!(node.omnictl(["logs", "model"]).code, 4);
+    node.stop();
+}
+
+#[test]
+fn start_stop_and_restart() {
+    let node = node();
+    let code = |arguments: &[&str]| node.omnictl(arguments).code;
+    // Without --wait the word is given and no more; with it, it takes as long as it takes.
+    let told = node.omnictl(["start", "slow"]);
+    assert!(told.code == 0 && ["preparing", "starting"].iter().any(|state| told.stdout.contains(state)), "{told:?}");
+    assert_eq!(code(&["status", "slow"]), 3, "not yet");
+    let late = node.omnictl(["start", "slow", "--wait", "--timeout", "10ms"]);
+    assert!(late.code == 124 && late.stderr.contains("10ms"), "{late:?}");
+    assert_eq!((code(&["start", "slow", "--wait"]), code(&["status", "slow"])), (0, 0));
+
+    let first = node.model("slow").instance.unwrap().id;
+    assert_eq!(code(&["restart", "slow", "--wait"]), 0);
+    assert_ne!(node.model("slow").instance.unwrap().id, first);
+
+    // Stopped by hand it stays, whatever comes, until it is started by hand.
+    let engine = node.engine("slow").unwrap();
+    assert_eq!(code(&["stop", "slow", "--wait"]), 0);
+    assert!(!omni_tests::process::is_alive(engine));
+    let refused = node.http().run("slow", &json!(0));
+    assert_eq!((refused.status, refused.error_code()), (503, Some(3040)));
+    let status = node.omnictl(["status", "slow"]);
+    assert!(status.code == 3 && status.stdout.contains("by hand"), "{status:?}");
+    assert_eq!(code(&["run", "slow", "{}"]), 3);
+    assert_eq!(code(&["start", "slow", "--wait"]), 0);
+    assert_eq!(node.http().run("slow", &json!(0)).status, 200);
+
+    for verb in ["start", "stop", "restart", "status", "logs", "show"] {
+        let missing = node.omnictl([verb, "nobody"]);
+        assert!(missing.code == 4 && missing.stderr.contains("nobody"), "{missing:?}");
+    }
+    for arguments in [&["start"][..], &["frobnicate"], &["start", "slow", "--timeout", "soon"], &["status", "../x"]] {
+        assert_eq!(code(arguments), 2, "{arguments:?}");
+    }
+    assert_eq!(code(&["--socket", "/nowhere/control.sock", "list"]), 5);
+
+    // Who may: the scheduler's user and group, and nobody else.
+    let socket = fs::metadata(node.control_socket()).unwrap();
+    let scheduler = fs::metadata(format!("/proc/{}", node.pid())).unwrap();
+    assert_eq!(socket.permissions().mode() & 0o7777, 0o660);
+    assert_ne!(scheduler.uid(), 0);
+    assert_eq!((socket.uid(), socket.gid()), (scheduler.uid(), scheduler.gid()));
+    node.stop();
+}
