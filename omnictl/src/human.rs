@@ -85,11 +85,13 @@ pub(crate) fn printable(text: &str) -> String {
 
 /// The one line of a text that says most, cut to `width` characters with an ellipsis.
 ///
-/// That is the first, but of a Python traceback the last, which has the exception.
+/// That is the first, but of one with a Python traceback the last, which has the exception.
 pub(crate) fn gist(text: &str, width: usize) -> String {
-    let mut lines = text.trim().lines();
-    let first = lines.next().unwrap_or_default();
-    let line = if first.starts_with("Traceback ") { lines.next_back().unwrap_or(first) } else { first };
+    let text = text.trim();
+    // A syntax error comes without the headline.
+    let is_traceback = |line: &str| line.starts_with("Traceback ") || line.starts_with("  File \"");
+    let mut lines = text.lines();
+    let line = if text.lines().any(is_traceback) { lines.next_back() } else { lines.next() }.unwrap_or_default();
     if line.chars().count() <= width {
         return line.to_owned();
     }
@@ -178,6 +180,12 @@ mod tests {
             ("exactly ten", 11, "exactly ten"),
             ("a longer line", 9, "a longer…"),
             ("Traceback (most recent call last):\n  File \"model.py\"\nKeyError: 'x'\n", 20, "KeyError: 'x'"),
+            (
+                "import failed:\nTraceback (most recent call last):\n  File \"model.py\"\nKeyError: 'x'\n",
+                20,
+                "KeyError: 'x'",
+            ),
+            ("import failed:\n  File \"model.py\", line 1\n    (\nSyntaxError: x", 20, "SyntaxError: x"),
             ("", 5, ""),
         ] {
             assert_eq!(gist(text, width), line);

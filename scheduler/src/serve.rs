@@ -70,15 +70,17 @@ pub async fn run(config: NodeConfig, directories: Directories, listeners: Listen
     context.touch();
     let node = Node::start(context).await;
     let (stop, stopping) = watch::channel(false);
+    // Who watches the node is answered while it drains.
+    let (end, ended) = watch::channel(false);
     let serving = {
         let node = Arc::clone(&node);
-        tokio::spawn(serve(data_listener, data_bounds, stopping.clone(), move |request| {
+        tokio::spawn(serve(data_listener, data_bounds, stopping, move |request| {
             let node = Arc::clone(&node);
             async move { data::serve(&node, request).await }
         }))
     };
     let admin_node = Arc::clone(&node);
-    tokio::spawn(serve(admin_listener, admin_bounds, stopping, move |request| {
+    tokio::spawn(serve(admin_listener, admin_bounds, ended, move |request| {
         let node = Arc::clone(&admin_node);
         async move { admin::serve(&node, request).await }
     }));
@@ -93,7 +95,7 @@ pub async fn run(config: NodeConfig, directories: Directories, listeners: Listen
         _ = hand_over.recv() => Ending::HandOver,
     };
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
-    let end = async {
+    let leave = async {
         match ending {
             Ending::Stop => {
                 tracing::info!("draining");
@@ -106,9 +108,10 @@ pub async fn run(config: NodeConfig, directories: Directories, listeners: Listen
             }
         }
         let _ = tokio::time::timeout(LAST_WORDS, serving).await;
+        end.send_replace(true);
     };
     tokio::select! {
-        () = end => {}
+        () = leave => {}
         _ = terminate.recv() => tracing::warn!("ended in the middle of draining"),
         _ = interrupt.recv() => tracing::warn!("ended in the middle of draining"),
     }

@@ -5,6 +5,8 @@ use nix::sys::signal::{Signal, kill};
 use omni_tests::{Node, PATIENCE, Stream, wait_for};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::io::{BufReader, Write};
+use std::net::TcpStream;
 
 const MODEL: &str = r#"
 import time
@@ -158,9 +160,22 @@ fn health_and_capacity() {
     drop(working);
     assert_eq!(Stream::read(waiting).whole().status, 200);
 
-    // Shutting down: it says so while it finishes what it has. The listener of the admin goes with that of the data.
-    let working = node.http().send("model", &json!("fine"));
-    assert_eq!(Stream::read(working).whole().status, 200);
+    // Shutting down: it says so while it finishes what it has, and takes nothing new.
+    let mut working = node.http().connect();
+    let head = "POST /ai/run/model HTTP/1.1\r\nhost: x\r\ncontent-type: image/x\r\ntransfer-encoding: chunked\r\n\r\n";
+    working.write_all(format!("{head}3\r\n\"fi\r\n").as_bytes()).unwrap();
+    wait_for("the request to be at work", PATIENCE, || (node.model("model").in_flight == 1).then_some(()));
+    let mut kept = node.http().send("broken", &json!(0));
+    let answer;
+    (answer, kept) = Stream::read(kept).whole_then();
+    assert_eq!(answer.status, 503);
     kill(node.pid(), Signal::SIGTERM).unwrap();
+    wait_for("the word that it is not ready", PATIENCE, || (admin.get("/readyz").status == 503).then_some(()));
+    assert_eq!((admin.get("/livez").status, admin.get("/capacity").json()["draining"].as_bool()), (200, Some(true)));
+    assert!(TcpStream::connect(node.data_address()).is_err(), "nobody else gets in");
+    working.write_all(b"3\r\nne\"\r\n0\r\n\r\n").unwrap();
+    let answer = Stream::read(BufReader::new(working)).whole();
+    assert_eq!((answer.status, &answer.json()["result"]), (200, &json!("fine")));
+    drop(kept);
     assert!(node.wait_for_end().success());
 }

@@ -151,12 +151,13 @@ async fn order(model: &Model, word: &str) -> Result<Response<AnswerBody>, Refusa
     receiver.await.map(|view| json(&view)).map_err(|_| gone())
 }
 
-/// The last lines, then (with `follow=true`) every further one until the reader hangs up.
+/// The last lines, then (with `follow=true`) every further one until the reader hangs up or the model is gone.
 fn logs(model: &Arc<Model>, query: &str) -> Response<AnswerBody> {
     let value = |key: &str| query.split('&').find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='));
     let lines = value("lines").and_then(|text| text.parse().ok()).unwrap_or(LINES);
-    let follow = value("follow") == Some("true");
+    let mut follow = value("follow") == Some("true");
     let ring = Arc::clone(&model.logs);
+    let mut life = model.subscribe();
     let (sender, receiver) = mpsc::channel(WAITING);
     tokio::spawn(async move {
         let mut newest = ring.subscribe();
@@ -174,7 +175,8 @@ fn logs(model: &Arc<Model>, query: &str) -> Response<AnswerBody> {
                 return;
             }
             tokio::select! {
-                changed = newest.changed() => if changed.is_err() { return },
+                changed = newest.changed() => follow = changed.is_ok(),
+                () = async { while life.changed().await.is_ok() {} } => follow = false,
                 () = sender.closed() => return,
             }
             (entries, next) = ring.since(next);
