@@ -4,6 +4,7 @@
 //! processes, mounts and control groups. They run as root and start real sandboxes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
+mod builder;
 mod http;
 mod leftovers;
 pub mod neighbour;
@@ -11,6 +12,7 @@ mod node;
 pub mod process;
 mod wait;
 
+pub use builder::NodeBuilder;
 pub use http::{Answer, Client, Stream};
-pub use node::{Node, NodeBuilder, Output};
+pub use node::{Node, Output};
 pub use wait::{PATIENCE, SetOnDrop, rounds, wait_for};

@@ -1,6 +1,7 @@
 //! A node of a test's own: own folders, ports and control groups, started as an operator starts one, and gone without
 //! a trace when the test ends.
 
+use crate::builder::{NodeBuilder, program};
 use crate::leftovers::Marks;
 use crate::process::parent;
 use crate::{Client, PATIENCE, wait_for};
@@ -9,28 +10,13 @@ use nix::unistd::Pid;
 use omni_api::{Model, Models};
 use serde_json::Value;
 use std::ffi::OsStr;
-use std::fs::{self, File, Permissions};
-use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
+use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{env, process, thread};
-use tempfile::TempDir;
-
-static COUNT: AtomicU32 = AtomicU32::new(0);
-
-/// What a node will serve and how. Models can also be published later, on the running node.
-#[derive(Debug)]
-pub struct NodeBuilder {
-    folder: TempDir,
-    name: String,
-    config: String,
-    held: Option<[TcpListener; 2]>,
-}
 
 /// A running node.
 ///
@@ -61,17 +47,16 @@ pub struct Output {
 }
 
 impl Node {
+    pub(crate) fn new(setup: NodeBuilder, scheduler: Child) -> Self {
+        let mut node = Self { setup, scheduler, listeners: None, ended: false };
+        node.await_ready();
+        node
+    }
+
     /// A node without models and with default configuration.
     #[must_use]
     pub fn builder() -> NodeBuilder {
-        let name = format!("omni-t{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let folder = tempfile::Builder::new().prefix(&name).tempdir().expect("a temporary folder");
-        // The scheduler gives up root and must still reach what is below.
-        fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
-        for part in ["models", "state", "cache"] {
-            fs::create_dir(folder.path().join(part)).unwrap();
-        }
-        NodeBuilder { folder, name, config: String::new(), held: None }
+        NodeBuilder::new()
     }
 
     /// Where the data listener is, for clients that are programs of their own.
@@ -317,148 +302,6 @@ impl Drop for Node {
             self.end();
         }
     }
-}
-
-impl NodeBuilder {
-    /// Adds lines to the node's configuration, below its own `[node]` section.
-    #[must_use]
-    pub fn config(mut self, toml: &str) -> Self {
-        self.config.push_str(toml);
-        self
-    }
-
-    /// Adds a model from texts.
-    #[must_use]
-    pub fn model(self, name: &str, files: &[(&str, &str)]) -> Self {
-        self.publish(name, files);
-        self
-    }
-
-    /// Adds one of the project's example models.
-    #[must_use]
-    pub fn example(self, name: &str) -> Self {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models").join(name);
-        let files = fs::read_dir(&source).unwrap_or_else(|error| panic!("{}: {error}", source.display()));
-        let text = |path: PathBuf| {
-            let name = path.file_name().and_then(OsStr::to_str).expect("a name").to_owned();
-            fs::read_to_string(path).ok().map(|text| (name, text))
-        };
-        let files: Vec<(String, String)> = files.filter_map(|entry| text(entry.unwrap().path())).collect();
-        self.publish(name, &files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect::<Vec<_>>());
-        self
-    }
-
-    /// Binds the listeners here and hands them over to each scheduler, as a service manager does: what connects while
-    /// there is none waits.
-    #[must_use]
-    pub fn hold_listeners(mut self) -> Self {
-        self.held = Some([(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port")));
-        self
-    }
-
-    /// Starts it and waits until it is ready.
-    ///
-    /// # Panics
-    /// When it ends instead, with its log.
-    #[must_use]
-    pub fn start(self) -> Node {
-        let node = format!("[node]\ncgroup-parent = \"{}\"\n{}", self.name, self.config);
-        fs::write(self.path("node.toml"), node).unwrap();
-        let scheduler = self.spawn(&self.path("log"));
-        let mut node = Node { setup: self, scheduler, listeners: None, ended: false };
-        node.await_ready();
-        node
-    }
-
-    fn spawn(&self, log: &Path) -> Child {
-        let log = File::options().create(true).append(true).open(log).unwrap();
-        self.command(&log)
-            .arg("--config")
-            .arg(self.path("node.toml"))
-            .arg("--models")
-            .arg(self.path("models"))
-            .arg("--state-dir")
-            .arg(self.path("state"))
-            .arg("--cache-dir")
-            .arg(self.path("cache"))
-            .arg("--runtime-dir")
-            .arg(self.runtime_dir())
-            .args(["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"])
-            .stderr(log)
-            .spawn()
-            .expect("omni-scheduler starts")
-    }
-
-    /// The scheduler with its standard input and output, and the listeners that are held for it.
-    fn command(&self, log: &File) -> Command {
-        let scheduler = program("omni-scheduler");
-        let Some(held) = &self.held else {
-            let mut command = Command::new(scheduler);
-            command.stdin(Stdio::null()).stdout(log.try_clone().unwrap());
-            return command;
-        };
-        let [data, admin] = held.each_ref().map(|listener| OwnedFd::from(listener.try_clone().unwrap()));
-        let script = "export LISTEN_PID=$$; exec \"$0\" \"$@\" 3<&0 4<&1 </dev/null >&2";
-        let mut command = Command::new("sh");
-        command.args(["-c", script]).arg(scheduler).stdin(data).stdout(admin);
-        command.env("LISTEN_FDS", "2").env("LISTEN_FDNAMES", "data:admin");
-        command
-    }
-
-    /// The first of the node's processes whose command line, arguments ended by NUL, is this.
-    fn process(&self, is: impl Fn(&str) -> bool) -> Option<Pid> {
-        let line = |pid: &i32| fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| is(&line));
-        self.marks().processes().into_iter().find(line).map(Pid::from_raw)
-    }
-
-    fn publish(&self, model: &str, files: &[(&str, &str)]) {
-        let target = self.path("models").join(model);
-        let parent = target.parent().expect("below the models folder").to_owned();
-        fs::create_dir_all(&parent).unwrap();
-        let fresh = parent.join(format!(".new-{}", COUNT.fetch_add(1, Ordering::Relaxed)));
-        for (name, content) in files {
-            let file = fresh.join(name);
-            fs::create_dir_all(file.parent().unwrap()).unwrap();
-            fs::write(file, content).unwrap();
-        }
-        if target.exists() {
-            self.unpublish(model);
-        }
-        fs::rename(&fresh, &target).unwrap();
-    }
-
-    fn unpublish(&self, model: &str) {
-        let target = self.path("models").join(model);
-        let gone = target.with_file_name(format!(".old-{}", COUNT.fetch_add(1, Ordering::Relaxed)));
-        fs::rename(&target, &gone).unwrap();
-        fs::remove_dir_all(gone).unwrap();
-    }
-
-    fn path(&self, part: &str) -> PathBuf {
-        self.folder.path().join(part)
-    }
-
-    /// Short, for its sockets' names have at most 107 bytes.
-    fn runtime_dir(&self) -> PathBuf {
-        Path::new("/run").join(&self.name)
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.path("log")).unwrap_or_default()
-    }
-
-    fn marks(&self) -> Marks {
-        Marks { folders: vec![self.folder.path().to_owned(), self.runtime_dir()], cgroup: self.name.clone() }
-    }
-}
-
-/// A program of this build, or of the folder in `OMNI_BIN`.
-fn program(name: &str) -> PathBuf {
-    let beside = || env::current_exe().ok().and_then(|test| Some(test.parent()?.parent()?.to_owned()));
-    let folder = env::var_os("OMNI_BIN").map(PathBuf::from).or_else(beside).expect("a folder of programs");
-    let program = folder.join(name);
-    assert!(program.exists(), "{} is not built: make test, or set OMNI_BIN", program.display());
-    program
 }
 
 /// What is left once the kernel has had the time to take processes apart; `help` is called until then.
