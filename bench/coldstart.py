@@ -10,6 +10,7 @@ own that is started for it in a temporary folder; environments are built before 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import http.client
 import json
 import os
@@ -93,12 +94,11 @@ class Node:
     def ask(self, model: str, body: object) -> tuple[int, float]:
         """Status, and seconds from connecting to the end of the answer."""
         begun = time.perf_counter()
-        connection = http.client.HTTPConnection(self._host, self._port, timeout=600)
-        connection.request("POST", f"/ai/run/{model}", json.dumps(body), {"content-type": "application/json"})
-        answer = connection.getresponse()
-        answer.read()
-        connection.close()
-        return answer.status, time.perf_counter() - begun
+        with contextlib.closing(self.connect()) as connection:
+            return post(connection, model, body), time.perf_counter() - begun
+
+    def connect(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection(self._host, self._port, timeout=600)
 
     def wake(self, model: str, body: object) -> float:
         """The first answer, whatever has to be built for it."""
@@ -127,6 +127,14 @@ class Node:
                         found[number].append(at - last)
                     last = at
         return found
+
+
+def post(connection: http.client.HTTPConnection, model: str, body: object) -> int:
+    """The answer's status; the connection stays open."""
+    connection.request("POST", f"/ai/run/{model}", json.dumps(body), {"content-type": "application/json"})
+    answer = connection.getresponse()
+    answer.read()
+    return answer.status
 
 
 def until(what: str, is_so: object, limit: float = 60) -> None:
@@ -200,6 +208,13 @@ def memory(models: int) -> None:
             node.wake(f"idle-{number}", 1)
         row("scheduler, no model running", f"{before:.1f} MiB")
         row(f"scheduler, {models} idle models", f"{status(node.process.pid, 'VmRSS'):.1f} MiB", "<= 15 MiB")
+        quiet = status(node.process.pid, "VmRSS")
+        with contextlib.ExitStack() as held:
+            for _ in range(1000):
+                post(held.enter_context(contextlib.closing(node.connect())), "idle-0", 1)
+            grown = (status(node.process.pid, "VmRSS") - quiet) * 1024 / 1000
+            row("    for each of 1,000 open connections", f"{grown:.1f} KiB")
+        row("    for each idle model", f"{(quiet - before) * 1024 / models:.0f} KiB")
         engines = [model["instance"]["pid"] for model in node.ctl("list")["models"]]
         workers = [parent(parent(pid)) for pid in engines]
         sizes = sorted(status(worker, "VmRSS") for worker in workers)
