@@ -65,6 +65,14 @@ def test_bytes_that_are_not_json_are_a_bad_request(client):
     assert raised.value.errors[0].code == 5004
 
 
+def test_a_body_over_the_limit_is_told(client):
+    """The answer comes while the client still writes."""
+    with pytest.raises(cloudflare.APIStatusError) as raised:
+        client.ai.run("echo", account_id="x", prompt="x" * (32 << 20))
+    assert raised.value.status_code == 413
+    assert raised.value.errors[0].code == 3006
+
+
 def test_a_handler_that_raises_is_not_repeated():
     with cloudflare.Cloudflare(api_token="token", base_url=f"{URL}/client/v4", max_retries=2) as client:
         before = client.ai.run("raises", account_id="x", prompt="calls")
@@ -77,7 +85,15 @@ def test_a_handler_that_raises_is_not_repeated():
 def test_a_full_queue_is_repeated_after_its_pause():
     """One runs, none may wait: the second gets 429 and its Retry-After, and succeeds when the SDK tries again."""
     with cloudflare.Cloudflare(api_token="token", base_url=f"{URL}/client/v4", max_retries=0) as client:
-        first = threading.Thread(target=lambda: client.ai.run("slow", account_id="x", prompt="1.5"))
+
+        def occupy():
+            while True:  # the requests that look whether it runs may be in its way
+                try:
+                    return client.ai.run("slow", account_id="x", prompt="1.5")
+                except cloudflare.RateLimitError:
+                    pass
+
+        first = threading.Thread(target=occupy)
         first.start()
         deadline = time.monotonic() + 30
         while True:  # the first is running once a second one is refused

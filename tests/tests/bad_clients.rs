@@ -197,6 +197,8 @@ fn clients_that_take_their_time() {
         let ended = connection.read_to_end(&mut Vec::new());
         assert!(ended.is_ok(), "{beginning:?} was not ended: {ended:?}");
     }
+    let (_, mut idle) = Stream::read(node.http().send("echo", &json!(1))).whole_then();
+    assert_eq!(idle.read_to_end(&mut Vec::new()).expect("an end"), 0, "also after a request, in time");
     // A byte now and then does not help.
     let mut slow = node.http().connect();
     slow.write_all(b"POST /ai/run/echo HTTP/1.1\r\n").unwrap();

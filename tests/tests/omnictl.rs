@@ -255,3 +255,27 @@ fn start_stop_and_restart() {
     assert_eq!((socket.uid(), socket.gid()), (scheduler.uid(), scheduler.gid()));
     node.stop();
 }
+
+#[test]
+fn a_build_that_fails_is_told_in_the_builders_words() {
+    let code = ("model.py", "def handle_request(request, context):\n    return 'well'\n");
+    let node = Node::builder().model("unmet", &[code, ("requirements.txt", "cowsay==0.0.999\n")]).start();
+    let failed = node.omnictl(["start", "unmet", "--wait"]);
+    assert_eq!(failed.code, 3, "{failed:?}");
+    // Kept, for who looks later.
+    for _ in 0..2 {
+        let status = node.omnictl(["status", "unmet"]);
+        for part in ["failed", "cowsay==0.0.999", "No solution found", "build log"] {
+            assert!(status.code == 3 && status.stdout.contains(part), "{part} in {status:?}");
+        }
+    }
+    let list = node.omnictl(["list"]);
+    assert!(row(&list, "unmet").join(" ").contains("No solution found"), "{list:?}");
+    let refused = node.http().run("unmet", &json!(0));
+    assert_eq!((refused.status, refused.error_code()), (503, Some(3040)));
+    assert!(!refused.text().contains("cowsay"), "clients are not told: {}", refused.text());
+    fs::write(node.folder().join("unmet/requirements.txt"), "").unwrap();
+    wait_for("the repaired model", PATIENCE, || (node.http().run("unmet", &json!(0)).status == 200).then_some(()));
+    assert_eq!(node.model("unmet").message, None);
+    node.stop();
+}

@@ -12,7 +12,7 @@
 
 use super::interpreter::Interpreter;
 use super::record::{self, Record};
-use super::verdict::{Verdict, judge};
+use super::verdict::{Verdict, complaint, judge};
 use super::{Failure, tree};
 use crate::launcher::command::{self, CommandError, Finished};
 use crate::launcher::program::Program;
@@ -350,7 +350,7 @@ fn writable(path: &Path) -> Bind {
 
 fn failed(finished: &Finished, wheels_only: bool) -> Failure {
     let permanent = judge(&finished.tail, wheels_only) == Verdict::Permanent;
-    Failure { message: finished.tail.trim().to_owned(), permanent }
+    Failure { message: complaint(&finished.tail).to_owned(), permanent }
 }
 
 fn node_failed(step: &str, error: &io::Error) -> Failure {

@@ -1,6 +1,6 @@
 //! What a failed `uv` run means: whether another attempt can help, and whether packages must be built. Pure.
 //!
-//! The message itself is uv's own and is handed on as it is; only these two questions are answered from it.
+//! The error itself is uv's own and is handed on as it is; only these two questions are answered from it.
 
 /// What to do about a failed run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +63,13 @@ pub(super) fn judge(output: &str, wheels_only: bool) -> Verdict {
     }
 }
 
+/// The error in the output of a failed run: what comes before is progress, which is in the build's log.
+pub(super) fn complaint(output: &str) -> &str {
+    let lines = output.match_indices('\n').map(|(at, _)| at + 1);
+    let begin = std::iter::once(0).chain(lines).find(|at| output[*at..].starts_with("error:"));
+    output[begin.unwrap_or(0)..].trim()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +102,15 @@ mod tests {
         for (output, wheels_only, verdict) in table {
             assert_eq!(judge(output, wheels_only), verdict, "{output}");
         }
+    }
+
+    #[test]
+    fn a_complaint_begins_with_its_error() {
+        let output = format!("Using Python 3.11.7 environment at: /x\n{NO_PACKAGE}\n");
+        assert_eq!(complaint(&output), NO_PACKAGE);
+        assert_eq!(complaint(NO_PACKAGE), NO_PACKAGE);
+        assert_eq!(complaint("\nkilled: an error: é\n"), "killed: an error: é");
+        assert_eq!(complaint(""), "");
     }
 
     #[test]
