@@ -90,6 +90,31 @@ fn large_bodies_pass_through() {
 }
 
 #[test]
+fn a_stream_that_nobody_reads_waits_in_the_model() {
+    let endless = "def handle_request(request, context):\n    return stream()\n\n\
+                   def stream():\n    while True:\n        yield b'x' * (64 << 10)\n";
+    let node =
+        Node::builder().model("endless", &[("model.py", endless)]).model("measure", &[("model.py", MEASURE)]).start();
+    let http = node.http();
+    assert_eq!(http.run("measure", &json!("x")).status, 200);
+    let before = peak_resident(node.pid()).unwrap();
+    let mut unread = http.stream("endless", &json!(0));
+    assert!(unread.chunk().unwrap().is_some());
+    // Time for some gigabytes, if anybody took them.
+    for _ in 0..300 {
+        assert_eq!(http.run("measure", &json!("x")).json()["result"], 3);
+    }
+    let grown = peak_resident(node.pid()).unwrap() - before;
+    assert!(grown < 8 * MIB as u64, "the scheduler holds {grown} bytes for a client that does not read");
+    for _ in 0..200 {
+        assert!(unread.chunk().unwrap().is_some(), "it is all there when it is wanted");
+    }
+    drop(unread);
+    wait_for("the handler to be told", PATIENCE, || (node.model("endless").in_flight == 0).then_some(()));
+    node.stop();
+}
+
+#[test]
 fn bodies_over_the_limit() {
     let manifest = "[limits]\nbody = \"2MiB\"\n";
     let node = Node::builder().model("measure", &[("model.py", MEASURE), ("omni.toml", manifest)]).start();
