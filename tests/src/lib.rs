@@ -9,6 +9,7 @@ mod http;
 mod leftovers;
 pub mod neighbour;
 mod node;
+pub mod probe;
 pub mod process;
 mod wait;
 

@@ -89,6 +89,12 @@ impl Node {
         Client::new(self.data_address())
     }
 
+    /// Where the admin listener is.
+    #[must_use]
+    pub fn admin_address(&self) -> SocketAddr {
+        self.listeners().admin
+    }
+
     /// Sends requests to the admin listener.
     #[must_use]
     pub fn admin(&self) -> Client {

@@ -1,0 +1,319 @@
+//! What a model cannot reach through a whole node: other models, the node, the machine. The attempts are made by the
+//! model's own code, and what they must not have changed is looked at from outside. `worker/tests` tries every wall on
+//! its own; here they stand as a node builds them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
+
+use omni_tests::Node;
+use omni_tests::probe::{self, assert_found, probe};
+use omni_tests::process::{is_alive, parent};
+use serde_json::json;
+use std::fs;
+
+/// A word that is nowhere but in the victim's memory, environment and files.
+const SECRET: &str = "9f1c-secret-of-the-victim";
+const VICTIM: &str = r#"
+import os, socket
+from pathlib import Path
+
+secret = os.environ["WORD"]
+
+def setup(context):
+    for folder in ("/tmp", "/dev/shm", context.cache_dir):
+        Path(folder, "victims-own").write_text(secret)
+    global listeners
+    listeners = [socket.socket(socket.AF_UNIX) for _ in range(2)]
+    for listener, name in zip(listeners, ("/tmp/victims-socket", "\0victims-socket")):
+        listener.bind(name)
+        listener.listen()
+
+def handle_request(request, context):
+    return [secret, *(Path(folder, "victims-own").read_text() for folder in ("/tmp", "/dev/shm", context.cache_dir))]
+"#;
+const PROBE: &[(&str, &str)] = &[("model.py", probe::MODEL)];
+
+#[test]
+fn another_model_is_out_of_reach() {
+    let manifest = format!("schema = 1\n[env]\nWORD = \"{SECRET}\"\n");
+    let node = Node::builder()
+        .model("victim", &[("model.py", VICTIM), ("omni.toml", &manifest)])
+        .model("probe", PROBE)
+        .start();
+    let whole = json!([SECRET, SECRET, SECRET, SECRET]);
+    assert_eq!(node.http().run("victim", &json!(0)).json()["result"], whole);
+    let victim = node.engine("victim").expect("a process");
+    let keepers = [victim, parent(victim).unwrap(), node.worker(victim).unwrap(), node.launcher().unwrap(), node.pid()];
+
+    // Its process, by the number that the host has for it and by any other.
+    let numbers = keepers.map(|pid| pid.to_string()).join(", ");
+    let code = r#"
+import ctypes, glob, socket
+pids = [NUMBERS]
+processes = {int(name) for name in os.listdir("/proc") if name.isdigit()}
+tell(processes=sorted(processes))
+own = processes | {int(name) for name in os.listdir("/proc/self/task")}
+tell(seen=[pid for pid in pids if os.path.exists(f"/proc/{pid}")])
+def reached(act):
+    hits = []
+    for pid in set(pids) | set(range(1 << 16)):
+        if pid not in own and pid:
+            try:
+                act(pid)
+                hits.append(pid)
+            except ProcessLookupError:
+                pass
+    return hits
+tell(signalled=reached(lambda pid: os.kill(pid, 9)))
+tell(groups=reached(lambda pid: os.killpg(pid, 9)))
+tell(scheduled=reached(lambda pid: os.sched_setaffinity(pid, {0})))
+attempt("everybody", lambda: os.kill(-1, 9))
+victim = pids[0]
+call("ptrace", 101, 16, victim, None, None)
+class Part(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+room = ctypes.create_string_buffer(64)
+here, there = Part(ctypes.addressof(room), 64), Part(0x400000, 64)
+for name, number in (("read_memory", 310), ("write_memory", 311)):
+    call(name, number, victim, bytes(here), 1, bytes(there), 1, 0)
+call("pidfd_open", 434, victim, 0)
+call("kcmp", 312, os.getpid(), victim, 0, 0, 0)
+for name in ("mem", "environ", "root", "cwd", "fd", "exe", "maps"):
+    attempt("proc_" + name, lambda: os.open(f"/proc/{victim}/{name}", os.O_RDONLY))
+"#;
+    let found = probe(&node, "probe", &code.replace("NUMBERS", &numbers));
+    let expected = json!({
+        "processes": [1, 2], "seen": [], "signalled": [], "groups": [], "scheduled": [], "everybody": "ESRCH",
+        "ptrace": "EPERM", "read_memory": "EPERM", "write_memory": "EPERM", "pidfd_open": "ESRCH", "kcmp": "EPERM",
+        "proc_mem": "ENOENT", "proc_environ": "ENOENT", "proc_root": "ENOENT", "proc_cwd": "ENOENT",
+        "proc_fd": "ENOENT", "proc_exe": "ENOENT", "proc_maps": "ENOENT",
+    });
+    assert_eq!(json!(found), expected);
+
+    // Its files, wherever they might show: by name, and by the word in whatever can be read.
+    let code = r#"
+import socket
+names, said = [], []
+for folder, folders, files in os.walk("/"):
+    folders[:] = [name for name in folders if os.path.join(folder, name) not in ("/usr", "/sys", sys.base_prefix)]
+    names += [os.path.join(folder, name) for name in folders + files if "victim" in name]
+    for name in files:
+        path = os.path.join(folder, name)
+        try:
+            with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+                if b"WORD" in file.read(1 << 20) and not path.startswith("/proc/"):
+                    said.append(path)
+        except (OSError, ValueError):
+            pass
+tell(names=names, said=said, environment=[name for name, value in os.environ.items() if "WORD" in value])
+tell(mounts="DIGEST" in open("/proc/self/mountinfo").read())
+tell(shared=[os.listdir("/dev/shm"), os.listdir(context.cache_dir)])
+def reach(address):
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(address)
+attempt("socket", lambda: reach("/tmp/victims-socket"))
+attempt("abstract", lambda: reach("\0victims-socket"))
+tell(segments=open("/proc/sysvipc/shm").read().count("\n"))
+"#;
+    // Split, or this request's own text would be found.
+    let code = code
+        .replace("b\"WORD\"", "b\"secret\" b\"-of-the-victim\"")
+        .replace("\"WORD\"", "\"secret\" \"-of-the-victim\"");
+    let digest = node.model("victim").version.unwrap();
+    assert_found(
+        &node,
+        "probe",
+        &code.replace("DIGEST", &digest),
+        &json!({
+            "names": [], "said": [], "environment": [], "mounts": false,
+            "shared": [[], ["lost+found"]],
+            "socket": "ENOENT", "abstract": "ECONNREFUSED", "segments": 1,
+        }),
+    );
+
+    assert!(keepers.into_iter().all(is_alive), "{}", node.log());
+    assert_eq!(node.http().run("victim", &json!(0)).json()["result"], whole);
+    assert_eq!((node.model("victim").restarts, node.engine("victim")), (0, Some(victim)));
+    node.stop();
+}
+
+#[test]
+fn the_node_and_the_machine_are_out_of_reach() {
+    let node = Node::builder().model("probe", PROBE).start();
+    let folder = node.folder().parent().unwrap().to_owned();
+    let control = node.control_socket();
+    assert!(probe(&node, "probe", "").is_empty());
+    let environments = folder.join("cache/environments");
+    let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    let environment = fs::read_dir(&environments).unwrap().map(|entry| entry.unwrap()).find(is_folder).unwrap();
+    let environment = environment.file_name().into_string().unwrap();
+    fs::create_dir(environments.join("a".repeat(64))).unwrap();
+    let code = r#"
+import socket
+folder, run = FOLDER, RUN
+tell(places=[path for path in (run, "/home", "/opt", "/boot", "/sys/fs", "/sys/kernel") if os.path.exists(path)])
+# Of the node's own folder, nothing but the one environment.
+tell(node=[os.listdir(folder + below) for below in ("", "/cache", "/cache/environments")])
+def reach(family, address):
+    with socket.socket(family) as sock:
+        sock.connect(address)
+for name in ("control.sock", "launcher.sock"):
+    attempt(name, lambda: reach(socket.AF_UNIX, f"{run}/{name}"))
+for name, port in (("data", DATA), ("admin", ADMIN)):
+    attempt(name, lambda: reach(socket.AF_INET, ("127.0.0.1", port)))
+attempt("outside", lambda: reach(socket.AF_INET, ("192.0.2.1", 80)))
+attempt("raw", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP))
+attempt("packet", lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW))
+tell(interfaces=[name for _, name in socket.if_nameindex()])
+
+# Ways out of the root, and into what others run.
+attempt("exe", lambda: open("/proc/self/exe", "r+b"))
+attempt("pid 1", lambda: open("/proc/1/exe", "rb"))
+attempt("pid 1's root", lambda: os.listdir("/proc/1/root"))
+attempt("chroot", lambda: os.chroot("/tmp"))
+attempt("above", lambda: os.stat("/..").st_ino == os.stat("/").st_ino)
+directories = []
+for number in os.listdir("/proc/self/fd"):
+    try:
+        os.listdir(f"/proc/self/fd/{number}")
+        directories.append(os.readlink(f"/proc/self/fd/{number}"))
+    except OSError:
+        pass
+# The one that lists them is gone when it is asked.
+tell(directories=directories, cwd=os.getcwd())
+"#;
+    let code = code
+        .replace("FOLDER", &format!("{folder:?}"))
+        .replace("RUN", &format!("{:?}", control.parent().unwrap()))
+        .replace("DATA", &node.data_address().port().to_string())
+        .replace("ADMIN", &node.admin_address().port().to_string());
+    assert_found(
+        &node,
+        "probe",
+        &code,
+        &json!({
+            "places": [], "node": [["cache"], ["environments"], [environment]], "control.sock": "ENOENT", "launcher.sock": "ENOENT",
+            "data": "ECONNREFUSED", "admin": "ECONNREFUSED", "outside": "ENETUNREACH",
+            "raw": "EPERM", "packet": "EPERM", "interfaces": ["lo"],
+            "exe": "EACCES", "pid 1": "EACCES", "pid 1's root": "EACCES", "chroot": "EPERM", "above": true,
+            "directories": [], "cwd": "/model",
+        }),
+    );
+
+    // What a node could be changed by.
+    let code = r#"
+import shutil
+places = ["/usr/x", "/bin/sh", "/x", "/etc/passwd", "/etc/x", "/dev/x", "/run/x", "/var/x", "/model/model.py", "/model/x",
+          "/omni/x", "/omni/python/omni/__init__.py", sys.prefix + "/x", sys.prefix + "/pyvenv.cfg", sys.executable,
+          "/proc/sysrq-trigger", "/proc/sys/kernel/core_pattern", "/proc/sys/vm/overcommit_memory", "/proc/meminfo",
+          "/proc/self/oom_score_adj", "/proc/1/oom_score_adj", "/sys/devices/system/cpu/cpu0/online"]
+written = []
+for path in places:
+    for act in (lambda: open(path, "ab"), lambda: os.unlink(path), lambda: os.rename(path, path + "-"),
+                lambda: os.chmod(path, 0o777), lambda: os.symlink("/tmp", path + ".link")):
+        try:
+            act()
+            written.append(path)
+        except OSError:
+            pass
+tell(written=written, listed=len(places))
+tell(special=[path for folder, _, files in os.walk("/usr/bin") for path in (os.path.join(folder, name) for name in files)
+              if os.path.exists(path) and os.stat(path).st_mode & 0o6000 and os.statvfs(path).f_flag & os.ST_NOSUID == 0])
+def visible(name):
+    path = "/proc/" + name
+    return os.listdir(path) if os.path.isdir(path) else open(path, "rb").read(1).decode()
+for name in ("kcore", "keys", "key-users", "timer_list", "acpi", "scsi"):
+    attempt(name, lambda: visible(name) if os.path.exists("/proc/" + name) else "")
+"#;
+    let mut found = probe(&node, "probe", code);
+    assert_eq!(found.remove("special"), Some(json!([])), "programs with rights of their own");
+    assert_eq!((found.remove("written"), found.remove("listed")), (Some(json!([])), Some(json!(22))));
+    for (name, shown) in found {
+        assert!([json!(""), json!([]), json!("EACCES"), json!("EPERM")].contains(&shown), "/proc/{name}: {shown}");
+    }
+    node.stop();
+}
+
+#[test]
+fn system_calls_that_undo_a_sandbox_are_refused() {
+    let node = Node::builder().model("probe", PROBE).start();
+    let code = r#"
+call("mount", 165, b"none", b"/tmp", b"tmpfs", 0, None)
+call("cgroup mount", 165, b"none", b"/tmp", b"cgroup2", 0, None)
+call("remount", 165, b"none", b"/usr", None, 32, None)
+call("umount", 166, b"/proc/meminfo", 2)
+call("fsopen", 430, b"cgroup2", 0)
+call("unshare", 272, 0x10000000 | 0x00020000)
+call("setns", 308, 3, 0)
+call("clone", 56, 0x10000000 | 17, None, None, None, None)
+call("bpf", 321, 0, None, 0)
+call("io_uring", 425, 1, None)
+call("keyctl", 250, 0, -3, 0, 0, 0)
+call("add_key", 248, b"user", b"x", b"y", 1, -3)
+call("personality", 135, 0x0040000)
+call("perf", 298, None, 0, -1, -1, 0)
+call("userfaultfd", 323, 0)
+call("handle", 304, -100, None, 0)
+call("module", 313, 0, b"", 0)
+call("reboot", 169, 0, 0, 0, None)
+attempt("mknod", lambda: os.mknod("/tmp/disk", 0o60666, os.makedev(254, 0)))
+attempt("sethostname", lambda: __import__("socket").sethostname("x"))
+attempt("setuid", lambda: os.setuid(0))
+attempt("setgroups", lambda: os.setgroups([0]))
+"#;
+    let found = probe(&node, "probe", code);
+    for (name, outcome) in &found {
+        let expected = if name == "io_uring" { "ENOSYS" } else { "EPERM" };
+        assert_eq!(outcome, expected, "{name}");
+    }
+    assert_eq!(found.len(), 22);
+    node.stop();
+}
+
+#[test]
+fn limits_cannot_be_raised() {
+    let manifest = "schema = 1\n[resources]\nmemory = \"256MiB\"\npids = 40\n[limits]\ntmp = \"8MiB\"\n";
+    let node = Node::builder().model("probe", &[PROBE[0], ("omni.toml", manifest)]).start();
+    let code = r#"
+import resource, subprocess, threading
+def more(which):
+    _, hard = resource.getrlimit(which)
+    if hard != resource.RLIM_INFINITY:
+        resource.setrlimit(which, (hard + 1, hard + 1))
+attempt("files", lambda: more(resource.RLIMIT_NOFILE))
+attempt("core", lambda: more(resource.RLIMIT_CORE))
+attempt("nice", lambda: os.nice(-1))
+attempt("real time", lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1)))
+attempt("groups", lambda: os.listdir("/sys/fs/cgroup"))
+tell(group=sorted({line.split(":")[2].strip() for line in open("/proc/self/cgroup") if line.split(":")[1] in ("memory", "pids", "")}))
+def fill(folder):
+    size = 0
+    try:
+        with open(folder + "/big", "wb", buffering=0) as big:
+            while True:
+                size += big.write(bytes(1 << 20))
+    finally:
+        os.unlink(folder + "/big")
+        tell(**{folder: size})
+attempt("full /tmp", lambda: fill("/tmp"))
+attempt("full /dev/shm", lambda: fill("/dev/shm"))
+children = []
+def breed():
+    while len(children) < 1000:
+        children.append(subprocess.Popen(["sleep", "1000"]))
+attempt("processes", breed)
+for child in children:
+    child.kill()
+    child.wait()
+tell(bred=len(children) < 40)
+"#;
+    assert_found(
+        &node,
+        "probe",
+        code,
+        &json!({
+            "files": "ValueError", "core": "ValueError", "nice": "EPERM", "real time": "EPERM", "groups": "ENOENT",
+            "group": ["/"], "full /tmp": "ENOSPC", "/tmp": 8 << 20, "full /dev/shm": "ENOSPC", "/dev/shm": 8 << 20,
+            "processes": "EAGAIN", "bred": true,
+        }),
+    );
+    node.stop();
+}
