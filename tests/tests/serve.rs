@@ -1,10 +1,9 @@
 //! The main job: models in a folder, requests over HTTP, answers by the published contract, failures by its table.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
-use omni_api::{Model, Models, State};
-use omni_tests::{Answer, Client, Node, PATIENCE, wait_for};
+use omni_api::{Models, State};
+use omni_tests::{Answer, Node, PATIENCE, wait_for};
 use serde_json::{Value, json};
-use std::thread;
 
 const COW: &str = "  __\n| hi |\n  ==\n  \\\n   \\\n     ^__^\n     (oo)\\_______\n     (__)\\       )\\/\\\n         ||----w |\n         ||     ||";
 
@@ -136,28 +135,6 @@ fn failures_by_the_table() {
     let misspelt = node.omnictl(["status", "misspelt"]);
     assert!(misspelt.code == 3 && misspelt.stdout.contains("memory"), "the nearest known name: {misspelt:?}");
     node.stop();
-}
-
-#[test]
-fn a_full_queue_is_refused() {
-    let manifest = "schema = 1\n[scaling]\nqueue = 1\nconcurrency = 1\n[timeouts]\nrequest = \"20s\"\n";
-    let slow =
-        "import time\ndef handle_request(request, context):\n    time.sleep(request.body.json)\n    return 'done'\n";
-    let node = Node::builder().model("slow", &[("model.py", slow), ("omni.toml", manifest)]).start();
-    assert_eq!(node.http().post(&run("slow"), &json!(0)).status, 200);
-    let http: Client = node.http();
-    thread::scope(|scope| {
-        let waiting: Vec<_> = (0..2).map(|_| scope.spawn(move || http.post(&run("slow"), &json!(3)).status)).collect();
-        let full = || {
-            let models: Models = serde_json::from_str(&node.omnictl(["list", "-o", "json"]).stdout).ok()?;
-            models.models.first().filter(|model: &&Model| model.in_flight == 1 && model.queued == 1).map(|_| ())
-        };
-        wait_for("one request in work and one waiting", PATIENCE, full);
-        let refused = http.post(&run("slow"), &json!(0));
-        assert_failure("queue full", &refused, 429, 3040);
-        assert!(refused.header("retry-after").is_some() && refused.header("x-should-retry").is_none());
-        assert_eq!(waiting.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>(), [200, 200]);
-    });
 }
 
 #[test]

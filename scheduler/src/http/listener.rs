@@ -7,6 +7,8 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::TcpUserTimeout;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::pin;
@@ -31,6 +33,8 @@ const HEAD: usize = 64 * 1024;
 const HEADERS: usize = 100;
 /// Streams of one HTTP/2 connection.
 const STREAMS: u32 = 256;
+/// A client that takes nothing of its answer for this long is gone, as far as the kernel is concerned; in milliseconds.
+const UNREAD_MS: u32 = 120_000;
 /// Pause after the kernel refused a connection for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -81,6 +85,7 @@ async fn accept(
     match listener.accept().await {
         Ok((stream, _)) => {
             let _ = stream.set_nodelay(true); // refused only by sockets that are closed already
+            let _ = setsockopt(&stream, TcpUserTimeout, &UNREAD_MS);
             Some((stream, permit))
         }
         Err(error) => {
