@@ -218,13 +218,14 @@ async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>) {
                 }
                 Err(error) => tracing::warn!(%error, "a directory's name is no model's name"),
             },
-            Seen::Refused { name, message } => match ModelName::try_from(name) {
+            Seen::Refused { name, message } => match ModelName::try_from(name.clone()) {
                 Ok(name) => {
                     tracing::warn!(model = %name, "directory refused: {message}");
                     let _ = node.add(&name).tell(Message::Content(Err(message))).await;
                     told.insert(name);
                 }
-                Err(error) => tracing::warn!(%error, "a directory's name is no model's name"),
+                // It has no place among the models: the log alone can say why. Quoted, as anybody may have named it.
+                Err(_) => tracing::warn!(directory = ?name, "not served: {message}"),
             },
             Seen::Gone { name } => {
                 if let Ok(name) = ModelName::try_from(name) {
