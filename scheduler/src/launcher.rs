@@ -80,8 +80,7 @@ impl LauncherHandle {
     /// Asks for the environment of a content; the answer goes to the inbox.
     pub fn prepare(&self, model: &ModelName, content: &Content, inbox: &mpsc::Sender<Message>) {
         let snapshot = content.snapshot.clone();
-        let waiting = &mut self.routes().preparing;
-        waiting.entry(snapshot.clone()).or_default().push(inbox.clone());
+        self.routes().preparing.entry(snapshot.clone()).or_default().push(inbox.clone());
         let interpreter = content.manifest.runtime.interpreter.as_ref();
         let message = ToLauncher::Prepare {
             model: model.as_str().to_owned(),
@@ -269,5 +268,28 @@ async fn serve(
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use omni_config::node::NodeConfig;
+
+    #[tokio::test]
+    async fn who_asks_a_launcher_that_is_not_there_is_told_at_once() {
+        let (seen, _unread) = mpsc::channel(1);
+        let handle = LauncherHandle::start("/nonexistent/launcher.sock".into(), seen);
+        let name = ModelName::try_from("a".to_owned()).unwrap();
+        let snapshot = SnapshotDigest::parse(&"0".repeat(64)).unwrap();
+        let content = Content::parse(&name, snapshot.clone(), None, &NodeConfig::default()).unwrap();
+        let (inbox, mut told) = mpsc::channel(4);
+        handle.prepare(&name, &content, &inbox);
+        assert!(matches!(told.recv().await, Some(Message::PrepareFailed { permanent: false, .. })));
+        let id = InstanceId::parse("0123456789ab").unwrap();
+        let environment = omni_ipc::id::EnvironmentKey::parse(&"0".repeat(64)).unwrap();
+        let spec = content.start_spec(&name, id.clone(), environment, &NodeConfig::default());
+        handle.start_instance(spec, &inbox);
+        assert!(matches!(told.recv().await, Some(Message::StartFailed(failed, _)) if failed == id));
     }
 }

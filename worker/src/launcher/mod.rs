@@ -46,6 +46,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread;
+use std::time::{Duration, Instant};
 use uids::UidSlots;
 use watch::{WatchError, Watcher};
 
@@ -126,6 +127,9 @@ pub enum LauncherError {
     },
 }
 
+/// How long to wait for the lock of a launcher that was killed, and how often to look.
+const LOCK_WITHIN: Duration = Duration::from_secs(2);
+const LOCK_AGAIN: Duration = Duration::from_millis(20);
 /// `/instances/<12 digits>.sock` behind it, within the 107 bytes of a socket's path.
 const SOCKET_DIR_MAX: usize = 107 - "/instances/012345678901.sock".len();
 
@@ -225,7 +229,10 @@ fn adopt(
         }
     }
     for name in driver.list()?.into_iter().filter(|name| !living.contains(name)) {
-        driver.destroy(&name)?;
+        // Left for the next launcher: no reason for this one not to serve.
+        if let Err(error) = driver.destroy(&name) {
+            tracing::error!(group = name, error = crate::process::chain(&error), "old control groups are left");
+        }
     }
     Ok(ended)
 }
@@ -255,15 +262,23 @@ fn prepared(settings: Settings) -> Result<Settings, LauncherError> {
     Ok(Settings { state_dir: made(&settings.state_dir, 0o755)?, cache_dir, runtime_dir, models, ..settings })
 }
 
+/// Only one launcher serves a runtime folder. One that was killed leaves its lock for moments to a process that it was
+/// about to start: the copy of the descriptor closes when that executes its program.
 fn lock(runtime_dir: &Path) -> Result<Flock<File>, LauncherError> {
     let path = runtime_dir.join("launcher.lock");
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-    let file = options.open(&path).map_err(at("open", &path))?;
-    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
-        Errno::EAGAIN => LauncherError::AlreadyRunning { path },
-        errno => at("lock", &path)(errno.into()),
-    })
+    let mut file = options.open(&path).map_err(at("open", &path))?;
+    let deadline = Instant::now() + LOCK_WITHIN;
+    loop {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => return Ok(lock),
+            Err((_, Errno::EAGAIN)) if Instant::now() > deadline => return Err(LauncherError::AlreadyRunning { path }),
+            Err((same, Errno::EAGAIN)) => file = same,
+            Err((_, errno)) => return Err(at("lock", &path)(errno.into())),
+        }
+        thread::sleep(LOCK_AGAIN);
+    }
 }
 
 fn spawn(name: &'static str, run: impl FnOnce() + Send + 'static) -> Result<(), LauncherError> {
