@@ -184,7 +184,11 @@ impl ModelTask {
             self.model.metrics.oom_kills.inc();
         }
         if self.message.is_none() && !wanted {
-            self.message = Some(format!("the last instance was {cause}").replace("was exited", "exited"));
+            let was = match cause {
+                ExitCause::Exited { .. } | ExitCause::StartFailed { .. } => "",
+                ExitCause::Signaled { .. } | ExitCause::OomKilled | ExitCause::WorkerLost => "was ",
+            };
+            self.message = Some(format!("the last instance {was}{cause}"));
         }
         // Answers that were written before the end are in the socket still: they count.
         let connection = instance.connection;
