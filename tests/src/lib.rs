@@ -6,6 +6,7 @@
 
 mod builder;
 mod http;
+pub mod index;
 mod leftovers;
 pub mod neighbour;
 mod node;
