@@ -6,6 +6,8 @@ use nix::sys::signal::{Signal, kill};
 use omni_tests::probe::{self, assert_found, probe};
 use omni_tests::{Node, PATIENCE, wait_for};
 use serde_json::json;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 
 const PROBE: (&str, &str) = ("model.py", probe::MODEL);
 
@@ -62,5 +64,77 @@ tell(bounded=(folder / 'big').stat().st_size < 16 << 20)
         (found["new"] == true).then_some(())
     });
     assert_found(&node, "one", read, &json!({"kept": "by two"}));
+    node.stop();
+}
+
+#[test]
+fn what_a_model_does_to_its_cache_directory_harms_no_later_instance() {
+    let manifest = |quota: &str| format!("schema = 1\n[limits]\ncache = \"{quota}\"\n");
+    let node = Node::builder()
+        .model("one", &[PROBE, ("omni.toml", &manifest("16MiB"))])
+        .model("two", &[PROBE, ("omni.toml", &manifest("16MiB"))])
+        .start();
+    // Full in bytes and in files, and closed to its own owner.
+    let spoil = "
+folder = context.cache_dir
+os.mkdir(folder / 'many')
+def files():
+    for number in range(1 << 20):
+        os.close(os.open(folder / 'many' / str(number), os.O_CREAT | os.O_WRONLY))
+def bytes_():
+    with open(folder / 'big', 'wb', buffering=0) as big:
+        while True:
+            big.write(bytes(1 << 16))
+attempt('bytes', bytes_)
+attempt('files', files)
+os.chmod(folder, 0)
+attempt('closed', lambda: os.listdir(folder))
+";
+    let expected = json!({"bytes": "ENOSPC", "files": "ENOSPC", "closed": "EACCES"});
+    assert_found(&node, "one", spoil, &expected);
+    assert_eq!(node.omnictl(["restart", "one", "--wait"]).code, 0, "{}", node.log());
+    let mend = "
+import shutil
+folder = context.cache_dir
+attempt('closed', lambda: os.listdir(folder))
+os.chmod(folder, 0o700)
+tell(size=os.stat(folder / 'big').st_size > 8 << 20)
+os.unlink(folder / 'big')
+shutil.rmtree(folder / 'many')
+(folder / 'new').write_bytes(bytes(8 << 20))
+";
+    assert_found(&node, "one", mend, &json!({"closed": "EACCES", "size": true}));
+
+    // Another quota is for a directory that is made anew: nothing is lost without a word.
+    node.publish("one", &[PROBE, ("omni.toml", &manifest("64MiB"))]);
+    let total = "
+room = os.statvfs(context.cache_dir)
+tell(new=(context.cache_dir / 'new').exists(), small=room.f_blocks * room.f_frsize < 16 << 20, quota='64MiB' in open('/model/omni.toml').read())
+";
+    let expected = json!({"new": true, "small": true, "quota": true});
+    wait_for("the new content", PATIENCE, || (json!(probe(&node, "one", total)) == expected).then_some(()));
+    let told = node.omnictl(["logs", "one"]).stdout + &node.log();
+    assert!(told.contains("keeps its 16777216 bytes; for 67108864 bytes remove "), "{told}");
+
+    // An image that the disk has spoiled: said of this model alone, and well once the image is gone.
+    assert_eq!(node.omnictl(["stop", "one", "--wait"]).code, 0);
+    let image = node.folder().with_file_name("cache").join("models/one.img");
+    let device = || node.found().iter().any(|found| found.starts_with("loop device") && found.contains("one.img"));
+    wait_for("its device to be free", PATIENCE, || (!device()).then_some(()));
+    let file = File::options().write(true).open(&image).unwrap_or_else(|error| panic!("{error}: {}", image.display()));
+    // The file system's mark stays, its geometry does not.
+    file.write_all_at(&[0xff; 0x30], 1024).unwrap();
+    let started = node.omnictl(["start", "one", "--wait"]);
+    let refused = node.http().run("one", &json!(""));
+    assert_eq!((started.code, refused.status), (3, 503), "{started:?} {}", refused.text());
+    let message = node.model("one").message.expect("a reason");
+    for word in ["the last instance could not be started", "cache image", "one.img", "e2fsck"] {
+        assert!(message.contains(word), "{word} in {message}");
+    }
+    assert!(!refused.text().contains("one.img"), "{}", refused.text());
+    assert!(probe(&node, "two", "").is_empty());
+    fs::remove_file(&image).unwrap();
+    assert_eq!(node.omnictl(["start", "one", "--wait"]).code, 0, "{}", node.log());
+    assert_found(&node, "one", "tell(held=os.listdir(context.cache_dir))", &json!({"held": ["lost+found"]}));
     node.stop();
 }

@@ -47,7 +47,9 @@ pub(super) fn mount(cache: &Cache, uid: u32, gid: u32, notes: &mut Vec<String>) 
     }
     let device = loop_device::attach(&image).step(|| step("attach"))?;
     let source = CString::new(device.path.as_os_str().as_bytes()).step(|| step("name the device of"))?;
-    let mount = Mount::new(c"ext4", &[(c"source", Some(&source))], PLAIN).step(|| step("mount"))?;
+    let mount = Mount::new(c"ext4", &[(c"source", Some(&source))], PLAIN).step(|| {
+        format!("{}; if it is damaged, repair it with e2fsck, or remove it and with it its content", step("mount"))
+    })?;
     let owners = idmap::user_namespace(DISK_OWNER, uid, gid)?;
     mount.map_owners(owners.as_fd()).step(|| step("map the owners of"))?;
     Ok(mount)
