@@ -162,7 +162,7 @@ def handle_request(request, context):
 
 /// Builds a wheel whose module says what the build could do to the machine.
 const HOSTILE: &str = r#"
-import errno, glob, os, signal, zipfile
+import errno, glob, os, signal, socket, subprocess, zipfile
 
 def attempts():
     found = {}
@@ -179,6 +179,10 @@ def attempts():
     attempt("shadow", lambda: open("/etc/shadow"))
     attempt("kill", lambda: os.kill(SCHEDULER, signal.SIGKILL))
     attempt("root", lambda: os.setuid(0))
+    for name in ("control.sock", "launcher.sock"):
+        attempt(name, lambda: socket.socket(socket.AF_UNIX).connect("RUNTIME/" + name))
+    # This one wants to stay.
+    subprocess.Popen(["sleep", "86400.OWN"], start_new_session=True, stdin=-3, stdout=-3, stderr=-3)
     with open("/tmp/.hostile-OWN", "w") as file:
         file.write("x")
     return found
@@ -212,6 +216,7 @@ fn a_packages_build_reaches_nothing_of_the_node() {
     let backend = HOSTILE
         .replace("CACHE", cache.to_str().unwrap())
         .replace("MODELS", folder.to_str().unwrap())
+        .replace("RUNTIME", node.control_socket().parent().unwrap().to_str().unwrap())
         .replace("SCHEDULER", &own)
         .replace("OWN", &own);
     write_source(links.path(), "omni-hostile", &backend);
@@ -219,12 +224,15 @@ fn a_packages_build_reaches_nothing_of_the_node() {
     wait_for("the model", PATIENCE, || node.models().iter().any(|model| model.name == "hostile").then_some(()));
     let found = result(&node, "hostile", &json!({}));
     let found = found.as_object().unwrap();
-    assert_eq!(found.len(), 13, "{found:?}");
+    assert_eq!(found.len(), 15, "{found:?}");
     for (what, said) in found {
         let refused = ["EACCES", "EPERM", "EROFS", "ENOENT", "ESRCH", "IndexError"].map(Value::from);
         assert!(refused.contains(said), "{what}: {said}");
     }
-    // The host agrees, and the victim starts as it did before.
+    // The host agrees, nothing stayed, and the victim starts as it did before.
+    let stay = format!("sleep\0{}.{own}", 86_400);
+    let lines = fs::read_dir("/proc").unwrap().flatten().map(|entry| fs::read_to_string(entry.path().join("cmdline")));
+    assert!(!lines.flatten().any(|line| line.starts_with(&stay)), "the build's own process is gone with it");
     assert!(!Path::new(&format!("/tmp/.hostile-{own}")).exists());
     assert_eq!(node.omnictl(["restart", "victim", "--wait"]).code, 0);
     assert_eq!(result(&node, "victim", &json!({})), "one");
