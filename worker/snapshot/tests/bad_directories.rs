@@ -198,18 +198,27 @@ fn a_file_that_changes_all_the_time_is_noticed() {
     let path = folder.model().join("log");
     fs::write(&path, vec![b'x'; 8 << 20]).unwrap();
     let stop = std::sync::atomic::AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let noticed = std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                 std::io::Write::write_all(&mut file, b"y").unwrap();
             }
         });
-        let taken = folder.take(None);
+        // On a loaded machine a whole copy may fall between two writes: that copy is right, and another one is tried.
+        let noticed = loop {
+            let before = folder.stored();
+            match folder.take(None) {
+                Err(error) => break error.is_changing() && folder.stored() == before,
+                Ok(_) if std::time::Instant::now() > deadline => break false,
+                Ok(_) => {}
+            }
+        };
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
-        assert!(taken.is_err_and(|error| error.is_changing()));
+        noticed
     });
-    assert_eq!(folder.stored().len(), 1, "nothing is left");
+    assert!(noticed, "a change is noticed, and leaves nothing of its copy");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 import ctypes
 import errno
+import os
 
 libc = ctypes.CDLL(None, use_errno=True)
 libc.syscall.restype = ctypes.c_long

@@ -2,7 +2,9 @@
 
 import array
 import json
+import os
 import socket
+import sys
 
 worker = socket.socket(fileno=3)
 
@@ -32,4 +34,5 @@ def tell(**facts):
 boot, _ = hear()
 with open("/model/body.py") as source:
     body = source.read()
-exec(compile(body, "/model/body.py", "exec"))
+# What bodies use most, they need not import.
+exec(compile(body, "/model/body.py", "exec"), globals() | {"os": os, "sys": sys})
