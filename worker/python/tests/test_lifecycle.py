@@ -22,7 +22,7 @@ def handle_request(request, context):
         ("import sys\nsys.exit(3)", "import", 78, "SystemExit: 3"),
         ("raise KeyboardInterrupt", "import", 78, "KeyboardInterrupt"),
         ("x = 1", "entrypoint", 78, "model has no function `handle_request`"),
-        ("handle_request = 5", "entrypoint", 78, "is a int, not a function"),
+        ("handle_request = 5", "entrypoint", 78, "is of type int, not a function"),
         (ECHO + "\ndef setup(context): raise OSError('no weights')", "setup", 1, "OSError: no weights"),
         (ECHO + "\nasync def setup(context): raise OSError('no weights')", "setup", 1, "OSError: no weights"),
         (ECHO + "\ndef healthcheck(context): return False", "healthcheck", 1, "returned False"),

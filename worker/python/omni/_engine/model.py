@@ -104,7 +104,9 @@ def _entrypoint(module: ModuleType, function: str) -> Callable[..., Any]:
         raise LoadError("entrypoint", f"{module.__name__} has no function `{function}`", permanent=True)
     if not callable(found):
         kind = type(found).__name__
-        raise LoadError("entrypoint", f"`{function}` in {module.__name__} is a {kind}, not a function", permanent=True)
+        raise LoadError(
+            "entrypoint", f"`{function}` in {module.__name__} is of type {kind}, not a function", permanent=True
+        )
     return found  # type: ignore[no-any-return]
 
 
