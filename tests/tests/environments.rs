@@ -64,6 +64,8 @@ fn equal_requirements_share_one_environment() {
             });
             let status = node.omnictl(["status", model]);
             assert!(status.stdout.contains("preparing") && status.stdout.contains("Resolved 1 package"), "{status:?}");
+            let logs = node.omnictl(["logs", model]);
+            assert!(logs.stdout.contains("build  Resolved 1 package"), "{logs:?}");
         }
         index.set(Mood::Serves);
         for (model, answer) in asked {

@@ -55,7 +55,7 @@ fn print(out: &mut Out<'_>, format: Format, route: &str, line: &[u8]) -> Result<
         Format::Json => out.bytes(&[line, b"\n"].concat()),
         Format::Table => {
             let LogEntry { unix_ms, instance, stream, text } = entry;
-            let text = printable(&format!("{instance} {stream:<6} {text}"));
+            let text = printable(&format!("{instance:<12} {stream:<6} {text}"));
             out.line(format_args!("{} {text}", moment(unix_ms)))
         }
     }

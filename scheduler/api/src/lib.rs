@@ -124,14 +124,14 @@ pub struct Instance {
     pub age_seconds: f64,
 }
 
-/// One line that a model wrote.
+/// One line of a model's log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogEntry {
     /// Milliseconds since the Unix epoch.
     pub unix_ms: u64,
-    /// The instance that wrote it.
+    /// The instance that wrote it; empty for a line of its environment's build.
     pub instance: String,
-    /// `stdout`, `stderr` or `worker`.
+    /// `stdout`, `stderr`, `worker` or `build`.
     pub stream: String,
     /// The line.
     pub text: String,

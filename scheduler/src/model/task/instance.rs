@@ -1,6 +1,6 @@
 //! The model's instance: connecting to its worker, adopting one that survived, hearing what the worker says.
 
-use super::{Instance, ModelTask};
+use super::{BUILD_LOG, Instance, ModelTask};
 use crate::failure::Failure;
 use crate::model::Message;
 use crate::model::worker_link::WorkerLink;
@@ -12,7 +12,7 @@ use omni_ipc::exit::ExitCause;
 use omni_ipc::id::InstanceId;
 use omni_ipc::instance::{FromWorker, LogLine, LogStream, Stats, ToWorker, Welcome};
 use std::os::fd::AsRawFd;
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::oneshot;
 
 impl ModelTask {
@@ -142,6 +142,19 @@ impl ModelTask {
         let (unix_ms, text, id) = (line.unix_ms, line.text, instance.id.to_string());
         tracing::info!(target: "model", model = %self.model.name, instance = %id, stream, "{text}");
         self.model.logs.push(api::LogEntry { unix_ms, instance: id, stream: stream.to_owned(), text });
+    }
+
+    /// A line of the environment's build: the newest are shown with the model's state, and its log has them all.
+    pub(super) fn log_build(&mut self, text: String) {
+        if self.build_log.len() == BUILD_LOG {
+            self.build_log.pop_front();
+        }
+        self.build_log.push_back(text.clone());
+        self.publish();
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let unix_ms = u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX);
+        tracing::info!(target: "model", model = %self.model.name, stream = "build", "{text}");
+        self.model.logs.push(api::LogEntry { unix_ms, instance: String::new(), stream: "build".to_owned(), text });
     }
 
     pub(super) fn ask_stats(&mut self, answer: oneshot::Sender<Stats>) {

@@ -197,11 +197,7 @@ impl ModelTask {
             Message::Removed => self.event(&Event::Removed),
             Message::BuildProgress(snapshot, line) => {
                 if self.is_current(&snapshot) {
-                    if self.build_log.len() == BUILD_LOG {
-                        self.build_log.pop_front();
-                    }
-                    self.build_log.push_back(line);
-                    self.publish();
+                    self.log_build(line);
                 }
             }
             Message::Prepared(snapshot, environment) => {
