@@ -11,35 +11,31 @@ use std::fs;
 
 /// A word that is nowhere but in the victim's memory, environment and files.
 const SECRET: &str = "9f1c-secret-of-the-victim";
-const VICTIM: &str = r#"
-import os, socket
+/// Added to the probe: a setup that leaves the word wherever a model can leave something.
+const SECRETIVE: &str = r#"
+import socket
 from pathlib import Path
-
-secret = os.environ["WORD"]
 
 def setup(context):
     for folder in ("/tmp", "/dev/shm", context.cache_dir):
-        Path(folder, "victims-own").write_text(secret)
+        Path(folder, "victims-own").write_text(os.environ["WORD"])
     global listeners
     listeners = [socket.socket(socket.AF_UNIX) for _ in range(2)]
     for listener, name in zip(listeners, ("/tmp/victims-socket", "\0victims-socket")):
         listener.bind(name)
         listener.listen()
-
-def handle_request(request, context):
-    return [secret, *(Path(folder, "victims-own").read_text() for folder in ("/tmp", "/dev/shm", context.cache_dir))]
 "#;
 const PROBE: &[(&str, &str)] = &[("model.py", probe::MODEL)];
 
 #[test]
 fn another_model_is_out_of_reach() {
     let manifest = format!("schema = 1\n[env]\nWORD = \"{SECRET}\"\n");
+    let victim = format!("{}{SECRETIVE}", probe::MODEL);
     let node = Node::builder()
-        .model("victim", &[("model.py", VICTIM), ("omni.toml", &manifest)])
+        .model("victim", &[("model.py", &victim), ("omni.toml", &manifest)])
         .model("probe", PROBE)
         .start();
-    let whole = json!([SECRET, SECRET, SECRET, SECRET]);
-    assert_eq!(node.http().run("victim", &json!(0)).json()["result"], whole);
+    assert!(probe(&node, "victim", "").is_empty());
     let victim = node.engine("victim").expect("a process");
     let keepers = [victim, parent(victim).unwrap(), node.worker(victim).unwrap(), node.launcher().unwrap(), node.pid()];
 
@@ -92,20 +88,21 @@ for name in ("mem", "environ", "root", "cwd", "fd", "exe", "maps"):
     let code = r#"
 import socket
 names, said = [], []
+own = ("/usr", "/sys", sys.base_prefix, "/proc/self", "/proc/thread-self", f"/proc/{os.getpid()}")
 for folder, folders, files in os.walk("/"):
-    folders[:] = [name for name in folders if os.path.join(folder, name) not in ("/usr", "/sys", sys.base_prefix)]
+    folders[:] = [name for name in folders if os.path.join(folder, name) not in own]
     names += [os.path.join(folder, name) for name in folders + files if "victim" in name]
     for name in files:
         path = os.path.join(folder, name)
         try:
             with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-                if b"WORD" in file.read(1 << 20) and not path.startswith("/proc/"):
+                if b"WORD" in file.read(1 << 20):
                     said.append(path)
         except (OSError, ValueError):
             pass
-tell(names=names, said=said, environment=[name for name, value in os.environ.items() if "WORD" in value])
+tell(names=sorted(names), said=sorted(said), environment=[name for name, value in os.environ.items() if "WORD" in value])
 tell(mounts="DIGEST" in open("/proc/self/mountinfo").read())
-tell(shared=[os.listdir("/dev/shm"), os.listdir(context.cache_dir)])
+tell(shared=os.listdir("/dev/shm") + sorted(os.listdir(context.cache_dir)))
 def reach(address):
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(address)
@@ -117,20 +114,23 @@ tell(segments=open("/proc/sysvipc/shm").read().count("\n"))
     let code = code
         .replace("b\"WORD\"", "b\"secret\" b\"-of-the-victim\"")
         .replace("\"WORD\"", "\"secret\" \"-of-the-victim\"");
-    let digest = node.model("victim").version.unwrap();
-    assert_found(
-        &node,
-        "probe",
-        &code.replace("DIGEST", &digest),
-        &json!({
-            "names": [], "said": [], "environment": [], "mounts": false,
-            "shared": [[], ["lost+found"]],
-            "socket": "ENOENT", "abstract": "ECONNREFUSED", "segments": 1,
-        }),
-    );
+    // The digest of the victim's copy is in its own list of mounts.
+    let code = code.replace("DIGEST", &node.model("victim").version.unwrap());
+    let nothing = json!({
+        "names": [], "said": [], "environment": [], "mounts": false, "shared": ["lost+found"],
+        "socket": "ENOENT", "abstract": "ECONNREFUSED", "segments": 1,
+    });
+    assert_found(&node, "probe", &code, &nothing);
+    // The victim finds all of it by the same words.
+    let everything = json!({
+        "names": ["/cache/victims-own", "/dev/shm/victims-own", "/tmp/victims-own", "/tmp/victims-socket"],
+        "said": ["/cache/victims-own", "/dev/shm/victims-own", "/model/omni.toml", "/tmp/victims-own"],
+        "environment": ["WORD"], "mounts": true, "shared": ["victims-own", "lost+found", "victims-own"],
+        "socket": null, "abstract": null, "segments": 1,
+    });
+    assert_found(&node, "victim", &code, &everything);
 
     assert!(keepers.into_iter().all(is_alive), "{}", node.log());
-    assert_eq!(node.http().run("victim", &json!(0)).json()["result"], whole);
     assert_eq!((node.model("victim").restarts, node.engine("victim")), (0, Some(victim)));
     node.stop();
 }
