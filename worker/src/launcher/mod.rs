@@ -41,7 +41,7 @@ use program::Program;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
@@ -262,23 +262,35 @@ fn prepared(settings: Settings) -> Result<Settings, LauncherError> {
     Ok(Settings { state_dir: made(&settings.state_dir, 0o755)?, cache_dir, runtime_dir, models, ..settings })
 }
 
-/// Only one launcher serves a runtime folder. One that was killed leaves its lock for moments to a process that it was
-/// about to start: the copy of the descriptor closes when that executes its program.
+/// Only one launcher serves a runtime folder; the file names it. One that was killed leaves its lock for moments to a
+/// process that it was about to start: the copy of the descriptor closes when that executes its program.
 fn lock(runtime_dir: &Path) -> Result<Flock<File>, LauncherError> {
     let path = runtime_dir.join("launcher.lock");
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
     let mut file = options.open(&path).map_err(at("open", &path))?;
     let deadline = Instant::now() + LOCK_WITHIN;
     loop {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(lock) => return Ok(lock),
-            Err((_, Errno::EAGAIN)) if Instant::now() > deadline => return Err(LauncherError::AlreadyRunning { path }),
+            Ok(lock) => {
+                lock.set_len(0).map_err(at("write", &path))?;
+                lock.write_all_at(std::process::id().to_string().as_bytes(), 0).map_err(at("write", &path))?;
+                return Ok(lock);
+            }
+            Err((_, Errno::EAGAIN)) if Instant::now() > deadline || holder_lives(&path) => {
+                return Err(LauncherError::AlreadyRunning { path });
+            }
             Err((same, Errno::EAGAIN)) => file = same,
             Err((_, errno)) => return Err(at("lock", &path)(errno.into())),
         }
         thread::sleep(LOCK_AGAIN);
     }
+}
+
+/// Whether the launcher that the lock's file names is there still.
+fn holder_lives(path: &Path) -> bool {
+    let pid = fs::read_to_string(path).ok().and_then(|text| text.parse::<u32>().ok());
+    pid.is_some_and(|pid| Path::new("/proc").join(pid.to_string()).exists())
 }
 
 fn spawn(name: &'static str, run: impl FnOnce() + Send + 'static) -> Result<(), LauncherError> {
