@@ -13,6 +13,7 @@ from __future__ import annotations
 import select
 import signal
 import threading
+import time
 from collections import deque
 
 from omni._engine import cancel, wire
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from omni._json import Buffer
 
 CANCEL_SIGNAL = signal.SIGRTMIN
+_AGAIN = 0.01
+"""Seconds between two signals for one cancellation."""
 
 
 class Serial(Handling):
@@ -82,10 +85,12 @@ class Serial(Handling):
                 raise Unusable(f"the scheduler sent a frame of kind {kind}")
 
     def _notify(self, number: int | None) -> None:
-        """In the watch thread. The signal's handler looks again; here the check only spares needless signals."""
-        current = self._current
-        if current is not None and (number is None or number == current):
+        """In the watch thread. Signals until the handler has seen it: a signal that comes while the main thread is on
+        its way into a blocking call is noted by Python, but does not end that call. The signal's handler looks again;
+        here the check only spares needless signals."""
+        while (current := self._current) is not None and (number is None or number == current):
             signal.pthread_kill(self._thread, CANCEL_SIGNAL)
+            time.sleep(_AGAIN)
 
     def _interrupt(self, _signal: int, _frame: FrameType | None) -> None:
         number = self._current
