@@ -5,7 +5,7 @@
 use nix::unistd::Pid;
 use omni_api::State;
 use omni_tests::probe::{self, assert_found};
-use omni_tests::process::parent;
+use omni_tests::process::{descriptors, parent};
 use omni_tests::{Node, PATIENCE, wait_for};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -86,6 +86,49 @@ fn exactly_the_listed_descriptors_are_open_and_no_privilege_is_left() {
         assert_eq!(status(node.pid(), field), "0000000000000000", "{field} of the scheduler");
     }
     assert!(!status(node.pid(), "Uid").split(' ').any(|uid| uid == "0"));
+    node.stop();
+}
+
+/// Asks for a length, a stream, or a wait that a client gives up.
+const BUSY: &str = r#"
+import time
+
+def handle_request(request, context):
+    if request.headers.get("content-type") == "application/octet-stream":
+        return sum(len(piece) for piece in request.body.stream())
+    if request.body.json == "stream":
+        return (str(number) for number in range(3))
+    if request.body.json == "wait":
+        time.sleep(600)
+    return 1
+"#;
+
+#[test]
+fn no_descriptor_of_a_request_or_of_a_schedulers_life_stays_open() {
+    let mut node = Node::builder().model("busy", &[("model.py", BUSY)]).start();
+    assert_eq!(node.http().run("busy", &json!(0)).json()["result"], 1);
+    let engine = node.engine("busy").expect("a process");
+    let worker = node.worker(engine).expect("a worker");
+    let at_rest = [engine, worker].map(descriptors);
+    assert_eq!(at_rest[0].len(), 6, "{at_rest:?}");
+    for _ in 0..3 {
+        let http = node.http();
+        let large = vec![0; 3 << 20];
+        let media = [("content-type", "application/octet-stream")];
+        let uploaded = http.request("POST", "/ai/run/busy", &media, &large);
+        assert_eq!(uploaded.json()["result"], large.len(), "{}", uploaded.text());
+        assert_eq!(http.stream("busy", &json!("stream")).events().len(), 4);
+        // Given up by its client, and one more cut off by the end of the scheduler: just when its handler begins to wait.
+        drop(http.send("busy", &json!("wait")));
+        let cut = http.send("busy", &json!("wait"));
+        wait_for("it to run", PATIENCE, || (node.model("busy").in_flight == 1).then_some(()));
+        node.crash();
+        drop(cut);
+        node.start_again();
+        assert_eq!(node.http().run("busy", &json!(0)).json()["result"], 1, "{}", node.log());
+        assert_eq!(node.engine("busy"), Some(engine), "the same process");
+        wait_for("no descriptor more", PATIENCE, || ([engine, worker].map(descriptors) == at_rest).then_some(()));
+    }
     node.stop();
 }
 
