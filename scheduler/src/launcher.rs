@@ -43,6 +43,8 @@ pub(crate) enum Seen {
 struct Routes {
     preparing: HashMap<SnapshotDigest, Vec<mpsc::Sender<Message>>>,
     instances: HashMap<InstanceId, Route>,
+    /// The launcher was told to end: its going is no loss.
+    quitting: bool,
 }
 
 /// Where the words about an instance go.
@@ -119,6 +121,7 @@ impl LauncherHandle {
     /// Tells a launcher that was started by hand to end, and waits until it has closed the connection.
     pub async fn quit(&self) {
         let mut connected = self.connected.subscribe();
+        self.routes().quitting = true;
         if self.connected() && self.outbox.send(ToLauncher::Quit).await.is_ok() {
             let _ = tokio::time::timeout(QUIT_WITHIN, connected.wait_for(|connected| !connected)).await;
         }
@@ -210,10 +213,12 @@ async fn keep(
                 (pause, warned) = (RECONNECT.0, false);
                 let kills = still_wanted(&mut commands, handle.unanswered());
                 let ended = serve(&socket, &handle, kills, &mut commands, &seen).await;
-                tracing::warn!(
-                    error = crate::journal::chain(&ended),
-                    "launcher lost: nothing can be started until it is back"
-                );
+                if !handle.routes().quitting {
+                    tracing::warn!(
+                        error = crate::journal::chain(&ended),
+                        "launcher lost: nothing can be started until it is back"
+                    );
+                }
                 handle.lost(&seen).await;
             }
             Err(error) => {
