@@ -17,6 +17,8 @@ so that at every way out the window is closed, and exactly one last frame follow
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from omni._engine import outcome, wire
 from omni._engine.answer import Stream, whole
 from omni._engine.connection import Closed, Unusable
@@ -39,7 +41,7 @@ _JOIN = 16 * 1024
 """Up to this many bytes, copying header and payload together is cheaper than a second system call."""
 
 
-class Handling:
+class Handling(ABC):
     """Answers one request at a time, in the thread it is called from."""
 
     _connection: Connection
@@ -50,21 +52,21 @@ class Handling:
         self._instance = model.instance
         self._credit = 0
 
+    @abstractmethod
     def _arm(self, number: int) -> None:
         """Opens the window; raises at once when the request is cancelled already."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _disarm(self) -> None:
         """Closes the window. May be called when it is closed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _send(self, data: bytes, more: Buffer | None = None) -> None:
         """Writes frames, both parts in one piece."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _await_credit(self, number: int, need: int) -> None:
         """Returns when at least `need` bytes of credit are there; cancellable."""
-        raise NotImplementedError
 
     def _answer(self, number: int, request: WireRequest) -> None:
         context = Context(self._instance, request, self._cancels, number)
