@@ -12,7 +12,7 @@ use omni_ipc::exit::ExitCause;
 use omni_ipc::id::InstanceId;
 use omni_ipc::instance::{FromWorker, LogLine, LogStream, Stats, ToWorker, Welcome};
 use std::os::fd::AsRawFd;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::oneshot;
 
 impl ModelTask {
@@ -43,16 +43,7 @@ impl ModelTask {
                 let _ = link.send(&ToWorker::Kill, &[]);
                 return;
             }
-            self.instance = Some(Instance {
-                id: welcome.instance.clone(),
-                asked_at: Instant::now(),
-                pid: None,
-                link: None,
-                connection: None,
-                mode: None,
-                log_seen: 0,
-                ended: None,
-            });
+            self.instance = Some(Instance::new(welcome.instance.clone()));
         }
         let Some(inbox) = self.own_inbox.upgrade() else { return };
         tokio::spawn(link.clone().forward(welcome.instance.clone(), inbox));

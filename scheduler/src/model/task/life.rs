@@ -84,16 +84,7 @@ impl ModelTask {
         let (Some(content), Some(inbox)) = (self.content.clone(), self.own_inbox.upgrade()) else { return };
         let Ok(id) = InstanceId::parse(&format!("{:012x}", fastrand::u64(..) >> 16)) else { return };
         let spec = content.start_spec(&self.model.name, id.clone(), environment, &self.context.config);
-        self.instance = Some(Instance {
-            id,
-            asked_at: Instant::now(),
-            pid: None,
-            link: None,
-            connection: None,
-            mode: None,
-            log_seen: 0,
-            ended: None,
-        });
+        self.instance = Some(Instance::new(id));
         self.launcher.start_instance(spec, &inbox);
     }
 

@@ -48,6 +48,22 @@ struct Instance {
     ended: Option<ExitCause>,
 }
 
+impl Instance {
+    /// An instance of which only the id is known.
+    fn new(id: InstanceId) -> Self {
+        Self {
+            id,
+            asked_at: Instant::now(),
+            pid: None,
+            link: None,
+            connection: None,
+            mode: None,
+            log_seen: 0,
+            ended: None,
+        }
+    }
+}
+
 pub(crate) struct ModelTask {
     model: Arc<Model>,
     context: Arc<NodeContext>,
