@@ -5,6 +5,7 @@
 use omni_cgroup::CgroupPaths;
 use omni_ipc::engine::Boot;
 use omni_ipc::id::{InstanceId, SnapshotDigest};
+use omni_ipc::launcher::GpuSpec;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -41,10 +42,26 @@ pub struct InstanceSpec {
     pub memory_bytes: u64,
     /// Log lines per second that are kept.
     pub log_lines_per_second: u32,
+    /// The GPU, with the accounting file and the control socket of its shims; `None` for a model without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<Gpu>,
     /// Where and how the engine runs.
     pub sandbox: SandboxSpec,
     /// First message to the engine.
     pub boot: Boot,
+}
+
+/// What the worker does about the GPU memory of its instance. The devices, libraries and variables that the model gets
+/// are part of its [`SandboxSpec`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gpu {
+    /// As the scheduler asked for it; goes back in `Welcome`.
+    pub spec: GpuSpec,
+    /// The accounting file on the host: made by the worker, of fixed size, writable for the instance's user. The model
+    /// may write anything into it, and truncate it: it is read, never mapped, by the worker.
+    pub account: PathBuf,
+    /// Where the worker listens for the shims of the instance, on the host; only the instance's user may connect.
+    pub control: PathBuf,
 }
 
 /// One command of an environment's build.
@@ -68,6 +85,9 @@ pub struct SandboxSpec {
     pub gid: u32,
     /// Directories of the host that appear inside, in order.
     pub binds: Vec<Bind>,
+    /// Device files of the host that appear in `/dev` under their own name and may be used with `ioctl`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<PathBuf>,
     /// A lasting directory with a quota, mounted at `/cache`.
     pub cache: Option<Cache>,
     /// Size of `/tmp` and of `/dev/shm`, each, in bytes.
@@ -113,6 +133,7 @@ mod tests {
             uid: 200_001,
             gid: 200_001,
             binds: vec![Bind { source: "/s/snapshots/1".into(), target: "/model".into(), writable: false }],
+            devices: vec![],
             cache: Some(Cache { image: "/c/cowsay.img".into(), bytes: 1 << 30 }),
             tmp_bytes: 1 << 26,
             host_network: false,
@@ -148,6 +169,7 @@ mod tests {
             cgroup: cgroup.clone(),
             memory_bytes: 1 << 31,
             log_lines_per_second: 200,
+            gpu: None,
             sandbox: sandbox(),
             boot,
         };

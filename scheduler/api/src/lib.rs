@@ -13,6 +13,7 @@
 //! | `POST /v1/models/{model}/run` | as `POST /ai/run/{model}` of the data listener |
 //! | `GET /v1/models/{model}/logs?lines=N&follow=true` | one [`LogEntry`] a line (`application/x-ndjson`) |
 //! | `GET /v1/top` | [`Top`] |
+//! | `GET /v1/gpus` | [`Gpus`] |
 //! | `GET /openapi.json` | the OpenAPI document of all this |
 
 use serde::{Deserialize, Serialize};
@@ -163,6 +164,79 @@ pub struct TopRow {
     pub in_flight: u64,
     /// Requests answered since the scheduler started.
     pub requests: u64,
+}
+
+/// The node's GPUs, by index.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Gpus {
+    /// One each; empty on a node without a GPU.
+    pub gpus: Vec<Gpu>,
+    /// Bytes that evicted instances may need of the host's memory, over all GPUs.
+    pub host_committed_bytes: u64,
+    /// The most of them.
+    pub host_budget_bytes: u64,
+    /// Why there is none, or none can be used.
+    pub message: Option<String>,
+}
+
+/// One GPU and who has memory on it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Gpu {
+    /// As NVML counts.
+    pub index: u32,
+    /// "GPU-" and a UUID.
+    pub uuid: String,
+    /// The product's name.
+    pub name: String,
+    /// Memory of the card, in bytes.
+    pub total_bytes: u64,
+    /// Of it in use, by anybody, as the driver says.
+    pub used_bytes: u64,
+    /// What instances may have on the card at a time.
+    pub budget_bytes: u64,
+    /// What instances have on the card now.
+    pub resident_bytes: u64,
+    /// The sum of the instances' `gpu-memory`.
+    pub committed_bytes: u64,
+    /// The most of it: the budget times `overcommit`.
+    pub commit_limit_bytes: u64,
+    /// Instances on this GPU, the last used first.
+    pub instances: Vec<GpuInstance>,
+}
+
+/// An instance on a GPU.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GpuInstance {
+    /// The model's name.
+    pub model: String,
+    /// Twelve hexadecimal digits.
+    pub instance: String,
+    /// Its `gpu-memory`, in bytes.
+    pub limit_bytes: u64,
+    /// What it has allocated, in bytes.
+    pub allocated_bytes: u64,
+    /// Of it on the card.
+    pub resident_bytes: u64,
+    /// Where its memory is, or goes.
+    pub residency: Residency,
+    /// Seconds since its last request ended; `None` while it has one.
+    pub idle_seconds: Option<f64>,
+}
+
+/// Where an instance's memory is, or goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Residency {
+    /// All of it on the card.
+    Resident,
+    /// Some or all of it in host memory.
+    Evicted,
+    /// A request waits for room on the card.
+    Waiting,
+    /// On its way to the card.
+    Restoring,
+    /// On its way to the host.
+    Evicting,
 }
 
 /// An error, RFC 9457 (`application/problem+json`).

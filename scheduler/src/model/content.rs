@@ -88,6 +88,7 @@ impl Content {
             host_network: manifest.network.access == Access::Host,
             env: manifest.env.iter().map(|(name, value)| (name.as_str().to_owned(), value.clone())).collect(),
             log_lines_per_second: node.logs.lines_per_second,
+            gpu: None,
             note: self.text.clone().unwrap_or_default(),
         }
     }

@@ -62,6 +62,7 @@ impl WorkerLink {
             | FromWorker::EngineFailed { .. }
             | FromWorker::Log(_)
             | FromWorker::Stats(_)
+            | FromWorker::Gpu(_)
             | FromWorker::Exited(_) => Err(LinkError::NoWelcome),
         }
     }

@@ -7,10 +7,11 @@
 use crate::engine::HandlerMode;
 use crate::exit::ExitCause;
 use crate::id::{InstanceId, SnapshotDigest};
+use crate::launcher::GpuSpec;
 use serde::{Deserialize, Serialize};
 
 /// Version of this wire. A worker outlives its scheduler, so both sides say theirs.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// Scheduler to worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +35,29 @@ pub enum ToWorker {
     Kill,
     /// Asks for [`FromWorker::Stats`].
     Stats,
+    /// Move GPU memory of the instance, or say what there is. Answered by [`FromWorker::Gpu`] with the same number;
+    /// orders are carried out one after the other.
+    Gpu {
+        /// Chosen by the scheduler.
+        number: u64,
+        /// What to do.
+        order: GpuOrder,
+    },
+}
+
+/// What a worker has the shims of its instance do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "verb", rename_all = "kebab-case")]
+pub enum GpuOrder {
+    /// Move managed memory to the host until at least this much is moved, or all of it is.
+    Evict {
+        /// Over all processes of the instance.
+        bytes: u64,
+    },
+    /// Move everything back to the device.
+    Restore,
+    /// Move nothing.
+    Report,
 }
 
 /// Worker to scheduler.
@@ -58,6 +82,8 @@ pub enum FromWorker {
     Log(LogLine),
     /// Answer to `stats`.
     Stats(Stats),
+    /// Answer to an order about GPU memory. What the shims say is not to be believed, only what it costs to be lied to.
+    Gpu(GpuReport),
     /// Everything of the instance is gone. The last message; the worker then ends.
     Exited(ExitCause),
 }
@@ -83,6 +109,9 @@ pub struct Welcome {
     pub ready: Option<HandlerMode>,
     /// Set when the engine is gone already.
     pub exited: Option<ExitCause>,
+    /// The GPU it was started on; `None` for a model without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuSpec>,
 }
 
 /// One line of the model's standard output or error.
@@ -121,4 +150,42 @@ pub struct Stats {
     pub cpu_usec: u64,
     /// Processes and threads now.
     pub pids: u64,
+    /// GPU memory; `None` for a model without a GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuUse>,
 }
+
+/// GPU memory of an instance, from its accounting file. All in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct GpuUse {
+    /// Managed memory: it can be moved.
+    pub managed_bytes: u64,
+    /// Of it, what is meant to be on the device.
+    pub resident_bytes: u64,
+    /// Device memory that cannot be moved.
+    pub device_bytes: u64,
+    /// Pinned host memory.
+    pub host_bytes: u64,
+}
+
+/// What came of an order.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct GpuReport {
+    /// Of the order.
+    pub number: u64,
+    /// What it moved, over all processes.
+    pub moved_bytes: u64,
+    /// How long it took, from the order to the last process's answer, in microseconds.
+    pub micros: u64,
+    /// What there is after it.
+    pub usage: GpuUse,
+    /// The first `CUresult` other than success that a process met; 0 for none.
+    pub error: u32,
+    /// Processes that did not answer within the worker's bound.
+    pub silent: u32,
+    /// Processes of the instance as the host numbers them, at most [`MAX_GPU_PROCESSES`]: NVML names these.
+    pub processes: Vec<u32>,
+}
+
+/// The most processes that a [`GpuReport`] names.
+pub const MAX_GPU_PROCESSES: usize = 256;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Version of this wire.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 /// The largest `omni.toml` that is read, in bytes.
 pub const MAX_MANIFEST: usize = 64 * 1024;
 
@@ -80,8 +80,34 @@ pub struct StartSpec {
     pub env: BTreeMap<String, String>,
     /// Log lines per second that are kept.
     pub log_lines_per_second: u32,
+    /// The GPU it may use, and how much of it; `None`: no GPU at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuSpec>,
     /// Stays with the worker and comes back in `Welcome`, unread.
     pub note: String,
+}
+
+/// A GPU as an instance gets it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuSpec {
+    /// NVML's identifier, "GPU-" and a UUID: what `CUDA_VISIBLE_DEVICES` names, and what survives a restart.
+    pub uuid: String,
+    /// The number of its device file, `/dev/nvidia<minor>`.
+    pub minor: u32,
+    /// What the model sees as the card's memory, in bytes.
+    pub limit_bytes: u64,
+    /// What the shim does with the model's allocations.
+    pub mode: GpuMode,
+}
+
+/// What the shim does with allocations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GpuMode {
+    /// They become managed memory, which is moved to the host while the model is idle.
+    Unified,
+    /// They stay device memory; only the limit holds.
+    Device,
 }
 
 /// Launcher to scheduler.

@@ -6,8 +6,8 @@
 use omni_ipc::engine::{Boot, FromEngine, HandlerMode, ToEngine};
 use omni_ipc::exit::ExitCause;
 use omni_ipc::id::{EnvironmentKey, InstanceId, SnapshotDigest};
-use omni_ipc::instance::{FromWorker, LogLine, LogStream, Stats, ToWorker, Welcome};
-use omni_ipc::launcher::{FromLauncher, StartSpec, ToLauncher};
+use omni_ipc::instance::{FromWorker, GpuOrder, GpuReport, GpuUse, LogLine, LogStream, Stats, ToWorker, Welcome};
+use omni_ipc::launcher::{FromLauncher, GpuMode, GpuSpec, StartSpec, ToLauncher};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -81,6 +81,9 @@ fn worker() {
             ToWorker::Stop { grace_ms: 30_000 },
             ToWorker::Kill,
             ToWorker::Stats,
+            ToWorker::Gpu { number: 7, order: GpuOrder::Evict { bytes: 1 << 30 } },
+            ToWorker::Gpu { number: 8, order: GpuOrder::Restore },
+            ToWorker::Gpu { number: 9, order: GpuOrder::Report },
         ])
     );
     let welcome = Welcome {
@@ -93,19 +96,35 @@ fn worker() {
         started_unix_ms: 1_700_000_000_000,
         ready: Some(HandlerMode::Serial),
         exited: None,
+        gpu: None,
     };
+    let with_gpu = Welcome { gpu: Some(gpu()), ..welcome.clone() };
+    let usage = GpuUse { managed_bytes: 5, resident_bytes: 4, device_bytes: 3, host_bytes: 2 };
+    let moved = GpuReport { number: 7, moved_bytes: 1, micros: 2, usage, error: 2, silent: 1, processes: vec![4711] };
     let line = |stream| FromWorker::Log(LogLine { seq: 1, unix_ms: 1_700_000_000_000, stream, text: "moo".into() });
     let mut messages = vec![
         FromWorker::Welcome(welcome),
+        FromWorker::Welcome(with_gpu),
         FromWorker::Ready { mode: HandlerMode::Concurrent },
         FromWorker::EngineFailed { phase: "setup".into(), message: "no weights".into() },
         line(LogStream::Stdout),
         line(LogStream::Stderr),
         line(LogStream::Worker),
-        FromWorker::Stats(Stats { memory_bytes: 1, memory_limit_bytes: 2, cpu_usec: 3, pids: 4 }),
+        FromWorker::Stats(Stats { memory_bytes: 1, memory_limit_bytes: 2, cpu_usec: 3, pids: 4, gpu: None }),
+        FromWorker::Stats(Stats { memory_bytes: 1, memory_limit_bytes: 2, cpu_usec: 3, pids: 4, gpu: Some(usage) }),
+        FromWorker::Gpu(moved),
     ];
     messages.extend(exits().into_iter().map(FromWorker::Exited));
     insta::assert_snapshot!("from_worker", lines(&messages));
+}
+
+fn gpu() -> GpuSpec {
+    GpuSpec {
+        uuid: "GPU-00000000-0000-0000-0000-000000000000".into(),
+        minor: 0,
+        limit_bytes: 10 << 30,
+        mode: GpuMode::Unified,
+    }
 }
 
 #[test]
@@ -126,8 +145,10 @@ fn launcher() {
         host_network: false,
         env: BTreeMap::from([("HF_HUB_OFFLINE".into(), "1".into())]),
         log_lines_per_second: 1000,
+        gpu: None,
         note: "{}".into(),
     };
+    let with_gpu = StartSpec { gpu: Some(gpu()), ..start.clone() };
     let prepare = |interpreter| ToLauncher::Prepare {
         model: "cowsay".into(),
         snapshot: snapshot(),
@@ -141,6 +162,7 @@ fn launcher() {
             prepare(None),
             prepare(Some("/opt/venv/bin/python".into())),
             ToLauncher::Start(Box::new(start)),
+            ToLauncher::Start(Box::new(with_gpu)),
             ToLauncher::Kill { instance: instance() },
             ToLauncher::Quit,
         ])

@@ -185,6 +185,7 @@ impl Start {
             cgroup,
             memory_bytes: spec.memory_bytes,
             log_lines_per_second: spec.log_lines_per_second,
+            gpu: None,
             sandbox: self.sandbox(),
             boot: Boot {
                 model: spec.model.clone(),
@@ -211,6 +212,7 @@ impl Start {
             uid: self.uid,
             gid: self.uid,
             binds,
+            devices: Vec::new(),
             cache: Some(Cache { image, bytes: self.spec.cache_bytes }).filter(|cache| cache.bytes > 0),
             tmp_bytes: self.spec.tmp_bytes,
             host_network: self.spec.host_network,

@@ -202,13 +202,18 @@ impl Worker<'_> {
                 Ok(stats) => self.link.tell(FromWorker::Stats(stats)),
                 Err(error) => self.note(format!("cannot read what the instance uses: {}", chain(&error))),
             },
+            ToWorker::Gpu { .. } => {}
         }
     }
 
     fn hear_after_the_end(&mut self) {
         match self.link.receive() {
             Some((ToWorker::Hello { protocol, log_seen }, _)) => self.greet(protocol, log_seen),
-            Some((ToWorker::Attach | ToWorker::Stop { .. } | ToWorker::Kill | ToWorker::Stats, _)) | None => {}
+            Some((
+                ToWorker::Attach | ToWorker::Stop { .. } | ToWorker::Kill | ToWorker::Stats | ToWorker::Gpu { .. },
+                _,
+            ))
+            | None => {}
         }
     }
 
@@ -234,6 +239,7 @@ impl Worker<'_> {
             started_unix_ms: self.started_unix_ms,
             ready: self.instance.ready(),
             exited: self.exited.clone(),
+            gpu: self.spec.gpu.as_ref().map(|gpu| gpu.spec.clone()),
         })
     }
 

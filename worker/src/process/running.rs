@@ -158,6 +158,7 @@ impl Running {
             memory_limit_bytes: usage.memory_limit_bytes.unwrap_or(self.memory_bytes),
             cpu_usec: usage.cpu_usec,
             pids: usage.pids,
+            gpu: None,
         })
     }
 

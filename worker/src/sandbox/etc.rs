@@ -54,6 +54,7 @@ mod tests {
             uid: 200_001,
             gid: 200_002,
             binds: vec![],
+            devices: vec![],
             cache: None,
             tmp_bytes: 0,
             host_network: false,

@@ -315,6 +315,7 @@ pub(crate) fn request(id: &str, model: &str, snapshot: &SnapshotDigest, environm
         host_network: false,
         env: std::collections::BTreeMap::new(),
         log_lines_per_second: 100,
+        gpu: None,
         note: "note".to_owned(),
     }
 }

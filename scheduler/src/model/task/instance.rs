@@ -115,6 +115,7 @@ impl ModelTask {
                     let _ = waiter.send(stats);
                 }
             }
+            FromWorker::Gpu(_) => {}
             FromWorker::Exited(cause) => self.gone(&cause, &Event::Gone),
         }
     }

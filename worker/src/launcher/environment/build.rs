@@ -239,6 +239,7 @@ impl Builder {
             uid: access.uid,
             gid: access.uid,
             binds,
+            devices: Vec::new(),
             cache: None,
             tmp_bytes: TMP_BYTES,
             host_network: access.network,

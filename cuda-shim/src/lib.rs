@@ -1,0 +1,1 @@
+//! `libomni_cuda.so`: preloaded into GPU models, it limits, accounts and moves their GPU memory.

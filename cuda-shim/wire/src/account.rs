@@ -1,0 +1,157 @@
+//! The accounting file of one instance: a header and one slot for each process that has GPU memory.
+//!
+//! The shims map it and change their own slot only, under the lock in the header; the worker reads it as bytes and
+//! trusts nothing in it. A slot belongs to the process with its pid and start time (field 22 of `/proc/<pid>/stat`; both
+//! as seen inside the sandbox) since the exec named by `exec_id` (the kernel's 16 random bytes of `AT_RANDOM`, the
+//! first eight): the same pid with another `exec_id` has thrown its memory away by executing something else, the same
+//! `exec_id` twice is a second copy of the shim in one process (`dlmopen`). A slot whose process is gone counts for
+//! nothing, whatever it says; the next shim that needs room clears it.
+
+/// First eight bytes of a file that is set up.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"omnigpu1");
+/// Bytes of the header.
+pub const HEADER_BYTES: usize = 4096;
+/// Processes of one instance that can have GPU memory at a time.
+pub const SLOTS: usize = 256;
+/// Bytes of one slot.
+pub const SLOT_BYTES: usize = 128;
+/// Bytes of the whole file.
+pub const FILE_BYTES: usize = HEADER_BYTES + SLOTS * SLOT_BYTES;
+
+/// The header, at the beginning of the file.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Header {
+    /// [`MAGIC`], written last by whoever sets the file up (under `flock`).
+    pub magic: u64,
+    /// Slots from this one on were never used.
+    pub used_slots: u64,
+    /// A robust, process-shared `pthread_mutex_t`; only the shims look into it.
+    pub lock: [u64; 8],
+}
+
+/// What one process holds. All in bytes.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Slot {
+    /// 0: free.
+    pub pid: u32,
+    /// Always 0.
+    pub reserved: u32,
+    /// In clock ticks since boot.
+    pub start_time: u64,
+    /// Which program the process runs.
+    pub exec_id: u64,
+    /// Managed memory: it can be moved. Counts for the limit.
+    pub managed: u64,
+    /// Of `managed`, what is meant to be on the device now.
+    pub resident: u64,
+    /// Device memory that cannot be moved: VMM handles, arrays, pools, memory nodes. Counts for the limit.
+    pub device: u64,
+    /// Pinned host memory: counted, not limited.
+    pub host: u64,
+}
+
+/// The sums over the slots of an instance, as somebody outside reads them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Use {
+    /// See [`Slot::managed`].
+    pub managed: u64,
+    /// See [`Slot::resident`].
+    pub resident: u64,
+    /// See [`Slot::device`].
+    pub device: u64,
+    /// See [`Slot::host`].
+    pub host: u64,
+}
+
+impl Use {
+    /// What counts for the limit.
+    #[must_use]
+    pub fn limited(&self) -> u64 {
+        self.managed.saturating_add(self.device)
+    }
+}
+
+const _: () = assert!(size_of::<Header>() <= HEADER_BYTES && size_of::<Slot>() <= SLOT_BYTES);
+
+/// The slots in the bytes of a file. Nothing in it is believed: a short file has fewer slots, sums saturate.
+pub fn slots(file: &[u8]) -> impl Iterator<Item = Slot> + '_ {
+    let body = file.get(HEADER_BYTES..).unwrap_or_default();
+    let is_set_up = file.first_chunk::<8>().is_some_and(|magic| u64::from_le_bytes(*magic) == MAGIC);
+    body.chunks_exact(SLOT_BYTES).take(if is_set_up { SLOTS } else { 0 }).map(slot).filter(|slot| slot.pid != 0)
+}
+
+/// The sums over the slots whose process is alive, which the caller decides.
+pub fn sum(file: &[u8], is_alive: impl Fn(&Slot) -> bool) -> Use {
+    slots(file).filter(is_alive).fold(Use::default(), |sum, slot| Use {
+        managed: sum.managed.saturating_add(slot.managed),
+        resident: sum.resident.saturating_add(slot.resident.min(slot.managed)),
+        device: sum.device.saturating_add(slot.device),
+        host: sum.host.saturating_add(slot.host),
+    })
+}
+
+fn slot(bytes: &[u8]) -> Slot {
+    let word =
+        |at: usize| bytes.get(at..at + 8).and_then(|word| word.first_chunk().copied()).map_or(0, u64::from_le_bytes);
+    let [low, high] = [word(0) & 0xffff_ffff, word(0) >> 32].map(|half| u32::try_from(half).unwrap_or(0));
+    Slot {
+        pid: low,
+        reserved: high,
+        start_time: word(8),
+        exec_id: word(16),
+        managed: word(24),
+        resident: word(32),
+        device: word(40),
+        host: word(48),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(slots: &[[u64; 7]]) -> Vec<u8> {
+        let mut file = vec![0; FILE_BYTES];
+        file[..8].copy_from_slice(&MAGIC.to_le_bytes());
+        for (number, words) in slots.iter().enumerate() {
+            for (place, word) in words.iter().enumerate() {
+                let at = HEADER_BYTES + number * SLOT_BYTES + place * 8;
+                file[at..at + 8].copy_from_slice(&word.to_le_bytes());
+            }
+        }
+        file
+    }
+
+    #[test]
+    fn living_slots_are_summed_and_the_dead_and_the_free_are_not() {
+        let file = file(&[[7, 1, 2, 100, 60, 10, 1], [0, 1, 2, 9, 9, 9, 9], [8, 1, 2, 1000, 600, 100, 10]]);
+        assert_eq!(sum(&file, |_| true), Use { managed: 1100, resident: 660, device: 110, host: 11 });
+        assert_eq!(sum(&file, |slot| slot.pid == 7), Use { managed: 100, resident: 60, device: 10, host: 1 });
+        assert_eq!(sum(&file, |_| true).limited(), 1210);
+        assert_eq!(slots(&file).map(|slot| (slot.pid, slot.start_time, slot.exec_id)).next(), Some((7, 1, 2)));
+    }
+
+    #[test]
+    fn nothing_in_the_file_is_believed() {
+        for bytes in [0, 1, 8, HEADER_BYTES, HEADER_BYTES + 1, HEADER_BYTES + SLOT_BYTES - 1] {
+            assert_eq!(sum(&file(&[[7, 1, 2, 3, 4, 5, 6]])[..bytes], |_| true), Use::default());
+        }
+        let full = u64::MAX;
+        let wild = file(&[[full, 0, 0, full, full, full, full], [full, 0, 0, full, full, full, full]]);
+        assert_eq!(sum(&wild, |_| true).limited(), full);
+        assert_eq!(sum(&file(&[[7, 0, 0, 5, 9, 0, 0]]), |_| true).resident, 5, "never more than there is");
+        let mut unset = file(&[[7, 1, 2, 3, 4, 5, 6]]);
+        unset[0] = 0;
+        assert_eq!(sum(&unset, |_| true), Use::default());
+    }
+
+    #[test]
+    fn the_layout_is_the_same_on_both_sides() {
+        let slot = Slot { pid: 1, reserved: 0, start_time: 2, exec_id: 3, managed: 4, resident: 5, device: 6, host: 7 };
+        assert_eq!(slots(&file(&[[1, 2, 3, 4, 5, 6, 7]])).next(), Some(slot));
+        let offset = std::mem::offset_of!(Slot, host);
+        assert_eq!((offset, std::mem::offset_of!(Header, lock)), (48, 16));
+    }
+}

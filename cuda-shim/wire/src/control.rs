@@ -1,0 +1,192 @@
+//! The control socket: the worker listens, every process of the instance that has GPU memory connects.
+//!
+//! One message is one packet. The worker sends [`Order`]s, one at a time to each shim; the shim answers each with one
+//! [`Report`] that carries its number, and says [`Kind::Hello`] first. A shim whose worker is gone goes on without
+//! moving anything, and connects again with its next allocation.
+
+/// Bytes of every packet from the worker.
+pub const ORDER_BYTES: usize = 24;
+/// Bytes of every packet from a shim.
+pub const REPORT_BYTES: usize = 72;
+
+/// Worker to shim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Order {
+    /// Counts up; comes back in the answer.
+    pub number: u64,
+    /// What to do.
+    pub verb: Verb,
+}
+
+/// What a shim has to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    /// Move managed memory to the host until at least this much is moved, or all of it is.
+    Evict {
+        /// `u64::MAX` for all.
+        bytes: u64,
+    },
+    /// Move everything back to the device.
+    Restore,
+    /// Say what there is.
+    Report,
+}
+
+/// Shim to worker.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Why it is said.
+    pub kind: Kind,
+    /// The number of the order that is answered; 0 in `Hello`.
+    pub number: u64,
+    /// The process, as seen inside the sandbox.
+    pub pid: u32,
+    /// The first `CUresult` other than success of the order's calls; 0 for none.
+    pub error: u32,
+    /// Bytes that the order moved.
+    pub moved: u64,
+    /// Time from the first call to the last one's end, in nanoseconds.
+    pub nanos: u64,
+    /// See [`Slot`](crate::account::Slot); of this process, after the order.
+    pub managed: u64,
+    /// See [`Slot`](crate::account::Slot).
+    pub resident: u64,
+    /// See [`Slot`](crate::account::Slot).
+    pub device: u64,
+    /// See [`Slot`](crate::account::Slot).
+    pub host: u64,
+}
+
+/// Why a shim speaks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// First message of a connection.
+    #[default]
+    Hello,
+    /// An order was carried out.
+    Done,
+}
+
+impl Order {
+    /// The packet.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; ORDER_BYTES] {
+        let (verb, bytes) = match self.verb {
+            Verb::Evict { bytes } => (1, bytes),
+            Verb::Restore => (2, 0),
+            Verb::Report => (3, 0),
+        };
+        pack([self.number, verb, bytes])
+    }
+
+    /// Reads a packet; `None` when it is not one.
+    #[must_use]
+    pub fn from_bytes(packet: &[u8]) -> Option<Self> {
+        let [number, verb, bytes] = unpack(packet)?;
+        let verb = match (verb, bytes) {
+            (1, bytes) => Verb::Evict { bytes },
+            (2, 0) => Verb::Restore,
+            (3, 0) => Verb::Report,
+            _ => return None,
+        };
+        Some(Self { number, verb })
+    }
+}
+
+impl Report {
+    /// The packet.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; REPORT_BYTES] {
+        let kind = match self.kind {
+            Kind::Hello => 1,
+            Kind::Done => 2,
+        };
+        let who = u64::from(self.pid) | u64::from(self.error) << 32;
+        pack([kind, self.number, who, self.moved, self.nanos, self.managed, self.resident, self.device, self.host])
+    }
+
+    /// Reads a packet; `None` when it is not one.
+    #[must_use]
+    pub fn from_bytes(packet: &[u8]) -> Option<Self> {
+        let [kind, number, who, moved, nanos, managed, resident, device, host] = unpack(packet)?;
+        let kind = match kind {
+            1 => Kind::Hello,
+            2 => Kind::Done,
+            _ => return None,
+        };
+        let pid = u32::try_from(who & 0xffff_ffff).ok()?;
+        let error = u32::try_from(who >> 32).ok()?;
+        Some(Self { kind, number, pid, error, moved, nanos, managed, resident, device, host })
+    }
+}
+
+fn pack<const WORDS: usize, const BYTES: usize>(words: [u64; WORDS]) -> [u8; BYTES] {
+    let mut packet = [0; BYTES];
+    for (place, word) in packet.chunks_exact_mut(8).zip(words) {
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+    packet
+}
+
+fn unpack<const WORDS: usize>(packet: &[u8]) -> Option<[u64; WORDS]> {
+    let mut words = [0; WORDS];
+    if packet.len() != WORDS * 8 {
+        return None;
+    }
+    for (word, bytes) in words.iter_mut().zip(packet.chunks_exact(8)) {
+        *word = u64::from_le_bytes(*bytes.first_chunk()?);
+    }
+    Some(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_come_back_as_they_were() {
+        for verb in [Verb::Evict { bytes: u64::MAX }, Verb::Restore, Verb::Report] {
+            let order = Order { number: 0x0102_0304_0506_0708, verb };
+            assert_eq!(Order::from_bytes(&order.to_bytes()), Some(order));
+        }
+        let packet = Order { number: 1, verb: Verb::Evict { bytes: 2 } }.to_bytes();
+        assert_eq!(packet, [1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn reports_come_back_as_they_were() {
+        for kind in [Kind::Hello, Kind::Done] {
+            let report = Report {
+                kind,
+                number: 2,
+                pid: u32::MAX,
+                error: 999,
+                moved: 5,
+                nanos: 6,
+                managed: 7,
+                resident: 8,
+                device: 9,
+                host: u64::MAX,
+            };
+            assert_eq!(Report::from_bytes(&report.to_bytes()), Some(report));
+        }
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        let (order, report) = (Order { number: 1, verb: Verb::Report }.to_bytes(), Report::default().to_bytes());
+        for cut in 0..REPORT_BYTES {
+            assert_eq!(Report::from_bytes(&report[..cut]), None);
+        }
+        assert_eq!(Order::from_bytes(&order[..23]), None);
+        assert_eq!(Order::from_bytes(&[order.as_slice(), &[0]].concat()), None);
+        for verb in [0, 4, 255] {
+            let mut packet = order;
+            packet[8] = verb;
+            assert_eq!(Order::from_bytes(&packet), None);
+        }
+        let mut packet = report;
+        packet[0] = 3;
+        assert_eq!(Report::from_bytes(&packet), None);
+    }
+}
