@@ -5,6 +5,7 @@ use crate::tree::Files;
 
 /// Files that may have it, each with what needs it.
 const FENCED: &[(&str, &str)] = &[
+    ("cuda-shim/src/process.rs", "mmap of a page that a fork wipes"),
     ("meminfo-fs/src/mount.rs", "fsopen, fsconfig, fsmount: not in nix"),
     ("scheduler/src/packet_socket.rs", "registering a descriptor with the runtime"),
     ("scheduler/src/startup.rs", "listening sockets from the service manager"),

@@ -1,0 +1,68 @@
+//! Values that every process makes for itself: after a fork the child finds them unmade.
+//!
+//! A fork copies memory in whatever state other threads have left it: a lock that one of them held stays locked for
+//! ever. So the pointer to such a value lives in a page of its own that the kernel hands to the child filled with zeros,
+//! and the child makes a new value. What the parent's value pointed to is left alone there: it may be half changed.
+#![allow(unsafe_code, reason = "mmap of a page that a fork wipes")]
+
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// A value that is made at its first use in each process, and never dropped.
+pub(crate) struct PerProcess<T> {
+    /// The page; its first word points to the value. Null until it is mapped; a fork keeps it.
+    page: AtomicPtr<AtomicPtr<T>>,
+}
+
+impl<T: Send + Sync + 'static> PerProcess<T> {
+    pub(crate) const fn new() -> Self {
+        Self { page: AtomicPtr::new(null_mut()) }
+    }
+
+    /// The value of this process. `make` may run in several threads at once; one result is kept.
+    pub(crate) fn get(&'static self, make: impl FnOnce() -> T) -> &'static T {
+        let cell = self.cell();
+        let mut value = cell.load(Ordering::Acquire);
+        if value.is_null() {
+            let fresh = Box::into_raw(Box::new(make()));
+            match cell.compare_exchange(null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => value = fresh,
+                Err(first) => {
+                    // SAFETY: `fresh` came from `Box::into_raw` above and nobody else has seen it.
+                    drop(unsafe { Box::from_raw(fresh) });
+                    value = first;
+                }
+            }
+        }
+        // SAFETY: what the cell points to came from `Box::into_raw`, is published whole, and is never freed.
+        unsafe { &*value }
+    }
+
+    fn cell(&'static self) -> &'static AtomicPtr<T> {
+        let mut page = self.page.load(Ordering::Acquire);
+        if page.is_null() {
+            page = self.map();
+        }
+        // SAFETY: the page is never unmapped, is aligned, and zeros are a null pointer, whoever wrote them.
+        unsafe { &*page }
+    }
+
+    #[cold]
+    fn map(&'static self) -> *mut AtomicPtr<T> {
+        let (bytes, private) = (size_of::<AtomicPtr<T>>(), libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a fresh private mapping touches no memory that is in use.
+        let page = unsafe { libc::mmap(null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, private, -1, 0) };
+        let fresh: *mut AtomicPtr<T> = if page == libc::MAP_FAILED {
+            // No memory for one page: the value is not the process's own after a fork, which is then the least trouble.
+            Box::into_raw(Box::default())
+        } else {
+            // SAFETY: the page is ours. Kernels before 4.14 refuse, and a child then goes on with its parent's value.
+            unsafe { libc::madvise(page, bytes, libc::MADV_WIPEONFORK) };
+            page.cast()
+        };
+        match self.page.compare_exchange(null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => fresh,
+            Err(first) => first, // another thread was quicker: our page stays, once in a process's life
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The memory of this process: every range that an allocation has brought, by its address.
+//!
+//! The hooks insert what the driver has given and remove what they are about to free, **before** the driver frees it;
+//! [`crate::moves`] claims ranges while it moves them, and removing a claimed range waits for the move's end. So no
+//! range is freed under a move, and a free waits only when its own range is on its way.
+//!
+//! A range is resident from its front: moves take from its end, so one number says which part is on the device.
+
+use crate::process::PerProcess;
+use std::collections::BTreeMap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// One allocation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Range {
+    /// Of its first byte; for what has no address (arrays, VMM handles) the handle.
+    pub address: u64,
+    /// As accounted.
+    pub bytes: u64,
+    /// What can be done with it.
+    pub kind: Kind,
+    /// The `CUcontext` that was current; 0 for none.
+    pub context: u64,
+    /// Of `bytes`, how many, from the front, are meant to be on the device. 0 unless managed.
+    pub resident: u64,
+}
+
+/// What can be done with a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Managed memory: it can be moved.
+    Managed,
+    /// Device memory of every other kind: it stays where it is.
+    Device,
+    /// Pinned host memory.
+    Host,
+}
+
+impl Range {
+    /// A fresh allocation: managed memory counts as resident.
+    pub(crate) fn new(address: u64, bytes: u64, kind: Kind, context: u64) -> Self {
+        let resident = match kind {
+            Kind::Managed => bytes,
+            Kind::Device | Kind::Host => 0,
+        };
+        Self { address, bytes, kind, context, resident }
+    }
+}
+
+static TABLE: PerProcess<Table> = PerProcess::new();
+
+#[derive(Default)]
+struct Table {
+    ranges: Mutex<Ranges>,
+    /// A claim has ended.
+    settled: Condvar,
+}
+
+#[derive(Default)]
+struct Ranges {
+    by_address: BTreeMap<u64, Entry>,
+    /// Counts allocations: the order in which they came.
+    next: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    range: Range,
+    order: u64,
+    is_claimed: bool,
+}
+
+/// Adds a range that the driver has given. A range that was there under this address is forgotten: the driver would
+/// not give an address twice.
+pub(crate) fn insert(range: Range) {
+    let mut ranges = lock();
+    let order = ranges.next;
+    ranges.next += 1;
+    ranges.by_address.insert(range.address, Entry { range, order, is_claimed: false });
+}
+
+/// Takes a range out that begins here, to be called before the driver frees it. Waits while the range is being moved.
+/// When the driver then refuses to free it, insert it again.
+pub(crate) fn remove(address: u64) -> Option<Range> {
+    let mut ranges = lock();
+    loop {
+        let entry = ranges.by_address.get(&address)?;
+        if !entry.is_claimed {
+            return ranges.by_address.remove(&address).map(|entry| entry.range);
+        }
+        ranges = wait(ranges);
+    }
+}
+
+/// The range that begins here.
+pub(crate) fn get(address: u64) -> Option<Range> {
+    lock().by_address.get(&address).map(|entry| entry.range)
+}
+
+/// Takes all ranges of a context out, to be called before it is destroyed: its memory goes with it. Waits for moves.
+pub(crate) fn remove_context(context: u64) -> Vec<Range> {
+    let mut ranges = lock();
+    while ranges.by_address.values().any(|entry| entry.range.context == context && entry.is_claimed) {
+        ranges = wait(ranges);
+    }
+    ranges.by_address.extract_if(.., |_, entry| entry.range.context == context).map(|(_, entry)| entry.range).collect()
+}
+
+/// Ranges that are being moved. When this is dropped they may be freed again.
+pub(crate) struct Claims {
+    /// In the order of their allocation.
+    pub ranges: Vec<Range>,
+}
+
+/// Claims every managed range that `wanted` names. One caller at a time: [`crate::moves`] sees to that.
+pub(crate) fn claim(wanted: impl Fn(&Range) -> bool) -> Claims {
+    let mut ranges = lock();
+    let mut claimed = Vec::new();
+    for entry in ranges.by_address.values_mut() {
+        if entry.range.kind == Kind::Managed && wanted(&entry.range) {
+            entry.is_claimed = true;
+            claimed.push((entry.order, entry.range));
+        }
+    }
+    drop(ranges);
+    claimed.sort_unstable_by_key(|(order, _)| *order);
+    Claims { ranges: claimed.into_iter().map(|(_, range)| range).collect() }
+}
+
+impl Claims {
+    /// Notes how much of a claimed range is resident now.
+    pub(crate) fn set_resident(&self, address: u64, resident: u64) {
+        if let Some(entry) = lock().by_address.get_mut(&address) {
+            entry.range.resident = resident.min(entry.range.bytes);
+        }
+    }
+}
+
+impl Drop for Claims {
+    fn drop(&mut self) {
+        let mut ranges = lock();
+        for range in &self.ranges {
+            if let Some(entry) = ranges.by_address.get_mut(&range.address) {
+                entry.is_claimed = false;
+            }
+        }
+        drop(ranges);
+        table().settled.notify_all();
+    }
+}
+
+fn table() -> &'static Table {
+    TABLE.get(Table::default)
+}
+
+fn lock() -> MutexGuard<'static, Ranges> {
+    table().ranges.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn wait(ranges: MutexGuard<'static, Ranges>) -> MutexGuard<'static, Ranges> {
+    table().settled.wait(ranges).unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    /// Tests of one program share the table: each has addresses of its own.
+    fn managed(address: u64, context: u64) -> Range {
+        Range::new(address, 4096, Kind::Managed, context)
+    }
+
+    #[test]
+    fn what_was_inserted_is_removed_once() {
+        insert(managed(0x1000, 1));
+        assert_eq!(get(0x1000), Some(managed(0x1000, 1)));
+        assert_eq!(remove(0x1001), None, "only a range's beginning names it");
+        assert_eq!((remove(0x1000), remove(0x1000), get(0x1000)), (Some(managed(0x1000, 1)), None, None));
+    }
+
+    #[test]
+    fn a_claim_has_the_order_of_allocation_and_managed_ranges_only() {
+        for (address, kind) in
+            [(0x3000, Kind::Managed), (0x2000, Kind::Managed), (0x2800, Kind::Device), (0x2900, Kind::Host)]
+        {
+            insert(Range::new(address, 1, kind, 2));
+        }
+        let claims = claim(|range| range.context == 2);
+        assert_eq!(claims.ranges.iter().map(|range| range.address).collect::<Vec<_>>(), [0x3000, 0x2000]);
+        claims.set_resident(0x3000, 0);
+        claims.set_resident(0x2000, 9);
+        drop(claims);
+        assert_eq!(get(0x3000).map(|range| range.resident), Some(0));
+        assert_eq!(get(0x2000).map(|range| range.resident), Some(1), "never more than there is");
+        assert_eq!(remove_context(2).len(), 4);
+        assert_eq!(get(0x2000), None);
+    }
+
+    #[test]
+    fn a_range_on_its_way_is_freed_after_its_move_and_no_other_waits() {
+        insert(managed(0x4000, 4));
+        insert(managed(0x5000, 5));
+        let claims = claim(|range| range.context == 4);
+        assert!(remove(0x5000).is_some(), "not claimed: no wait");
+        let (say, said) = channel();
+        let freeing = thread::spawn(move || {
+            let range = remove(0x4000);
+            say.send(range).ok();
+        });
+        claims.set_resident(0x4000, 0);
+        assert!(said.try_recv().is_err(), "still on its way");
+        drop(claims);
+        assert_eq!(said.recv().ok().flatten().map(|range| range.resident), Some(0));
+        freeing.join().ok();
+    }
+}
