@@ -19,6 +19,6 @@ pub mod size;
 pub use error::{Problem, Problems};
 pub use manifest::{Manifest, ManifestError};
 pub use name::{ModelName, NameError};
-pub use node::{NodeConfig, NodeConfigError};
+pub use node::{GpuUuid, NodeConfig, NodeConfigError};
 pub use python::PythonVersion;
 pub use size::ByteSize;

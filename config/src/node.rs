@@ -1,9 +1,11 @@
-//! The node's configuration file: users, addresses, Python, bounds that hold for the whole node.
+//! The node's configuration file: users, addresses, Python, GPUs, bounds that hold for the whole node.
 //!
 //! Read once at start by scheduler and launcher; the command line wins over the paths and addresses here. The file
 //! with all defaults and their meaning is `default-node.toml` beside this crate's manifest; tests hold it in step
 //! with this code. What always holds: the uids of instances, of the environment builder and of the scheduler never
 //! meet.
+
+mod gpu;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,6 +14,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 use toml::de::DeValue;
+
+pub use gpu::{Gpu, GpuDevice, GpuUuid, GpuUuidError};
 
 use crate::error::Problems;
 use crate::kind::{Wrong, absolute_path, duration, integer, number, parsed, size, url};
@@ -29,7 +33,7 @@ pub const BUILDER_UID: u32 = 1_899_999_999;
 const INDEX_SCHEMES: &[&str] = &["https://", "http://", "file:///"];
 
 /// Everything an operator can say about a node.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct NodeConfig {
     /// `[node]`: users, folders, cgroup.
     pub node: Node,
@@ -37,6 +41,8 @@ pub struct NodeConfig {
     pub server: Server,
     /// `[python]`: how environments are built.
     pub python: Python,
+    /// `[gpu]`: cards and the budgets of their memory.
+    pub gpu: Gpu,
     /// `[snapshots]`: bounds of a model's directory.
     pub snapshots: Snapshots,
     /// `[network]`: which models may have the node's network.
@@ -63,6 +69,7 @@ impl NodeConfig {
             node: root.section("node", Node::read),
             server: root.section("server", Server::read),
             python: root.section("python", Python::read),
+            gpu: root.section("gpu", Gpu::read),
             snapshots: root.section("snapshots", Snapshots::read),
             network: root.section("network", Network::read),
             logs: root.section("logs", Logs::read),

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use omni_config::manifest::{Access, Entrypoint, Kind};
+use omni_config::manifest::{Access, Entrypoint, GpuMode, Kind};
 use omni_config::{ByteSize, Manifest, Problem};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -29,7 +29,7 @@ sha256 = ""
 memory = "7GiB"
 cpus = 0.5
 pids = 64
-gpu-memory = "0B"
+gpu-memory = "10GiB"
 gpu-mode = "device"
 [scaling]
 min-instances = 1
@@ -70,7 +70,6 @@ fn every_key_is_read() {
     let same: Vec<_> = default.iter().filter(|pair| read.contains(pair)).map(|(key, _)| key.as_str()).collect();
     let only_one = [
         "model.kind",
-        "resources.gpu-memory",
         "runtime.command",
         "runtime.engine",
         "scaling.max-instances",
@@ -123,8 +122,10 @@ const BAD: &[&str] = &[
     "[resources]\npids = 1.5",
     "[resources]\npids = 99999999999999999999",
     "[resources]\ngpu-memory = 0",
-    "[resources]\ngpu-memory = \"10GiB\"",
+    "[resources]\ngpu-memory = \"1MiB\"",
+    "[resources]\ngpu-memory = \"10GB\"",
     "[resources]\ngpu-mode = \"shared\"",
+    "[resources]\ngpu-mode = \"device\"",
     "[model]\nkind = \"embeddings\"",
     "[model]\nkind = \"text-generation\"",
     "[model]\nkind = \"chat\"",
@@ -215,9 +216,10 @@ fn manifests() -> impl Strategy<Value = Manifest> {
     let program =
         ("[a-z_]{1,8}(\\.[a-z_]{1,8}){0,2}:[a-z_]{1,8}", 9_u32..=14, proptest::option::of("/[a-z/ é\"]{1,20}"));
     let used = (16_u64 << 20..1 << 46, 1_u32..=102_400, 1_u32..=32_768, 1_u64..=64 << 30);
+    let gpu = (prop_oneof![Just(0), 16_u64 << 20..1 << 46], any::<bool>());
     let busy = (0_u32..=1, 1_u32..=1024, 0_u32..=100_000, 1_u64..=31_536_000_000, any::<bool>());
     let env = proptest::collection::btree_map("X[A-Z_0-9]{0,8}", "[^\0]{0,20}", 0..4);
-    (program, used, busy, env).prop_map(|((entrypoint, minor, interpreter), used, busy, env)| {
+    (program, used, gpu, busy, env).prop_map(|((entrypoint, minor, interpreter), used, gpu, busy, env)| {
         let mut manifest = Manifest::default();
         manifest.model.entrypoint = entrypoint.parse::<Entrypoint>().unwrap();
         manifest.runtime.python = format!("3.{minor}").parse().unwrap();
@@ -225,6 +227,8 @@ fn manifests() -> impl Strategy<Value = Manifest> {
         manifest.resources.memory = ByteSize::from_bytes(used.0);
         manifest.resources.cpus = f64::from(used.1) / 100.0;
         manifest.resources.pids = used.2;
+        manifest.resources.gpu_memory = ByteSize::from_bytes(gpu.0);
+        manifest.resources.gpu_mode = if gpu.0 > 0 && gpu.1 { GpuMode::Device } else { GpuMode::Unified };
         manifest.limits.body = ByteSize::from_bytes(used.3);
         manifest.scaling.min_instances = busy.0;
         manifest.scaling.concurrency = busy.1;

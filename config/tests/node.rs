@@ -75,6 +75,15 @@ interpreters = { "3.9" = "/usr/bin/python3.9" }
 build-timeout = "1m"
 build-memory = "1GiB"
 build-pids = 64
+[gpu]
+devices = [1, "GPU-0123abcd-4567-89ef-0123-456789abcdef"]
+memory-budget = "72GiB"
+overcommit = 2
+host-budget = "0B"
+evict-timeout = "1s"
+quantum = "500ms"
+driver-dir = "/opt/driver"
+device-dir = "/srv/dev"
 [snapshots]
 bytes = "1GiB"
 files = 10
@@ -125,6 +134,18 @@ const BAD: &[&str] = &[
     "[python.interpreters]\n\"3.8\" = \"/usr/bin/python3.8\"",
     "[python.interpreters]\n\"3.11\" = \"python3.11\"",
     "[python]\ninterpreters = \"/usr/bin/python3.11\"",
+    "[gpu]\ndevices = 0",
+    "[gpu]\ndevices = [64]",
+    "[gpu]\ndevices = [\"0\"]",
+    "[gpu]\ndevices = [\"GPU-0123\"]",
+    "[gpu]\nmemory-budget = \"8MiB\"",
+    "[gpu]\novercommit = 0.5",
+    "[gpu]\novercommit = inf",
+    "[gpu]\novercommit = \"4\"",
+    "[gpu]\nhost-budget = \"half\"",
+    "[gpu]\nevict-timeout = 10",
+    "[gpu]\nquantum = \"0s\"",
+    "[gpu]\ndriver-dir = \"lib\"",
     "[network]\nhost-access = [\"cowsay\", \"../x\"]",
     "[logs]\nkept = \"1GiB\"",
     "[logs]\nlines-per-second = \"200\"",

@@ -211,7 +211,7 @@ fn manifests() {
         ("of-the-future", "schema = 2\n", &["`schema` (line 1)", "1"]),
         ("no-entrypoint", "[model]\nentrypoint = \"../x:y\"\n", &["`model.entrypoint` (line 2)"]),
         ("not-its-own", "[env]\nLD_PRELOAD = \"/x.so\"\n", &["LD_PRELOAD", "(line 2)"]),
-        ("no-gpu", "[resources]\ngpu-memory = \"1GiB\"\n", &["`resources.gpu-memory` (line 2)"]),
+        ("no-gpu", "[resources]\ngpu-mode = \"device\"\n", &["`resources.gpu-mode` (line 2)"]),
         ("network", "[network]\naccess = \"host\"\n", &["access", "host-access"]),
         (
             "two-mistakes",

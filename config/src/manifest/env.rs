@@ -8,8 +8,11 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
-/// Names that the node sets itself, so that a model finds its home, its files and its environment's packages.
-const OWNED: [&str; 11] = [
+/// Names that the node sets itself, so that a model finds its home, its files, its environment's packages and its GPU.
+const OWNED: [&str; 14] = [
+    "CUDA_CACHE_PATH",
+    "CUDA_DEVICE_ORDER",
+    "CUDA_VISIBLE_DEVICES",
     "GLIBC_TUNABLES",
     "HOME",
     "LOGNAME",
@@ -92,7 +95,16 @@ mod tests {
         for text in ["", "1A", "A-B", "A=B", "A B", "Ä", "A\0", &"A".repeat(NAME_LIMIT + 1)] {
             assert_eq!(text.parse::<EnvName>(), Err(EnvNameError::Form), "{text}");
         }
-        for text in ["PATH", "HOME", "PYTHONPATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "OMNI_GPU_LIMIT_BYTES", "OMNI_"] {
+        for text in [
+            "PATH",
+            "HOME",
+            "PYTHONPATH",
+            "LD_PRELOAD",
+            "LD_LIBRARY_PATH",
+            "OMNI_GPU_LIMIT_BYTES",
+            "OMNI_",
+            "CUDA_VISIBLE_DEVICES",
+        ] {
             assert_eq!(text.parse::<EnvName>(), Err(EnvNameError::Owned), "{text}");
         }
     }

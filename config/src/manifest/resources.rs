@@ -3,11 +3,14 @@
 //! Read by [`super::Manifest::parse`]; enforced by the worker with a cgroup, mounts and namespaces.
 
 use serde::Serialize;
+use toml::de::DeValue;
 
-use crate::kind::{choice, fraction, number, size};
+use crate::kind::{Wrong, choice, fraction, number, size};
 use crate::reader::Section;
 use crate::size::ByteSize;
 
+/// Of memory, on the host and on a card.
+const LEAST: ByteSize = ByteSize::from_mib(16);
 /// Larger than any machine of today, small enough that sums of sizes stay far below 2⁶⁴.
 const LARGEST: ByteSize = ByteSize::from_gib(64 << 10);
 
@@ -44,13 +47,21 @@ impl Resources {
         let default = Self::default();
         let modes = [("unified", GpuMode::Unified), ("device", GpuMode::Device)];
         Self {
-            memory: section.get("memory", size(ByteSize::from_mib(16)..=LARGEST), default.memory),
+            memory: section.get("memory", size(LEAST..=LARGEST), default.memory),
             // The shortest quota the kernel takes is 1 ms of a period of 100 ms.
             cpus: section.get("cpus", fraction(0.01..=1024.0), default.cpus),
             pids: section.get("pids", number(1..=32_768), default.pids),
-            gpu_memory: section.get("gpu-memory", size(ByteSize::from_bytes(0)..=LARGEST), default.gpu_memory),
+            gpu_memory: section.get("gpu-memory", gpu_memory, default.gpu_memory),
             gpu_mode: section.get("gpu-mode", choice(&modes), default.gpu_mode),
         }
+    }
+}
+
+/// Nothing, or enough for a program to begin with.
+fn gpu_memory(value: &DeValue<'_>) -> Result<ByteSize, Wrong> {
+    match size(LEAST..=LARGEST)(value) {
+        Err(_) if value.as_str() == Some("0B") => Ok(ByteSize::from_bytes(0)),
+        read => read.map_err(|wrong| Wrong { expected: format!("{}, or \"0B\" for no GPU", wrong.expected), ..wrong }),
     }
 }
 

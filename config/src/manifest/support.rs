@@ -3,7 +3,7 @@
 //! Called by [`super::Manifest::parse`] once all keys are read. A feature that arrives deletes its line here. What
 //! always holds: nothing a manifest asks for is ignored in silence.
 
-use super::{Engine, Kind, Manifest};
+use super::{Engine, GpuMode, Kind, Manifest};
 
 /// A value that is refused although it is well formed.
 pub(super) struct Refusal {
@@ -23,12 +23,16 @@ impl Refusal {
 /// wrong value contradicts what its author did not write.
 pub(super) fn contradictions(manifest: &Manifest) -> Vec<Refusal> {
     let mut refusals = Vec::new();
-    let Manifest { runtime, weights, scaling, .. } = manifest;
+    let Manifest { runtime, weights, resources, scaling, .. } = manifest;
     if runtime.engine == Engine::Python && !runtime.command.is_empty() {
         refusals.push(Refusal::of("runtime", "command", "only engine = \"openai\" is started by a command: remove it"));
     }
     if weights.sha256.is_some() && weights.source.is_none() {
         refusals.push(Refusal::of("weights", "sha256", "there is no `weights.source` to verify: remove it"));
+    }
+    if resources.gpu_mode == GpuMode::Device && resources.gpu_memory.bytes() == 0 {
+        let reason = "the model has no GPU: say how much of one it needs as `resources.gpu-memory`, or remove it";
+        refusals.push(Refusal::of("resources", "gpu-mode", reason));
     }
     if scaling.min_instances > scaling.max_instances {
         let most = scaling.max_instances;
@@ -58,9 +62,6 @@ pub(super) fn lacking(manifest: &Manifest) -> Vec<Refusal> {
     if manifest.weights.source.is_some() {
         let reason = "fetching weights is not in this version: put the files into the model's directory";
         refusals.push(Refusal::of("weights", "source", reason));
-    }
-    if manifest.resources.gpu_memory.bytes() > 0 {
-        refusals.push(Refusal::of("resources", "gpu-memory", "GPUs are not in this version: remove it"));
     }
     if manifest.scaling.max_instances > 1 {
         let reason = "scaling beyond one instance is not in this version: use 1 and a higher `concurrency`";
