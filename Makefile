@@ -9,7 +9,7 @@ VENV := .omni/venv/bin
 # Properties run with this many cases in `make soak`: twenty times what `make test` takes.
 SOAK_CASES := 5120
 
-.PHONY: help setup build run check test test-rust test-python soak bench
+.PHONY: help setup build run check test test-rust test-python soak bench gpu-test gpu-bundle
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,3 +65,10 @@ soak: setup  ## the same properties with full counts; log and seed in .omni/soak
 bench: build  ## the benchmarks (needs lxcfs; PEERS=folder and wrk for the one beside peers)
 	bench/meminfo.sh
 	$(if $(PEERS),bench/peers.sh,@echo "PEERS is not set: bench/peers.sh left out")
+
+# GPU_PYTHON: an interpreter, best one that has PyTorch. GPU_ARGS="--simulated" tries the scenarios without a card.
+gpu-test: build  ## what over-commit does on this machine's GPU (as root)
+	$(or $(GPU_PYTHON),python3) -u bench/gpu/run.py $(GPU_ARGS)
+
+gpu-bundle: build  ## the same for a machine without Rust and network: target/omni-gpu-test.tar.gz
+	bench/gpu/bundle.sh

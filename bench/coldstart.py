@@ -11,21 +11,17 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import http.client
 import json
 import os
 import re
 import signal
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 from datetime import datetime
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-BIN = Path(os.environ.get("OMNI_BIN", ROOT / "target/release"))
+from node import BIN, ROOT, Node, post
+
 ECHO = "def handle_request(request, context):\n    return request.body.json\n"
 TICKS = os.sysconf("SC_CLK_TCK")
 # Steps of a start as the node's log tells them, in order: name, and what marks its end.
@@ -37,112 +33,19 @@ STEPS = [
 ]
 
 
-Files = dict[str, str]
-
-
-class Node:
-    """A node of release programs in a folder of its own."""
-
-    def __init__(
-        self, models: dict[str, Path | dict[str, str]], extra: dict[str, dict[str, str]] | None = None
-    ) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="omni-bench-")
-        folder = Path(self._folder.name)
-        folder.chmod(0o755)
-        for name, source in models.items():
-            target = folder / "models" / name
-            target.mkdir(parents=True)
-            files = (
-                source
-                if isinstance(source, dict)
-                else {
-                    file.name: file.read_text() for file in source.iterdir() if file.suffix in (".py", ".txt", ".toml")
-                }
-            )
-            for file, text in (files | (extra or {}).get(name, {})).items():
-                (target / file).write_text(text)
-        self.runtime = Path("/run") / folder.name
-        (folder / "node.toml").write_text(f'[node]\ncgroup-parent = "{folder.name}"\n')
-        self._log = folder / "log"
-        command = [BIN / "omni-scheduler", "--config", folder / "node.toml", "--models", folder / "models"]
-        command += ["--state-dir", folder / "state", "--cache-dir", folder / "cache", "--runtime-dir", self.runtime]
-        command += ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]
-        with self._log.open("w") as log:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        until("the node", (self.runtime / "node.json").exists)
-        said = json.loads((self.runtime / "node.json").read_text())
-        self._host, port = said["listen"].rsplit(":", 1)
-        self._port = int(port)
-        until("its models", lambda: len(self.ctl("list")["models"]) == len(models))
-
-    def __enter__(self) -> Node:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        if self.process.wait(60):
-            sys.exit(f"the node ended badly\n{self._log.read_text()}")
-        for left in self.runtime.iterdir():
-            left.rmdir() if left.is_dir() else left.unlink()
-        self.runtime.rmdir()
-        self._folder.cleanup()
-
-    def ctl(self, *arguments: str) -> dict:
-        command = [BIN / "omnictl", "--socket", self.runtime / "control.sock", "-o", "json", *arguments]
-        return json.loads(subprocess.run(command, capture_output=True, text=True, check=False).stdout or "{}")
-
-    def ask(self, model: str, body: object) -> tuple[int, float]:
-        """Status, and seconds from connecting to the end of the answer."""
-        begun = time.perf_counter()
-        with contextlib.closing(self.connect()) as connection:
-            return post(connection, model, body), time.perf_counter() - begun
-
-    def connect(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection(self._host, self._port, timeout=600)
-
-    def wake(self, model: str, body: object) -> float:
-        """The first answer, whatever has to be built for it."""
-        status, seconds = self.ask(model, body)
-        while status == 503:
-            time.sleep(0.5)
-            status, seconds = self.ask(model, body)
-        if status != 200:
-            sys.exit(f"{model} answered {status}\n{self._log.read_text()}")
-        return seconds
-
-    def await_stop(self, model: str) -> None:
-        instances = self.runtime / "instances"
-        until("the model to stop", lambda: not self.ctl("status", model)["instance"] and not any(instances.iterdir()))
-
-    def steps(self) -> list[list[float]]:
-        """Seconds of each of STEPS for each start, from the log."""
-        marks = [json.loads(line) for line in self._log.read_text().splitlines() if line.startswith("{")]
-        found: list[list[float]] = [[] for _ in STEPS]
-        last = None
-        for mark in marks:
-            at = datetime.fromisoformat(mark["timestamp"].replace("Z", "+00:00")).timestamp()
-            for number, (_, (state, message)) in enumerate(STEPS):
-                if (state and mark.get("to") == state) or (message and mark["message"] == message):
-                    if number and last is not None:
-                        found[number].append(at - last)
-                    last = at
-        return found
-
-
-def post(connection: http.client.HTTPConnection, model: str, body: object) -> int:
-    """The answer's status; the connection stays open."""
-    connection.request("POST", f"/ai/run/{model}", json.dumps(body), {"content-type": "application/json"})
-    answer = connection.getresponse()
-    answer.read()
-    return answer.status
-
-
-def until(what: str, is_so: object, limit: float = 60) -> None:
-    end = time.monotonic() + limit
-    while not is_so():  # type: ignore[operator]
-        if time.monotonic() > end:
-            sys.exit(f"waited {limit} s for {what}")
-        time.sleep(0.005)
+def steps(log: str) -> list[list[float]]:
+    """Seconds of each of STEPS for each start, from the log."""
+    marks = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    found: list[list[float]] = [[] for _ in STEPS]
+    last = None
+    for mark in marks:
+        at = datetime.fromisoformat(mark["timestamp"].replace("Z", "+00:00")).timestamp()
+        for number, (_, (state, message)) in enumerate(STEPS):
+            if (state and mark.get("to") == state) or (message and mark["message"] == message):
+                if number and last is not None:
+                    found[number].append(at - last)
+                last = at
+    return found
 
 
 def status(pid: int, key: str) -> float:
@@ -182,7 +85,7 @@ def cold(name: str, body: object, starts: int, target: str) -> float:
             node.await_stop(name)
             times.append(node.wake(name, body))
         row(f"cold start of {name}, n={starts}", spread(times), target)
-        for (step, _), seconds in list(zip(STEPS, node.steps(), strict=True))[1:]:
+        for (step, _), seconds in list(zip(STEPS, steps(node.log()), strict=True))[1:]:
             row(f"    {step}", spread(seconds[1:]))
     return statistics.median(times)
 
