@@ -1,4 +1,20 @@
 //! `libomni_cuda.so`: preloaded into GPU models, it limits, accounts and moves their GPU memory.
+//!
+//! A call of the driver meets one of our functions in place of the driver's own, whichever way the caller found it: by
+//! linking, by `dlsym`, or by `cuGetProcAddress`. Ours counts, and calls the real one. With none of our environment
+//! variables set every one of them goes straight on.
 
 mod process;
 mod ranges;
+mod real;
+mod resolve;
+
+use omni_gpu_wire::env;
+use std::sync::OnceLock;
+
+/// Whether this process belongs to an instance. Read once: what a program does to its environment later changes nothing.
+pub(crate) fn active() -> bool {
+    static ACTIVE: OnceLock<bool> = OnceLock::new();
+    let ours = [env::LIMIT_BYTES, env::MODE, env::ACCOUNT, env::CONTROL, env::DRIVER];
+    *ACTIVE.get_or_init(|| ours.iter().any(|name| std::env::var_os(name).is_some()))
+}

@@ -6,6 +6,9 @@ use crate::tree::Files;
 /// Files that may have it, each with what needs it.
 const FENCED: &[(&str, &str)] = &[
     ("cuda-shim/src/process.rs", "mmap of a page that a fork wipes"),
+    ("cuda-shim/src/real.rs", "the loader's functions, and addresses that become functions"),
+    ("cuda-shim/src/resolve/elf.rs", "symbol tables of loaded libraries"),
+    ("cuda-shim/src/resolve/libc_own.rs", "libc's dlsym, known by address"),
     ("meminfo-fs/src/mount.rs", "fsopen, fsconfig, fsmount: not in nix"),
     ("scheduler/src/packet_socket.rs", "registering a descriptor with the runtime"),
     ("scheduler/src/startup.rs", "listening sockets from the service manager"),
