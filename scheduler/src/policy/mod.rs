@@ -3,6 +3,7 @@
 pub mod backoff;
 pub mod dispatch;
 pub mod lifecycle;
+pub mod residency;
 
 /// A moment, as time since the scheduler started.
 pub type Moment = std::time::Duration;
