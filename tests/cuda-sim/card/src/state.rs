@@ -1,0 +1,157 @@
+//! What became of a card: a snapshot for tests.
+
+/// A snapshot of a card, taken under its lock. Bytes everywhere.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct State {
+    /// The living processes that use the card.
+    pub processes: Vec<Process>,
+    /// Since the card was made.
+    pub counters: Counters,
+    /// The last [`crate::MOVES`] moves, in order.
+    pub moves: Vec<Move>,
+    /// How many moves there ever were.
+    pub moved: u64,
+}
+
+impl State {
+    /// What is not movable, over all processes.
+    #[must_use]
+    pub fn device(&self) -> u64 {
+        self.processes.iter().map(|process| process.device).sum()
+    }
+
+    /// Managed memory that is on the card, over all processes.
+    #[must_use]
+    pub fn resident(&self) -> u64 {
+        self.processes.iter().map(|process| process.resident).sum()
+    }
+
+    /// What is taken of the card.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.device() + self.resident()
+    }
+}
+
+/// What one process has on a card.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Process {
+    /// As the process sees itself, in its own pid namespace.
+    pub pid: u32,
+    /// Field 22 of `/proc/<pid>/stat`, clock ticks since boot.
+    pub start_time: u64,
+    /// Not movable.
+    pub device: u64,
+    /// Managed memory, resident on this card or not, that was allocated with this card current.
+    pub managed: u64,
+    /// Managed memory that is on the card.
+    pub resident: u64,
+}
+
+/// Bytes since the card was made, and calls.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Moved to the device by prefetches.
+    pub prefetch_to_device: u64,
+    /// Moved to the host by prefetches.
+    pub prefetch_to_host: u64,
+    /// Moved to the device because the device used it.
+    pub fault_to_device: u64,
+    /// Moved to the host because a call used it there.
+    pub fault_to_host: u64,
+    /// Moved to the host by the driver, to make room.
+    pub evicted: u64,
+    /// Given up without a move: the program said that it does not need the contents.
+    pub discarded: u64,
+    /// Came into being on the card: nothing was there to move.
+    pub populated: u64,
+    /// Calls that prefetch; a batch is one call.
+    pub prefetch_calls: u64,
+}
+
+/// One move of memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Move {
+    /// Whose memory it was: see [`Process::pid`].
+    pub pid: u32,
+    /// See [`Process::start_time`].
+    pub start_time: u64,
+    /// Where it begins; 0 when another process evicted it, which does not know.
+    pub address: u64,
+    /// How much.
+    pub bytes: u64,
+    /// Where to.
+    pub direction: Direction,
+    /// Why.
+    pub cause: Cause,
+}
+
+/// Where memory moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From the host, or from nowhere, to the card.
+    ToDevice,
+    /// From the card to the host.
+    ToHost,
+}
+
+/// Why memory moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// The program asked for it.
+    Prefetch,
+    /// It was used where it was not.
+    Fault,
+    /// The driver made room for something else.
+    Eviction,
+    /// It came into being: no bytes crossed the link.
+    Populate,
+    /// Its contents were given up: no bytes crossed the link.
+    Discard,
+}
+
+impl Direction {
+    /// Its name in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ToDevice => "to-device",
+            Self::ToHost => "to-host",
+        }
+    }
+
+    pub(crate) fn code(self) -> u64 {
+        match self {
+            Self::ToDevice => 0,
+            Self::ToHost => 1,
+        }
+    }
+
+    pub(crate) fn from_code(code: u64) -> Self {
+        if code == 0 { Self::ToDevice } else { Self::ToHost }
+    }
+}
+
+impl Cause {
+    const ALL: [Self; 5] = [Self::Prefetch, Self::Fault, Self::Eviction, Self::Populate, Self::Discard];
+
+    /// Its name in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Prefetch => "prefetch",
+            Self::Fault => "fault",
+            Self::Eviction => "eviction",
+            Self::Populate => "populate",
+            Self::Discard => "discard",
+        }
+    }
+
+    pub(crate) fn code(self) -> u64 {
+        Self::ALL.iter().position(|cause| *cause == self).map_or(0, |at| at as u64)
+    }
+
+    pub(crate) fn from_code(code: u64) -> Self {
+        usize::try_from(code).ok().and_then(|at| Self::ALL.get(at).copied()).unwrap_or(Self::Prefetch)
+    }
+}
