@@ -85,8 +85,13 @@ pub enum Event {
         /// Which.
         instance: InstanceKey,
     },
-    /// The instance has nothing in flight, and gets nothing until it is granted again: the answer to [`Action::Yield`].
-    /// Without having been asked it gives a grant back, or withdraws a want.
+    /// No request waits any more. Ignored once it is granted: then it is an idle one.
+    Unwanted {
+        /// Which.
+        instance: InstanceKey,
+    },
+    /// The one answer to [`Action::Yield`]: nothing is in flight, and nothing is sent until it is granted again.
+    /// Requests that wait for it are told by [`Event::Want`], before or after this.
     Yielded {
         /// Which.
         instance: InstanceKey,
@@ -104,8 +109,6 @@ pub enum Event {
         instance: InstanceKey,
         /// The number of the order.
         number: u64,
-        /// What it claims to have moved.
-        moved: u64,
         /// What there is after it.
         usage: GpuUse,
         /// The first `CUresult` other than success; 0 for none.
@@ -245,6 +248,11 @@ pub enum EndCause {
     },
     /// It is idle and holds memory that cannot be moved, which another one needs.
     InTheWay,
+    /// It was started under another configuration; now its limit is above the card's budget.
+    TooBig {
+        /// The card's.
+        budget: u64,
+    },
     /// Its card is lost, or not one of the settings'.
     CardLost,
 }
