@@ -169,6 +169,15 @@ Examples:
         #[arg(long)]
         once: bool,
     },
+    /// Show the GPUs, and whose memory is on them
+    #[command(after_help = "\
+USED is what anybody has on the card, as the driver says; RESIDENT what models have there, within
+BUDGET; COMMITTED the sum of what they may have, within LIMIT.
+
+Examples:
+  omnictl gpu
+  omnictl gpu -o json | jq -r '.gpus[].instances[] | select(.residency == \"evicted\") | .model'")]
+    Gpu,
     /// Write a completion script for a shell
     #[command(after_help = "\
 Examples:

@@ -22,7 +22,8 @@ fn canned() -> Daemon {
     daemon
         .on("GET /v1/node", Canned::json(&values::node()))
         .on("GET /v1/models", Canned::json(&values::models()))
-        .on("GET /v1/top", Canned::json(&values::top()));
+        .on("GET /v1/top", Canned::json(&values::top()))
+        .on("GET /v1/gpus", Canned::json(&values::gpus()));
     for model in values::models().models {
         let route = format!("GET /v1/models/{}", model.name.replace('/', "%2F"));
         daemon.on(&route, Canned::json(&model));
@@ -50,6 +51,8 @@ fn tables_and_values() {
         ("status_no_copy", &["status", "@acme/broken"]),
         ("top", &["top", "--once"]),
         ("top_json", &["top", "--once", "-o", "json"]),
+        ("gpu", &["gpu"]),
+        ("gpu_json", &["gpu", "-o", "json"]),
         ("version", &["version"]),
         ("version_json", &["version", "-o", "json"]),
     ] {
@@ -64,10 +67,12 @@ fn an_empty_node_is_told_from_a_broken_one() {
     daemon
         .on("GET /v1/node", Canned::json(&node))
         .on("GET /v1/models", Canned::json(&Models { models: Vec::new() }))
-        .on("GET /v1/top", Canned::json(&Top { models: Vec::new() }));
+        .on("GET /v1/top", Canned::json(&Top { models: Vec::new() }))
+        .on("GET /v1/gpus", Canned::json(&values::no_gpus()));
     insta::assert_snapshot!("empty_list", daemon.run(&["list"]));
     insta::assert_snapshot!("empty_status", daemon.run(&["status"]));
     insta::assert_snapshot!("empty_top", daemon.run(&["top", "--once"]));
+    insta::assert_snapshot!("empty_gpu", daemon.run(&["gpu"]));
 }
 
 #[test]

@@ -21,6 +21,7 @@ fn every_command_explains_itself() {
         "init",
         "check",
         "top",
+        "gpu",
         "completion",
         "version",
     ];

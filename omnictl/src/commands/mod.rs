@@ -5,6 +5,7 @@
 
 mod check;
 mod completion;
+mod gpu;
 mod init;
 mod lifecycle;
 mod list;
@@ -51,6 +52,7 @@ pub(crate) fn run(cli: Cli, out: Out<'_>) -> Result<Exit, Failure> {
         Command::Stop(arguments) => on_node(lifecycle::run(context, lifecycle::Verb::Stop, &arguments)),
         Command::Restart(arguments) => on_node(lifecycle::run(context, lifecycle::Verb::Restart, &arguments)),
         Command::Top { once } => on_node(top::run(context, once)),
+        Command::Gpu => on_node(gpu::run(context)),
         Command::Version => on_node(version::run(context)),
         Command::Init { name, dir } => init::run(context, &name, &dir),
         Command::Check { dir } => check::run(context, &dir),

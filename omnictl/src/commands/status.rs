@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use omni_api::{Model, Models, Node, State};
+use omni_api::{Gpus, Model, Models, Node, State};
 use omni_config::ModelName;
 
 use super::list::VERSION_WIDTH;
@@ -23,6 +23,8 @@ pub(super) async fn node(context: &mut Context<'_>) -> Result<Exit, Failure> {
         Format::Table => {
             let models = context.client.get("/v1/models").await?;
             describe_node(&mut context.out, &answer.value()?, &models.value::<Models>()?.models)?;
+            let gpus = context.client.get("/v1/gpus").await?;
+            describe_gpus(&mut context.out, &gpus.value()?)?;
         }
     }
     Ok(Exit::Ok)
@@ -49,6 +51,18 @@ fn describe_node(out: &mut Out<'_>, node: &Node, models: &[Model]) -> Result<(),
     line(out, "models", models)
 }
 
+/// A line for each card; without one, why.
+fn describe_gpus(out: &mut Out<'_>, gpus: &Gpus) -> Result<(), Failure> {
+    let cards = gpus.gpus.iter().map(|gpu| {
+        let (resident, budget, committed) =
+            (size(gpu.resident_bytes), size(gpu.budget_bytes), size(gpu.committed_bytes));
+        format!("{}: {}, {resident} of {budget} resident, {committed} committed", gpu.index, gpu.name)
+    });
+    let none = gpus.message.as_ref().map(|message| format!("none: {message}"));
+    let lines: Vec<String> = cards.chain(none).collect();
+    block(out, "gpus", lines.iter().map(String::as_str))
+}
+
 pub(super) async fn model(context: &mut Context<'_>, name: &ModelName) -> Result<Exit, Failure> {
     let answer = match context.client.get(&model_route(name, "")).await {
         Ok(answer) => answer,
@@ -57,7 +71,15 @@ pub(super) async fn model(context: &mut Context<'_>, name: &ModelName) -> Result
     let model: Model = answer.value()?;
     match context.format {
         Format::Json => context.out.json(answer.json()?)?,
-        Format::Table => describe_model(&mut context.out, &model)?,
+        Format::Table => {
+            // Only an instance can have a place on a card.
+            let gpus = match &model.instance {
+                Some(_) => Some(context.client.get("/v1/gpus").await?),
+                None => None,
+            };
+            let gpus = gpus.map(|answer| answer.value::<Gpus>()).transpose()?;
+            describe_model(&mut context.out, &model, gpus.as_ref())?;
+        }
     }
     Ok(if serves(&model) { Exit::Ok } else { Exit::NotReady })
 }
@@ -71,7 +93,7 @@ fn serves(model: &Model) -> bool {
     }
 }
 
-fn describe_model(out: &mut Out<'_>, model: &Model) -> Result<(), Failure> {
+fn describe_model(out: &mut Out<'_>, model: &Model, gpus: Option<&Gpus>) -> Result<(), Failure> {
     line(out, "model", &model.name)?;
     let held = if model.held { " (by hand: `omnictl start` ends that)" } else { "" };
     line(out, "state", format_args!("{}{held}", model.state.as_str()))?;
@@ -80,6 +102,9 @@ fn describe_model(out: &mut Out<'_>, model: &Model) -> Result<(), Failure> {
     if let Some(instance) = &model.instance {
         let pid = instance.pid.map(|pid| format!(", pid {pid}")).unwrap_or_default();
         line(out, "instance", format_args!("{}{pid}, up {}", instance.id, age(instance.age_seconds)))?;
+    }
+    if let Some(place) = gpus.and_then(|gpus| place(gpus, model)) {
+        line(out, "gpu", place)?;
     }
     let Model { in_flight, queued, queue_limit, .. } = model;
     line(out, "requests", format_args!("{in_flight} running, {queued} of {queue_limit} queued"))?;
@@ -94,6 +119,16 @@ fn describe_model(out: &mut Out<'_>, model: &Model) -> Result<(), Failure> {
         block(out, "message", message.lines())?;
     }
     block(out, "build log", model.build_log.iter().map(String::as_str))
+}
+
+/// Where a model's GPU memory is; `None` for a model without a GPU.
+fn place(gpus: &Gpus, model: &Model) -> Option<String> {
+    let id = &model.instance.as_ref()?.id;
+    let mut all = gpus.gpus.iter().flat_map(|gpu| gpu.instances.iter().map(|instance| (gpu.index, instance)));
+    let (index, instance) = all.find(|(_, instance)| instance.instance == *id)?;
+    let (allocated, limit) = (size(instance.allocated_bytes), size(instance.limit_bytes));
+    let resident = size(instance.resident_bytes);
+    Some(format!("{index}: {}, {allocated} of {limit} allocated, {resident} on the card", instance.residency.as_str()))
 }
 
 /// A label and its text. Texts come from models and their builds too: each is one harmless line.

@@ -41,7 +41,7 @@ pub(super) async fn run(context: &mut Context<'_>, once: bool) -> Result<Exit, F
     }
 }
 
-fn table(top: &Top, earlier: Option<(&Top, Duration)>) -> Table<9> {
+fn table(top: &Top, earlier: Option<(&Top, Duration)>) -> Table<10> {
     let mut table = Table::new([
         ("MODEL", Align::Left),
         ("STATE", Align::Left),
@@ -49,6 +49,7 @@ fn table(top: &Top, earlier: Option<(&Top, Duration)>) -> Table<9> {
         ("CPU-TIME", Align::Right),
         ("MEMORY", Align::Right),
         ("OF", Align::Right),
+        ("GPU", Align::Right),
         ("PIDS", Align::Right),
         ("RUNNING", Align::Right),
         ("ANSWERED", Align::Right),
@@ -61,6 +62,7 @@ fn table(top: &Top, earlier: Option<(&Top, Duration)>) -> Table<9> {
             cpu_time(row.cpu_usec),
             size(row.memory_bytes),
             size(row.memory_limit_bytes),
+            row.gpu_bytes.map(size).unwrap_or_default(),
             row.pids.to_string(),
             row.in_flight.to_string(),
             row.requests.to_string(),
@@ -91,6 +93,7 @@ mod tests {
             state: State::Ready,
             memory_bytes: 0,
             memory_limit_bytes: 0,
+            gpu_bytes: None,
             cpu_usec,
             pids: 1,
             in_flight: 0,

@@ -156,6 +156,8 @@ pub struct TopRow {
     pub memory_bytes: u64,
     /// Its limit, in bytes.
     pub memory_limit_bytes: u64,
+    /// GPU memory that it has allocated, on the card or not, in bytes; `None` for a model without a GPU.
+    pub gpu_bytes: Option<u64>,
     /// Processor time since its start, in microseconds.
     pub cpu_usec: u64,
     /// Processes and threads.
@@ -237,6 +239,23 @@ pub enum Residency {
     Restoring,
     /// On its way to the host.
     Evicting,
+}
+
+impl Residency {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Resident, Self::Evicted, Self::Waiting, Self::Restoring, Self::Evicting];
+
+    /// The word that people see.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Resident => "resident",
+            Self::Evicted => "evicted",
+            Self::Waiting => "waiting",
+            Self::Restoring => "restoring",
+            Self::Evicting => "evicting",
+        }
+    }
 }
 
 /// An error, RFC 9457 (`application/problem+json`).

@@ -1,7 +1,9 @@
 //! The values as they go over the control socket, held by snapshots: other people's scripts read them.
 #![allow(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 
-use omni_api::{Instance, LogEntry, Model, Models, Node, Problem, State, Top, TopRow};
+use omni_api::{
+    Gpu, GpuInstance, Gpus, Instance, LogEntry, Model, Models, Node, Problem, Residency, State, Top, TopRow,
+};
 use serde::Serialize;
 
 fn json(value: &impl Serialize) -> String {
@@ -50,11 +52,40 @@ fn values_keep_their_names() {
                 state: State::Draining,
                 memory_bytes: 1,
                 memory_limit_bytes: 2,
+                gpu_bytes: Some(7),
                 cpu_usec: 3,
                 pids: 4,
                 in_flight: 5,
                 requests: 6,
             }]
+        })
+    );
+    insta::assert_snapshot!(
+        "gpus",
+        json(&Gpus {
+            gpus: vec![Gpu {
+                index: 0,
+                uuid: "GPU-00000000-0000-0000-0000-000000000000".into(),
+                name: "NVIDIA H100 80GB HBM3".into(),
+                total_bytes: 1,
+                used_bytes: 2,
+                budget_bytes: 3,
+                resident_bytes: 4,
+                committed_bytes: 5,
+                commit_limit_bytes: 6,
+                instances: vec![GpuInstance {
+                    model: "cowsay".into(),
+                    instance: "0123456789ab".into(),
+                    limit_bytes: 7,
+                    allocated_bytes: 8,
+                    resident_bytes: 9,
+                    residency: Residency::Restoring,
+                    idle_seconds: Some(1.5),
+                }],
+            }],
+            host_committed_bytes: 10,
+            host_budget_bytes: 11,
+            message: None,
         })
     );
     insta::assert_snapshot!(
@@ -83,5 +114,8 @@ fn values_of_a_newer_daemon_are_read() {
 fn words_of_states_are_those_of_the_wire() {
     for state in State::ALL {
         assert_eq!(serde_json::to_value(state).unwrap(), state.as_str());
+    }
+    for residency in Residency::ALL {
+        assert_eq!(serde_json::to_value(residency).unwrap(), residency.as_str());
     }
 }

@@ -119,6 +119,7 @@ async fn top(node: &Node) -> api::Top {
             state: view.state,
             memory_bytes: stats.memory_bytes,
             memory_limit_bytes: stats.memory_limit_bytes,
+            gpu_bytes: stats.gpu.map(|used| used.managed_bytes.saturating_add(used.device_bytes)),
             cpu_usec: stats.cpu_usec,
             pids: stats.pids,
             in_flight: view.in_flight,
