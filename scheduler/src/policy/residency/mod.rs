@@ -1,51 +1,85 @@
 //! Whose memory is on which card: `step(event, now) -> actions`.
 //!
 //! The GPU task owns one [`Residency`] for all cards of the node, feeds it every event and carries out the actions in
-//! order.
+//! order. A model that wants to start asks for a place ([`Event::Place`]); one that is ready is granted until another
+//! needs its room, so models that fit beside each other cost no message; one that is not granted and has a request asks
+//! for its turn ([`Event::Want`]).
+//!
+//! | module | decides |
+//! | --- | --- |
+//! | `events` | nothing: the shapes of events, actions, settings |
+//! | `ledger` | what an instance needs, has, and will have on its card |
+//! | `placement` | which card a new instance gets, or why none |
+//! | `turns` | who leaves for whom, in which order, and when |
+//! | `orders` | what comes of an order, and who lies |
+//!
+//! What always holds:
+//! - as far as can be known, the instances on a card never have more than its budget on it, in the middle of an
+//!   exchange too: memory comes back only after the room for it was given up. Two things can break this for a while,
+//!   and it is mended at once: growth of a granted instance, and adoption under a smaller budget;
+//! - one order at a time to an instance; none to one that has requests, except that it says what it has;
+//! - a granted instance that is not in anybody's way is left alone;
+//! - every want ends in a grant or in the end of its instance, within the bound that `turns` proves.
 
 mod events;
+mod ledger;
+mod orders;
+mod placement;
+mod turns;
+mod view;
 
 pub use events::{
     Action, CardIndex, CardSettings, CardView, EndCause, Event, InstanceKey, InstanceView, Place, Refusal, Settings,
 };
 
 use super::Moment;
+use ledger::{Instance, Instances, Turn};
+use omni_ipc::instance::GpuOrder;
+use omni_ipc::launcher::GpuMode;
+use orders::Answer;
 
 /// The cards of the node and the instances on them.
 #[derive(Debug, Clone)]
 pub struct Residency {
     settings: Settings,
+    cards: Vec<Card>,
+    instances: Instances,
+    /// Orders so far.
+    orders: u64,
+    /// Somebody who may not be told to yield yet may be then.
+    next_turn: Option<Moment>,
+}
+
+/// A card.
+#[derive(Debug, Clone)]
+struct Card {
+    total: u64,
+    budget: u64,
+    commit_limit: u64,
+    /// By NVML, by anybody.
+    used: u64,
+    lost: bool,
 }
 
 impl Residency {
     /// Empty cards.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        Self { settings }
-    }
-
-    /// Takes one event.
-    pub fn step(&mut self, event: &Event, now: Moment) -> Vec<Action> {
-        let _ = (event, now);
-        Vec::new()
+        let card = |card: &CardSettings| Card {
+            total: card.total,
+            budget: card.budget.min(card.total),
+            commit_limit: placement::commit_limit(card, settings.overcommit),
+            used: 0,
+            lost: false,
+        };
+        let cards = settings.cards.iter().map(card).collect();
+        Self { settings, cards, instances: Instances::new(), orders: 0, next_turn: None }
     }
 
     /// When the next [`Event::Tick`] is due.
     #[must_use]
     pub fn wake_at(&self) -> Option<Moment> {
-        None
-    }
-
-    /// The cards, in the order of the settings.
-    #[must_use]
-    pub fn cards(&self) -> Vec<CardView> {
-        Vec::new()
-    }
-
-    /// What evicted instances of all cards may need of the host's memory: what admission compares with the budget.
-    #[must_use]
-    pub fn host_committed(&self) -> u64 {
-        0
+        self.first_deadline().into_iter().chain(self.next_turn).min()
     }
 
     /// What it was made with.
@@ -53,4 +87,162 @@ impl Residency {
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
+
+    /// Takes one event.
+    pub fn step(&mut self, event: &Event, now: Moment) -> Vec<Action> {
+        let mut actions = Vec::new();
+        match event {
+            Event::Place { instance, limit, mode } => {
+                if !self.instances.contains_key(instance) {
+                    self.place(*instance, *limit, *mode, now, &mut actions);
+                }
+            }
+            Event::Adopted { instance, card, limit, mode, ready } => {
+                if !self.instances.contains_key(instance) {
+                    let card = card.unwrap_or(usize::MAX);
+                    let turn = if *ready { Turn::Off } else { Turn::Starting };
+                    self.instances.insert(*instance, Instance::new(card, *limit, *mode, turn, now));
+                    self.on_adopted(*instance, now, &mut actions);
+                }
+            }
+            Event::Ready { instance } => self.on_ready(*instance, now, &mut actions),
+            Event::Want { instance } => self.on_want(*instance, now),
+            Event::Unwanted { instance } => self.on_unwanted(*instance),
+            Event::Busy { instance } => {
+                self.on_idle_since(*instance, None, now);
+                return actions;
+            }
+            Event::Idle { instance } => self.on_idle_since(*instance, Some(now), now),
+            Event::Yielded { instance } => self.on_yielded(*instance, now),
+            Event::Used { instance, usage } => self.on_used(*instance, usage),
+            Event::Moved { instance, number, usage, error, silent } => {
+                let answer = Answer { number: *number, usage, error: *error, silent: *silent };
+                self.on_moved(*instance, answer, &mut actions);
+            }
+            Event::Gone { instance } => {
+                self.instances.remove(instance);
+            }
+            Event::Seen { instance, bytes, processes } => self.on_seen(*instance, *bytes, *processes, &mut actions),
+            Event::CardUsed { card, bytes } => {
+                if let Some(card) = self.cards.get_mut(*card) {
+                    card.used = *bytes;
+                }
+            }
+            Event::CardLost { card } => self.on_card_lost(*card, now, &mut actions),
+            Event::Tick => self.end_the_silent(now, &mut actions),
+        }
+        self.settle(now, &mut actions);
+        actions
+    }
+
+    fn place(&mut self, key: InstanceKey, limit: u64, mode: GpuMode, now: Moment, actions: &mut Vec<Action>) {
+        match self.choose(limit, mode) {
+            Ok(card) => {
+                let turn = Turn::Queued { since: now };
+                self.instances.insert(key, Instance::new(card, limit, mode, turn, now));
+            }
+            Err(why) => actions.push(Action::Refused { instance: key, why }),
+        }
+    }
+
+    fn on_adopted(&mut self, key: InstanceKey, now: Moment, actions: &mut Vec<Action>) {
+        let Some(instance) = self.instances.get(&key) else { return };
+        match self.cards.get(instance.card) {
+            None => self.end(key, EndCause::CardLost, actions),
+            Some(card) if card.lost => self.end(key, EndCause::CardLost, actions),
+            Some(card) if instance.limit > card.budget => {
+                let budget = card.budget;
+                self.end(key, EndCause::TooBig { budget }, actions);
+            }
+            Some(_) if instance.is_movable() && instance.turn == Turn::Off => {
+                self.order(key, GpuOrder::Report, now, actions);
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn on_ready(&mut self, key: InstanceKey, now: Moment, actions: &mut Vec<Action>) {
+        let Some(instance) = self.instances.get_mut(&key).filter(|instance| instance.turn == Turn::Starting) else {
+            return;
+        };
+        instance.turn = Turn::On { since: now, idle_since: Some(now) };
+        instance.used_at = now;
+        instance.peak = 0;
+        if instance.is_movable() {
+            self.order(key, GpuOrder::Report, now, actions);
+        }
+    }
+
+    fn on_want(&mut self, key: InstanceKey, now: Moment) {
+        let Some(instance) = self.instances.get_mut(&key) else { return };
+        match &mut instance.turn {
+            Turn::Off => instance.turn = Turn::Waiting { since: now },
+            Turn::Leaving { wanted, .. } => *wanted = wanted.or(Some(now)),
+            Turn::Queued { .. }
+            | Turn::Starting
+            | Turn::Waiting { .. }
+            | Turn::Coming { .. }
+            | Turn::On { .. }
+            | Turn::Ending { .. } => {}
+        }
+    }
+
+    fn on_unwanted(&mut self, key: InstanceKey) {
+        let Some(instance) = self.instances.get_mut(&key) else { return };
+        match &mut instance.turn {
+            Turn::Waiting { .. } | Turn::Coming { start: false, .. } => instance.turn = Turn::Off,
+            Turn::Leaving { wanted, .. } => *wanted = None,
+            Turn::Queued { .. }
+            | Turn::Starting
+            | Turn::Off
+            | Turn::Coming { start: true, .. }
+            | Turn::On { .. }
+            | Turn::Ending { .. } => {}
+        }
+    }
+
+    fn on_idle_since(&mut self, key: InstanceKey, since: Option<Moment>, now: Moment) {
+        let Some(instance) = self.instances.get_mut(&key) else { return };
+        match &mut instance.turn {
+            Turn::On { idle_since, .. } | Turn::Leaving { idle_since, .. } => {
+                *idle_since = since;
+                instance.used_at = now;
+            }
+            Turn::Queued { .. }
+            | Turn::Starting
+            | Turn::Off
+            | Turn::Waiting { .. }
+            | Turn::Coming { .. }
+            | Turn::Ending { .. } => {}
+        }
+    }
+
+    fn on_yielded(&mut self, key: InstanceKey, now: Moment) {
+        let Some(instance) = self.instances.get_mut(&key) else { return };
+        let Turn::Leaving { idle_since, wanted } = instance.turn else { return };
+        if idle_since.is_none() {
+            instance.used_at = now;
+        }
+        instance.turn = wanted.map_or(Turn::Off, |since| Turn::Waiting { since });
+    }
+
+    fn on_card_lost(&mut self, index: CardIndex, now: Moment, actions: &mut Vec<Action>) {
+        let Some(card) = self.cards.get_mut(index) else { return };
+        card.lost = true;
+        let on_it: Vec<_> = ledger::on(&self.instances, index).map(|(key, _)| key).collect();
+        for key in on_it {
+            let Some(instance) = self.instances.get(&key) else { continue };
+            let (limit, mode) = (instance.limit, instance.mode);
+            // One that is not started yet can go to another card.
+            if matches!(instance.turn, Turn::Queued { .. } | Turn::Coming { start: true, .. }) {
+                self.instances.remove(&key);
+                self.place(key, limit, mode, now, actions);
+            } else {
+                self.end(key, EndCause::CardLost, actions);
+            }
+        }
+    }
 }
+
+#[cfg(test)]
+mod tests;

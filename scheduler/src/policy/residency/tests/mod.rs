@@ -1,0 +1,1 @@
+//! Tables for each rule, worlds that move memory in modelled time, and generated sequences.

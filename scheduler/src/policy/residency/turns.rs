@@ -1,0 +1,263 @@
+//! Whose turn it is on a card.
+//!
+//! Those that wait (a start for its whole limit, a want for what it needs) stand in one line for each card, by the
+//! moment they came. [`Residency::settle`] looks at the line after every event that may change something:
+//!
+//! - the head gets its turn as soon as what it lacks can leave: memory of those that rest or are idle, least recently
+//!   used first; then memory of those further back in the line; then that of busy ones, the longest turn first. A busy
+//!   one is told to yield no earlier than `quantum` after it was granted, and finishes what it has. An idle one within
+//!   its quantum is let be for `LINGER` of it, or every gap between two requests would cost it its place;
+//! - until the head has waited for a `quantum`, those behind it that fit beside what is granted go first, at the cost
+//!   of resting and idle ones only. After that the line is closed: nobody passes;
+//! - decided turns hold their room from then on. Memory comes back only when the room is really there.
+//!
+//! **No one waits for ever.** Let Q be the quantum, R the longest time that requests in flight may take (for a start:
+//! its `startup`), E the `evict-timeout`, K the time until a killed instance is gone, and let k instances be ahead in
+//! the line. Nobody passes after Q; then each head in turn waits at most for: the last turn that was begun before it
+//! (Q), what is in flight there (R), an order on its way, an eviction and its repetition (3 E), an end (K), its own
+//! return (E). So a want is granted, or its instance ended, within `Q + (k + 1) (Q + R + 4 E + K)`, and k is less than
+//! the number of instances on the card. While the host's budget is short the exchanges of all cards are one line, the
+//! longest waiting first.
+
+use super::events::{Action, CardIndex, EndCause, InstanceKey};
+use super::ledger::{Instance, Turn, on, sum};
+use super::{Moment, Residency};
+use omni_ipc::instance::GpuOrder;
+use std::cmp::Reverse;
+
+/// The part of a quantum (one in so many) that an instance may be idle within it before others may have its place.
+const LINGER: u32 = 20;
+
+/// Somebody whose memory could leave.
+#[derive(Debug, Clone, Copy)]
+struct Victim {
+    rank: Rank,
+    key: InstanceKey,
+    /// Not before.
+    from: Moment,
+    bytes: u64,
+}
+
+/// Who leaves first: smaller ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    /// It rests or is idle, used last at that time.
+    Idle(Moment),
+    /// It waits itself, since then; the last one of the line first.
+    Waits(Reverse<Moment>),
+    /// It is busy, in its turn since then.
+    Busy(Moment),
+}
+
+impl Residency {
+    /// Does everything that can be done now.
+    pub(super) fn settle(&mut self, now: Moment, actions: &mut Vec<Action>) {
+        self.next_turn = None;
+        let mut cards: Vec<_> = (0..self.cards.len()).collect();
+        let head = |card: &CardIndex| self.line(*card).first().map_or(Moment::MAX, |(since, _)| *since);
+        cards.sort_by_cached_key(head);
+        for card in cards {
+            self.admit(card, now, actions);
+            self.reclaim(card, now, actions);
+            self.bring(card, now, actions);
+        }
+    }
+
+    /// Those that wait, the first one first.
+    fn line(&self, card: CardIndex) -> Vec<(Moment, InstanceKey)> {
+        let waits = |(key, instance): (_, &Instance)| instance.waits_since().map(|since| (since, key));
+        let mut line: Vec<_> = on(&self.instances, card).filter_map(waits).collect();
+        line.sort_unstable();
+        line
+    }
+
+    /// Decides turns from the line.
+    fn admit(&mut self, card: CardIndex, now: Moment, actions: &mut Vec<Action>) {
+        let mut passing = false;
+        for (since, key) in self.line(card) {
+            if self.can_have_turn(card, key, passing, now) {
+                self.decide(key, now);
+            } else if !passing {
+                self.clear_the_way(card, key, now, actions);
+                if now.saturating_sub(since) >= self.settings.quantum {
+                    return;
+                }
+                passing = true;
+            }
+        }
+    }
+
+    /// Whether what an instance lacks can leave now. One that passes others takes nothing from them or from the busy.
+    fn can_have_turn(&mut self, card: CardIndex, key: InstanceKey, passing: bool, now: Moment) -> bool {
+        let Some(instance) = self.instances.get(&key) else { return false };
+        let lacks = self.planned_with(card, key).saturating_sub(self.capacity(card, Some(key)));
+        if lacks == 0 {
+            return true;
+        }
+        let allowed = |victim: &Victim| !passing || matches!(victim.rank, Rank::Idle(_));
+        let victims: Vec<_> = self.victims(card).into_iter().filter(|victim| victim.key != key).collect();
+        let could = victims.iter().filter(|victim| victim.from <= now && allowed(victim)).map(|victim| victim.bytes);
+        if could.fold(0, u64::saturating_add) >= lacks {
+            return self.host_allows(lacks.saturating_add(instance.on_host()));
+        }
+        if !passing {
+            self.look_again(victims.iter().map(|victim| victim.from), now);
+        }
+        false
+    }
+
+    fn decide(&mut self, key: InstanceKey, now: Moment) {
+        let Some(instance) = self.instances.get_mut(&key) else { return };
+        let start = matches!(instance.turn, Turn::Queued { .. });
+        instance.turn = Turn::Coming { since: now, start, restored: false };
+        instance.used_at = now;
+    }
+
+    /// When even an empty card could not hold the head beside what cannot be moved, those who hold that end, once they
+    /// are idle. Placement keeps `device` instances from this; `unified` ones can still allocate what does not move.
+    fn clear_the_way(&mut self, card: CardIndex, head: InstanceKey, now: Moment, actions: &mut Vec<Action>) {
+        let need = self.instances.get(&head).map_or(0, Instance::need);
+        let holds = |(key, instance): (_, &Instance)| {
+            if key == head || matches!(instance.turn, Turn::Leaving { .. }) { 0 } else { instance.unmovable() }
+        };
+        let held = on(&self.instances, card).map(holds).fold(0, u64::saturating_add);
+        let budget = self.cards.get(card).map_or(0, |card| card.budget);
+        let mut excess = need.saturating_add(held).saturating_sub(budget);
+        if excess == 0 {
+            return;
+        }
+        let ranked = |(key, instance): (_, &Instance)| self.rank(instance).map(|(rank, from)| (rank, key, from));
+        let mut holders: Vec<_> = on(&self.instances, card).filter_map(ranked).collect();
+        holders.sort_unstable();
+        self.look_again(holders.iter().map(|(_, _, from)| *from), now);
+        for (_, key, from) in holders {
+            let Some(instance) = self.instances.get(&key) else { continue };
+            if excess == 0 || key == head || from > now || instance.unmovable() == 0 {
+                continue;
+            }
+            excess = excess.saturating_sub(instance.unmovable());
+            if matches!(instance.turn, Turn::On { .. }) {
+                self.ask_to_yield(key, actions);
+            } else {
+                self.end(key, EndCause::InTheWay, actions);
+            }
+        }
+    }
+
+    /// Lets leave whoever has to, until everything that was decided fits.
+    fn reclaim(&mut self, card: CardIndex, now: Moment, actions: &mut Vec<Action>) {
+        let mut lacks = sum(&self.instances, card, Instance::planned).saturating_sub(self.capacity(card, None));
+        if lacks == 0 {
+            return;
+        }
+        let victims = self.victims(card);
+        for victim in victims.iter().filter(|victim| victim.from <= now) {
+            let Some(instance) = self.instances.get(&victim.key).filter(|_| lacks > 0) else { break };
+            let bytes = victim.bytes.min(lacks);
+            lacks -= bytes;
+            if matches!(instance.turn, Turn::On { .. }) {
+                self.ask_to_yield(victim.key, actions);
+            } else if instance.order.is_none() {
+                self.order(victim.key, GpuOrder::Evict { bytes }, now, actions);
+            }
+        }
+        if lacks > 0 {
+            self.look_again(victims.iter().map(|victim| victim.from), now);
+        }
+    }
+
+    /// Brings back those whose turn it is, as far as there is room by now, and lets them run.
+    fn bring(&mut self, card: CardIndex, now: Moment, actions: &mut Vec<Action>) {
+        let coming = |(key, instance): (_, &Instance)| match instance.turn {
+            Turn::Coming { since, start, restored } if instance.order.is_none() => Some((since, key, start, restored)),
+            Turn::Coming { .. }
+            | Turn::Queued { .. }
+            | Turn::Starting
+            | Turn::Off
+            | Turn::Waiting { .. }
+            | Turn::On { .. }
+            | Turn::Leaving { .. }
+            | Turn::Ending { .. } => None,
+        };
+        let mut coming: Vec<_> = on(&self.instances, card).filter_map(coming).collect();
+        coming.sort_unstable();
+        for (since, key, start, restored) in coming {
+            let present = sum(&self.instances, card, Instance::present);
+            let capacity = self.capacity(card, None);
+            let Some(instance) = self.instances.get_mut(&key) else { continue };
+            if present.saturating_sub(instance.present()).saturating_add(instance.need()) > capacity {
+                continue;
+            }
+            if start {
+                instance.turn = Turn::Starting;
+                actions.push(Action::Placed { instance: key, card });
+            } else if restored || !instance.is_movable() || instance.on_host() == 0 {
+                instance.turn = Turn::On { since: now, idle_since: Some(now) };
+                actions.push(Action::Grant { instance: key, swap: now.saturating_sub(since) });
+            } else {
+                self.order(key, GpuOrder::Restore, now, actions);
+            }
+        }
+    }
+
+    fn ask_to_yield(&mut self, key: InstanceKey, actions: &mut Vec<Action>) {
+        let Some(instance) = self.instances.get_mut(&key) else { return };
+        instance.turn = Turn::Leaving { idle_since: instance.idle_since(), wanted: None };
+        actions.push(Action::Yield { instance: key });
+    }
+
+    /// Everybody whose memory could leave, the first to go first.
+    fn victims(&self, card: CardIndex) -> Vec<Victim> {
+        let victim = |(key, instance): (_, &Instance)| {
+            let (rank, from) = self.rank(instance)?;
+            let bytes = instance.planned().saturating_sub(instance.unmovable());
+            (bytes > 0).then_some(Victim { rank, key, from, bytes })
+        };
+        let mut victims: Vec<_> = on(&self.instances, card).filter_map(victim).collect();
+        victims.sort_unstable_by_key(|victim| (victim.rank, victim.key));
+        victims
+    }
+
+    /// When it is whose turn to leave, if at all, and from when on it may be told so.
+    fn rank(&self, instance: &Instance) -> Option<(Rank, Moment)> {
+        match instance.turn {
+            Turn::Off => Some((Rank::Idle(instance.used_at), Moment::ZERO)),
+            Turn::Waiting { since } => Some((Rank::Waits(Reverse(since)), Moment::ZERO)),
+            Turn::On { since, idle_since } => {
+                let over = since + self.settings.quantum;
+                Some(match idle_since {
+                    Some(idle) => (Rank::Idle(instance.used_at), over.min(idle + self.settings.quantum / LINGER)),
+                    None => (Rank::Busy(since), over),
+                })
+            }
+            Turn::Queued { .. } | Turn::Starting | Turn::Coming { .. } | Turn::Leaving { .. } | Turn::Ending { .. } => {
+                None
+            }
+        }
+    }
+
+    /// What is planned on the card if this instance gets its turn.
+    fn planned_with(&self, card: CardIndex, key: InstanceKey) -> u64 {
+        let (planned, need) = self.instances.get(&key).map_or((0, 0), |instance| (instance.planned(), instance.need()));
+        sum(&self.instances, card, Instance::planned).saturating_sub(planned).saturating_add(need)
+    }
+
+    /// What instances may have on the card now: the budget, or what others leave of the card if that is less. There is
+    /// always room for one at a time, or a foreign process on the card would stop all service instead of slowing it.
+    fn capacity(&self, index: CardIndex, candidate: Option<InstanceKey>) -> u64 {
+        let Some(card) = self.cards.get(index) else { return 0 };
+        let ours = sum(&self.instances, index, Instance::present);
+        let room = card.total.saturating_sub(card.used.saturating_sub(ours)).min(card.budget);
+        let unmovable = sum(&self.instances, index, Instance::unmovable);
+        let alone = on(&self.instances, index)
+            .filter(|(key, instance)| instance.has_turn() || candidate == Some(*key))
+            .map(|(_, instance)| instance.need().saturating_add(unmovable.saturating_sub(instance.unmovable())));
+        room.max(alone.max().unwrap_or(0).min(card.budget))
+    }
+
+    /// Asks for a look at the first of these moments that is still to come.
+    fn look_again(&mut self, moments: impl Iterator<Item = Moment>, now: Moment) {
+        let next = moments.filter(|moment| *moment > now).chain(self.next_turn).min();
+        self.next_turn = next;
+    }
+}
