@@ -1,1 +1,39 @@
-//! A double of `libcuda.so.1` and `libnvidia-ml.so.1`: the documented API over host memory. Kernels do not run.
+//! A double of `libcuda.so.1` and `libnvidia-ml.so.1`: the documented API over host memory. **Kernels do not run**: a
+//! launch succeeds, takes no time and computes nothing.
+//!
+//! The cards are files ([`omni_cuda_card`]), found by the environment variable `OMNI_CUDA_SIM` or in `/dev`. What is
+//! simulated: devices, contexts, streams as virtual timelines, events, memory of every kind with its residency, the time
+//! that transfers take, several processes on one card, several driver versions. What is not: anything undocumented
+//! (`cuGetExportTable` knows no table, so the real `libcudart` stops there), compute, and what the host does with managed
+//! memory by itself: nobody sees a load or a store of the program, so such memory stays where calls have put it.
+//!
+//! Every symbol of `omni_cuda_entries` is exported: real, or a stub that answers `CUDA_ERROR_NOT_SUPPORTED`.
+//! Allocations take exactly the bytes that were asked for.
+
+mod abi;
+mod backing;
+mod context;
+mod device;
+mod error;
+mod init;
+mod machine;
+mod memory;
+mod module;
+mod objects;
+mod primary;
+mod ranges;
+mod resolve;
+mod stream;
+mod stubs;
+mod time;
+
+/// What each module exports.
+pub(crate) static SYMBOLS: &[&[abi::Symbol]] = &[
+    context::SYMBOLS,
+    device::SYMBOLS,
+    init::SYMBOLS,
+    memory::alloc::SYMBOLS,
+    primary::SYMBOLS,
+    resolve::SYMBOLS,
+    stubs::SYMBOLS,
+];

@@ -1,0 +1,5 @@
+//! Stream-ordered allocation: pools.
+
+/// A memory pool.
+#[derive(Debug)]
+pub(crate) struct Pool {}

@@ -1,0 +1,196 @@
+//! What is on a card: making room, moving managed memory in and out, telling other processes.
+//!
+//! Device memory stays where it is. Managed memory takes a card's bytes only while it is there; when something else needs
+//! room, the driver evicts what was not used for longest, of all processes. An allocation fails when what cannot move
+//! does not fit; a move into a card that is full of what cannot move takes what fits, and leaves the rest on the host.
+
+use crate::error::{Answer, Error};
+use crate::machine;
+use crate::memory::allocation::Allocations;
+use crate::ranges::Ranges;
+use omni_cuda_card::{Cause, Direction, Locked, Resident, now};
+
+/// A card under its lock, with this process's allocations.
+#[derive(Debug)]
+pub(crate) struct Work<'a> {
+    allocations: &'a mut Allocations,
+    pub(crate) card: Locked<'static>,
+    device: usize,
+    /// When the transfers so far are done.
+    pub(crate) done: u64,
+}
+
+impl<'a> Work<'a> {
+    /// Transfers begin not before `start`.
+    ///
+    /// # Errors
+    /// The card cannot be locked.
+    pub(crate) fn on(allocations: &'a mut Allocations, device: usize, start: u64) -> Result<Self, Error> {
+        let card = machine::all()?.get(device).ok_or(Error::INVALID_DEVICE)?.card.lock().map_err(|_| Error::UNKNOWN)?;
+        let owed = card.take_owed();
+        let mut work = Self { allocations, card, device, done: start.max(now()) };
+        work.settle(owed);
+        Ok(work)
+    }
+
+    /// Others evicted so much of ours: the least recently used of it.
+    fn settle(&mut self, owed: u64) {
+        let mut owed = owed;
+        while owed > 0
+            && let Some((base, _)) = self.oldest(None)
+        {
+            let left = self.drop_from(base, owed);
+            if left == 0 {
+                break;
+            }
+            owed = owed.saturating_sub(left);
+        }
+    }
+
+    /// The allocation on this card that was not used for longest, and when that was.
+    fn oldest(&self, except: Option<u64>) -> Option<(u64, u64)> {
+        let on_card = self.allocations.iter().filter(|allocation| Some(allocation.base) != except);
+        let used = on_card.filter_map(|allocation| {
+            allocation.managed()?.on_device.get(&self.device).map(|on| (allocation.base, on.used))
+        });
+        used.min_by_key(|(_, used)| *used)
+    }
+
+    /// Up to `bytes` of an allocation are on the host now; answers how many.
+    fn drop_from(&mut self, base: u64, bytes: u64) -> u64 {
+        let device = self.device;
+        let Some(managed) = self.allocations.at_mut(base).and_then(|allocation| allocation.managed_mut()) else {
+            return 0;
+        };
+        let part = managed.on_device.get(&device).map(|on| on.ranges.first(bytes)).unwrap_or_default();
+        managed.left(device, &part);
+        part.bytes()
+    }
+
+    /// Evicts until `bytes` are free, or nothing is left to evict but `keep`. Answers what is free.
+    pub(crate) fn room(&mut self, bytes: u64, keep: Option<u64>) -> u64 {
+        loop {
+            let free = self.card.free();
+            let Some(missing) = bytes.checked_sub(free).filter(|missing| *missing > 0) else { return free };
+            let own = self.oldest(keep);
+            let other = self.card.victim();
+            match (own, other) {
+                (Some((_, used)), Some(victim)) if victim.used < used => self.evict_other(victim, missing),
+                (Some((base, _)), _) => self.evict(base, missing),
+                (None, Some(victim)) => self.evict_other(victim, missing),
+                (None, None) => return free,
+            }
+        }
+    }
+
+    fn evict_other(&mut self, victim: omni_cuda_card::Victim, bytes: u64) {
+        let evicted = self.card.evict(victim, bytes);
+        self.done = self.card.transfer(self.done, evicted, Direction::ToHost, Cause::Eviction);
+    }
+
+    fn evict(&mut self, base: u64, bytes: u64) {
+        let Some(managed) = self.allocations.exact(base).and_then(|allocation| allocation.managed()) else { return };
+        let part = managed.on_device.get(&self.device).map(|on| on.ranges.first(bytes)).unwrap_or_default();
+        self.leave(base, &part, Cause::Eviction);
+    }
+
+    /// `part` of an allocation leaves this card for the host.
+    pub(crate) fn leave(&mut self, base: u64, part: &Ranges, cause: Cause) {
+        let device = self.device;
+        let Some(managed) = self.allocations.at_mut(base).and_then(|allocation| allocation.managed_mut()) else {
+            return;
+        };
+        let (there, clean) = managed.leaving(device, part);
+        managed.left(device, &there);
+        let dirty = there.without(&clean);
+        self.record(base, &dirty, Direction::ToHost, cause);
+        self.record(base, &clean, Direction::ToHost, Cause::Discard);
+        self.publish();
+    }
+
+    /// `part` comes to this card, as much as fits. `touched`: what of it the host has, though nobody said so.
+    pub(crate) fn arrive(&mut self, base: u64, part: &Ranges, touched: &Ranges, cause: Cause) {
+        let device = self.device;
+        let used = self.card.tick();
+        let Some(managed) = self.allocations.exact(base).and_then(|allocation| allocation.managed()) else { return };
+        let there = managed.on_device.get(&device).map(|on| on.ranges.clone()).unwrap_or_default();
+        let missing = part.without(&there);
+        let free = self.room(missing.bytes(), Some(base));
+        let fits = missing.first(free);
+        let Some(managed) = self.allocations.at_mut(base).and_then(|allocation| allocation.managed_mut()) else {
+            return;
+        };
+        managed.on_host.add(&touched.without(&there));
+        let (moved, populated) = (fits.and(&managed.on_host), fits.without(&managed.on_host));
+        managed.arrived(device, &fits);
+        if let Some(on) = managed.on_device.get_mut(&device) {
+            on.used = used;
+            if on.ranges.is_empty() {
+                managed.on_device.remove(&device);
+            }
+        }
+        self.record(base, &moved, Direction::ToDevice, cause);
+        self.record(base, &populated, Direction::ToDevice, Cause::Populate);
+        self.publish();
+    }
+
+    fn record(&mut self, base: u64, part: &Ranges, direction: Direction, cause: Cause) {
+        if !part.is_empty() {
+            self.card.record(base + part.start(), part.bytes(), direction, cause);
+            self.done = self.card.transfer(self.done, part.bytes(), direction, cause);
+        }
+    }
+
+    /// Tells the other processes what this one has on the card.
+    pub(crate) fn publish(&self) {
+        let mut resident = Resident { oldest: u64::MAX, ..Resident::default() };
+        let managed = self.allocations.iter().filter_map(|allocation| allocation.managed());
+        for on in managed.filter_map(|managed| managed.on_device.get(&self.device)) {
+            let bytes = on.ranges.bytes();
+            resident.bytes += bytes;
+            resident.newest = resident.newest.max(on.used);
+            if on.used < resident.oldest {
+                (resident.oldest, resident.oldest_bytes) = (on.used, bytes);
+            }
+        }
+        self.card.publish(resident);
+    }
+
+    /// Takes bytes that will not move.
+    ///
+    /// # Errors
+    /// They do not fit beside what does not move either, or a test wants this one to fail.
+    pub(crate) fn charge(&mut self, bytes: u64) -> Answer {
+        if self.card.takes_failure() || bytes > self.card.attainable() || self.room(bytes, None) < bytes {
+            return Err(Error::OUT_OF_MEMORY);
+        }
+        self.card.add_device(bytes);
+        self.publish();
+        Ok(())
+    }
+}
+
+impl Drop for Work<'_> {
+    fn drop(&mut self) {
+        self.publish();
+    }
+}
+
+/// Takes bytes of a card that will not move; answers when there is room.
+///
+/// # Errors
+/// See [`Work::charge`].
+pub(crate) fn charge(allocations: &mut Allocations, device: usize, bytes: u64) -> Result<u64, Error> {
+    let mut work = Work::on(allocations, device, 0)?;
+    work.charge(bytes)?;
+    Ok(work.done)
+}
+
+/// Gives them back.
+pub(crate) fn release(device: usize, bytes: u64) {
+    let Some(device) = machine::all().ok().and_then(|devices| devices.get(device)) else { return };
+    // A card that cannot be locked has bigger troubles, and forgets everything at the end of the process.
+    if let Ok(card) = device.card.lock() {
+        card.remove_device(bytes);
+    }
+}

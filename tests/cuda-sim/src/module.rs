@@ -1,0 +1,5 @@
+//! Modules, libraries, functions, kernels.
+
+/// Code.
+#[derive(Debug)]
+pub(crate) struct Code {}
