@@ -42,7 +42,7 @@ pub struct InstanceSpec {
     pub memory_bytes: u64,
     /// Log lines per second that are kept.
     pub log_lines_per_second: u32,
-    /// The GPU, with the accounting file and the control socket of its shims; `None` for a model without one.
+    /// The GPU, with the control socket of its shims; `None` for a model without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<Gpu>,
     /// Where and how the engine runs.
@@ -57,10 +57,9 @@ pub struct InstanceSpec {
 pub struct Gpu {
     /// As the scheduler asked for it; goes back in `Welcome`.
     pub spec: GpuSpec,
-    /// The accounting file on the host: made by the worker, of fixed size, writable for the instance's user. The model
-    /// may write anything into it, and truncate it: it is read, never mapped, by the worker.
-    pub account: PathBuf,
-    /// Where the worker listens for the shims of the instance, on the host; only the instance's user may connect.
+    /// Where the worker listens for the shims of the instance, on the host; only the instance's user may connect. It must
+    /// be there when the sandbox is made, which binds it. The accounting file has no place on the host: see
+    /// [`GpuDir`](crate::sandbox::GpuDir).
     pub control: PathBuf,
 }
 

@@ -89,12 +89,13 @@ fn only_the_named_user_may_connect() {
 os.setuid(int(sys.argv[2]))
 s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); s.settimeout(20); s.connect(sys.argv[1])
 try:
-    s.send(b'{\"type\":\"hello\",\"protocol\":1,\"log_seen\":0}')
+    s.send(b'{\"type\":\"hello\",\"protocol\":PROTOCOL,\"log_seen\":0}')
     print(bool(s.recv(65536)))
-except (ConnectionResetError, BrokenPipeError): print(False)";
+except (ConnectionResetError, BrokenPipeError): print(False)"
+        .replace("PROTOCOL", &PROTOCOL.to_string());
     for (uid, expected) in [("3999998", "False\n"), ("3999999", "True\n")] {
         let output = Command::new("/usr/bin/env")
-            .args(["python3", "-c", talk, instance.spec.socket.to_str().unwrap(), uid])
+            .args(["python3", "-c", &talk, instance.spec.socket.to_str().unwrap(), uid])
             .output()
             .unwrap();
         assert_eq!(String::from_utf8(output.stdout).unwrap(), expected, "{}", String::from_utf8_lossy(&output.stderr));

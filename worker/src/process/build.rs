@@ -23,7 +23,8 @@ pub(super) fn run(spec: &BuildSpec) -> Result<u8, WorkerError> {
     let oom = OomWatch::new(&spec.cgroup)?;
     let before = oom.count()?;
     let (stdout, stderr) = (stdout(), stderr());
-    let given = Given { stdout: stdout.as_fd(), stderr: stderr.as_fd(), engine: None, meminfo: None, group: &group };
+    let given =
+        Given { stdout: stdout.as_fd(), stderr: stderr.as_fd(), engine: None, meminfo: None, gpu: None, group: &group };
     let sandbox = sandbox::spawn(&spec.sandbox, &given)?;
     wait_for_end(&sandbox)?;
     let (_, status) = sandbox::wait(sandbox.pid.as_raw()).map_err(WorkerError::Wait)?;

@@ -6,7 +6,7 @@
 use super::journal::{Journal, Moment};
 use super::supervise::Event;
 use super::{WorkerError, chain};
-use crate::sandbox::{self, Given, Report, Sandbox};
+use crate::sandbox::{self, Given, GpuDir, Report, Sandbox};
 use crate::spec::InstanceSpec;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -65,11 +65,13 @@ impl Running {
         send_packet(&engine, &ToEngine::Boot(spec.boot.clone()), &[])?;
         let (stdout, to_stdout) = log_pipe().map_err(|errno| setup("make a log pipe")(errno.into()))?;
         let (stderr, to_stderr) = log_pipe().map_err(|errno| setup("make a log pipe")(errno.into()))?;
+        let gpu = spec.gpu.as_ref().map(|_| GpuDir::new(spec.sandbox.gid)).transpose()?;
         let given = Given {
             stdout: to_stdout.as_fd(),
             stderr: to_stderr.as_fd(),
             engine: Some(theirs.as_fd()),
             meminfo: Some(mount.as_fd()),
+            gpu: gpu.as_ref(),
             group: &group,
         };
         let sandbox = sandbox::spawn(&spec.sandbox, &given)?;

@@ -34,6 +34,7 @@ pub(super) struct Start<'a> {
     pub(super) group: &'a Group,
     pub(super) meminfo: Option<BorrowedFd<'a>>,
     pub(super) cache: Option<Mount>,
+    pub(super) gpu: Option<&'a Mount>,
     pub(super) filter: Filter,
     pub(super) reports: BorrowedFd<'a>,
 }
@@ -62,11 +63,11 @@ fn prepare(start: &Start<'_>) -> Result<(), StepError> {
     if !spec.host_network {
         loopback_up().step(|| "bring up the loop-back interface".into())?;
     }
-    root::enter(spec, &Brought { meminfo: start.meminfo, cache: start.cache.as_ref() })?;
+    root::enter(spec, &Brought { meminfo: start.meminfo, cache: start.cache.as_ref(), gpu: start.gpu })?;
     umask(Mode::from_bits_truncate(0o022));
     privileges::limit()?;
     prctl::set_no_new_privs().step(|| "set no_new_privs".into())?;
-    if !landlock::restrict(spec)? {
+    if !landlock::restrict(spec, start.gpu.is_some())? {
         let note = "this kernel has no Landlock: the sandbox stands on mounts, users and namespaces alone";
         send(start.reports, &Report::Note(note.into())).step(|| "report to the worker".into())?;
     }
@@ -84,7 +85,8 @@ fn prepare(start: &Start<'_>) -> Result<(), StepError> {
 fn kept(start: &Start<'_>) -> Vec<i32> {
     let Program { null, stdout, stderr, engine, .. } = start.program;
     let needed = [Some(null), Some(stdout), Some(stderr), engine, start.meminfo, Some(start.reports)];
-    needed.into_iter().flatten().chain(start.cache.as_ref().map(AsFd::as_fd)).map(|fd| fd.as_raw_fd()).collect()
+    let mounts = [start.cache.as_ref(), start.gpu].into_iter().flatten().map(AsFd::as_fd);
+    needed.into_iter().flatten().chain(mounts).map(|fd| fd.as_raw_fd()).collect()
 }
 
 /// The parent may have died before the parent-death signal was set, and pid 1 cannot ask for its parent.

@@ -9,13 +9,14 @@ use landlock::{
     ABI, Access, AccessFs, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr,
     RulesetStatus, Scope,
 };
+use omni_gpu_wire::env::inside;
 use std::path::Path;
 
 /// The newest rules that this policy has been written for; older kernels take the part they know.
 const KNOWN: ABI = ABI::V6;
 
-/// Restricts this process and all that come from it. Whether the kernel has any Landlock.
-pub(super) fn restrict(spec: &SandboxSpec) -> Result<bool, StepError> {
+/// Restricts this process and all that come from it; `gpu` when there is a `/gpu`. Whether the kernel has any Landlock.
+pub(super) fn restrict(spec: &SandboxSpec, gpu: bool) -> Result<bool, StepError> {
     let step = || "restrict with Landlock".to_owned();
     let read = AccessFs::from_read(KNOWN);
     let all = AccessFs::from_all(KNOWN);
@@ -32,6 +33,10 @@ pub(super) fn restrict(spec: &SandboxSpec) -> Result<bool, StepError> {
     }
     if spec.cache.is_some() {
         rules = allow(rules, Path::new("/cache"), all)?;
+    }
+    if gpu {
+        // Not Truncate: nobody but a model that means harm would.
+        rules = allow(rules, Path::new(inside::ACCOUNT), AccessFs::ReadFile | AccessFs::WriteFile)?;
     }
     for bind in spec.binds.iter().filter(|bind| bind.writable) {
         rules = allow(rules, &bind.target, all)?;

@@ -5,9 +5,10 @@
 //! | where | what | module |
 //! | --- | --- | --- |
 //! | worker | image of the cache directory, its mount, its owners | [`cache`], [`loop_device`], [`idmap`] |
+//! | worker | the directory `/gpu` with the accounting file | [`gpu`] |
 //! | worker | filter compiled, `clone3` | [`seccomp`], [`kernel`] |
 //! | child, root | order of all steps | [`child`] |
-//! | child, root | the root it will see | [`root`], [`tree`], [`mount`], [`etc`] |
+//! | child, root | the root it will see | [`root`], [`tree`], [`mount`], [`etc`], [`nvidia`] |
 //! | child | Landlock, capabilities, user, limits | [`landlock`], [`privileges`] |
 //! | child as pid 1 | starts and reaps the engine | [`pid1`] |
 //! | both | what the child tells the worker | [`report`] |
@@ -18,11 +19,13 @@
 mod cache;
 mod child;
 mod etc;
+mod gpu;
 mod idmap;
 mod kernel;
 mod landlock;
 mod loop_device;
 mod mount;
+mod nvidia;
 mod pid1;
 mod privileges;
 mod report;
@@ -31,6 +34,7 @@ mod seccomp;
 mod step;
 mod tree;
 
+pub use gpu::GpuDir;
 pub use report::{Report, Reports};
 pub use step::StepError;
 
@@ -61,6 +65,8 @@ pub struct Given<'a> {
     pub engine: Option<BorrowedFd<'a>>,
     /// A mount to attach over `/proc/meminfo`.
     pub meminfo: Option<BorrowedFd<'a>>,
+    /// What is at `/gpu`.
+    pub gpu: Option<&'a GpuDir>,
     /// The control group that it lives in, from its first instruction on v2, from its first act on v1.
     pub group: &'a Group,
 }
@@ -135,6 +141,7 @@ pub fn spawn(spec: &SandboxSpec, given: &Given<'_>) -> Result<Sandbox, StepError
         group: given.group,
         meminfo: given.meminfo,
         cache,
+        gpu: given.gpu.map(|dir| &dir.mount),
         filter: Filter::compile()?,
         reports: theirs.as_fd(),
     };

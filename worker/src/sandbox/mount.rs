@@ -12,6 +12,7 @@ pub(super) const PLAIN: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
 pub(super) const READ_ONLY: u64 = PLAIN | libc::MOUNT_ATTR_RDONLY;
 
 /// A mount, attached or not. An unattached one ends with its descriptor.
+#[derive(Debug)]
 pub(super) struct Mount(OwnedFd);
 
 impl Mount {

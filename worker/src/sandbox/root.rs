@@ -3,16 +3,18 @@
 //!
 //! Order matters: `/proc` comes before the file over `/proc/meminfo`, and everything before the pivot, because the
 //! host's paths are gone after it. The root itself ends read-only: what a model can write is `/tmp`, `/dev/shm`,
-//! `/cache` and binds that say so.
+//! `/cache`, binds that say so and, with a GPU, its device files and the accounting file.
 
 use super::etc::{self, HostNetwork};
 use super::mount::{Mount, PLAIN, READ_ONLY};
+use super::nvidia::{self, Shown};
 use super::step::{Step, StepError, invalid};
 use super::tree::Tree;
 use crate::spec::{Bind, SandboxSpec};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::stat::{Mode, mkdirat};
 use nix::unistd::{Gid, Uid, chdir, fchdir, fchown, pivot_root};
+use omni_gpu_wire::env::inside;
 use std::ffi::{CStr, CString};
 use std::fs;
 use std::io::Read;
@@ -44,6 +46,8 @@ const TOPOLOGY: [&str; 2] = ["/sys/devices/system/cpu", "/sys/devices/system/nod
 /// Devices without state: name, major, minor (`Documentation/admin-guide/devices.txt`).
 const DEVICES: [(&str, u64, u64); 5] =
     [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9)];
+/// Where device files work; nothing is executable or set-user-id.
+const DEVICE_FILES: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC;
 const DEVICE_LINKS: [(&str, &str); 4] = [
     ("fd", "/proc/self/fd"),
     ("stdin", "/proc/self/fd/0"),
@@ -63,6 +67,8 @@ pub(super) struct Brought<'a> {
     pub(super) meminfo: Option<BorrowedFd<'a>>,
     /// The file system at `/cache`.
     pub(super) cache: Option<&'a Mount>,
+    /// The file system at `/gpu`.
+    pub(super) gpu: Option<&'a Mount>,
 }
 
 /// Builds the root and makes it this process's. The host's tree is gone when it returns.
@@ -70,6 +76,7 @@ pub(super) fn enter(spec: &SandboxSpec, brought: &Brought<'_>) -> Result<(), Ste
     mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
         .step(|| "make all mounts private".into())?;
     let host_network = if spec.host_network { Some(host_network()?) } else { None };
+    let card = nvidia::card(&spec.devices)?;
     let host = Tree::at("/").step(|| "open the host's root".into())?;
     let root_mount = tmpfs("/", c"1m", c"2k", c"755", PLAIN)?;
     root_mount.attach(Tree::at(PIVOT).step(|| format!("open {PIVOT}"))?).step(|| "attach the new root".into())?;
@@ -79,12 +86,19 @@ pub(super) fn enter(spec: &SandboxSpec, brought: &Brought<'_>) -> Result<(), Ste
         furniture(&host, &root, Path::new(path))?;
     }
     written(&root, spec, host_network)?;
-    devices(&root, spec)?;
+    devices(&host, &root, spec)?;
     scratch(&root, "/tmp", spec)?;
     root.link(Path::new("/var/tmp"), Path::new("/tmp")).step(|| "link /var/tmp".into())?;
     root.directory(Path::new("/run")).step(|| "make /run".into())?;
     home(&root, spec)?;
     proc(&root, brought.meminfo)?;
+    if !spec.devices.is_empty() {
+        shown(&host, &root, &card)?;
+    }
+    if let Some(gpu) = brought.gpu {
+        let place = root.directory(Path::new(inside::DIR)).step(|| format!("make {}", inside::DIR))?;
+        gpu.attach(place).step(|| format!("attach {}", inside::DIR))?;
+    }
     for bind in &spec.binds {
         bound(&host, &root, bind)?;
     }
@@ -140,11 +154,9 @@ fn written(root: &Tree, spec: &SandboxSpec, host: Option<HostNetwork>) -> Result
     Ok(())
 }
 
-fn devices(root: &Tree, spec: &SandboxSpec) -> Result<(), StepError> {
+fn devices(host: &Tree, root: &Tree, spec: &SandboxSpec) -> Result<(), StepError> {
     let step = || "make /dev".to_owned();
-    // The one mount where device files work; nothing in it is executable or set-user-id.
-    let attributes = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC;
-    let dev = tmpfs("/dev", c"64k", c"64", c"755", attributes)?;
+    let dev = tmpfs("/dev", c"64k", c"64", c"755", DEVICE_FILES)?;
     dev.attach(root.directory(Path::new("/dev")).step(step)?).step(step)?;
     for (name, major, minor) in DEVICES {
         root.device(&Path::new("/dev").join(name), major, minor).step(|| format!("make /dev/{name}"))?;
@@ -153,6 +165,10 @@ fn devices(root: &Tree, spec: &SandboxSpec) -> Result<(), StepError> {
         root.link(&Path::new("/dev").join(name), Path::new(target)).step(|| format!("link /dev/{name}"))?;
     }
     scratch(root, "/dev/shm", spec)?;
+    for device in &spec.devices {
+        let name = device.file_name().ok_or_else(|| invalid(format!("bring the device {}", device.display())))?;
+        copy(host, root, device, &Path::new("/dev").join(name), DEVICE_FILES)?;
+    }
     dev.restrict(libc::MOUNT_ATTR_RDONLY).step(|| "make /dev read-only".into())
 }
 
@@ -197,6 +213,31 @@ fn proc(root: &Tree, meminfo: Option<BorrowedFd<'_>>) -> Result<(), StepError> {
         super::kernel::move_mount(meminfo, place).step(step)?;
     }
     Ok(())
+}
+
+/// What the kernel says about the model's card: its part of `/proc/driver`, in place of the empty directory there, and
+/// of `/sys`.
+fn shown(host: &Tree, root: &Tree, card: &Shown) -> Result<(), StepError> {
+    for path in nvidia::SYS {
+        furniture(host, root, Path::new(path))?;
+    }
+    if let Some(bus) = &card.bus {
+        let link = Path::new("/sys/bus/pci/devices").join(bus);
+        let device = fs::canonicalize(&link).step(|| format!("find {}", link.display()))?;
+        furniture(host, root, &link)?;
+        copy(host, root, &device, &device, READ_ONLY)?;
+    }
+    if card.files.is_empty() {
+        return Ok(());
+    }
+    let proc = Path::new(nvidia::PROC);
+    let step = || format!("make {}", proc.display());
+    let mount = tmpfs(nvidia::PROC, c"512k", c"32", c"755", PLAIN | libc::MOUNT_ATTR_NOEXEC)?;
+    mount.attach(root.directory(proc.parent().unwrap_or(proc)).step(step)?).step(step)?;
+    for (name, content) in &card.files {
+        root.write(&proc.join(name), content.as_bytes()).step(step)?;
+    }
+    mount.restrict(READ_ONLY).step(step)
 }
 
 fn mask(root: &Tree, name: &str, cover: impl FnOnce() -> Result<Mount, nix::errno::Errno>) -> Result<(), StepError> {

@@ -13,8 +13,9 @@ use omni_ipc::engine::Boot;
 use omni_ipc::exit::ExitCause;
 use omni_ipc::id::{InstanceId, SnapshotDigest};
 use omni_ipc::instance::{FromWorker, LogLine, PROTOCOL, ToWorker, Welcome};
+use omni_ipc::launcher::GpuSpec;
 use omni_ipc::packet::{recv_packet, send_packet};
-use omni_worker::spec::{Bind, BuildSpec, Cache, InstanceSpec, SandboxSpec, WorkerSpec};
+use omni_worker::spec::{Bind, BuildSpec, Cache, Gpu, InstanceSpec, SandboxSpec, WorkerSpec};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -51,6 +52,8 @@ pub struct Setup {
     pub host_network: bool,
     pub cache: Option<Cache>,
     pub binds: Vec<Bind>,
+    pub devices: Vec<PathBuf>,
+    pub gpu: Option<GpuSpec>,
     pub env: Vec<(String, String)>,
     pub uid: Option<u32>,
     pub peer_uid: u32,
@@ -67,6 +70,8 @@ pub fn body(body: &str) -> Setup {
         host_network: false,
         cache: None,
         binds: vec![],
+        devices: vec![],
+        gpu: None,
         env: vec![],
         uid: None,
         peer_uid: 0,
@@ -123,13 +128,13 @@ impl Host {
             cgroup,
             memory_bytes: setup.memory_bytes,
             log_lines_per_second: setup.log_lines_per_second,
-            gpu: None,
+            gpu: setup.gpu.map(|spec| Gpu { spec, control: self.dir.path().join(format!("{number}.gpu")) }),
             sandbox: SandboxSpec {
                 hostname: "test".into(),
                 uid,
                 gid: uid,
                 binds,
-                devices: vec![],
+                devices: setup.devices,
                 cache: setup.cache,
                 tmp_bytes: setup.tmp_bytes,
                 host_network: setup.host_network,

@@ -1,0 +1,137 @@
+//! What a model with a GPU finds in its sandbox, and what one without does not: device files, the directory `/gpu`, and
+//! how far the accounting file can be abused.
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail the test")]
+
+#[path = "sandbox_support/mod.rs"]
+mod support;
+
+use omni_gpu_wire::account::FILE_BYTES;
+use omni_ipc::exit::ExitCause;
+use omni_ipc::launcher::{GpuMode, GpuSpec};
+use omni_worker::spec::Bind;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use support::{Host, MIB, Setup, body};
+
+fn spec() -> GpuSpec {
+    GpuSpec {
+        uuid: "GPU-00000000-0000-0000-0000-000000000000".into(),
+        minor: 1,
+        limit_bytes: 64 * MIB,
+        mode: GpuMode::Unified,
+    }
+}
+
+/// A model with a GPU: plain files stand for the device files.
+fn with_gpu(host: &Host, python: &str) -> Setup {
+    let dir = host.dir.path().join("dev");
+    fs::create_dir_all(&dir).unwrap();
+    for name in ["nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"] {
+        fs::write(dir.join(name), name).unwrap();
+        fs::set_permissions(dir.join(name), fs::Permissions::from_mode(0o666)).unwrap();
+    }
+    let devices = ["nvidia1", "nvidiactl", "nvidia-uvm"].map(|name| dir.join(name)).into();
+    Setup { devices, gpu: Some(spec()), ..body(&format!("{ATTEMPTS}\n{python}")) }
+}
+
+const ATTEMPTS: &str = include_str!("sandbox_support/attempts.py");
+
+fn facts(host: &Host, setup: Setup) -> BTreeMap<String, Value> {
+    let (facts, cause) = host.run(setup);
+    assert_eq!(cause, ExitCause::Exited { code: 0 });
+    facts.into_iter().flat_map(|fact| fact.as_object().unwrap().clone()).collect()
+}
+
+#[test]
+fn the_devices_of_the_assigned_card_are_there_and_no_others() {
+    let host = Host::new();
+    let found = facts(
+        &host,
+        with_gpu(
+            &host,
+            "import mmap
+tell(devices=sorted(name for name in os.listdir('/dev') if 'nvidia' in name))
+with open('/dev/nvidia1', 'r+b') as card:
+    shared = mmap.mmap(card.fileno(), 7)
+    tell(content=shared[:].decode())
+    shared[:] = b'written'
+attempt('make', lambda: open('/dev/nvidia0', 'x'))
+attempt('mknod', lambda: os.mknod('/tmp/nvidia0', 0o020666, os.makedev(195, 0)))
+attempt('remove', lambda: os.remove('/dev/nvidia1'))
+",
+        ),
+    );
+    assert_eq!(found["devices"], json!(["nvidia-uvm", "nvidia1", "nvidiactl"]));
+    assert_eq!(found["content"], "nvidia1");
+    assert_eq!((&found["make"], &found["mknod"]), (&json!("EROFS"), &json!("EPERM")));
+    assert_eq!(found["remove"], "EROFS");
+    assert_eq!(fs::read(host.dir.path().join("dev/nvidia1")).unwrap(), b"written");
+}
+
+#[test]
+fn the_accounting_file_is_the_models_to_write_and_bounded() {
+    let host = Host::new();
+    let found = facts(
+        &host,
+        with_gpu(
+            &host,
+            "import mmap
+file = os.open('/gpu/account', os.O_RDWR)
+tell(size=os.fstat(file).st_size, zeros=not any(os.pread(file, 1 << 20, 0)))
+shared = mmap.mmap(file, os.fstat(file).st_size)
+shared[0:4] = b'omni'
+def child():
+    with open('/gpu/account', 'rb') as again:
+        return again.read(4).decode()
+tell(shared=child())
+attempt('more', lambda: os.pwrite(file, b'x' * 65536, os.fstat(file).st_size + 65536))
+attempt('mode', lambda: os.chmod('/gpu/account', 0o777))
+attempt('beside', lambda: open('/gpu/other', 'x'))
+attempt('library', lambda: open('/gpu/lib.so', 'r+b'))
+attempt('remove', lambda: os.remove('/gpu/account'))
+attempt('move', lambda: os.rename('/gpu/account', '/gpu/account2'))
+used = os.statvfs('/gpu')
+tell(room=used.f_blocks * used.f_frsize, free=used.f_bfree)
+",
+        ),
+    );
+    assert_eq!((&found["size"], &found["zeros"]), (&json!(FILE_BYTES), &json!(true)));
+    assert_eq!(found["shared"], "omni");
+    assert_eq!(found["more"], "ENOSPC");
+    for name in ["mode", "beside", "library", "remove", "move"] {
+        let refused = ["EACCES", "EPERM", "ENOENT", "EROFS"].map(Value::from);
+        assert!(refused.contains(&found[name]), "{name}: {}", found[name]);
+    }
+    assert_eq!((&found["room"], &found["free"]), (&json!(FILE_BYTES.next_multiple_of(4096)), &json!(0)));
+}
+
+#[test]
+fn a_bind_covers_a_file_of_the_system() {
+    let host = Host::new();
+    let cover = host.dir.path().join("cover");
+    fs::write(&cover, "covered").unwrap();
+    let covered = fs::canonicalize("/usr/lib/os-release").unwrap();
+    let before = fs::read(&covered).unwrap();
+    let mut setup = with_gpu(&host, "tell(text=open('/usr/lib/os-release').read())");
+    setup.binds.push(Bind { source: cover, target: covered.clone(), writable: false });
+    assert_eq!(facts(&host, setup)["text"], "covered");
+    assert_eq!(fs::read(covered).unwrap(), before);
+}
+
+#[test]
+fn a_model_without_a_gpu_has_nothing_of_one() {
+    let host = Host::new();
+    let setup = body(
+        "tell(gpu=os.path.exists('/gpu'), devices=sorted(os.listdir('/dev')),
+             environment=sorted(line.split('=')[0] for line in open('/proc/self/environ').read().split('\\0') if line), sys=sorted(os.listdir('/sys')), driver=os.listdir('/proc/driver'),
+             mapped=[line for line in open('/proc/self/maps') if 'cuda' in line])",
+    );
+    let found = facts(&host, setup);
+    assert_eq!((&found["gpu"], &found["mapped"]), (&json!(false), &json!([])));
+    let devices = ["fd", "full", "null", "random", "shm", "stderr", "stdin", "stdout", "urandom", "zero"];
+    assert_eq!(found["devices"], json!(devices));
+    assert_eq!(found["environment"], json!(["HOME", "PATH"]));
+    assert_eq!((&found["sys"], &found["driver"]), (&json!(["devices"]), &json!([])));
+}
