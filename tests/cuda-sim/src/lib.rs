@@ -19,13 +19,16 @@ mod init;
 mod machine;
 mod memory;
 mod module;
+mod nvml;
 mod objects;
 mod primary;
 mod ranges;
 mod resolve;
+mod sharable;
 mod stream;
 mod stubs;
 mod time;
+mod vmm;
 
 /// What each module exports.
 pub(crate) static SYMBOLS: &[&[abi::Symbol]] = &[
@@ -36,4 +39,5 @@ pub(crate) static SYMBOLS: &[&[abi::Symbol]] = &[
     primary::SYMBOLS,
     resolve::SYMBOLS,
     stubs::SYMBOLS,
+    vmm::SYMBOLS,
 ];

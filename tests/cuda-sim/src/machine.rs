@@ -108,12 +108,12 @@ fn devices() -> Result<Vec<Device>, Error> {
     if devices.is_empty() { Err(Error::NO_DEVICE) } else { Ok(devices) }
 }
 
-fn directory() -> PathBuf {
+pub(crate) fn directory() -> PathBuf {
     std::env::var_os(DIRECTORY).map_or_else(|| Path::new("/dev").to_owned(), PathBuf::from)
 }
 
 /// The cards that can be opened, by number.
-fn cards() -> Vec<(u8, Card)> {
+pub(crate) fn cards() -> Vec<(u8, Card)> {
     let directory = directory();
     let open = |number: u8| Card::open(&directory.join(format!("nvidia{number}"))).ok().map(|card| (number, card));
     (0..CARDS).filter_map(open).collect()

@@ -10,7 +10,6 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::ptr::null_mut;
 
 /// A file that is memory.
 #[derive(Debug)]
