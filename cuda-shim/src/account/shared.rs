@@ -1,0 +1,199 @@
+//! The accounting file as memory: found or made, mapped once in a program's life, and locked.
+//!
+//! Called by [`super`] alone. No descriptor is kept: a program may close all of its own. Every number in it is read and
+//! written as one aligned word, so a process that is killed leaves no half of one. Other processes of the instance may
+//! have written anything here: nothing read is believed, and the lock is waited for only [`PATIENCE_SECONDS`] long.
+#![allow(unsafe_code, reason = "mmap, and a mutex that processes share")]
+
+use omni_gpu_wire::account::{FILE_BYTES, HEADER_BYTES, Header, MAGIC, SLOT_BYTES, SLOTS};
+use omni_gpu_wire::env;
+use std::fs::{File, OpenOptions};
+use std::mem::offset_of;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::ptr::{NonNull, null_mut};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a process waits for another, in the lock or at the making of the file, before it takes the file for broken.
+const PATIENCE_SECONDS: u64 = 5;
+
+/// Where glibc keeps the kind of a mutex, and what it is for ours: `PTHREAD_MUTEX_ROBUST_NORMAL_NP` and the shared bit.
+const MUTEX_KIND: usize = 16;
+const ROBUST_AND_SHARED: u64 = 0x10 | 0x80;
+
+/// The mapped file.
+pub(super) struct Shared {
+    /// [`FILE_BYTES`] of it, for ever; at the beginning of a page.
+    base: NonNull<u8>,
+}
+
+// SAFETY: the memory is reached through atomics and a process-shared mutex only.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+/// The file of `OMNI_GPU_ACCOUNT`, or memory that only this process and its forks share. `None` without memory.
+pub(super) fn shared() -> Option<&'static Shared> {
+    static SHARED: OnceLock<Option<Shared>> = OnceLock::new();
+    SHARED.get_or_init(|| named().or_else(anonymous)).as_ref()
+}
+
+fn named() -> Option<Shared> {
+    let path = std::env::var_os(env::ACCOUNT)?;
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path).ok()?;
+    if is_long_enough(&file) {
+        let shared = map(Some(&file))?;
+        if shared.is_set_up() {
+            return Some(shared);
+        }
+    }
+    lock_file(&file)?; // until it is closed, on return
+    if !is_long_enough(&file) {
+        file.set_len(u64::try_from(FILE_BYTES).ok()?).ok()?;
+    }
+    let shared = map(Some(&file))?;
+    if !shared.is_set_up() {
+        shared.set_up()?;
+    }
+    Some(shared)
+}
+
+fn anonymous() -> Option<Shared> {
+    let shared = map(None)?;
+    shared.set_up()?;
+    Some(shared)
+}
+
+fn is_long_enough(file: &File) -> bool {
+    file.metadata().is_ok_and(|metadata| usize::try_from(metadata.len()).is_ok_and(|bytes| bytes >= FILE_BYTES))
+}
+
+fn lock_file(file: &File) -> Option<()> {
+    let end = Instant::now() + Duration::from_secs(PATIENCE_SECONDS);
+    while file.try_lock().is_err() {
+        if Instant::now() > end {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(1)); // there is no wait for a file lock with an end
+    }
+    Some(())
+}
+
+fn map(file: Option<&File>) -> Option<Shared> {
+    let (anonymous, descriptor) = file.map_or((libc::MAP_ANONYMOUS, -1), |file| (0, file.as_raw_fd()));
+    let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | anonymous);
+    // SAFETY: a fresh mapping touches no memory that is in use.
+    let base = unsafe { libc::mmap(null_mut(), FILE_BYTES, access, flags, descriptor, 0) };
+    if base == libc::MAP_FAILED { None } else { NonNull::new(base.cast()).map(|base| Shared { base }) }
+}
+
+/// Of the header, while the lock is held.
+pub(super) struct Guard<'a>(&'a Shared);
+
+impl Shared {
+    /// The word `place` of slot `number`; both wrap rather than leave the file.
+    pub(super) fn slot(&self, number: usize, place: usize) -> &AtomicU64 {
+        self.word(HEADER_BYTES + number % SLOTS * SLOT_BYTES + place * 8 % SLOT_BYTES)
+    }
+
+    /// How many slots to look at.
+    pub(super) fn used(&self) -> usize {
+        usize::try_from(self.word(offset_of!(Header, used_slots)).load(Ordering::Acquire))
+            .map_or(SLOTS, |used| used.min(SLOTS))
+    }
+
+    /// Takes the lock; `None` when it cannot be had in time, or is no lock any more.
+    pub(super) fn lock(&self) -> Option<Guard<'_>> {
+        let mutex = self.mutex();
+        if !self.has_a_lock() {
+            return None;
+        }
+        // SAFETY: the mutex is initialised: `shared` gives nothing out that is not set up.
+        let result = match unsafe { libc::pthread_mutex_trylock(mutex) } {
+            libc::EBUSY => self.wait(),
+            result => result,
+        };
+        match result {
+            0 => Some(Guard(self)),
+            // Whoever held it is gone. Every store was a whole word and sums are not kept: what is there is true.
+            libc::EOWNERDEAD => {
+                // SAFETY: this thread holds the mutex.
+                unsafe { libc::pthread_mutex_consistent(mutex) };
+                Some(Guard(self))
+            }
+            _ => None,
+        }
+    }
+
+    #[cold]
+    fn wait(&self) -> i32 {
+        let mut end = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: writes one timespec.
+        unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut end) };
+        end.tv_sec = end.tv_sec.saturating_add(PATIENCE_SECONDS.cast_signed());
+        // SAFETY: the mutex is initialised.
+        unsafe { libc::pthread_mutex_timedlock(self.mutex(), &raw const end) }
+    }
+
+    /// Whether the mutex is still of the kind that was set up: libc ends a process that locks something else.
+    fn has_a_lock(&self) -> bool {
+        let kind = self.word(offset_of!(Header, lock) + MUTEX_KIND).load(Ordering::Relaxed) & u64::from(u32::MAX);
+        kind == ROBUST_AND_SHARED
+    }
+
+    fn mutex(&self) -> *mut libc::pthread_mutex_t {
+        // SAFETY: within the mapping, and aligned to 16 bytes as the header says.
+        unsafe { self.base.as_ptr().add(offset_of!(Header, lock)) }.cast()
+    }
+
+    fn word(&self, at: usize) -> &AtomicU64 {
+        debug_assert!(at.is_multiple_of(8) && at < FILE_BYTES, "a word of the file");
+        // SAFETY: aligned, within the mapping, which is never unmapped; everybody reads and writes it atomically.
+        unsafe { &*self.base.as_ptr().add(at).cast::<AtomicU64>() }
+    }
+
+    fn is_set_up(&self) -> bool {
+        self.word(offset_of!(Header, magic)).load(Ordering::Acquire) == MAGIC
+    }
+
+    fn set_up(&self) -> Option<()> {
+        // SAFETY: zeros are an attribute object to be initialised.
+        let mut attributes: libc::pthread_mutexattr_t = unsafe { std::mem::zeroed() };
+        let attributes = &raw mut attributes;
+        // SAFETY: nobody else uses the attributes; nobody uses the mutex before the magic is written.
+        let failed = unsafe {
+            libc::pthread_mutexattr_init(attributes)
+                | libc::pthread_mutexattr_setpshared(attributes, libc::PTHREAD_PROCESS_SHARED)
+                | libc::pthread_mutexattr_setrobust(attributes, libc::PTHREAD_MUTEX_ROBUST)
+                | libc::pthread_mutex_init(self.mutex(), attributes)
+        };
+        if failed != 0 {
+            return None;
+        }
+        if !self.has_a_lock() {
+            return None; // a C library that lays its mutex out in another way
+        }
+        self.word(offset_of!(Header, used_slots)).store(0, Ordering::Relaxed);
+        self.word(offset_of!(Header, magic)).store(MAGIC, Ordering::Release);
+        Some(())
+    }
+}
+
+impl Guard<'_> {
+    /// Says that slot `number` was used; with the lock only.
+    pub(super) fn use_up_to(&self, number: usize) {
+        let used = u64::try_from(number + 1).unwrap_or(0);
+        self.0.word(offset_of!(Header, used_slots)).fetch_max(used, Ordering::Release);
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        // SAFETY: this thread locked it.
+        unsafe { libc::pthread_mutex_unlock(self.0.mutex()) };
+    }
+}
+
+const _: () = assert!(size_of::<libc::pthread_mutex_t>() <= 64 && offset_of!(Header, lock).is_multiple_of(16));

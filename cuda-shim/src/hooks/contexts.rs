@@ -1,0 +1,70 @@
+//! What goes with a context: everything that was allocated in it, except what pools and handles hold.
+
+use super::driver::{Handle, ask, cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxRetain};
+use super::entry::{CUresult, Out, SUCCESS, hooks};
+use super::{deferred, driver, pools};
+use crate::account;
+use crate::ranges::{self, Range};
+
+hooks! {
+    fn cuCtxDestroy(context: Handle) |real| destroyed(context, || real(context));
+    fn cuCtxDestroy_v2(context: Handle) |real| destroyed(context, || real(context));
+    fn cuDevicePrimaryCtxRelease(device: i32) |real| released(device, || real(device));
+    fn cuDevicePrimaryCtxRelease_v2(device: i32) |real| released(device, || real(device));
+    fn cuDevicePrimaryCtxReset(device: i32) |real| reset(device, || real(device));
+    fn cuDevicePrimaryCtxReset_v2(device: i32) |real| reset(device, || real(device));
+}
+
+fn destroyed(context: Handle, call: impl FnOnce() -> CUresult) -> CUresult {
+    let ranges = if context == 0 { Vec::new() } else { ranges::remove_context(context) };
+    let result = call();
+    if result == SUCCESS {
+        gone(context, &ranges);
+    } else {
+        ranges.into_iter().for_each(ranges::insert);
+    }
+    result
+}
+
+/// The last release destroys it, and which one is the last only shows afterwards.
+fn released(device: i32, call: impl FnOnce() -> CUresult) -> CUresult {
+    let Some(context) = primary(device) else { return call() };
+    let result = call();
+    if result == SUCCESS && !is_active(device) {
+        gone(context, &ranges::remove_context(context));
+    }
+    result
+}
+
+fn reset(device: i32, call: impl FnOnce() -> CUresult) -> CUresult {
+    match primary(device) {
+        Some(context) => destroyed(context, call),
+        None => call(),
+    }
+}
+
+fn is_active(device: i32) -> bool {
+    let mut flags = 0;
+    ask(|active| cuDevicePrimaryCtxGetState(device, Out::of(&mut flags), active)).is_ok_and(|active| active != 0)
+}
+
+/// The primary context of a device, if there is one now.
+fn primary(device: i32) -> Option<Handle> {
+    if !is_active(device) {
+        return None;
+    }
+    let context = ask(|context| cuDevicePrimaryCtxRetain(context, device)).ok()?;
+    driver::cuDevicePrimaryCtxRelease_v2(device);
+    Some(context)
+}
+
+fn gone(context: Handle, ranges: &[Range]) {
+    for range in ranges {
+        if pools::owns(range.address) {
+            account::left(range.resident);
+        } else {
+            account::forget(range);
+        }
+    }
+    deferred::forget_context(context);
+}

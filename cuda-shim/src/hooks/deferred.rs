@@ -1,0 +1,108 @@
+//! Managed memory that is freed in the order of a stream by a driver that cannot do that: an event marks the place in the
+//! stream, and the memory is freed when the event has come to pass. Until then it counts.
+//!
+//! Looked after by every call that allocates, frees or waits; a call that would be refused waits for all of it.
+
+use super::driver::{
+    self, Handle, ask, cuEventCreate, cuEventDestroy_v2, cuEventQuery, cuEventRecord, cuEventSynchronize, cuMemFree_v2,
+};
+use super::entry::{CUresult, SUCCESS};
+use crate::account;
+use crate::process::PerProcess;
+use crate::ranges::{self, Range};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// `CU_EVENT_DISABLE_TIMING`.
+const NO_TIMING: u32 = 2;
+
+#[derive(Clone, Copy)]
+struct Waiting {
+    range: Range,
+    event: Handle,
+}
+
+#[derive(Default)]
+struct Deferred {
+    waiting: Mutex<Vec<Waiting>>,
+    /// How many wait: what everybody asks first.
+    count: AtomicUsize,
+    /// Held by whoever frees, so that a wait for all of it includes what another thread has in hand.
+    freeing: Mutex<()>,
+}
+
+static DEFERRED: PerProcess<Deferred> = PerProcess::new();
+
+/// Frees a range when what is in the stream now is done. `None` when there is no such range any more.
+pub(super) fn free(address: u64, stream: Handle) -> Option<CUresult> {
+    let range = ranges::remove(address)?;
+    let event = match ask(|event| cuEventCreate(event, NO_TIMING)) {
+        Ok(event) => event,
+        Err(error) => {
+            ranges::insert(range);
+            return Some(error);
+        }
+    };
+    let result = cuEventRecord(event, stream);
+    if result == SUCCESS {
+        let deferred = deferred();
+        lock(deferred).push(Waiting { range, event });
+        deferred.count.fetch_add(1, Ordering::Release);
+    } else {
+        cuEventDestroy_v2(event);
+        ranges::insert(range);
+    }
+    Some(result)
+}
+
+/// Frees what can be freed without a wait.
+pub(super) fn collect() {
+    if deferred().count.load(Ordering::Acquire) > 0
+        && let Ok(_freeing) = deferred().freeing.try_lock()
+    {
+        driver::outside_captures(|| free_where(|waiting| cuEventQuery(waiting.event) == SUCCESS));
+    }
+}
+
+/// Waits for everything that is to be freed.
+pub(super) fn wait_for_all() {
+    let _freeing = deferred().freeing.lock().unwrap_or_else(PoisonError::into_inner);
+    if deferred().count.load(Ordering::Acquire) > 0 {
+        driver::outside_captures(|| free_where(|waiting| cuEventSynchronize(waiting.event) == SUCCESS));
+    }
+}
+
+/// The context is gone, and what waited there with it.
+pub(super) fn forget_context(context: Handle) {
+    take(|waiting| waiting.range.context == context).iter().for_each(|waiting| account::forget(&waiting.range));
+}
+
+/// Takes out first and frees then, so that no two threads free the same, and nobody waits for the driver in our lock.
+fn free_where(is_done: impl Fn(&Waiting) -> bool) {
+    for waiting in take(|_| true) {
+        // What cannot be freed now, because its time has not come or the driver has failed, goes on counting.
+        if is_done(&waiting) && cuMemFree_v2(waiting.range.address) == SUCCESS {
+            cuEventDestroy_v2(waiting.event);
+            account::forget(&waiting.range);
+        } else {
+            let deferred = deferred();
+            lock(deferred).push(waiting);
+            deferred.count.fetch_add(1, Ordering::Release);
+        }
+    }
+}
+
+fn take(which: impl Fn(&Waiting) -> bool) -> Vec<Waiting> {
+    let deferred = deferred();
+    let taken: Vec<Waiting> = lock(deferred).extract_if(.., |waiting| which(waiting)).collect();
+    deferred.count.fetch_sub(taken.len(), Ordering::Release);
+    taken
+}
+
+fn deferred() -> &'static Deferred {
+    DEFERRED.get(Deferred::default)
+}
+
+fn lock(deferred: &Deferred) -> MutexGuard<'_, Vec<Waiting>> {
+    deferred.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,139 @@
+//! What ours ask of the real driver, beside the function whose place they take.
+
+use super::entry::{In, NOT_SUPPORTED, Out, SUCCESS, driver};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// A context, stream, event, pool, graph, node, array or handle: never looked into.
+pub(super) type Handle = u64;
+
+/// `CUmemLocation`: type and id.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Location {
+    pub kind: i32,
+    pub id: i32,
+}
+
+impl Location {
+    pub(super) const DEVICE: i32 = 1;
+    /// `HOST`, `HOST_NUMA` and `HOST_NUMA_CURRENT`.
+    pub(super) fn is_host(self) -> bool {
+        matches!(self.kind, 2..=4)
+    }
+}
+
+driver! {
+    fn cuCtxGetCurrent(context: Out<Handle>);
+    fn cuCtxGetDevice(device: Out<i32>);
+    fn cuDeviceGetAttribute(value: Out<i32>, attribute: i32, device: i32);
+    fn cuDriverGetVersion(version: Out<i32>);
+    fn cuMemAllocManaged(address: Out<u64>, bytes: usize, flags: u32);
+    fn cuMemFree_v2(address: u64);
+    fn cuMemAdvise(address: u64, bytes: usize, advice: i32, device: i32);
+    fn cuMemAdvise_v2(address: u64, bytes: usize, advice: i32, location: Location);
+    fn cuMemGetAddressRange_v2(base: Out<u64>, bytes: Out<usize>, address: u64);
+    fn cuPointerGetAttribute(value: Out<u32>, attribute: i32, address: u64);
+    fn cuStreamIsCapturing(stream: Handle, status: Out<i32>);
+    fn cuThreadExchangeStreamCaptureMode(mode: Out<i32>);
+    fn cuEventCreate(event: Out<Handle>, flags: u32);
+    fn cuEventRecord(event: Handle, stream: Handle);
+    fn cuEventQuery(event: Handle);
+    fn cuEventSynchronize(event: Handle);
+    fn cuEventDestroy_v2(event: Handle);
+    fn cuDeviceGetDefaultMemPool(pool: Out<Handle>, device: i32);
+    fn cuDeviceGetMemPool(pool: Out<Handle>, device: i32);
+    fn cuMemPoolCreate(pool: Out<Handle>, properties: In<super::pools::Properties>);
+    fn cuMemPoolGetAttribute(pool: Handle, attribute: i32, value: Out<u64>);
+    fn cuMemPoolTrimTo(pool: Handle, keep: usize);
+    fn cuMemAllocFromPoolAsync(address: Out<u64>, bytes: usize, pool: Handle, stream: Handle);
+    fn cuMemFreeAsync(address: u64, stream: Handle);
+    fn cuIpcCloseMemHandle(address: u64);
+    fn cuMemGetAllocationGranularity(granularity: Out<usize>, properties: In<super::vmm::Properties>, option: i32);
+    fn cuDevicePrimaryCtxGetState(device: i32, flags: Out<u32>, active: Out<i32>);
+    fn cuDevicePrimaryCtxRetain(context: Out<Handle>, device: i32);
+    fn cuDevicePrimaryCtxRelease_v2(device: i32);
+    fn cuDeviceGetGraphMemAttribute(device: i32, attribute: i32, value: Out<u64>);
+    fn cuGraphGetNodes(graph: Handle, nodes: Out<Handle>, count: Out<usize>);
+    fn cuGraphNodeGetType(node: Handle, kind: Out<i32>);
+    fn cuGraphMemAllocNodeGetParams(node: Handle, parameters: Out<super::graphs::AllocNode>);
+    fn cuDeviceGraphMemTrim(device: i32);
+    fn cuGraphChildGraphNodeGetGraph(node: Handle, graph: Out<Handle>);
+}
+
+const TEXTURE_ALIGNMENT: i32 = 14;
+const CONCURRENT_MANAGED_ACCESS: i32 = 89;
+const ADVISE_PREFERRED_LOCATION: i32 = 3;
+
+/// What a function answered through a pointer, or its error.
+pub(super) fn ask<T: Copy + Default>(call: impl FnOnce(Out<T>) -> i32) -> Result<T, i32> {
+    let mut value = T::default();
+    match call(Out::of(&mut value)) {
+        SUCCESS => Ok(value),
+        error => Err(error),
+    }
+}
+
+/// The context of this thread; 0 for none.
+pub(super) fn context() -> Handle {
+    ask(cuCtxGetCurrent).unwrap_or(0)
+}
+
+/// The device of this thread's context.
+pub(super) fn device() -> Result<i32, i32> {
+    ask(cuCtxGetDevice)
+}
+
+/// Whether memory of a device can be moved while programs run on it.
+pub(super) fn can_move(device: i32) -> bool {
+    const UNKNOWN: u8 = 0;
+    static KNOWN: [AtomicU8; 64] = [const { AtomicU8::new(UNKNOWN) }; 64];
+    let Some(known) = usize::try_from(device).ok().and_then(|device| KNOWN.get(device)) else { return false };
+    if known.load(Ordering::Relaxed) == UNKNOWN {
+        let Ok(answer) = ask(|value| cuDeviceGetAttribute(value, CONCURRENT_MANAGED_ACCESS, device)) else {
+            return false;
+        };
+        known.store(1 + u8::from(answer != 0), Ordering::Relaxed);
+    }
+    known.load(Ordering::Relaxed) == 2
+}
+
+/// Managed memory that belongs on `device`.
+pub(super) fn allocate_managed(address: Out<u64>, bytes: usize, device: i32) -> i32 {
+    const ATTACH_GLOBAL: u32 = 1;
+    let result = cuMemAllocManaged(address, bytes, ATTACH_GLOBAL);
+    if let (SUCCESS, Some(address)) = (result, address.get()) {
+        prefer(address, bytes, device);
+    }
+    result
+}
+
+/// Says where memory belongs. Advice: that it cannot be followed makes the memory slower, not wrong.
+fn prefer(address: u64, bytes: usize, device: i32) {
+    let location = Location { kind: Location::DEVICE, id: device };
+    if cuMemAdvise_v2(address, bytes, ADVISE_PREFERRED_LOCATION, location) == NOT_SUPPORTED {
+        cuMemAdvise(address, bytes, ADVISE_PREFERRED_LOCATION, device);
+    }
+}
+
+/// The distance of rows that suits every use of them; 512 when the device does not say.
+pub(super) fn row_alignment(device: i32) -> usize {
+    let answer = ask(|value| cuDeviceGetAttribute(value, TEXTURE_ALIGNMENT, device));
+    answer.ok().and_then(|bytes| usize::try_from(bytes).ok()).filter(|bytes| bytes.is_power_of_two()).unwrap_or(512)
+}
+
+/// Whether what goes into a stream becomes part of a graph now.
+pub(super) fn is_capturing(stream: Handle) -> bool {
+    ask(|status| cuStreamIsCapturing(stream, status)).is_ok_and(|status| status != 0)
+}
+
+/// Runs calls that are no part of any capture, without breaking one that another stream of this thread is in.
+pub(super) fn outside_captures<T>(calls: impl FnOnce() -> T) -> T {
+    const RELAXED: i32 = 2;
+    let mut mode = RELAXED;
+    let was_exchanged = cuThreadExchangeStreamCaptureMode(Out::of(&mut mode)) == SUCCESS;
+    let result = calls();
+    if was_exchanged {
+        cuThreadExchangeStreamCaptureMode(Out::of(&mut mode));
+    }
+    result
+}

@@ -1,0 +1,61 @@
+//! What the instance may have and how it gets it: the limit and the mode, read once from the environment.
+//!
+//! Read at load, so that a program that changes its environment later changes nothing. A limit that is no number is
+//! none: nothing may be allocated then, because a limit that cannot be read must not be a limit that is not there.
+
+use omni_gpu_wire::env;
+use std::ffi::OsStr;
+use std::sync::OnceLock;
+
+/// How allocations are answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// As managed memory, which can be moved, where the device can do that.
+    Unified,
+    /// As what was asked for.
+    Device,
+}
+
+/// The settings of the instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// Bytes over all processes; `None`: no limit.
+    pub limit: Option<u64>,
+    /// See [`Mode`].
+    pub mode: Mode,
+}
+
+/// The settings this process was started with.
+pub(crate) fn settings() -> Settings {
+    static SETTINGS: OnceLock<Settings> = OnceLock::new();
+    *SETTINGS
+        .get_or_init(|| parse(std::env::var_os(env::LIMIT_BYTES).as_deref(), std::env::var_os(env::MODE).as_deref()))
+}
+
+fn parse(limit: Option<&OsStr>, mode: Option<&OsStr>) -> Settings {
+    let number = |text: &OsStr| text.to_str().and_then(|text| text.parse().ok()).unwrap_or(0);
+    let mode = if mode.is_some_and(|mode| mode == "unified") { Mode::Unified } else { Mode::Device };
+    Settings { limit: limit.map(number), mode }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_that_cannot_be_read_is_no_bytes_and_one_that_is_not_there_is_none() {
+        let limit = |text: Option<&str>| parse(text.map(OsStr::new), None).limit;
+        assert_eq!(limit(None), None);
+        assert_eq!(limit(Some("1073741824")), Some(1 << 30));
+        for bad in ["", "1 GiB", "-1", "18446744073709551616"] {
+            assert_eq!(limit(Some(bad)), Some(0), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn device_is_the_mode_that_nobody_asked_for() {
+        let mode = |text: Option<&str>| parse(None, text.map(OsStr::new)).mode;
+        assert_eq!([mode(None), mode(Some("device")), mode(Some("managed"))], [Mode::Device; 3]);
+        assert_eq!(mode(Some("unified")), Mode::Unified);
+    }
+}
