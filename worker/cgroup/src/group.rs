@@ -71,6 +71,14 @@ impl Group {
         members::kill(&self.paths.dirs())
     }
 
+    /// Its processes, as this process's namespace numbers them.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when they cannot be read; a group that is gone has none.
+    pub fn processes(&self) -> Result<Vec<i32>, Error> {
+        members::read_procs(self.paths.memory())
+    }
+
     /// Whether no process is left in it. A zombie counts as gone.
     ///
     /// # Errors

@@ -119,7 +119,7 @@ pub(crate) fn remove_dir(dir: &Path, limit: Duration) -> Result<(), Error> {
 
 /// Process numbers in the reader's namespace; none where the directory is gone. Opened anew each time: an open v1 file
 /// keeps the list of its first reading.
-fn read_procs(dir: &Path) -> Result<Vec<i32>, Error> {
+pub(crate) fn read_procs(dir: &Path) -> Result<Vec<i32>, Error> {
     let file = dir.join("cgroup.procs");
     let Some(text) = read(&file)? else { return Ok(Vec::new()) };
     let number = |line: &str| line.parse::<i32>().map_err(|_| content(&file, line));

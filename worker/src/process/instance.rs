@@ -1,10 +1,11 @@
 //! Role `instance`: the loop over everything that can happen to one instance.
 //!
-//! One poll over pid 1, its reports, the engine's socket, the log pipes, out-of-memory events, SIGTERM, the listening
-//! socket and the scheduler. Every descriptor is read a bounded amount per round, so a model that floods one of them
+//! One poll over pid 1, its reports, the engine's socket, the log pipes, out-of-memory events, the shims of GPU memory,
+//! SIGTERM, the listening socket and the scheduler. Every descriptor is read a bounded amount per round, so a model that floods one of them
 //! does not keep the others waiting. The loop turns what it reads into events for [`super::supervise`] and carries out
 //! the actions; the end is: cause into the exit file, then to the scheduler, then the socket is gone.
 
+use super::gpu::{self, Memory, Word};
 use super::journal::{Journal, Moment};
 use super::link::Link;
 use super::running::{Running, Source};
@@ -19,7 +20,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::{dup2_stdin, dup2_stdout};
 use omni_ipc::engine::ToEngine;
 use omni_ipc::exit::ExitCause;
-use omni_ipc::instance::{FromWorker, PROTOCOL, ToWorker, Welcome};
+use omni_ipc::instance::{FromWorker, GpuOrder, GpuReport, PROTOCOL, ToWorker, Welcome};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -68,6 +69,7 @@ enum Token {
     Terminate,
     Listener,
     Scheduler,
+    Gpu(gpu::Source),
     Instance(Source),
 }
 
@@ -78,7 +80,8 @@ impl Worker<'_> {
             self.note(note);
         }
         loop {
-            let deadline = [self.instance.deadline(), self.journal.deadline()].into_iter().flatten().min();
+            let gpu = running.gpu.as_ref().and_then(Memory::deadline);
+            let deadline = [self.instance.deadline(), self.journal.deadline(), gpu].into_iter().flatten().min();
             for token in self.wait(Some(&running), deadline)? {
                 match token {
                     Token::Terminate => {
@@ -87,6 +90,7 @@ impl Worker<'_> {
                     }
                     Token::Listener => self.link.accept(),
                     Token::Scheduler => self.hear(&mut running),
+                    Token::Gpu(source) => self.about_gpu(&mut running, |gpu, now| gpu.read(source, now)),
                     Token::Instance(source) => {
                         let now = self.moment();
                         for event in running.read(source, &mut self.journal, now) {
@@ -96,6 +100,7 @@ impl Worker<'_> {
                 }
             }
             self.handle(Event::Tick, &mut running);
+            self.about_gpu(&mut running, Memory::tick);
             self.journal.tick(self.moment());
             if let Some(cause) = self.instance.cause() {
                 let now = self.moment();
@@ -131,7 +136,7 @@ impl Worker<'_> {
                         told = false;
                     }
                     Token::Scheduler => self.hear_after_the_end(),
-                    Token::Instance(_) => {}
+                    Token::Gpu(_) | Token::Instance(_) => {}
                 }
             }
         }
@@ -148,6 +153,10 @@ impl Worker<'_> {
             let write = if full { PollFlags::POLLOUT } else { PollFlags::empty() };
             tokens.push(Token::Scheduler);
             fds.push(PollFd::new(socket, PollFlags::POLLIN | write));
+        }
+        for (source, fd) in running.and_then(|running| running.gpu.as_ref()).into_iter().flat_map(Memory::sources) {
+            tokens.push(Token::Gpu(source));
+            fds.push(PollFd::new(fd, PollFlags::POLLIN));
         }
         for (source, fd) in running.into_iter().flat_map(Running::sources) {
             tokens.push(Token::Instance(source));
@@ -192,7 +201,10 @@ impl Worker<'_> {
     fn hear(&mut self, running: &mut Running) {
         let Some((message, fds)) = self.link.receive() else { return };
         match message {
-            ToWorker::Hello { protocol, log_seen } => self.greet(protocol, log_seen),
+            ToWorker::Hello { protocol, log_seen } => {
+                self.greet(protocol, log_seen);
+                self.about_gpu(running, Memory::greet);
+            }
             ToWorker::Attach => self.attach(&fds, running),
             ToWorker::Stop { grace_ms } => {
                 self.handle(Event::Stop { grace: Duration::from_millis(grace_ms) }, running);
@@ -202,7 +214,26 @@ impl Worker<'_> {
                 Ok(stats) => self.link.tell(FromWorker::Stats(stats)),
                 Err(error) => self.note(format!("cannot read what the instance uses: {}", chain(&error))),
             },
-            ToWorker::Gpu { .. } => {}
+            ToWorker::Gpu { number, order } => self.order(number, order, running),
+        }
+    }
+
+    /// An instance without a GPU has nothing to move, and says so.
+    fn order(&mut self, number: u64, order: GpuOrder, running: &mut Running) {
+        if running.gpu.is_none() {
+            return self.link.tell(FromWorker::Gpu(GpuReport { number, ..GpuReport::default() }));
+        }
+        self.about_gpu(running, |gpu, now| gpu.order(number, order, now));
+    }
+
+    /// Does something with the instance's GPU memory, if it has a GPU, and passes on what comes of it.
+    fn about_gpu(&mut self, running: &mut Running, what: impl FnOnce(&mut Memory, Duration) -> Vec<Word>) {
+        let now = self.epoch.elapsed();
+        for word in running.gpu.as_mut().map(|gpu| what(gpu, now)).unwrap_or_default() {
+            match word {
+                Word::Tell(message) => self.link.tell(message),
+                Word::Note(text) => self.note(text),
+            }
         }
     }
 

@@ -21,6 +21,8 @@ use std::path::{Path, PathBuf};
 
 /// Messages that wait for a scheduler to read. One that asks for more without reading gets disconnected.
 const QUEUE: usize = 16;
+/// Schedulers that wait to be accepted.
+const BACKLOG: i32 = 4;
 
 /// The listening socket and the scheduler that is connected, if any.
 #[derive(Debug)]
@@ -52,11 +54,17 @@ pub struct ListenError {
     source: io::Error,
 }
 
+impl ListenError {
+    pub(super) fn at(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self { path: path.to_owned(), source }
+    }
+}
+
 impl Link {
     /// Listens at `path`, where only root and `peer_uid` may connect. A socket that is left over there is replaced: the
     /// launcher never gives one instance id to two workers.
     pub(super) fn bind(path: &Path, peer_uid: u32) -> Result<Self, ListenError> {
-        let listener = listener(path, peer_uid).map_err(|source| ListenError { path: path.to_owned(), source })?;
+        let listener = listener(path, peer_uid, BACKLOG).map_err(ListenError::at(path))?;
         Ok(Self { listener, path: path.to_owned(), peer_uid, connection: None })
     }
 
@@ -181,7 +189,8 @@ impl Connection {
     }
 }
 
-fn listener(path: &Path, peer_uid: u32) -> io::Result<UnixListener> {
+/// A socket at `path`, which only root and its owner can open, in place of what is left over there.
+pub(super) fn listener(path: &Path, owner: u32, backlog: i32) -> io::Result<UnixListener> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
@@ -192,7 +201,7 @@ fn listener(path: &Path, peer_uid: u32) -> io::Result<UnixListener> {
     let bound = bind(socket.as_raw_fd(), &UnixAddr::new(path)?);
     umask(before);
     bound?;
-    chown(path, Some(Uid::from_raw(peer_uid)), None::<Gid>)?;
-    listen(&socket, Backlog::new(4)?)?;
+    chown(path, Some(Uid::from_raw(owner)), None::<Gid>)?;
+    listen(&socket, Backlog::new(backlog)?)?;
     Ok(socket.into())
 }

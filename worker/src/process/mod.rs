@@ -2,9 +2,10 @@
 //!
 //! It is small, has one thread beside those of the FUSE server, and stays when launcher and scheduler go: it holds what
 //! an instance needs to live. What it decides is in [`supervise`]; what it keeps of the model's output in [`journal`];
-//! how it speaks with the scheduler in [`link`]; [`running`] holds the descriptors and [`instance`] is the loop.
+//! how it speaks with the scheduler in [`link`], and with the shims of a GPU model in [`gpu`]; [`running`] holds the descriptors and [`instance`] is the loop.
 
 mod build;
+mod gpu;
 mod instance;
 mod journal;
 mod link;

@@ -3,6 +3,7 @@
 //! Called by the loop in [`super::instance`]. The engine's side of everything here is untrusted: its packets are bounded
 //! and parsed strictly, descriptors from it are refused, and nothing waits for it.
 
+use super::gpu::Memory;
 use super::journal::{Journal, Moment};
 use super::supervise::Event;
 use super::{WorkerError, chain};
@@ -50,6 +51,8 @@ pub(super) struct Running {
     stats: omni_cgroup::Stats,
     meminfo: Server,
     memory_bytes: u64,
+    /// For a model with a GPU.
+    pub(super) gpu: Option<Memory>,
 }
 
 impl Running {
@@ -65,13 +68,15 @@ impl Running {
         send_packet(&engine, &ToEngine::Boot(spec.boot.clone()), &[])?;
         let (stdout, to_stdout) = log_pipe().map_err(|errno| setup("make a log pipe")(errno.into()))?;
         let (stderr, to_stderr) = log_pipe().map_err(|errno| setup("make a log pipe")(errno.into()))?;
-        let gpu = spec.gpu.as_ref().map(|_| GpuDir::new(spec.sandbox.gid)).transpose()?;
+        let gpu_dir = spec.gpu.as_ref().map(|_| GpuDir::new(spec.sandbox.gid)).transpose()?;
+        let memory = |(gpu, dir)| Memory::prepare(gpu, dir, spec.sandbox.uid, &spec.cgroup);
+        let gpu = spec.gpu.as_ref().zip(gpu_dir.as_ref()).map(memory).transpose()?;
         let given = Given {
             stdout: to_stdout.as_fd(),
             stderr: to_stderr.as_fd(),
             engine: Some(theirs.as_fd()),
             meminfo: Some(mount.as_fd()),
-            gpu: gpu.as_ref(),
+            gpu: gpu_dir.as_ref(),
             group: &group,
         };
         let sandbox = sandbox::spawn(&spec.sandbox, &given)?;
@@ -94,6 +99,7 @@ impl Running {
             stats,
             meminfo,
             memory_bytes: spec.memory_bytes,
+            gpu,
         })
     }
 
@@ -160,7 +166,7 @@ impl Running {
             memory_limit_bytes: usage.memory_limit_bytes.unwrap_or(self.memory_bytes),
             cpu_usec: usage.cpu_usec,
             pids: usage.pids,
-            gpu: None,
+            gpu: self.gpu.as_ref().map(Memory::usage),
         })
     }
 

@@ -1,0 +1,260 @@
+//! The scheduler's orders about GPU memory, carried out by the shims of one instance. Pure: events in, actions out.
+//!
+//! One order runs at a time, the others wait in a short queue. It is answered when every shim that it was sent to has
+//! answered or is gone, or at its deadline; a shim that has not answered by then is counted, and its late answer is
+//! known by its number and dropped. With several shims, an eviction of a part first asks each what it has, and then takes
+//! from the one with the most first; one that does not say in time is asked for what it said last.
+//!
+//! A shim answers each order once and says nothing else. One that does otherwise, or leaves [`OWED`] orders unanswered,
+//! is disconnected.
+
+use omni_gpu_wire::control::{Kind, Order, Report, Verb};
+use omni_ipc::instance::GpuOrder;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// How long an order may take: at the slowest copy that is still of use, 80 GB leave a card in this time.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long an eviction waits to hear who has what.
+const ASKING: Duration = Duration::from_secs(1);
+/// Orders that wait for the one before them.
+const WAITING: usize = 8;
+/// Unanswered orders at which a shim is given up.
+const OWED: usize = 4;
+
+/// A connection of a shim.
+pub(super) type Shim = u64;
+
+/// Something happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Event {
+    /// The scheduler has sent an order.
+    Asked { number: u64, order: GpuOrder },
+    /// A scheduler has come, whose numbers mean other orders.
+    Scheduler,
+    /// A shim has connected.
+    Connected { shim: Shim },
+    /// A shim has sent a packet; `None` for one that is no report.
+    Said { shim: Shim, report: Option<Report> },
+    /// A shim's process is gone, or it has closed its connection.
+    Left { shim: Shim },
+    /// A shim takes no more orders: it does not read them.
+    Deaf { shim: Shim },
+    /// A deadline may have passed.
+    Tick,
+}
+
+/// Something to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Action {
+    /// Send an order to a shim.
+    Send { shim: Shim, order: Order },
+    /// Tell the scheduler what came of an order.
+    Answer(Answer),
+    /// Close a shim's connection and say why in the log.
+    Close { shim: Shim, why: &'static str },
+}
+
+/// What came of an order, as far as the shims know.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Answer {
+    /// The scheduler's.
+    pub number: u64,
+    pub moved_bytes: u64,
+    pub micros: u64,
+    pub error: u32,
+    pub silent: u32,
+}
+
+/// The shims of an instance and their orders.
+#[derive(Debug, Default)]
+pub(super) struct Orders {
+    shims: BTreeMap<Shim, State>,
+    running: Option<Running>,
+    waiting: VecDeque<(u64, GpuOrder)>,
+    /// The last number that went to a shim. Theirs, not the scheduler's: they never repeat.
+    last: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    has_said_hello: bool,
+    /// Numbers of the orders it has not answered.
+    owes: VecDeque<u64>,
+    resident: u64,
+}
+
+#[derive(Debug)]
+struct Running {
+    /// `None` when the scheduler that asked is gone.
+    asked: Option<u64>,
+    /// What is still to be shared out, once everybody has said what it has.
+    to_evict: Option<u64>,
+    /// The number of the orders that are out.
+    number: u64,
+    began: Duration,
+    /// When it goes on without those that have not answered.
+    until: Duration,
+    answer: Answer,
+}
+
+impl Orders {
+    /// When to come back with a `Tick`.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        self.running.as_ref().map(|running| running.until)
+    }
+
+    /// Takes an event at a time since the start.
+    pub(super) fn on(&mut self, event: Event, now: Duration) -> Vec<Action> {
+        let mut actions = match event {
+            Event::Asked { number, order } => self.asked(number, order),
+            Event::Scheduler => {
+                self.waiting.clear();
+                if let Some(running) = &mut self.running {
+                    running.asked = None;
+                }
+                vec![]
+            }
+            Event::Connected { shim } => {
+                self.shims.insert(shim, State::default());
+                vec![]
+            }
+            Event::Said { shim, report } => self.said(shim, report),
+            Event::Left { shim } => {
+                self.shims.remove(&shim);
+                vec![]
+            }
+            Event::Deaf { shim } => self.give_up(shim, "it does not read its orders"),
+            Event::Tick => vec![],
+        };
+        self.go_on(now, &mut actions);
+        actions
+    }
+
+    fn asked(&mut self, number: u64, order: GpuOrder) -> Vec<Action> {
+        if self.waiting.len() < WAITING {
+            self.waiting.push_back((number, order));
+            return vec![];
+        }
+        // Nobody was asked, so nobody has answered; with no shim left there would still be an order that was not done.
+        let silent = u32::try_from(self.shims.len()).unwrap_or(u32::MAX).max(1);
+        vec![Action::Answer(Answer { number, silent, ..Answer::default() })]
+    }
+
+    fn said(&mut self, shim: Shim, report: Option<Report>) -> Vec<Action> {
+        let Some(state) = self.shims.get_mut(&shim) else { return vec![] };
+        let Some(report) = report else { return self.give_up(shim, "it sent what is no report") };
+        state.resident = report.resident.min(report.managed);
+        match (report.kind, state.has_said_hello) {
+            (Kind::Hello, false) => state.has_said_hello = true,
+            (Kind::Hello, true) => return self.give_up(shim, "it said hello twice"),
+            (Kind::Done, false) => return self.give_up(shim, "it did not say hello first"),
+            (Kind::Done, true) => {
+                let Some(place) = state.owes.iter().position(|number| *number == report.number) else {
+                    return self.give_up(shim, "it answered an order that it was not given");
+                };
+                state.owes.remove(place);
+                if let Some(running) = self.running.as_mut().filter(|running| running.number == report.number) {
+                    running.take(&report);
+                }
+            }
+        }
+        vec![]
+    }
+
+    /// It lives and does not do as it should: what it has may be anywhere.
+    fn give_up(&mut self, shim: Shim, why: &'static str) -> Vec<Action> {
+        let Some(state) = self.shims.remove(&shim) else { return vec![] };
+        if let Some(running) = self.running.as_mut().filter(|running| state.owes.contains(&running.number)) {
+            running.answer.silent = running.answer.silent.saturating_add(1);
+        }
+        vec![Action::Close { shim, why }]
+    }
+
+    /// Ends what is done or late, and begins what waits.
+    fn go_on(&mut self, now: Duration, actions: &mut Vec<Action>) {
+        loop {
+            let Some(running) = &mut self.running else {
+                let Some((number, order)) = self.waiting.pop_front() else { return };
+                self.begin(number, order, now, actions);
+                continue;
+            };
+            let unanswered = self.shims.values().filter(|state| state.owes.contains(&running.number)).count();
+            if unanswered > 0 && now < running.until {
+                return;
+            }
+            if let Some(bytes) = running.to_evict.take() {
+                running.until = running.began.saturating_add(PATIENCE);
+                self.share_out(bytes, actions);
+                continue;
+            }
+            running.answer.silent = running.answer.silent.saturating_add(u32::try_from(unanswered).unwrap_or(u32::MAX));
+            running.answer.micros = u64::try_from(now.saturating_sub(running.began).as_micros()).unwrap_or(u64::MAX);
+            actions.extend(running.asked.map(|number| Action::Answer(Answer { number, ..running.answer })));
+            self.running = None;
+        }
+    }
+
+    fn begin(&mut self, number: u64, order: GpuOrder, now: Duration, actions: &mut Vec<Action>) {
+        let (verb, to_evict) = match order {
+            GpuOrder::Evict { bytes } if bytes < u64::MAX && self.shims.len() > 1 => (Verb::Report, Some(bytes)),
+            GpuOrder::Evict { bytes } => (Verb::Evict { bytes }, None),
+            GpuOrder::Restore => (Verb::Restore, None),
+            GpuOrder::Report => (Verb::Report, None),
+        };
+        let patience = if to_evict.is_some() { ASKING } else { PATIENCE };
+        self.last += 1;
+        self.running = Some(Running {
+            asked: Some(number),
+            to_evict,
+            number: self.last,
+            began: now,
+            until: now.saturating_add(patience),
+            answer: Answer::default(),
+        });
+        let shims: Vec<Shim> = self.shims.keys().copied().collect();
+        for shim in shims {
+            self.send(shim, verb, actions);
+        }
+    }
+
+    /// The most from the shim that has the most, until it is enough.
+    fn share_out(&mut self, bytes: u64, actions: &mut Vec<Action>) {
+        self.last += 1;
+        if let Some(running) = &mut self.running {
+            running.number = self.last;
+        }
+        let mut shares: Vec<(u64, Shim)> = self.shims.iter().map(|(shim, state)| (state.resident, *shim)).collect();
+        shares.sort_unstable_by_key(|(resident, shim)| (u64::MAX - resident, *shim));
+        let mut left = bytes;
+        for (resident, shim) in shares {
+            let share = resident.min(left);
+            if share > 0 {
+                left -= share;
+                self.send(shim, Verb::Evict { bytes: share }, actions);
+            }
+        }
+    }
+
+    fn send(&mut self, shim: Shim, verb: Verb, actions: &mut Vec<Action>) {
+        let Some(state) = self.shims.get_mut(&shim) else { return };
+        state.owes.push_back(self.last);
+        if state.owes.len() > OWED {
+            actions.extend(self.give_up(shim, "it has not answered its orders"));
+        } else {
+            actions.push(Action::Send { shim, order: Order { number: self.last, verb } });
+        }
+    }
+}
+
+impl Running {
+    fn take(&mut self, report: &Report) {
+        self.answer.moved_bytes = self.answer.moved_bytes.saturating_add(report.moved);
+        if self.answer.error == 0 {
+            self.answer.error = report.error;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,280 @@
+//! Tables of the orders: who is sent what, when it is answered, and who is disconnected.
+
+use super::*;
+use proptest::prelude::*;
+
+const GIB: u64 = 1 << 30;
+const ALL: GpuOrder = GpuOrder::Evict { bytes: u64::MAX };
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn hello(shim: Shim, resident: u64) -> Event {
+    let report = Report { kind: Kind::Hello, managed: resident, resident, ..Report::default() };
+    Event::Said { shim, report: Some(report) }
+}
+
+fn done(shim: Shim, number: u64, moved: u64, resident: u64) -> Event {
+    let report = Report { kind: Kind::Done, number, moved, managed: 100 * GIB, resident, ..Report::default() };
+    Event::Said { shim, report: Some(report) }
+}
+
+fn failed(shim: Shim, number: u64, error: u32) -> Event {
+    Event::Said { shim, report: Some(Report { kind: Kind::Done, number, error, ..Report::default() }) }
+}
+
+/// Shims 1, 2, … with this much resident each.
+fn with(residents: &[u64]) -> Orders {
+    let mut orders = Orders::default();
+    for (shim, resident) in (1..).zip(residents) {
+        assert_eq!(orders.on(Event::Connected { shim }, ms(0)), []);
+        assert_eq!(orders.on(hello(shim, *resident), ms(0)), []);
+    }
+    orders
+}
+
+fn asked(number: u64, order: GpuOrder) -> Event {
+    Event::Asked { number, order }
+}
+
+fn sent(actions: &[Action]) -> Vec<(Shim, u64, Verb)> {
+    let send = |action: &Action| match action {
+        Action::Send { shim, order } => Some((*shim, order.number, order.verb)),
+        Action::Answer(_) | Action::Close { .. } => None,
+    };
+    actions.iter().filter_map(send).collect()
+}
+
+fn answer(number: u64, moved_bytes: u64, micros: u64) -> Action {
+    Action::Answer(Answer { number, moved_bytes, micros, ..Answer::default() })
+}
+
+#[test]
+fn an_instance_without_shims_answers_at_once() {
+    for order in [ALL, GpuOrder::Evict { bytes: 1 }, GpuOrder::Restore, GpuOrder::Report] {
+        assert_eq!(Orders::default().on(asked(7, order), ms(5)), [answer(7, 0, 0)]);
+    }
+}
+
+#[test]
+fn one_shim_is_told_the_order_itself() {
+    for (order, verb) in [
+        (GpuOrder::Evict { bytes: 9 }, Verb::Evict { bytes: 9 }),
+        (ALL, Verb::Evict { bytes: u64::MAX }),
+        (GpuOrder::Restore, Verb::Restore),
+        (GpuOrder::Report, Verb::Report),
+    ] {
+        let mut orders = with(&[GIB]);
+        assert_eq!(sent(&orders.on(asked(70, order), ms(1))), [(1, 1, verb)]);
+        assert_eq!(orders.on(Event::Tick, ms(2)), []);
+        assert_eq!(orders.on(done(1, 1, 9, 0), ms(3)), [answer(70, 9, 2000)]);
+        assert_eq!(orders.deadline(), None);
+    }
+}
+
+#[test]
+fn an_eviction_asks_and_takes_from_the_largest_first() {
+    let table: [(u64, &[(Shim, u64)]); 6] = [
+        (0, &[]),
+        (1, &[(2, 1)]),
+        (5 * GIB, &[(2, 5 * GIB)]),
+        (5 * GIB + 1, &[(2, 5 * GIB), (3, 1)]),
+        (9 * GIB, &[(2, 5 * GIB), (3, 3 * GIB), (1, GIB)]),
+        (99 * GIB, &[(2, 5 * GIB), (3, 3 * GIB), (1, GIB)]),
+    ];
+    for (bytes, shares) in table {
+        // What they said when they connected is long past.
+        let mut orders = with(&[50 * GIB, 1, 0, 0]);
+        let asking = sent(&orders.on(asked(3, GpuOrder::Evict { bytes }), ms(0)));
+        assert_eq!(asking, [1, 2, 3, 4].map(|shim| (shim, 1, Verb::Report)));
+        for (shim, resident) in [(1, GIB), (2, 5 * GIB), (3, 3 * GIB)] {
+            assert_eq!(orders.on(done(shim, 1, 0, resident), ms(1)), []);
+        }
+        let actions = orders.on(done(4, 1, 0, 0), ms(2));
+        let expected: Vec<_> = shares.iter().map(|(shim, bytes)| (*shim, 2, Verb::Evict { bytes: *bytes })).collect();
+        assert_eq!(sent(&actions), expected, "{bytes}");
+        if shares.is_empty() {
+            assert_eq!(actions, [answer(3, 0, 2000)]);
+            continue;
+        }
+        let mut last = vec![];
+        for (shim, bytes) in shares {
+            last = orders.on(done(*shim, 2, *bytes, 0), ms(4));
+        }
+        assert_eq!(last, [answer(3, shares.iter().map(|(_, bytes)| bytes).sum(), 4000)]);
+    }
+}
+
+#[test]
+fn all_of_it_needs_no_asking() {
+    let mut orders = with(&[0, GIB]);
+    let all = Verb::Evict { bytes: u64::MAX };
+    assert_eq!(sent(&orders.on(asked(1, ALL), ms(0))), [(1, 1, all), (2, 1, all)]);
+}
+
+#[test]
+fn who_does_not_say_what_it_has_is_taken_at_its_last_word() {
+    let mut orders = with(&[4 * GIB, GIB]);
+    orders.on(asked(1, GpuOrder::Evict { bytes: 5 * GIB }), ms(0));
+    orders.on(done(2, 1, 0, 2 * GIB), ms(1));
+    assert_eq!(orders.deadline(), Some(ASKING));
+    let actions = orders.on(Event::Tick, ASKING);
+    assert_eq!(sent(&actions), [(1, 2, Verb::Evict { bytes: 4 * GIB }), (2, 2, Verb::Evict { bytes: GIB })]);
+    assert_eq!(orders.on(done(1, 1, 0, 4 * GIB), ms(1500)), [], "late, known by its number");
+    orders.on(done(1, 2, 4 * GIB, 0), ms(1600));
+    assert_eq!(orders.on(done(2, 2, GIB, GIB), ms(1700)), [answer(1, 5 * GIB, 1_700_000)]);
+}
+
+#[test]
+fn the_silent_are_counted_and_their_late_answers_dropped() {
+    let mut orders = with(&[1, 1, 1]);
+    orders.on(asked(1, GpuOrder::Restore), ms(10));
+    orders.on(failed(2, 1, 999), ms(11));
+    assert_eq!(orders.deadline(), Some(ms(10) + PATIENCE));
+    let micros = u64::try_from(PATIENCE.as_micros()).unwrap();
+    let late = Answer { number: 1, moved_bytes: 0, micros, error: 999, silent: 2 };
+    assert_eq!(orders.on(Event::Tick, ms(10) + PATIENCE), [Action::Answer(late)]);
+    assert_eq!(orders.on(done(1, 1, 5, 5), ms(90_000)), []);
+    let actions = orders.on(asked(2, GpuOrder::Report), ms(90_001));
+    assert_eq!(sent(&actions).len(), 3, "they are asked again");
+    assert_eq!(orders.on(done(3, 1, 5, 5), ms(90_002)), [], "two are owed: the first is late");
+}
+
+#[test]
+fn an_order_ends_when_the_last_shim_is_gone() {
+    let mut orders = with(&[1, 1]);
+    orders.on(asked(1, ALL), ms(0));
+    orders.on(done(1, 1, 5, 0), ms(1));
+    assert_eq!(orders.on(Event::Left { shim: 2 }, ms(2)), [answer(1, 5, 2000)], "its memory went with it");
+    assert_eq!(orders.on(Event::Left { shim: 2 }, ms(2)), []);
+}
+
+#[test]
+fn orders_run_one_after_the_other_and_the_queue_has_a_bound() {
+    let mut orders = with(&[1]);
+    for number in 1..=9 {
+        assert_eq!(sent(&orders.on(asked(number, GpuOrder::Report), ms(0))).len(), usize::from(number == 1));
+    }
+    let refused = Answer { number: 10, silent: 1, ..Answer::default() };
+    assert_eq!(orders.on(asked(10, ALL), ms(0)), [Action::Answer(refused)]);
+    for number in 1..=9 {
+        let actions = orders.on(done(1, number, 0, 0), ms(0));
+        assert_eq!(actions.first(), Some(&answer(number, 0, 0)));
+        assert_eq!(sent(&actions).len(), usize::from(number < 9));
+    }
+}
+
+#[test]
+fn a_new_scheduler_hears_nothing_of_the_old_ones_orders() {
+    let mut orders = with(&[1]);
+    orders.on(asked(1, ALL), ms(0));
+    orders.on(asked(2, GpuOrder::Restore), ms(0));
+    assert_eq!(orders.on(Event::Scheduler, ms(1)), []);
+    assert_eq!(orders.on(asked(1, GpuOrder::Report), ms(2)), [], "the old one's move is still on its way");
+    assert_eq!(sent(&orders.on(done(1, 1, 5, 0), ms(3))), [(1, 2, Verb::Report)]);
+    assert_eq!(orders.on(done(1, 2, 0, 0), ms(4)), [answer(1, 0, 1000)]);
+}
+
+#[test]
+fn who_breaks_the_contract_is_disconnected_and_counts_as_silent() {
+    let garbage = Event::Said { shim: 1, report: None };
+    let table = [
+        (garbage, "it sent what is no report"),
+        (hello(1, 5), "it said hello twice"),
+        (done(1, 2, 0, 0), "it answered an order that it was not given"),
+        (done(1, 0, 0, 0), "it answered an order that it was not given"),
+        (Event::Deaf { shim: 1 }, "it does not read its orders"),
+    ];
+    for (event, why) in table {
+        let mut orders = with(&[1]);
+        orders.on(asked(1, ALL), ms(0));
+        let actions = orders.on(event, ms(1));
+        let silent = Answer { number: 1, micros: 1000, silent: 1, ..Answer::default() };
+        assert_eq!(actions, [Action::Close { shim: 1, why }, Action::Answer(silent)], "{event:?}");
+        assert_eq!(orders.on(event, ms(2)), [], "it is gone already");
+    }
+    let mut orders = Orders::default();
+    orders.on(Event::Connected { shim: 1 }, ms(0));
+    let why = "it did not say hello first";
+    assert_eq!(orders.on(done(1, 0, 0, 0), ms(0)), [Action::Close { shim: 1, why }]);
+}
+
+#[test]
+fn who_never_answers_is_given_up() {
+    let mut orders = with(&[1]);
+    let mut now = ms(0);
+    for number in 1..=4 {
+        assert_eq!(sent(&orders.on(asked(number, ALL), now)).len(), 1);
+        now += PATIENCE;
+        assert_eq!(orders.on(Event::Tick, now).len(), 1, "answered without it");
+    }
+    let actions = orders.on(asked(5, ALL), now);
+    let why = "it has not answered its orders";
+    let silent = Answer { number: 5, silent: 1, ..Answer::default() };
+    assert_eq!(actions, [Action::Close { shim: 1, why }, Action::Answer(silent)]);
+}
+
+#[test]
+fn numbers_that_lie_do_not_overflow() {
+    let mut orders = with(&[u64::MAX, u64::MAX]);
+    orders.on(asked(1, ALL), ms(0));
+    orders.on(done(1, 1, u64::MAX, u64::MAX), ms(0));
+    assert_eq!(orders.on(done(2, 1, u64::MAX, u64::MAX), ms(0)), [answer(1, u64::MAX, 0)]);
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    let shim = 1..5_u64;
+    let order = prop_oneof![
+        Just(ALL),
+        (0..9_u64).prop_map(|bytes| GpuOrder::Evict { bytes }),
+        Just(GpuOrder::Restore),
+        Just(GpuOrder::Report)
+    ];
+    prop_oneof![
+        4 => (any::<u64>(), order).prop_map(|(number, order)| Event::Asked { number, order }),
+        1 => Just(Event::Scheduler),
+        3 => shim.clone().prop_map(|shim| Event::Connected { shim }),
+        3 => shim.clone().prop_map(|shim| hello(shim, 5)),
+        9 => (shim.clone(), 0..20_u64, 0..9_u64, 0..9_u64).prop_map(|(s, n, moved, left)| done(s, n, moved, left)),
+        1 => shim.clone().prop_map(|shim| Event::Said { shim, report: None }),
+        1 => shim.clone().prop_map(|shim| Event::Left { shim }),
+        1 => shim.prop_map(|shim| Event::Deaf { shim }),
+        2 => Just(Event::Tick),
+    ]
+}
+
+proptest! {
+    /// Whatever the shims do, every order of a scheduler that stays is answered once, and in time.
+    #[test]
+    fn every_order_is_answered_once(events in prop::collection::vec((any_event(), 0..2000_u64), 0..200)) {
+        let (mut orders, mut now) = (Orders::default(), ms(0));
+        let (mut open, mut unasked) = (Vec::new(), 0_usize);
+        let mut hear = |actions: Vec<Action>, open: &mut Vec<u64>| {
+            for action in actions {
+                match action {
+                    Action::Answer(answer) => match open.iter().position(|number| *number == answer.number) {
+                        Some(place) => _ = open.remove(place),
+                        None => unasked += 1,
+                    },
+                    Action::Send { .. } | Action::Close { .. } => {}
+                }
+            }
+        };
+        for (event, wait) in events {
+            now += ms(wait);
+            match &event {
+                Event::Asked { number, .. } => open.push(*number),
+                Event::Scheduler => open.clear(),
+                Event::Connected { .. } | Event::Said { .. } | Event::Left { .. } | Event::Deaf { .. } | Event::Tick => {}
+            }
+            hear(orders.on(event, now), &mut open);
+        }
+        for _ in 0..2 * (WAITING + 1) {
+            now += PATIENCE;
+            hear(orders.on(Event::Tick, now), &mut open);
+        }
+        prop_assert_eq!((open, unasked), (vec![], 0));
+        prop_assert_eq!(orders.deadline(), None);
+    }
+}
