@@ -7,7 +7,7 @@
 //! A range is resident from its front: moves take from its end, so one number says which part is on the device.
 
 use crate::process::PerProcess;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// One allocation.
@@ -128,6 +128,14 @@ pub(crate) fn claim(wanted: impl Fn(&Range) -> bool) -> Claims {
 }
 
 impl Claims {
+    /// Gives up the claim on all ranges but these.
+    pub(crate) fn keep(&mut self, addresses: impl Iterator<Item = u64>) {
+        let kept: HashSet<u64> = addresses.collect();
+        let (kept, given_up) = self.ranges.drain(..).partition(|range| kept.contains(&range.address));
+        drop(Self { ranges: given_up });
+        self.ranges = kept;
+    }
+
     /// Notes how much of a claimed range is resident now.
     pub(crate) fn set_resident(&self, address: u64, resident: u64) {
         if let Some(entry) = lock().by_address.get_mut(&address) {
@@ -202,13 +210,16 @@ mod tests {
     fn a_range_on_its_way_is_freed_after_its_move_and_no_other_waits() {
         insert(managed(0x4000, 4));
         insert(managed(0x5000, 5));
-        let claims = claim(|range| range.context == 4);
-        assert!(remove(0x5000).is_some(), "not claimed: no wait");
+        insert(managed(0x6000, 4));
+        let mut claims = claim(|range| range.context == 4);
+        claims.keep([0x4000].into_iter());
+        assert!(remove(0x5000).is_some() && remove(0x6000).is_some(), "not claimed: no wait");
         let (say, said) = channel();
         let freeing = thread::spawn(move || {
             let range = remove(0x4000);
             say.send(range).ok();
         });
+        assert!(get(0x4000).is_some(), "reading does not wait");
         claims.set_resident(0x4000, 0);
         assert!(said.try_recv().is_err(), "still on its way");
         drop(claims);

@@ -1,0 +1,161 @@
+//! Which bytes a move takes, in which order. Pure.
+//!
+//! Eviction takes the youngest allocation first and a range from its end, restoring goes by age from the front: so what
+//! a partial eviction leaves is the oldest memory, in a model its weights, which its next request reads first and which
+//! no step grows or frees; and a restore brings first what a request waits for first. (The order is the model's own;
+//! which model is evicted, the scheduler decides by use.)
+
+use crate::ranges::Range;
+
+/// Where the driver keeps managed memory together: a range is cut at multiples of this only.
+const BLOCK: u64 = 2 * 1024 * 1024;
+
+/// A part of a range that is to be moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Piece {
+    /// The beginning of its range.
+    pub range: u64,
+    /// The context of its range.
+    pub context: u64,
+    /// Where it begins itself.
+    pub address: u64,
+    pub bytes: u64,
+    /// What of the range is resident once the piece is moved.
+    pub resident: u64,
+}
+
+/// Pieces that lie side by side: one call moves them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stretch {
+    pub address: u64,
+    pub bytes: u64,
+    /// How many of the pieces it is made of.
+    pub pieces: usize,
+}
+
+/// At least `bytes` of what is resident, or all of it; at most one block more. `ranges` are in the order of allocation.
+pub(super) fn evict(ranges: &[Range], bytes: u64) -> Vec<Piece> {
+    let mut left = bytes;
+    let mut pieces = Vec::new();
+    for range in ranges.iter().rev().filter(|range| range.resident > 0) {
+        if left == 0 {
+            break;
+        }
+        let end = range.address.saturating_add(range.resident);
+        let cut = end.saturating_sub(left) / BLOCK * BLOCK;
+        let address = cut.max(range.address);
+        pieces.push(Piece {
+            range: range.address,
+            context: range.context,
+            address,
+            bytes: end - address,
+            resident: address - range.address,
+        });
+        left = left.saturating_sub(end - address);
+    }
+    pieces
+}
+
+/// All that is not resident. `ranges` are in the order of allocation.
+pub(super) fn restore(ranges: &[Range]) -> Vec<Piece> {
+    let away = ranges.iter().filter(|range| range.resident < range.bytes);
+    away.map(|range| Piece {
+        range: range.address,
+        context: range.context,
+        address: range.address.saturating_add(range.resident),
+        bytes: range.bytes - range.resident,
+        resident: range.bytes,
+    })
+    .collect()
+}
+
+/// Joins neighbours in the order they come in, upwards or downwards.
+pub(super) fn stretches(pieces: &[Piece]) -> Vec<Stretch> {
+    let mut stretches: Vec<Stretch> = Vec::new();
+    for piece in pieces {
+        match stretches.last_mut() {
+            Some(last) if last.address + last.bytes == piece.address => {
+                last.bytes += piece.bytes;
+                last.pieces += 1;
+            }
+            Some(last) if piece.address + piece.bytes == last.address => {
+                last.address = piece.address;
+                last.bytes += piece.bytes;
+                last.pieces += 1;
+            }
+            Some(_) | None => stretches.push(Stretch { address: piece.address, bytes: piece.bytes, pieces: 1 }),
+        }
+    }
+    stretches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ranges::Kind;
+
+    const MIB: u64 = 1024 * 1024;
+
+    fn range(address: u64, bytes: u64, resident: u64) -> Range {
+        Range { address, bytes, kind: Kind::Managed, context: 1, resident }
+    }
+
+    fn taken(pieces: &[Piece]) -> Vec<(u64, u64, u64)> {
+        pieces.iter().map(|piece| (piece.range, piece.bytes, piece.resident)).collect()
+    }
+
+    #[test]
+    fn eviction_takes_the_youngest_first_and_stops_when_it_is_enough() {
+        let ranges = [range(100 * MIB, 10 * MIB, 10 * MIB), range(20 * MIB, 5, 5), range(40 * MIB, 6 * MIB, 6 * MIB)];
+        let all = vec![(40 * MIB, 6 * MIB, 0), (20 * MIB, 5, 0), (100 * MIB, 10 * MIB, 0)];
+        let table = [
+            (0, vec![]),
+            (1, vec![(40 * MIB, 2 * MIB, 4 * MIB)]),
+            (2 * MIB, vec![(40 * MIB, 2 * MIB, 4 * MIB)]),
+            (2 * MIB + 1, vec![(40 * MIB, 4 * MIB, 2 * MIB)]),
+            (6 * MIB, vec![(40 * MIB, 6 * MIB, 0)]),
+            (6 * MIB + 1, vec![(40 * MIB, 6 * MIB, 0), (20 * MIB, 5, 0)]),
+            (6 * MIB + 6, vec![(40 * MIB, 6 * MIB, 0), (20 * MIB, 5, 0), (100 * MIB, 2 * MIB, 8 * MIB)]),
+            (16 * MIB + 5, all.clone()),
+            (u64::MAX, all),
+        ];
+        for (bytes, expected) in table {
+            let pieces = evict(&ranges, bytes);
+            assert_eq!(taken(&pieces), expected, "{bytes}");
+            assert!(pieces.iter().all(|piece| piece.address == piece.range + piece.resident));
+        }
+    }
+
+    #[test]
+    fn a_range_that_begins_inside_a_block_is_cut_at_the_blocks_bound() {
+        let ranges = [range(3 * MIB, 4 * MIB, 4 * MIB)];
+        assert_eq!(taken(&evict(&ranges, MIB)), [(3 * MIB, MIB, 3 * MIB)]);
+        assert_eq!(taken(&evict(&ranges, MIB + 1)), [(3 * MIB, 3 * MIB, MIB)]);
+        assert_eq!(taken(&evict(&ranges, 3 * MIB + 1)), [(3 * MIB, 4 * MIB, 0)]);
+    }
+
+    #[test]
+    fn what_was_evicted_comes_back_oldest_first() {
+        let ranges = [range(100 * MIB, 10 * MIB, 8 * MIB), range(20 * MIB, 5, 5), range(40 * MIB, 6 * MIB, 0)];
+        let pieces = restore(&ranges);
+        assert_eq!(taken(&pieces), [(100 * MIB, 2 * MIB, 10 * MIB), (40 * MIB, 6 * MIB, 6 * MIB)]);
+        assert_eq!(pieces[0].address, 108 * MIB);
+        assert_eq!(taken(&evict(&ranges, u64::MAX)), [(20 * MIB, 5, 0), (100 * MIB, 8 * MIB, 0)], "only what is there");
+    }
+
+    #[test]
+    fn neighbours_are_one_call() {
+        let ranges = [0, 2, 4, 10, 8, 6].map(|at| range((100 + at) * MIB, 2 * MIB, 2 * MIB));
+        let pieces = evict(&ranges, u64::MAX);
+        let joined = stretches(&pieces);
+        assert_eq!(
+            joined,
+            [
+                Stretch { address: 106 * MIB, bytes: 6 * MIB, pieces: 3 },
+                Stretch { address: 100 * MIB, bytes: 6 * MIB, pieces: 3 },
+            ]
+        );
+        assert_eq!(joined.iter().map(|stretch| stretch.pieces).sum::<usize>(), pieces.len());
+        assert_eq!(stretches(&[]), []);
+    }
+}
