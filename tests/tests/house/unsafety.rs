@@ -5,6 +5,10 @@ use crate::tree::Files;
 
 /// Files that may have it, each with what needs it.
 const FENCED: &[(&str, &str)] = &[
+    ("cuda-shim/src/control/mod.rs", "masks of signals: not in std"),
+    ("cuda-shim/src/control/socket.rs", "a socket that may stop being ours: not in std"),
+    ("cuda-shim/src/moves/driver.rs", "calls of the GPU driver"),
+    ("cuda-shim/src/moves/ending.rs", "atexit: not in std"),
     ("cuda-shim/src/process.rs", "mmap of a page that a fork wipes"),
     ("cuda-shim/src/real.rs", "the loader's functions, and addresses that become functions"),
     ("cuda-shim/src/resolve/elf.rs", "symbol tables of loaded libraries"),
