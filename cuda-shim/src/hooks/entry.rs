@@ -62,16 +62,6 @@ impl<T: Copy> Out<T> {
             unsafe { self.0.write_unaligned(value) };
         }
     }
-
-    /// The element `number` of the array that begins here.
-    pub(super) fn at(self, number: usize) -> Self {
-        Self(if self.0.is_null() { self.0 } else { self.0.wrapping_add(number) })
-    }
-
-    /// The same place, as something else.
-    pub(super) fn cast<U>(self) -> Out<U> {
-        Out(self.0.cast())
-    }
 }
 
 impl<T: Copy> In<T> {

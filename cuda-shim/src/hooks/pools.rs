@@ -201,7 +201,9 @@ pub(super) fn allocate(address: Out<u64>, bytes: usize, pool: Handle, stream: Ha
     IS_USED.store(true, Ordering::Release);
     let mut pools = lock();
     pools.settle(pool);
-    let Some(grown) = pools.reserve_growth(pool, size(bytes)) else { return refusal() };
+    if !pools.reserve_growth(pool, size(bytes)) {
+        return refusal();
+    }
     let result = cuMemAllocFromPoolAsync(address, bytes, pool, stream);
     let kind = pools.of(pool).kind;
     let excess = pools.taken(pool).unwrap_or(0).saturating_sub(pools.of(pool).charged);
@@ -225,7 +227,6 @@ pub(super) fn allocate(address: Out<u64>, bytes: usize, pool: Handle, stream: Ha
         }
         crate::control::allocated();
     }
-    debug_assert!(grown < u64::MAX, "a size");
     result
 }
 
@@ -311,26 +312,26 @@ impl Pools {
         });
     }
 
-    /// Reserves what the pool may have to take for `bytes` more, and counts it as the pool's. How much that is.
-    fn reserve_growth(&mut self, pool: Handle, bytes: u64) -> Option<u64> {
+    /// Reserves what the pool may have to take for `bytes` more, and counts it as the pool's; `false` beyond the limit.
+    fn reserve_growth(&mut self, pool: Handle, bytes: u64) -> bool {
         let reserved = self.of(pool).charged;
         let used = ask(|value| cuMemPoolGetAttribute(pool, USED_MEM_CURRENT, value));
         let used = used.unwrap_or_else(|_| self.allocated(pool));
         let growth = used.saturating_add(bytes).saturating_sub(reserved);
         if growth == 0 {
-            return Some(0);
+            return true;
         }
         let kind = self.of(pool).kind;
         let steps = || STEPS.iter().filter_map(|step| growth.checked_next_multiple_of(*step));
         let reserve = || steps().find(|growth| account::reserve(kind, *growth).is_ok());
-        let growth = reserve().or_else(|| {
+        let reserved = reserve().or_else(|| {
             deferred::wait_for_all();
             self.trim();
             graphs::trim();
             reserve()
-        })?;
-        self.of(pool).charged += growth;
-        Some(growth)
+        });
+        self.of(pool).charged += reserved.unwrap_or(0);
+        reserved.is_some()
     }
 
     /// The pool is gone; what was allocated from it lives until it is freed, and counts by itself.
