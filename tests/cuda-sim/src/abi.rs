@@ -27,11 +27,10 @@ unsafe impl Send for Symbol {}
 /// Exports functions: `fn cuName | cuName_ptsz(argument: Type) = function;`. The second name is the form for the
 /// per-thread default stream. Lists them as `SYMBOLS`.
 macro_rules! api {
-    ($(fn $symbol:ident $(| $per_thread:ident)? $arguments:tt = $function:ident;)*) => {
-        $(
-            $crate::abi::entry! { $symbol, false, $arguments, $function }
-            $($crate::abi::entry! { $per_thread, true, $arguments, $function })?
-        )*
+    ($(
+        fn $symbol:ident $(| $per_thread:ident)? ($($argument:ident: $type:ty),* $(,)?) = $function:ident;
+    )*) => {
+        $($crate::abi::entry! { ($($argument: $type),*) $function $symbol $($per_thread)? })*
         /// What this module exports.
         pub(crate) const SYMBOLS: &[$crate::abi::Symbol] = &[
             $(
@@ -43,9 +42,16 @@ macro_rules! api {
 }
 pub(crate) use api;
 
-/// One exported function.
+/// One function under its names.
 macro_rules! entry {
-    ($symbol:ident, $per_thread:literal, ($($argument:ident: $type:ty),* $(,)?), $function:ident) => {
+    ($arguments:tt $function:ident $symbol:ident $per_thread:ident) => {
+        $crate::abi::entry! { @ $arguments $function $symbol false }
+        $crate::abi::entry! { @ $arguments $function $per_thread true }
+    };
+    ($arguments:tt $function:ident $symbol:ident) => {
+        $crate::abi::entry! { @ $arguments $function $symbol false }
+    };
+    (@ ($($argument:ident: $type:ty),*) $function:ident $symbol:ident $per_thread:literal) => {
         #[allow(unsafe_code, non_snake_case, reason = "exported under the API's name")]
         #[unsafe(no_mangle)]
         extern "C" fn $symbol($($argument: $type),*) -> u32 {
@@ -72,7 +78,6 @@ macro_rules! stubs {
     };
 }
 pub(crate) use stubs;
-
 
 thread_local! {
     static PER_THREAD: Cell<bool> = const { Cell::new(false) };

@@ -2,10 +2,11 @@
 
 use crate::abi::{Handle, In, Out, api};
 use crate::error::{Answer, Error};
+use crate::host_functions::Pending;
 use crate::memory::residency;
 use crate::objects::{Context, Objects, alive, objects, with_stack};
 use crate::stream::{Kind, Stream};
-use crate::{machine, time};
+use crate::{host_functions, machine, time};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::c_void;
 
@@ -199,12 +200,22 @@ fn synchronize_current() -> Answer {
 }
 
 fn synchronize(context: Handle) -> Answer {
-    let end = {
-        let objects = objects()?;
+    let (mut end, mut functions) = (0, Pending::default());
+    {
+        let mut objects = objects()?;
         let context = objects.context_or_current(context)?;
-        objects.streams.values().filter(|stream| stream.context == context).map(|stream| stream.end).max()
-    };
-    time::wait(end.unwrap_or(0));
+        let streams = objects.streams.iter().filter(|(_, stream)| stream.context == context);
+        let handles: Vec<Handle> = streams.map(|(handle, _)| *handle).collect();
+        for handle in handles {
+            objects.refuse_while_recorded(handle)?;
+            if let Some(stream) = objects.streams.get(&handle) {
+                end = end.max(stream.end);
+                functions.join(&stream.functions);
+            }
+        }
+    }
+    host_functions::wait(&functions);
+    time::wait(end);
     Ok(())
 }
 

@@ -27,24 +27,24 @@ api! {
 /// Attributes that are the same on every card, as a card of our days has them; what is not here is 0. The numbers are
 /// those of `CUdevice_attribute`.
 const ATTRIBUTES: &[(u32, i32)] = &[
-    (1, 1024),          // threads in a block
-    (2, 1024),          // its dimensions
+    (1, 1024), // threads in a block
+    (2, 1024), // its dimensions
     (3, 1024),
     (4, 64),
-    (5, i32::MAX),      // dimensions of a grid
+    (5, i32::MAX), // dimensions of a grid
     (6, 65535),
     (7, 65535),
-    (8, 49152),         // shared memory in a block
-    (9, 65536),         // constant memory
-    (10, 32),           // warp
-    (11, i32::MAX),     // pitch
-    (12, 65536),        // registers in a block
-    (13, 1_500_000),    // clock, kHz
-    (14, 512),          // alignment of textures
-    (15, 1),            // copies beside kernels
-    (16, 16),           // multiprocessors
-    (19, 1),            // maps host memory
-    (21, 131_072),      // textures
+    (8, 49152),      // shared memory in a block
+    (9, 65536),      // constant memory
+    (10, 32),        // warp
+    (11, i32::MAX),  // pitch
+    (12, 65536),     // registers in a block
+    (13, 1_500_000), // clock, kHz
+    (14, 512),       // alignment of textures
+    (15, 1),         // copies beside kernels
+    (16, 16),        // multiprocessors
+    (19, 1),         // maps host memory
+    (21, 131_072),   // textures
     (22, 131_072),
     (23, 65536),
     (24, 16384),
@@ -53,44 +53,44 @@ const ATTRIBUTES: &[(u32, i32)] = &[
     (27, 32768),
     (28, 32768),
     (29, 2048),
-    (30, 512),          // alignment of surfaces
-    (31, 1),            // concurrent kernels
-    (36, 2_000_000),    // memory clock, kHz
-    (37, 384),          // memory bus, bits
-    (38, 4 << 20),      // level 2 cache
-    (39, 2048),         // threads on a multiprocessor
-    (40, 2),            // copy engines
-    (41, 1),            // unified addressing
+    (30, 512),       // alignment of surfaces
+    (31, 1),         // concurrent kernels
+    (36, 2_000_000), // memory clock, kHz
+    (37, 384),       // memory bus, bits
+    (38, 4 << 20),   // level 2 cache
+    (39, 2048),      // threads on a multiprocessor
+    (40, 2),         // copy engines
+    (41, 1),         // unified addressing
     (42, 32768),
     (43, 2048),
-    (51, 32),           // alignment of texture pitch
+    (51, 32), // alignment of texture pitch
     (69, 268_435_456),
-    (78, 1),            // priorities
-    (79, 1),            // level 1 caches
+    (78, 1), // priorities
+    (79, 1), // level 1 caches
     (80, 1),
-    (81, 102_400),      // shared memory on a multiprocessor
-    (82, 65536),        // registers on one
-    (83, 1),            // managed memory
-    (90, 1),            // preemption
-    (91, 1),            // registered host memory at its own address
-    (92, 1),            // stream memory operations
+    (81, 102_400), // shared memory on a multiprocessor
+    (82, 65536),   // registers on one
+    (83, 1),       // managed memory
+    (90, 1),       // preemption
+    (91, 1),       // registered host memory at its own address
+    (92, 1),       // stream memory operations
     (93, 1),
-    (95, 1),            // cooperative launch
-    (97, 101_376),      // shared memory in a block that asks for it
-    (99, 1),            // host registration
-    (102, 1),           // virtual memory management
-    (103, 1),           // handles that are descriptors
-    (106, 16),          // blocks on a multiprocessor
-    (111, 1024),        // shared memory that the driver keeps
-    (113, 1),           // read-only host registration
-    (115, 1),           // pools
-    (119, 1),           // whose handles are descriptors
-    (120, 1),           // clusters
+    (95, 1),       // cooperative launch
+    (97, 101_376), // shared memory in a block that asks for it
+    (99, 1),       // host registration
+    (102, 1),      // virtual memory management
+    (103, 1),      // handles that are descriptors
+    (106, 16),     // blocks on a multiprocessor
+    (111, 1024),   // shared memory that the driver keeps
+    (113, 1),      // read-only host registration
+    (115, 1),      // pools
+    (119, 1),      // whose handles are descriptors
+    (120, 1),      // clusters
     (122, 1),
-    (126, 1),           // memory domains
-    (130, 0),           // no node of memory of its own
+    (126, 1), // memory domains
+    (130, 0), // no node of memory of its own
     (131, -1),
-    (134, 0),           // node of the host
+    (134, 0), // node of the host
 ];
 
 fn get(device: Out<i32>, ordinal: i32) -> Answer {

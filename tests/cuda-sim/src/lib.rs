@@ -12,9 +12,12 @@
 
 mod abi;
 mod backing;
+mod capture;
 mod context;
 mod device;
 mod error;
+mod event;
+mod host_functions;
 mod init;
 mod machine;
 mod memory;
@@ -32,12 +35,15 @@ mod vmm;
 
 /// What each module exports.
 pub(crate) static SYMBOLS: &[&[abi::Symbol]] = &[
+    capture::SYMBOLS,
     context::SYMBOLS,
     device::SYMBOLS,
+    event::SYMBOLS,
     init::SYMBOLS,
     memory::alloc::SYMBOLS,
     primary::SYMBOLS,
     resolve::SYMBOLS,
+    stream::SYMBOLS,
     stubs::SYMBOLS,
     vmm::SYMBOLS,
 ];

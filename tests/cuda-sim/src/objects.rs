@@ -4,6 +4,7 @@
 
 use crate::abi::Handle;
 use crate::error::{Answer, Error};
+use crate::event::Event;
 use crate::machine;
 use crate::memory::allocation::{Allocation, Allocations};
 use crate::memory::pool::Pool;
@@ -55,19 +56,6 @@ pub(crate) struct Primary {
     pub(crate) context: Handle,
     pub(crate) retained: u32,
     pub(crate) flags: u32,
-}
-
-/// An event: when what was before it is done.
-#[derive(Debug)]
-pub(crate) struct Event {
-    pub(crate) context: Handle,
-    pub(crate) flags: u32,
-    /// Nanoseconds of the monotonic clock.
-    pub(crate) recorded: Option<u64>,
-    /// The stream whose functions of the host come before it.
-    pub(crate) stream: Handle,
-    /// So many of them.
-    pub(crate) functions: u64,
 }
 
 /// See [`Objects::device_pools`].

@@ -51,9 +51,7 @@ impl Ranges {
         for hole in &other.0 {
             left = left
                 .into_iter()
-                .flat_map(|range| {
-                    [range.start..range.end.min(hole.start), range.start.max(hole.end)..range.end]
-                })
+                .flat_map(|range| [range.start..range.end.min(hole.start), range.start.max(hole.end)..range.end])
                 .filter(|range| range.start < range.end)
                 .collect();
         }

@@ -35,8 +35,13 @@ impl Objects {
     ///
     /// # Errors
     /// No context, no bytes, or no room.
-    pub(crate) fn allocate(&mut self, bytes: u64, region: fn(u64) -> Result<Region, Error>) -> Result<(u64, u64), Error> {
+    pub(crate) fn allocate(
+        &mut self,
+        bytes: u64,
+        region: fn(u64) -> Result<Region, Error>,
+    ) -> Result<(u64, u64), Error> {
         let (context, device) = self.current()?;
+        self.refuse_unsafe_while_captured()?;
         if bytes == 0 {
             return Err(Error::INVALID_VALUE);
         }
@@ -112,6 +117,7 @@ fn allocate_managed(pointer: Out<u64>, bytes: usize, flags: u32) -> Answer {
     pointer.check()?;
     let mut objects = objects()?;
     let (context, device) = objects.current()?;
+    objects.refuse_unsafe_while_captured()?;
     if bytes == 0 || !ATTACH.contains(&flags) {
         return Err(Error::INVALID_VALUE);
     }
@@ -135,6 +141,7 @@ fn free(pointer: u64) -> Answer {
     if pointer == 0 {
         return Ok(());
     }
+    objects.refuse_unsafe_while_captured()?;
     match objects.allocations.exact(pointer).map(|allocation| &allocation.kind) {
         Some(Kind::Device | Kind::Managed(_) | Kind::Pooled { .. }) => {}
         Some(Kind::Host { .. } | Kind::Elsewhere) | None => return Err(Error::INVALID_VALUE),

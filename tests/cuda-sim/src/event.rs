@@ -1,0 +1,142 @@
+//! Events: marks in streams, and the time between them.
+
+use crate::abi::{Handle, Out, api};
+use crate::error::{Answer, Error};
+use crate::host_functions::{self, Pending};
+use crate::objects::{Objects, objects};
+use crate::time;
+use omni_cuda_card::now;
+
+api! {
+    fn cuEventCreate(event: Out<Handle>, flags: u32) = create;
+    fn cuEventDestroy(event: Handle) = destroy;
+    fn cuEventDestroy_v2(event: Handle) = destroy;
+    fn cuEventRecord | cuEventRecord_ptsz(event: Handle, stream: Handle) = record;
+    fn cuEventRecordWithFlags | cuEventRecordWithFlags_ptsz(event: Handle, stream: Handle, flags: u32)
+        = record_with_flags;
+    fn cuEventQuery(event: Handle) = query;
+    fn cuEventSynchronize(event: Handle) = synchronize;
+    fn cuEventElapsedTime(milliseconds: Out<f32>, start: Handle, end: Handle) = elapsed;
+    fn cuEventElapsedTime_v2(milliseconds: Out<f32>, start: Handle, end: Handle) = elapsed;
+    fn cuStreamWaitEvent | cuStreamWaitEvent_ptsz(stream: Handle, event: Handle, flags: u32) = wait;
+}
+
+/// Blocking, without timing, between processes (that one with "without timing" only).
+const FLAGS: u32 = 7;
+const DISABLE_TIMING: u32 = 2;
+const INTERPROCESS: u32 = 4;
+
+/// An event.
+#[derive(Debug)]
+pub(crate) struct Event {
+    pub(crate) context: Handle,
+    pub(crate) flags: u32,
+    pub(crate) recorded: Option<Recorded>,
+}
+
+/// What was before an event in its stream.
+#[derive(Debug, Clone)]
+pub(crate) struct Recorded {
+    /// When it is done, in nanoseconds of the monotonic clock.
+    pub(crate) end: u64,
+    pub(crate) functions: Pending,
+}
+
+impl Recorded {
+    fn is_done(&self) -> bool {
+        self.end <= now() && host_functions::are_done(&self.functions)
+    }
+}
+
+fn create(event: Out<Handle>, flags: u32) -> Answer {
+    let mut objects = objects()?;
+    let (context, _) = objects.current()?;
+    event.check()?;
+    if flags & !FLAGS != 0 || (flags & INTERPROCESS != 0 && flags & DISABLE_TIMING == 0) {
+        return Err(Error::INVALID_VALUE);
+    }
+    let made = objects.handle();
+    objects.events.insert(made, Event { context, flags, recorded: None });
+    event.put(made)
+}
+
+fn destroy(event: Handle) -> Answer {
+    objects()?.events.remove(&event).map(drop).ok_or(Error::INVALID_HANDLE)
+}
+
+fn record(event: Handle, stream: Handle) -> Answer {
+    record_with_flags(event, stream, 0)
+}
+
+fn record_with_flags(event: Handle, stream: Handle, flags: u32) -> Answer {
+    let mut objects = objects()?;
+    if flags > 1 {
+        return Err(Error::INVALID_VALUE);
+    }
+    let of_event = objects.events.get(&event).ok_or(Error::INVALID_HANDLE)?.context;
+    let stream = objects.stream(stream)?;
+    if objects.records(stream)? {
+        return Ok(());
+    }
+    let end = objects.begin(stream)?;
+    let stream = objects.streams.get(&stream).ok_or(Error::INVALID_HANDLE)?;
+    if stream.context != of_event {
+        return Err(Error::INVALID_HANDLE);
+    }
+    let recorded = Recorded { end, functions: stream.functions.clone() };
+    objects.event(event)?.recorded = Some(recorded);
+    Ok(())
+}
+
+impl Objects {
+    fn event(&mut self, event: Handle) -> Result<&mut Event, Error> {
+        self.events.get_mut(&event).ok_or(Error::INVALID_HANDLE)
+    }
+}
+
+/// One that was never recorded is done.
+fn query(event: Handle) -> Answer {
+    let mut objects = objects()?;
+    let is_done = objects.event(event)?.recorded.as_ref().is_none_or(Recorded::is_done);
+    if is_done { Ok(()) } else { Err(Error::NOT_READY) }
+}
+
+fn synchronize(event: Handle) -> Answer {
+    let recorded = objects()?.event(event)?.recorded.clone();
+    if let Some(recorded) = recorded {
+        host_functions::wait(&recorded.functions);
+        time::wait(recorded.end);
+    }
+    Ok(())
+}
+
+fn elapsed(milliseconds: Out<f32>, start: Handle, end: Handle) -> Answer {
+    let mut objects = objects()?;
+    milliseconds.check()?;
+    let mut when = |event: Handle| -> Result<u64, Error> {
+        let event = objects.event(event)?;
+        let recorded = event.recorded.as_ref().filter(|_| event.flags & DISABLE_TIMING == 0);
+        let recorded = recorded.ok_or(Error::INVALID_HANDLE)?;
+        if recorded.is_done() { Ok(recorded.end) } else { Err(Error::NOT_READY) }
+    };
+    let (start, end) = (when(start)?, when(end)?);
+    let seconds = |from: u64, to: u64| std::time::Duration::from_nanos(to - from).as_secs_f32();
+    milliseconds.put(if end >= start { seconds(start, end) } else { -seconds(end, start) } * 1000.0)
+}
+
+fn wait(stream: Handle, event: Handle, flags: u32) -> Answer {
+    let mut objects = objects()?;
+    if flags > 1 {
+        return Err(Error::INVALID_VALUE);
+    }
+    let recorded = objects.event(event)?.recorded.clone();
+    let stream = objects.stream(stream)?;
+    if let Some(recorded) = recorded
+        && !objects.records(stream)?
+        && let Some(stream) = objects.streams.get_mut(&stream)
+    {
+        stream.end = stream.end.max(recorded.end);
+        stream.functions.join(&recorded.functions);
+    }
+    Ok(())
+}
