@@ -151,6 +151,11 @@ impl Traces {
         self.dir.join(format!("{id}.exit"))
     }
 
+    /// Where the worker of a model with a GPU listens for its shims.
+    pub(super) fn gpu_socket(&self, id: &InstanceId) -> PathBuf {
+        self.dir.join(format!("{id}.gpu"))
+    }
+
     fn record_file(&self, id: &InstanceId) -> PathBuf {
         self.dir.join(format!("{id}.json"))
     }

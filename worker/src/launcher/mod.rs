@@ -12,6 +12,7 @@ mod catalog;
 mod command;
 mod environment;
 mod event;
+mod gpu;
 mod instances;
 pub mod keep;
 mod link;
@@ -24,6 +25,7 @@ mod uids;
 mod watch;
 
 use environment::{Environments, Package, Planner, build_all};
+use gpu::Gpus;
 use instances::{Instances, Traces};
 use link::Link;
 use nix::errno::Errno;
@@ -68,7 +70,7 @@ pub struct Settings {
     pub runtime_dir: PathBuf,
     /// Who may connect, beside root.
     pub scheduler_uid: u32,
-    /// Where `omni-worker` is, and perhaps `uv`: beside this program.
+    /// Where `omni-worker` is, and perhaps `uv` and the CUDA shim: beside this program.
     pub program_dir: Option<PathBuf>,
     /// Started by a scheduler and not by a service manager: ends with it.
     pub kept: bool,
@@ -170,6 +172,8 @@ pub fn run(settings: Settings) -> Result<(), LauncherError> {
     state.unheard.extend(adopt(found, &traces, &mut instances, &*driver)?);
     let package = Package::install(&settings.state_dir.join("python"), instances.is_empty());
     let package = Arc::new(package.map_err(at("install the package omni below", &settings.state_dir))?);
+    let gpus = Gpus::open(&settings, instances.is_empty());
+    let gpus = Arc::new(gpus.map_err(at("install the CUDA shim below", &settings.state_dir))?);
     let environments =
         Environments::open(&settings.cache_dir).map_err(at("use the environments of", &settings.cache_dir))?;
 
@@ -196,6 +200,7 @@ pub fn run(settings: Settings) -> Result<(), LauncherError> {
         worker,
         traces,
         package,
+        gpus,
         environments,
         instances,
         plans,

@@ -8,6 +8,7 @@ use super::Settings;
 use super::catalog::Catalog;
 use super::environment::{BuildPlan, Environments, Package, PlanJob};
 use super::event::{Event, Events, Inbox, ModelState};
+use super::gpu::Gpus;
 use super::instances::{Instances, Traces};
 use super::link::Link;
 use super::program::Program;
@@ -39,6 +40,7 @@ pub(super) struct Node {
     pub(super) worker: Arc<Program>,
     pub(super) traces: Traces,
     pub(super) package: Arc<Package>,
+    pub(super) gpus: Arc<Gpus>,
     pub(super) environments: Environments,
     pub(super) instances: Instances,
     pub(super) plans: SyncSender<PlanJob>,

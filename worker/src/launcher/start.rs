@@ -4,15 +4,16 @@
 //! began and did not finish is removed by [`super::reap`], which needs the instance's id only.
 
 use super::environment::{ENGINE, INSIDE, Record};
+use super::gpu::{self, GpuError, Gpus, Grant};
 use super::instances::Traces;
 use super::pidfd;
 use super::program::Program;
-use crate::spec::{Bind, Cache, InstanceSpec, SandboxSpec, WorkerSpec};
+use crate::spec::{Bind, Cache, Gpu, InstanceSpec, SandboxSpec, WorkerSpec};
 use nix::unistd::Pid;
 use omni_cgroup::{CgroupPaths, Driver, Group, GroupName, Limits, Part};
-use omni_config::{ModelName, NodeConfig};
+use omni_config::{GpuUuid, ModelName, NodeConfig};
 use omni_ipc::engine::Boot;
-use omni_ipc::launcher::StartSpec;
+use omni_ipc::launcher::{GpuMode, StartSpec};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -22,6 +23,8 @@ use std::time::{Duration, Instant};
 
 /// How long a worker may take until it listens. It does so before it makes the sandbox.
 const LISTEN_WITHIN: Duration = Duration::from_secs(10);
+/// Numbers above it are device files of no card (`nvidia-modeset` and `nvidiactl`).
+const MINOR_MAX: u32 = 253;
 /// Where things are inside.
 const MODEL: &str = "/model";
 const CACHE: &str = "/cache";
@@ -40,6 +43,8 @@ pub(super) enum Refused {
     Name(String),
     #[error("{what} of {value} is not within {least} to {most}")]
     Bound { what: &'static str, value: u64, least: u64, most: u64 },
+    #[error("`{0}` is not a card's uuid")]
+    Card(String),
     #[error("`{0}` is not an entry point")]
     EntryPoint(String),
     #[error("`{0}` is not a name of an environment variable, or its value has a zero byte or is too long")]
@@ -65,10 +70,19 @@ pub(super) fn check(spec: &StartSpec, config: &NodeConfig) -> Result<ModelName, 
         ("log lines per second", spec.log_lines_per_second.into(), 1, 1_000_000),
         ("the note's length", spec.note.len() as u64, 0, 64 << 10),
     ];
+    let gpu = spec.gpu.iter().flat_map(|gpu| {
+        [
+            ("GPU memory", gpu.limit_bytes, mib, 1 << 50),
+            ("the number of a card's device file", gpu.minor.into(), 0, MINOR_MAX.into()),
+        ]
+    });
     if let Some((what, value, least, most)) =
-        bounds.into_iter().find(|(_, value, least, most)| !(least..=most).contains(&value))
+        bounds.into_iter().chain(gpu).find(|(_, value, least, most)| !(least..=most).contains(&value))
     {
         return Err(Refused::Bound { what, value, least, most });
+    }
+    if let Some(gpu) = spec.gpu.as_ref().filter(|gpu| gpu.uuid.parse::<GpuUuid>().is_err()) {
+        return Err(Refused::Card(gpu.uuid.chars().take(80).collect()));
     }
     for text in [&spec.module, &spec.function] {
         let identifier = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || c == '_');
@@ -100,6 +114,7 @@ pub(super) struct Start {
     pub(super) environment: Record,
     /// The directory with the package `omni`.
     pub(super) package: PathBuf,
+    pub(super) gpus: Arc<Gpus>,
     /// Where lasting caches of models are.
     pub(super) caches: PathBuf,
     pub(super) scheduler_uid: u32,
@@ -113,6 +128,8 @@ pub(super) struct Start {
 pub(super) enum StartError {
     #[error("cannot make the instance's control groups")]
     Cgroup(#[from] omni_cgroup::Error),
+    #[error("cannot give the instance its GPU")]
+    Gpu(#[from] GpuError),
     #[error("cannot write the worker's specification")]
     Spec(#[from] serde_json::Error),
     #[error("cannot start omni-worker")]
@@ -129,14 +146,16 @@ impl Start {
     /// Runs the worker and waits until it listens.
     pub(super) fn run(&self) -> Result<Running, StartError> {
         let id = self.spec.instance.as_str();
+        let control = self.traces.gpu_socket(&self.spec.instance);
+        let grant = self.spec.gpu.as_ref().map(|gpu| self.gpus.grant(gpu, control)).transpose()?;
         let worker = self.driver.create(&GroupName::new(id, Part::Worker)?, &Limits::default())?;
         let limits = Limits {
-            memory_bytes: Some(self.spec.memory_bytes),
+            memory_bytes: Some(group_memory(&self.spec)),
             pids: Some(self.spec.pids),
             cpu_millis: Some(self.spec.cpu_millis),
         };
         let cgroup = self.driver.create(&GroupName::new(id, Part::Model)?, &limits)?;
-        let spec = serde_json::to_vec(&WorkerSpec::Instance(Box::new(self.instance(cgroup))))?;
+        let spec = serde_json::to_vec(&WorkerSpec::Instance(Box::new(self.instance(cgroup, grant))))?;
 
         let mut command = self.worker.command();
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -172,8 +191,9 @@ impl Start {
         Ok(Running { pid, pidfd })
     }
 
-    fn instance(&self, cgroup: CgroupPaths) -> InstanceSpec {
+    fn instance(&self, cgroup: CgroupPaths, grant: Option<Grant>) -> InstanceSpec {
         let spec = &self.spec;
+        let control = self.traces.gpu_socket(&spec.instance);
         InstanceSpec {
             instance: spec.instance.clone(),
             model: spec.model.clone(),
@@ -185,8 +205,8 @@ impl Start {
             cgroup,
             memory_bytes: spec.memory_bytes,
             log_lines_per_second: spec.log_lines_per_second,
-            gpu: None,
-            sandbox: self.sandbox(),
+            gpu: spec.gpu.clone().map(|spec| Gpu { spec, control }),
+            sandbox: self.sandbox(grant),
             boot: Boot {
                 model: spec.model.clone(),
                 instance: spec.instance.to_string(),
@@ -195,24 +215,29 @@ impl Start {
                 model_dir: MODEL.to_owned(),
                 cache_dir: CACHE.to_owned(),
                 weights_dir: None,
-                device: "cpu".to_owned(),
+                // The one that CUDA_VISIBLE_DEVICES names.
+                device: if spec.gpu.is_some() { "cuda:0" } else { "cpu" }.to_owned(),
                 concurrency: spec.concurrency,
             },
         }
     }
 
-    fn sandbox(&self) -> SandboxSpec {
+    fn sandbox(&self, grant: Option<Grant>) -> SandboxSpec {
         let bind = |source: PathBuf, target: PathBuf| Bind { source, target, writable: false };
         let mut binds: Vec<Bind> = self.environment.mounts.iter().map(|dir| bind(dir.clone(), dir.clone())).collect();
         binds.push(bind(self.package.clone(), INSIDE.into()));
         binds.push(bind(self.snapshot.clone(), MODEL.into()));
+        let devices = grant.map_or_else(Vec::new, |grant| {
+            binds.extend(grant.binds);
+            grant.devices
+        });
         let image = self.caches.join(format!("{}.img", self.name.as_file_name()));
         SandboxSpec {
             hostname: hostname(&self.name),
             uid: self.uid,
             gid: self.uid,
             binds,
-            devices: Vec::new(),
+            devices,
             cache: Some(Cache { image, bytes: self.spec.cache_bytes }).filter(|cache| cache.bytes > 0),
             tmp_bytes: self.spec.tmp_bytes,
             host_network: self.spec.host_network,
@@ -220,6 +245,15 @@ impl Start {
             argv: vec![self.environment.python.display().to_string(), ENGINE.to_owned()],
             cwd: MODEL.into(),
         }
+    }
+}
+
+/// What the instance's group may have. Managed memory that waits in host memory may be charged to it, which depends on
+/// the driver; what the model sees as the machine's memory is without it.
+fn group_memory(spec: &StartSpec) -> u64 {
+    match &spec.gpu {
+        Some(gpu) if gpu.mode == GpuMode::Unified => spec.memory_bytes.saturating_add(gpu.limit_bytes),
+        Some(_) | None => spec.memory_bytes,
     }
 }
 
@@ -243,6 +277,10 @@ fn env(spec: &StartSpec, environment: &Record) -> Vec<(String, String)> {
         ("PYTHONDONTWRITEBYTECODE", "1".to_owned()),
     ];
     env.extend(ours.map(|(name, value)| (name.to_owned(), value)));
+    if let Some(gpu) = &spec.gpu {
+        let cache = if spec.cache_bytes > 0 { CACHE } else { "/tmp" };
+        env.extend(gpu::variables(gpu, cache).into_iter().map(|(name, value)| (name.to_owned(), value)));
+    }
     env.into_iter().collect()
 }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step fails the test")]
 
 mod environments;
+mod gpu;
 mod instances;
 mod models;
 mod node;

@@ -22,6 +22,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// Folders, and the launcher that runs in them.
 pub(crate) struct Node {
     pub(crate) dir: TempDir,
+    /// Where the launcher's program is, if not where it was built.
+    pub(crate) programs: Option<PathBuf>,
     parent: String,
     launcher: Option<Child>,
 }
@@ -41,7 +43,7 @@ impl Node {
         let dir = tempfile::Builder::new().prefix("omni-l").tempdir_in("/run").unwrap();
         let parent = format!("omni-launcher-test-{}-{number}", std::process::id());
         fs::create_dir(dir.path().join("models")).unwrap();
-        let node = Self { dir, parent, launcher: None };
+        let node = Self { dir, programs: None, parent, launcher: None };
         node.configure("");
         node
     }
@@ -66,7 +68,9 @@ impl Node {
 
     /// The launcher's command line.
     pub(crate) fn command(&self, more: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_omni-launcher"));
+        let built = Path::new(env!("CARGO_BIN_EXE_omni-launcher"));
+        let moved = self.programs.as_ref().map(|dir| dir.join("omni-launcher"));
+        let mut command = Command::new(moved.as_deref().unwrap_or(built));
         command.args(["--scheduler-uid", "0"]).arg("--config").arg(self.path("node.toml")).args(more);
         for (flag, dir) in
             [("--models", "models"), ("--state-dir", "state"), ("--cache-dir", "cache"), ("--runtime-dir", "run")]

@@ -50,6 +50,7 @@ impl Node {
             snapshot,
             environment,
             package: self.package.dir().to_owned(),
+            gpus: Arc::clone(&self.gpus),
             caches: self.settings.cache_dir.join("models"),
             scheduler_uid: self.settings.scheduler_uid,
             traces: self.traces.clone(),
