@@ -44,6 +44,15 @@ pub enum Failure {
         /// When the next try is over.
         retry_after: Duration,
     },
+    /// The GPUs have no room for the model now.
+    #[error("there is no GPU memory for this model on this node now")]
+    NoGpuMemory {
+        /// When the next try is over.
+        retry_after: Duration,
+    },
+    /// No GPU of this node will ever have room for the model.
+    #[error("this node has no GPU that fits this model")]
+    NoFittingGpu,
     /// The node is shutting down.
     #[error("the node is shutting down")]
     ShuttingDown,

@@ -3,6 +3,7 @@
 
 pub mod args;
 pub mod failure;
+pub mod gpu;
 pub mod http;
 pub mod journal;
 pub mod launcher;

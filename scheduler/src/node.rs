@@ -3,6 +3,7 @@
 //! One task owns the set of models. It makes a model's task when a directory (or a surviving instance) is seen, and
 //! passes on what the launcher says of directories. HTTP reads the set through [`Node::find`].
 
+use crate::gpu::GpuHandle;
 use crate::launcher::{LauncherHandle, Seen};
 use crate::metrics::Metrics;
 use crate::model::content::Content;
@@ -37,6 +38,8 @@ pub struct NodeContext {
     pub runtime_dir: PathBuf,
     /// All metrics.
     pub metrics: Metrics,
+    /// The node's GPUs.
+    pub gpu: GpuHandle,
     /// One permit for each byte of a request body that may be held.
     pub body_budget: Arc<Semaphore>,
     /// Models that have something in flight.

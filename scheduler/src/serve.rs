@@ -58,11 +58,14 @@ pub async fn run(config: NodeConfig, directories: Directories, listeners: Listen
     let (data_bounds, admin_bounds) = (bounds(config.server.connections as usize), bounds(FEW));
     let budget =
         usize::try_from(config.server.buffered_bytes.bytes()).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
+    let metrics = Metrics::default();
+    let gpu = crate::gpu::start(&config.gpu, metrics.of_gpus());
     let context = Arc::new(NodeContext {
         config,
         started: Instant::now(),
         runtime_dir: directories.runtime.clone(),
-        metrics: Metrics::default(),
+        metrics,
+        gpu,
         body_budget: Arc::new(Semaphore::new(budget)),
         busy_models: AtomicI64::new(0),
         touched_unix_ms: AtomicU64::new(0),

@@ -86,13 +86,13 @@ struct ModelCapacity {
     free_slots: u64,
     queued: u64,
     queue_limit: u64,
-    /// Whether an instance is ready.
+    /// Whether a request is served at once: an instance is ready, and its GPU memory is on the card.
     resident: bool,
     estimated_wait_ms: Option<u64>,
 }
 
 fn capacity(node: &Node, known: Option<&HeaderValue>) -> Response<AnswerBody> {
-    let models = node.models().iter().map(|model| model_capacity(model)).collect();
+    let models = node.models().iter().map(|model| model_capacity(node, model)).collect();
     let capacity = Capacity { idle_since_unix_ms: node.idle_since(), draining: node.draining(), models };
     let mut hasher = DefaultHasher::new();
     capacity.hash(&mut hasher);
@@ -107,10 +107,10 @@ fn capacity(node: &Node, known: Option<&HeaderValue>) -> Response<AnswerBody> {
     response
 }
 
-fn model_capacity(model: &Model) -> ModelCapacity {
+fn model_capacity(node: &Node, model: &Model) -> ModelCapacity {
     let view = model.view();
     let concurrency = model.front().content.map_or(0, |content| u64::from(content.manifest.scaling.concurrency));
-    let (resident, startable) = match view.state {
+    let (ready, startable) = match view.state {
         State::Ready => (true, true),
         State::Stopped => (false, !view.held),
         State::Preparing | State::Starting => (false, true),
@@ -118,6 +118,8 @@ fn model_capacity(model: &Model) -> ModelCapacity {
     };
     let free_slots = if startable { concurrency.saturating_sub(view.in_flight + view.queued) } else { 0 };
     let wait = model.metrics.usual_time().map(|each| each * u32::try_from(view.queued).unwrap_or(u32::MAX));
+    let instance = view.instance.as_ref();
+    let on_card = instance.is_none_or(|instance| node.context.gpu.is_resident(&instance.id) != Some(false));
     ModelCapacity {
         name: view.name,
         state: view.state.as_str(),
@@ -125,8 +127,8 @@ fn model_capacity(model: &Model) -> ModelCapacity {
         free_slots,
         queued: view.queued,
         queue_limit: view.queue_limit,
-        resident,
-        estimated_wait_ms: wait.filter(|_| resident).and_then(|wait| u64::try_from(wait.as_millis()).ok()),
+        resident: ready && on_card,
+        estimated_wait_ms: wait.filter(|_| ready).and_then(|wait| u64::try_from(wait.as_millis()).ok()),
     }
 }
 

@@ -66,6 +66,7 @@ pub async fn serve(node: &Node, addresses: &Addresses, request: Request<Incoming
         (["v1", "models"], &Method::GET) => {
             Ok(json(&api::Models { models: node.models().iter().map(|model| model.view()).collect() }))
         }
+        (["v1", "gpus"], &Method::GET) => Ok(json(&node.context.gpu.view())),
         (["v1", "top"], &Method::GET) => Ok(json(&top(node).await)),
         (["v1", "models", name], &Method::GET) => find(node, name).map(|model| json(&model.view())),
         (["v1", "models", name, "manifest"], &Method::GET) => find(node, name).and_then(|model| manifest(&model)),
@@ -80,7 +81,7 @@ pub async fn serve(node: &Node, addresses: &Addresses, request: Request<Incoming
             Ok(model) => order(&model, word).await,
             Err(refusal) => Err(refusal),
         },
-        (["openapi.json"] | ["v1", "node" | "models" | "top"] | ["v1", "models", _], _)
+        (["openapi.json"] | ["v1", "node" | "models" | "gpus" | "top"] | ["v1", "models", _], _)
         | (["v1", "models", _, "manifest" | "logs"], _) => Err(Refusal::method("GET")),
         (["v1", "models", _, "run" | "start" | "stop" | "restart"], _) => Err(Refusal::method("POST")),
         _ => Err(Refusal {

@@ -213,6 +213,7 @@ async fn serve(
     };
     let queued = answer.sent_at.saturating_duration_since(submitted);
     let worked = answer.sent_at.elapsed();
+    let swap = answer.swap.map(|swap| swap.met_by(submitted)).filter(|time| !time.is_zero());
     model.metrics.waited(queued);
     model.metrics.model_time.observe(worked.as_secs_f64());
     model.metrics.first_byte.observe(arrived.elapsed().as_secs_f64());
@@ -224,10 +225,17 @@ async fn serve(
     if let Ok(version) = HeaderValue::from_str(content.short_version()) {
         headers.insert(MODEL_VERSION, version);
     }
-    if let Ok(timing) = HeaderValue::from_str(&format!("queue;dur={:.3}, model;dur={:.3}", ms(queued), ms(worked))) {
+    if let Ok(timing) = HeaderValue::from_str(&server_timing(queued, swap, worked)) {
         headers.insert(SERVER_TIMING, timing);
     }
     Ok(response)
+}
+
+/// Parts of the time that do not overlap: in the queue, waiting for GPU memory, in the model.
+fn server_timing(queued: Duration, swap: Option<Duration>, worked: Duration) -> String {
+    let queue = ms(queued.saturating_sub(swap.unwrap_or_default()));
+    let swap = swap.map(|swap| format!(" swap;dur={:.3},", ms(swap))).unwrap_or_default();
+    format!("queue;dur={queue:.3},{swap} model;dur={:.3}", ms(worked))
 }
 
 fn ms(time: Duration) -> f64 {
@@ -263,6 +271,8 @@ fn count(model: &Model, failure: &Failure) {
         | Failure::QueueFull { .. }
         | Failure::NodeBusy
         | Failure::CannotStart { .. }
+        | Failure::NoGpuMemory { .. }
+        | Failure::NoFittingGpu
         | Failure::ShuttingDown => outcomes.refused.inc(),
     };
 }

@@ -11,8 +11,10 @@ pub mod task;
 pub mod worker_link;
 
 use crate::failure::Failure;
+use crate::gpu::Told;
 use crate::metrics::ModelMetrics;
 use crate::policy::dispatch::RequestId;
+use crate::policy::residency::InstanceKey;
 use content::Content;
 use logs::LogRing;
 use omni_api as api;
@@ -68,6 +70,8 @@ pub enum Message {
     WorkerClosed(InstanceId),
     /// A person's word, answered with the state after it was taken.
     Order(Order, oneshot::Sender<api::Model>),
+    /// The GPU task speaks, of the instance with this key.
+    Gpu(InstanceKey, Told),
     /// Asks for the use of the instance; no answer when there is none.
     Stats(oneshot::Sender<Stats>),
 }

@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::policy::dispatch::RequestId;
 use crate::wire::connection::DataConnection;
-use crate::wire::reply::{Answer, Body, ReplyTo};
+use crate::wire::reply::{Answer, Body, ReplyTo, Swap};
 use crate::wire::stream::{BadChunk, End, Filler, Shape, stream};
 use bytes::Bytes;
 use omni_ipc::frame::{AnswerHead, ErrorBody, ErrorOrigin, FrameError, Header, Kind, MAX_SMALL, flags, split_head};
@@ -52,6 +52,8 @@ struct Entry {
     body: RequestBody,
     deadline: Instant,
     sent_at: Option<Instant>,
+    /// The wait for GPU memory that ended before it was sent.
+    swap: Option<Swap>,
     reply: Reply,
 }
 
@@ -93,12 +95,12 @@ impl Requests {
     /// Takes a request; it is not sent yet.
     pub fn add(&mut self, submission: Submission) {
         let Submission { id, head, body, deadline, reply } = submission;
-        let entry = Entry { head, body, deadline, sent_at: None, reply: Reply::Open(reply) };
+        let entry = Entry { head, body, deadline, sent_at: None, swap: None, reply: Reply::Open(reply) };
         self.entries.insert(id, entry);
     }
 
     /// Writes a request to the model. Returns `false` when it cannot be sent (any more).
-    pub fn send(&mut self, id: RequestId, connection: &mut DataConnection) -> bool {
+    pub fn send(&mut self, id: RequestId, connection: &mut DataConnection, swap: Option<Swap>) -> bool {
         let Some(entry) = self.entries.get_mut(&id) else { return false };
         let now = Instant::now();
         let timeout = entry.deadline.saturating_duration_since(now);
@@ -112,7 +114,7 @@ impl Requests {
                 connection.request(id, flags::BODY_STREAM | flags::BYTES, &head, Bytes::new(), Some(descriptor));
             }
         }
-        entry.sent_at = Some(now);
+        (entry.sent_at, entry.swap) = (Some(now), swap);
         true
     }
 
@@ -140,7 +142,7 @@ impl Requests {
         let entry = self.entries.get_mut(&header.id).ok_or(BrokenWire::Stranger)?;
         match header.kind {
             Kind::Response => {
-                let answer = whole_answer(header, payload, entry.sent_at)?;
+                let answer = whole_answer(header, payload, entry.sent_at, entry.swap)?;
                 let answer = answer.ok_or(Failure::Raised);
                 match std::mem::replace(&mut entry.reply, Reply::Done) {
                     Reply::Open(reply) => drop(reply.send(answer)),
@@ -162,7 +164,8 @@ impl Requests {
                 };
                 let (filler, reader) = stream(shape);
                 let sent_at = entry.sent_at.unwrap_or_else(Instant::now);
-                let answer = Answer { status: status(header)?, head, body: Body::Stream(reader), sent_at };
+                let answer =
+                    Answer { status: status(header)?, head, body: Body::Stream(reader), sent_at, swap: entry.swap };
                 if reply.send(Ok(answer)).is_ok() {
                     entry.reply = Reply::Streaming(filler);
                 }
@@ -230,6 +233,8 @@ fn stream_failure(failure: &Failure) -> &'static str {
         | Failure::QueueFull { .. }
         | Failure::NodeBusy
         | Failure::CannotStart { .. }
+        | Failure::NoGpuMemory { .. }
+        | Failure::NoFittingGpu
         | Failure::Raised
         | Failure::Handler { .. }
         | Failure::Cancelled => "the model failed on this request",
@@ -245,7 +250,12 @@ fn answer_head(json: &[u8]) -> Result<AnswerHead, BrokenWire> {
 }
 
 /// `None` when the content is not the JSON that it claims to be: that request failed, the wire is whole.
-fn whole_answer(header: &Header, payload: Bytes, sent_at: Option<Instant>) -> Result<Option<Answer>, BrokenWire> {
+fn whole_answer(
+    header: &Header,
+    payload: Bytes,
+    sent_at: Option<Instant>,
+    swap: Option<Swap>,
+) -> Result<Option<Answer>, BrokenWire> {
     let (head, content) = if header.flags & flags::HEAD == 0 {
         (None, payload)
     } else {
@@ -262,5 +272,5 @@ fn whole_answer(header: &Header, payload: Bytes, sent_at: Option<Instant>) -> Re
         _ => return Err(BrokenWire::Content),
     };
     let sent_at = sent_at.unwrap_or_else(Instant::now);
-    Ok(Some(Answer { status: status(header)?, head, body, sent_at }))
+    Ok(Some(Answer { status: status(header)?, head, body, sent_at, swap }))
 }

@@ -26,6 +26,8 @@ use std::time::Duration;
 pub const GONE_AFTER_KILL: Duration = Duration::from_secs(10);
 /// Time for `teardown` once nothing is in flight.
 pub const STOP_GRACE: Duration = Duration::from_secs(5);
+/// A model without a place on a GPU asks for one again after this, at its next request.
+pub const PLACE_AGAIN: Duration = Duration::from_secs(2);
 /// A launcher that was lost is asked again after this.
 pub const ASK_AGAIN: Duration = Duration::from_millis(500);
 
@@ -119,6 +121,15 @@ pub enum Event {
     },
     /// No process could be made.
     StartFailed,
+    /// It has waited for a place on a GPU and got one: it is being started from now on.
+    Placed,
+    /// There is no place for it on a GPU; there never was a process.
+    NoPlace {
+        /// Trying again cannot help.
+        hopeless: bool,
+    },
+    /// Another model needs its place, and it has nothing to do: it rests until its next request.
+    Displaced,
     /// The engine takes requests.
     Ready,
     /// The engine says that it cannot work with this content; `Gone` follows.
@@ -185,6 +196,8 @@ pub struct Lifecycle {
     refused: bool,
     /// Requests wait.
     demand: bool,
+    /// It pauses, or is refused, for want of a place on a GPU: nothing died.
+    no_place: bool,
     /// Set by the caller before a step that may back off; `0.0..1.0`.
     jitter: f64,
 }
@@ -203,6 +216,7 @@ impl Lifecycle {
             stale: false,
             refused: false,
             demand: false,
+            no_place: false,
             jitter: 0.5,
         }
     }
@@ -250,6 +264,12 @@ impl Lifecycle {
     #[must_use]
     pub fn refuses(&self) -> bool {
         self.held || self.removed || matches!(self.phase, Phase::Waiting { .. } | Phase::Refused)
+    }
+
+    /// Whether it is refused for want of a place on a GPU.
+    #[must_use]
+    pub fn lacks_place(&self) -> bool {
+        self.no_place && !self.held && !self.removed && matches!(self.phase, Phase::Waiting { .. } | Phase::Refused)
     }
 
     /// Takes one event. `jitter` (`0.0..1.0`) spreads back-off.
@@ -306,6 +326,21 @@ impl Lifecycle {
                     self.on_gone(now, &mut actions);
                 }
             }
+            Event::Placed => {
+                if let Phase::Starting { until } = &mut self.phase {
+                    *until = now + self.settings.startup;
+                }
+            }
+            Event::NoPlace { hopeless } => self.on_no_place(*hopeless, now, &mut actions),
+            Event::Displaced => match self.phase {
+                Phase::Starting { .. } | Phase::Ready { .. } => self.leave(Next::Rest, now, &mut actions),
+                Phase::Stopped
+                | Phase::Preparing
+                | Phase::Draining { .. }
+                | Phase::Stopping { .. }
+                | Phase::Waiting { .. }
+                | Phase::Refused => {}
+            },
             Event::Ready => {
                 if matches!(self.phase, Phase::Starting { .. }) {
                     self.demand = false;
@@ -404,6 +439,16 @@ impl Lifecycle {
         }
     }
 
+    fn on_no_place(&mut self, hopeless: bool, now: Moment, actions: &mut Vec<Action>) {
+        if !matches!(self.phase, Phase::Starting { .. }) {
+            return self.on_gone(now, actions);
+        }
+        self.demand = false;
+        self.no_place = true;
+        self.phase = if hopeless { Phase::Refused } else { Phase::Waiting { until: now + PLACE_AGAIN } };
+        actions.push(Action::RefuseWaiting);
+    }
+
     fn on_adopted(&mut self, ready: bool, current: bool, now: Moment, actions: &mut Vec<Action>) {
         self.stale = !current;
         if ready {
@@ -451,7 +496,9 @@ impl Lifecycle {
             Phase::Stopping { then, .. } => self.kill(then, now, actions),
             Phase::Waiting { .. } => {
                 self.phase = Phase::Stopped;
-                self.begin(actions);
+                if !self.no_place || self.settings.always_on {
+                    self.begin(actions);
+                }
             }
             Phase::Stopped | Phase::Preparing | Phase::Refused => {}
         }
@@ -464,6 +511,7 @@ impl Lifecycle {
             actions.push(Action::RefuseWaiting);
             return;
         }
+        self.no_place = false;
         self.phase = Phase::Preparing;
         actions.push(Action::Prepare);
     }

@@ -4,7 +4,7 @@ use super::stream::Reader;
 use crate::failure::Failure;
 use bytes::Bytes;
 use omni_ipc::frame::AnswerHead;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// The whole answer, or its beginning.
@@ -18,6 +18,25 @@ pub struct Answer {
     pub body: Body,
     /// When the request was handed to the model.
     pub sent_at: Instant,
+    /// The last wait for the model's GPU memory before that, if there was one.
+    pub swap: Option<Swap>,
+}
+
+/// A wait for GPU memory to be on the card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Swap {
+    /// Since when the model's requests waited.
+    pub from: Instant,
+    /// When it was there.
+    pub until: Instant,
+}
+
+impl Swap {
+    /// What of it a request met that came at `submitted`.
+    #[must_use]
+    pub fn met_by(&self, submitted: Instant) -> Duration {
+        self.until.saturating_duration_since(self.from.max(submitted))
+    }
 }
 
 /// Content of an [`Answer`].

@@ -44,6 +44,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("landlock", &["omni-worker"]),
     ("seccompiler", &["omni-worker"]),
     ("prometheus-client", &["omni-scheduler"]),
+    ("libloading", &["omni-scheduler"]),
 ];
 
 impl Crate<'_> {

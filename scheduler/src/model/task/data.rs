@@ -1,6 +1,7 @@
 //! The data connection: requests out, answers in, and what follows when it breaks.
 
-use super::ModelTask;
+use super::gpu::Turn;
+use super::{Instance, ModelTask};
 use crate::failure::Failure;
 use crate::model::requests::Taken;
 use crate::policy::lifecycle::{Event, Phase};
@@ -14,9 +15,12 @@ const BROKEN_GRACE: Duration = Duration::from_millis(500);
 impl ModelTask {
     pub(super) fn send_waiting(&mut self) {
         let now = self.context.started.elapsed();
-        if let Some(connection) = self.instance.as_mut().and_then(|instance| instance.connection.as_mut()) {
+        if let Some(Instance { connection: Some(connection), turn, .. }) = self.instance.as_mut()
+            && turn.as_ref().is_none_or(Turn::is_open)
+        {
+            let swap = turn.as_ref().and_then(Turn::swap);
             while let Some(id) = self.dispatch.next(now) {
-                if !self.requests.send(id, connection) {
+                if !self.requests.send(id, connection, swap) {
                     self.dispatch.finished(id, now);
                     self.requests.fail(id, &Failure::Died);
                 }
@@ -33,6 +37,7 @@ impl ModelTask {
             self.context.touch();
             self.event(if busy { &Event::Busy } else { &Event::Idle });
         }
+        self.settle_turn(matches!(self.life.phase(), Phase::Ready { .. }));
         self.model.metrics.in_flight.set(i64::try_from(self.dispatch.in_flight()).unwrap_or(0));
         self.model.metrics.queued.set(i64::try_from(self.dispatch.waiting()).unwrap_or(0));
     }

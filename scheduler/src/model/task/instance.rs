@@ -1,5 +1,6 @@
 //! The model's instance: connecting to its worker, adopting one that survived, hearing what the worker says.
 
+use super::gpu::Turn;
 use super::{BUILD_LOG, Instance, ModelTask};
 use crate::failure::Failure;
 use crate::model::Message;
@@ -43,7 +44,9 @@ impl ModelTask {
                 let _ = link.send(&ToWorker::Kill, &[]);
                 return;
             }
-            self.instance = Some(Instance::new(welcome.instance.clone()));
+            let id = welcome.instance.clone();
+            let turn = welcome.gpu.as_ref().and_then(|gpu| self.keep_place(&id, gpu, welcome.ready.is_some()));
+            self.instance = Some(Instance { turn, ..Instance::new(id) });
         }
         let Some(inbox) = self.own_inbox.upgrade() else { return };
         tokio::spawn(link.clone().forward(welcome.instance.clone(), inbox));
@@ -85,6 +88,9 @@ impl ModelTask {
     pub(super) fn ready(&mut self, mode: HandlerMode) {
         if let Some(instance) = &mut self.instance {
             instance.mode = Some(mode);
+            if let Some(turn) = &mut instance.turn {
+                turn.ready();
+            }
             self.model.metrics.start.observe(instance.asked_at.elapsed().as_secs_f64());
         }
         self.message = None;
@@ -111,11 +117,19 @@ impl ModelTask {
             FromWorker::Log(line) => self.log(line),
             FromWorker::Stats(stats) => {
                 self.model.metrics.memory.set(i64::try_from(stats.memory_bytes).unwrap_or(i64::MAX));
+                let seat = self.instance.as_ref().and_then(|instance| instance.turn.as_ref()).map(Turn::seat);
+                if let (Some(seat), Some(usage)) = (seat, stats.gpu) {
+                    seat.used(usage);
+                }
                 for waiter in self.stats_waiters.drain(..) {
                     let _ = waiter.send(stats);
                 }
             }
-            FromWorker::Gpu(_) => {}
+            FromWorker::Gpu(report) => {
+                if let Some(turn) = self.instance.as_ref().and_then(|instance| instance.turn.as_ref()) {
+                    turn.seat().moved(report);
+                }
+            }
             FromWorker::Exited(cause) => self.gone(&cause, &Event::Gone),
         }
     }
@@ -179,7 +193,8 @@ impl ModelTask {
     pub(super) fn gone(&mut self, cause: &ExitCause, event: &Event) {
         let Some(instance) = self.instance.take() else { return };
         let wanted = self.life.end_is_wanted();
-        let reason = reason(cause);
+        let by_gpu = instance.turn.as_ref().is_some_and(|turn| turn.ended);
+        let reason = if by_gpu { "gpu" } else { reason(cause) };
         if !wanted {
             self.last_exit = Some(cause.to_string());
             self.model.metrics.died(reason);

@@ -1,14 +1,17 @@
 //! Carrying out what the model's [`Lifecycle`](crate::policy::lifecycle::Lifecycle) decides, and saying what state it
 //! is in.
 
+use super::gpu::Turn;
 use super::{Instance, ModelTask};
 use crate::failure::Failure;
 use crate::model::{Front, View};
 use crate::policy::lifecycle::{Action, Event, Phase, STOP_GRACE};
 use omni_api as api;
+use omni_ipc::exit::ExitCause;
 use omni_ipc::frame::CancelReason;
 use omni_ipc::id::InstanceId;
 use omni_ipc::instance::ToWorker;
+use omni_ipc::launcher::{GpuSpec, StartSpec};
 use std::time::{Duration, Instant};
 
 impl ModelTask {
@@ -55,6 +58,10 @@ impl ModelTask {
                 }
             }
             Action::KillInstance => {
+                if self.is_unplaced() {
+                    let message = "it was ended before it had a place on a GPU".to_owned();
+                    return self.gone(&ExitCause::StartFailed { message }, &Event::Gone);
+                }
                 let Some(instance) = &mut self.instance else { return };
                 instance.connection = None;
                 if instance.link.as_ref().is_none_or(|link| link.send(&ToWorker::Kill, &[]).is_err()) {
@@ -80,12 +87,28 @@ impl ModelTask {
     }
 
     pub(super) fn start_instance(&mut self) {
-        let Some((_, environment)) = self.environment.clone() else { return };
-        let (Some(content), Some(inbox)) = (self.content.clone(), self.own_inbox.upgrade()) else { return };
+        let Some(content) = self.content.clone() else { return };
         let Ok(id) = InstanceId::parse(&format!("{:012x}", fastrand::u64(..) >> 16)) else { return };
-        let spec = content.start_spec(&self.model.name, id.clone(), environment, &self.context.config);
-        self.instance = Some(Instance::new(id));
-        self.launcher.start_instance(spec, &inbox);
+        let turn = self.ask_for_place(&id, &content);
+        let waits = turn.is_some();
+        self.instance = Some(Instance { turn, ..Instance::new(id) });
+        if !waits {
+            self.launch(None);
+        }
+    }
+
+    /// Has the launcher start the instance, which has what it needs.
+    pub(super) fn launch(&mut self, gpu: Option<GpuSpec>) {
+        let Some((_, environment)) = self.environment.clone() else { return };
+        let (Some(content), Some(inbox)) = (&self.content, self.own_inbox.upgrade()) else { return };
+        let Some(id) = self.instance.as_ref().map(|instance| instance.id.clone()) else { return };
+        let spec = content.start_spec(&self.model.name, id, environment, &self.context.config);
+        self.launcher.start_instance(StartSpec { gpu, ..spec }, &inbox);
+    }
+
+    /// Whether the instance waits for a place on a GPU.
+    pub(super) fn is_unplaced(&self) -> bool {
+        self.instance.as_ref().and_then(|instance| instance.turn.as_ref()).is_some_and(Turn::is_unplaced)
     }
 
     /// Why a request cannot wait for this model.
@@ -100,7 +123,13 @@ impl ModelTask {
             | Phase::Stopping { .. }
             | Phase::Refused => Duration::from_secs(30),
         };
-        Failure::CannotStart { retry_after: until }
+        if !self.life.lacks_place() {
+            Failure::CannotStart { retry_after: until }
+        } else if *self.life.phase() == Phase::Refused {
+            Failure::NoFittingGpu
+        } else {
+            Failure::NoGpuMemory { retry_after: until }
+        }
     }
 
     /// About how long the queue takes to move on.

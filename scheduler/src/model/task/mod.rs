@@ -4,6 +4,7 @@
 //! ([`Lifecycle`], [`Dispatch`]); this file carries out.
 
 mod data;
+mod gpu;
 mod instance;
 mod life;
 
@@ -44,6 +45,8 @@ struct Instance {
     connection: Option<DataConnection>,
     mode: Option<HandlerMode>,
     log_seen: u64,
+    /// Its GPU memory; `None` for a model without.
+    turn: Option<gpu::Turn>,
     /// The launcher has said how it ended; what the worker said before that is being read.
     ended: Option<ExitCause>,
 }
@@ -59,6 +62,7 @@ impl Instance {
             connection: None,
             mode: None,
             log_seen: 0,
+            turn: None,
             ended: None,
         }
     }
@@ -253,6 +257,7 @@ impl ModelTask {
                 });
                 let _ = answer.send(self.view.borrow().now());
             }
+            Message::Gpu(key, told) => self.told(key, told),
             Message::Stats(answer) => self.ask_stats(answer),
         }
     }
@@ -328,6 +333,9 @@ impl ModelTask {
         if self.life.wake_at().is_some_and(|at| at <= self.now()) {
             if matches!(self.life.phase(), Phase::Starting { .. }) {
                 let limit = self.content.as_ref().map_or(Duration::ZERO, |content| content.manifest.timeouts.startup);
+                if self.is_unplaced() {
+                    return self.place_took_too_long(limit);
+                }
                 self.message = Some(format!("it was not ready within {limit:?}, its `startup` in [timeouts]"));
             }
             self.event(&Event::Tick);

@@ -1,0 +1,30 @@
+//! The node's GPUs: what cards there are, and whose memory is on them.
+//!
+//! One task ([`task`]) owns all cards. It feeds the policy ([`crate::policy::residency`]) and carries out what that
+//! decides; a thread of its own ([`probe`]) talks to the driver. Models' tasks hold a [`Seat`] for each instance that has
+//! GPU memory ([`desk`]): through it they ask for a place and for residency, and answers come into their inbox as
+//! [`Told`]. The task never touches an instance: orders about memory go through the model's task, which owns it.
+
+mod cuda;
+mod desk;
+mod nvml;
+mod probe;
+mod settings;
+mod task;
+mod view;
+mod words;
+
+pub use desk::{Applicant, GpuHandle, Seat, Told};
+
+use crate::metrics::GpuMetrics;
+use omni_config::node::Gpu;
+
+/// Starts the task, and the thread that looks for the cards. A node without any starts as well: then whoever asks for
+/// a place is told why there is none.
+#[must_use]
+pub fn start(config: &Gpu, metrics: GpuMetrics) -> GpuHandle {
+    let (handle, ends) = desk::new();
+    let probe = probe::start(config.clone());
+    tokio::spawn(task::run(config.clone(), probe, ends, metrics));
+    handle
+}

@@ -1,0 +1,86 @@
+//! The cards and who is on them, as they were published; ages go on from there.
+
+use super::probe::Card;
+use crate::policy::Moment;
+use crate::policy::residency::{CardView, InstanceKey, InstanceView, Place};
+use omni_api as api;
+use tokio::time::Instant;
+
+/// A published state.
+#[derive(Debug, Clone)]
+pub(super) struct View {
+    at: Instant,
+    gpus: api::Gpus,
+}
+
+impl View {
+    /// Before the driver has answered.
+    pub(super) fn asking() -> Self {
+        let message = Some("the driver is being asked what cards there are".to_owned());
+        Self::new(api::Gpus { gpus: Vec::new(), host_committed_bytes: 0, host_budget_bytes: 0, message })
+    }
+
+    /// The state as of now.
+    pub(super) fn new(gpus: api::Gpus) -> Self {
+        Self { at: Instant::now(), gpus }
+    }
+
+    /// The state with its ages as of now.
+    pub(super) fn now(&self) -> api::Gpus {
+        let passed = self.at.elapsed().as_secs_f64();
+        let mut gpus = self.gpus.clone();
+        for instance in gpus.gpus.iter_mut().flat_map(|gpu| &mut gpu.instances) {
+            instance.idle_seconds = instance.idle_seconds.map(|seconds| seconds + passed);
+        }
+        gpus
+    }
+
+    /// Whether an instance's memory is on its card; `None` for one that has no place.
+    pub(super) fn is_resident(&self, instance: &str) -> Option<bool> {
+        let found = self.gpus.gpus.iter().flat_map(|gpu| &gpu.instances).find(|at| at.instance == instance)?;
+        Some(found.residency == api::Residency::Resident)
+    }
+}
+
+/// One card as the policy and the driver see it; `name` gives an instance's model and id.
+pub(super) fn card(
+    card: &Card,
+    view: CardView,
+    now: Moment,
+    name: impl Fn(InstanceKey) -> Option<(String, String)>,
+) -> api::Gpu {
+    let instance = |view: InstanceView| {
+        let (model, instance) = name(view.instance)?;
+        Some(api::GpuInstance {
+            model,
+            instance,
+            limit_bytes: view.limit,
+            allocated_bytes: view.allocated,
+            resident_bytes: view.resident,
+            residency: residency(view.place),
+            idle_seconds: view.idle_since.map(|since| now.saturating_sub(since).as_secs_f64()),
+        })
+    };
+    api::Gpu {
+        index: card.index,
+        uuid: card.uuid.to_string(),
+        name: card.name.clone(),
+        total_bytes: card.total_bytes,
+        used_bytes: view.used,
+        budget_bytes: view.budget,
+        resident_bytes: view.resident,
+        committed_bytes: view.committed,
+        commit_limit_bytes: view.commit_limit,
+        instances: view.instances.into_iter().filter_map(instance).collect(),
+    }
+}
+
+fn residency(place: Place) -> api::Residency {
+    match place {
+        Place::Resident => api::Residency::Resident,
+        Place::Evicted => api::Residency::Evicted,
+        Place::Waiting => api::Residency::Waiting,
+        Place::Restoring => api::Residency::Restoring,
+        Place::Evicting => api::Residency::Evicting,
+    }
+}

@@ -1,0 +1,172 @@
+//! Refusals and ends of the policy in words: for people on the node, and as labels of metrics. Pure.
+//!
+//! A text stands in the model's own status, so it names no other model.
+
+use crate::policy::residency::{EndCause, Refusal};
+
+/// A refusal, for who asked.
+pub(super) struct Refused {
+    /// Label of the metric.
+    pub(super) reason: &'static str,
+    /// Trying again cannot help before somebody changes the model or the node.
+    pub(super) hopeless: bool,
+    /// For people.
+    pub(super) message: String,
+}
+
+/// `limit` is what was asked for; `none` says why the node has no card, if it has none.
+pub(super) fn refused(why: Refusal, limit: u64, none: Option<&str>) -> Refused {
+    let wanted = about(limit);
+    let (reason, hopeless, message) = match why {
+        Refusal::NoCard => {
+            let none = none.unwrap_or("no card can be used");
+            ("no-card", true, format!("it needs a GPU, and this node has none for models: {none}"))
+        }
+        Refusal::CardLost => (
+            "lost",
+            true,
+            "it needs a GPU, and those of this node do not answer any more: see `omnictl gpu`".to_owned(),
+        ),
+        Refusal::TooBig { budget } => (
+            "too-big",
+            true,
+            format!(
+                "its gpu-memory of {wanted} is more than the {} that models may have on a card of this node \
+                 (`memory-budget` in [gpu])",
+                about(budget)
+            ),
+        ),
+        Refusal::Pinned { free } => {
+            ("pinned", false, format!("no GPU memory: it needs {wanted}, and only {} can be made free", about(free)))
+        }
+        Refusal::Committed { free } => (
+            "committed",
+            false,
+            format!("no GPU memory: it needs {wanted}, and `overcommit` in [gpu] leaves {}", about(free)),
+        ),
+        Refusal::HostBudget { free } => (
+            "host-budget",
+            false,
+            format!(
+                "no host memory for GPU memory: it needs {wanted}, and `host-budget` in [gpu] leaves {}",
+                about(free)
+            ),
+        ),
+    };
+    Refused { reason, hopeless, message }
+}
+
+/// Its memory was to be movable, and no card here can do that.
+pub(super) fn not_movable(why: &str) -> Refused {
+    let message = format!("gpu-mode = \"unified\" cannot be had on this node's cards: {why}; \"device\" can");
+    Refused { reason: "not-movable", hopeless: true, message }
+}
+
+/// An end, for the model that meets it.
+pub(super) struct Ended {
+    /// Label of the metric.
+    pub(super) reason: &'static str,
+    /// It did nothing wrong.
+    pub(super) displaced: bool,
+    /// For people.
+    pub(super) message: String,
+}
+
+/// What is said when an instance has to end.
+pub(super) fn ended(why: EndCause) -> Ended {
+    let (reason, displaced, message) = match why {
+        EndCause::BeyondLimit { seen, allowed } => (
+            "beyond-limit",
+            false,
+            format!(
+                "its processes had {} on the GPU, more than its limit allows ({} with the driver's own part): it was ended",
+                about(seen),
+                about(allowed)
+            ),
+        ),
+        EndCause::StillOnCard { seen, allowed } => (
+            "still-on-card",
+            false,
+            format!(
+                "it was told to leave the GPU and said that it had, but held {} there ({} are allowed): it was ended",
+                about(seen),
+                about(allowed)
+            ),
+        ),
+        EndCause::Silent => (
+            "silent",
+            false,
+            "it did not answer an order to move its GPU memory within `evict-timeout` of [gpu]: it was ended"
+                .to_owned(),
+        ),
+        EndCause::DidNotLeave { error: 0 } => {
+            ("did-not-leave", false, "it did not move its GPU memory to the host when told to: it was ended".to_owned())
+        }
+        EndCause::DidNotLeave { error } => (
+            "did-not-leave",
+            false,
+            format!("its GPU memory could not be moved to the host (CUDA error {error}): it was ended"),
+        ),
+        EndCause::InTheWay => (
+            "in-the-way",
+            true,
+            "it was idle with GPU memory that cannot be moved, and another model needed the room".to_owned(),
+        ),
+        EndCause::TooBig { budget } => (
+            "too-big",
+            true,
+            format!("its gpu-memory is more than the {} that models may have on its card now", about(budget)),
+        ),
+        EndCause::CardLost => ("lost", false, "its GPU does not answer any more: it was ended".to_owned()),
+    };
+    Ended { reason, displaced, message }
+}
+
+/// A size as people say it.
+fn about(bytes: u64) -> String {
+    const MIB: u64 = 1 << 20;
+    const GIB: u64 = 1 << 30;
+    match bytes {
+        0..GIB => format!("{}MiB", bytes / MIB),
+        _ if bytes.is_multiple_of(GIB) => format!("{}GiB", bytes / GIB),
+        _ => format!("{:.1}GiB", bytes as f64 / GIB as f64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_refusal_and_every_end_in_words() {
+        let (gib, mib) = (1_u64 << 30, 1_u64 << 20);
+        let refusals = [
+            Refusal::NoCard,
+            Refusal::CardLost,
+            Refusal::TooBig { budget: 72 * gib },
+            Refusal::Pinned { free: 300 * mib },
+            Refusal::Committed { free: 0 },
+            Refusal::HostBudget { free: gib + gib / 2 },
+        ];
+        let mut text = String::new();
+        for why in refusals {
+            let Refused { reason, hopeless, message } = refused(why, 100 * gib, Some("no driver"));
+            text += &format!("{reason} hopeless={hopeless}\n  {message}\n");
+        }
+        text += &format!("{}\n", not_movable("it has no concurrent managed access").message);
+        for why in [
+            EndCause::BeyondLimit { seen: 12 * gib, allowed: 11 * gib },
+            EndCause::StillOnCard { seen: 12 * gib, allowed: gib },
+            EndCause::Silent,
+            EndCause::DidNotLeave { error: 0 },
+            EndCause::DidNotLeave { error: 700 },
+            EndCause::InTheWay,
+            EndCause::TooBig { budget: gib },
+            EndCause::CardLost,
+        ] {
+            let Ended { reason, displaced, message } = ended(why);
+            text += &format!("{reason} displaced={displaced}\n  {message}\n");
+        }
+        insta::assert_snapshot!(text);
+    }
+}

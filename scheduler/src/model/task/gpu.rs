@@ -1,0 +1,208 @@
+//! An instance's GPU memory, seen from its model's task: a place before it is started, and turns once it is ready.
+//!
+//! A model without GPU memory has none of this. [`Turn`] says each thing once and in order; the model's task asks it
+//! whether requests may be sent, and tells it what it has.
+
+use super::ModelTask;
+use crate::gpu::{Applicant, Seat, Told};
+use crate::model::content::Content;
+use crate::policy::lifecycle::Event;
+use crate::policy::residency::InstanceKey;
+use crate::wire::reply::Swap;
+use omni_config::manifest::GpuMode as ManifestMode;
+use omni_ipc::id::InstanceId;
+use omni_ipc::instance::ToWorker;
+use omni_ipc::launcher::{GpuMode, GpuSpec};
+use std::time::{Duration, Instant};
+
+/// An instance's seat, and whose turn it is.
+#[derive(Debug)]
+pub(super) struct Turn {
+    seat: Seat,
+    state: State,
+    /// The last time that requests waited for it.
+    swap: Option<Swap>,
+    /// The GPU task had it ended.
+    pub(super) ended: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum State {
+    /// It waits for its place: there is no process yet.
+    Unplaced,
+    /// It is being started. Its place holds all that it may allocate.
+    Starting,
+    /// Requests may be sent.
+    Granted {
+        /// Something is in flight.
+        busy: bool,
+        /// It was told to give way, and does when nothing is in flight.
+        yields: bool,
+    },
+    /// Its memory may be elsewhere.
+    Out {
+        /// Since when requests wait for it.
+        wants: Option<Instant>,
+    },
+}
+
+impl Turn {
+    fn unplaced(seat: Seat) -> Self {
+        Self { seat, state: State::Unplaced, swap: None, ended: false }
+    }
+
+    /// One of an earlier scheduler; what it was granted, that one granted.
+    fn adopted(seat: Seat, ready: bool) -> Self {
+        let state = if ready { State::Out { wants: None } } else { State::Starting };
+        Self { seat, state, swap: None, ended: false }
+    }
+
+    /// Whether it waits for a place, so that there is no process.
+    pub(super) fn is_unplaced(&self) -> bool {
+        self.state == State::Unplaced
+    }
+
+    /// Its engine is ready.
+    pub(super) fn ready(&mut self) {
+        if self.state == State::Starting {
+            self.seat.ready();
+            self.state = State::Granted { busy: false, yields: false };
+        }
+    }
+
+    /// Whether requests may be sent.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.state, State::Granted { yields: false, .. })
+    }
+
+    /// The last wait of requests for its memory.
+    pub(super) fn swap(&self) -> Option<Swap> {
+        self.swap
+    }
+
+    fn granted(&mut self, now: Instant) {
+        if let State::Out { wants } = self.state {
+            self.swap = wants.map(|from| Swap { from, until: now });
+            self.state = State::Granted { busy: false, yields: false };
+        }
+    }
+
+    fn yields(&mut self) {
+        if let State::Granted { yields, .. } = &mut self.state {
+            *yields = true;
+        }
+    }
+
+    /// Says what changed since the last call: whether something is in flight, and whether requests wait for it.
+    pub(super) fn settle(&mut self, in_flight: bool, waits: bool, now: Instant) {
+        if let State::Granted { busy, yields } = &mut self.state {
+            if *busy != in_flight {
+                *busy = in_flight;
+                self.seat.busy(in_flight);
+            }
+            if *yields && !in_flight {
+                self.seat.yielded();
+                self.state = State::Out { wants: None };
+            }
+        }
+        if let State::Out { wants } = &mut self.state {
+            match (waits, *wants) {
+                (true, None) => {
+                    *wants = Some(now);
+                    self.seat.want();
+                }
+                (false, Some(_)) => {
+                    *wants = None;
+                    self.seat.unwanted();
+                }
+                (true, Some(_)) | (false, None) => {}
+            }
+        }
+    }
+
+    /// Its place in the ledger.
+    pub(super) fn seat(&self) -> &Seat {
+        &self.seat
+    }
+}
+
+impl ModelTask {
+    /// A place for a new instance, if its model needs one.
+    pub(super) fn ask_for_place(&self, id: &InstanceId, content: &Content) -> Option<Turn> {
+        let resources = &content.manifest.resources;
+        let limit = Some(resources.gpu_memory.bytes()).filter(|bytes| *bytes > 0)?;
+        let mode = match resources.gpu_mode {
+            ManifestMode::Unified => GpuMode::Unified,
+            ManifestMode::Device => GpuMode::Device,
+        };
+        let applicant = self.applicant(id, limit, mode)?;
+        Some(Turn::unplaced(self.context.gpu.place(applicant)))
+    }
+
+    /// The place that an instance of an earlier scheduler has.
+    pub(super) fn keep_place(&self, id: &InstanceId, gpu: &GpuSpec, ready: bool) -> Option<Turn> {
+        let applicant = self.applicant(id, gpu.limit_bytes, gpu.mode)?;
+        Some(Turn::adopted(self.context.gpu.adopt(applicant, &gpu.uuid, ready), ready))
+    }
+
+    fn applicant(&self, id: &InstanceId, limit: u64, mode: GpuMode) -> Option<Applicant> {
+        let inbox = self.own_inbox.upgrade()?;
+        Some(Applicant { model: self.model.name.as_str().to_owned(), instance: id.clone(), limit, mode, inbox })
+    }
+
+    fn turn(&mut self) -> Option<&mut Turn> {
+        self.instance.as_mut()?.turn.as_mut()
+    }
+
+    /// A word of the GPU task. One for an earlier instance is late.
+    pub(super) fn told(&mut self, key: InstanceKey, told: Told) {
+        let Some(turn) = self.turn().filter(|turn| turn.seat.key() == key) else { return };
+        match told {
+            Told::Placed(spec) => {
+                turn.state = State::Starting;
+                self.event(&Event::Placed);
+                self.launch(Some(spec));
+            }
+            Told::Refused { hopeless, message } => self.no_place(hopeless, message),
+            Told::Granted => turn.granted(Instant::now()),
+            Told::Yield => turn.yields(),
+            Told::Order { number, order } => self.pass_on(&ToWorker::Gpu { number, order }),
+            Told::Report => self.pass_on(&ToWorker::Stats),
+            Told::End { displaced, message } => {
+                turn.ended = true;
+                tracing::warn!(model = %self.model.name, "{message}");
+                self.message = Some(message);
+                self.event(if displaced { &Event::Displaced } else { &Event::Unresponsive });
+            }
+        }
+    }
+
+    /// A worker that does not take an order does not answer it either: the policy has a time for that.
+    fn pass_on(&self, message: &ToWorker) {
+        if let Some(link) = self.instance.as_ref().and_then(|instance| instance.link.as_ref())
+            && let Err(error) = link.send(message, &[])
+        {
+            tracing::warn!(model = %self.model.name, %error, "an order about GPU memory did not reach the worker");
+        }
+    }
+
+    /// There is no place for the instance, which never began.
+    pub(super) fn no_place(&mut self, hopeless: bool, message: String) {
+        self.instance = None;
+        self.message = Some(message);
+        self.event(&Event::NoPlace { hopeless });
+    }
+
+    /// The time in which it was to start is over, and it has no place yet.
+    pub(super) fn place_took_too_long(&mut self, limit: Duration) {
+        self.no_place(false, format!("no GPU memory: none became free within {limit:?}"));
+    }
+
+    /// What the instance's memory has to do with the requests that it has and those that wait.
+    pub(super) fn settle_turn(&mut self, takes_requests: bool) {
+        let (in_flight, waiting) = (self.dispatch.in_flight() > 0, self.dispatch.waiting() > 0);
+        if let Some(turn) = self.turn() {
+            turn.settle(in_flight, takes_requests && waiting, Instant::now());
+        }
+    }
+}
