@@ -74,6 +74,7 @@ impl Objects {
         }
         self.streams.retain(|_, stream| stream.context != context);
         self.events.retain(|_, event| event.context != context);
+        crate::arrays::end_context(context);
         residency::release(gone.device, gone.bytes);
         Ok(())
     }

@@ -11,6 +11,7 @@
 //! Allocations take exactly the bytes that were asked for.
 
 mod abi;
+mod arrays;
 mod backing;
 mod capture;
 mod context;
@@ -35,12 +36,18 @@ mod vmm;
 
 /// What each module exports.
 pub(crate) static SYMBOLS: &[&[abi::Symbol]] = &[
+    arrays::copies::SYMBOLS,
+    arrays::create::SYMBOLS,
+    arrays::mipmap::SYMBOLS,
+    arrays::objects::SYMBOLS,
     capture::SYMBOLS,
     context::SYMBOLS,
     device::SYMBOLS,
     event::SYMBOLS,
     init::SYMBOLS,
+    memory::advise::SYMBOLS,
     memory::alloc::SYMBOLS,
+    memory::prefetch::SYMBOLS,
     primary::SYMBOLS,
     resolve::SYMBOLS,
     stream::SYMBOLS,
