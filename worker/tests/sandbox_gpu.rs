@@ -107,6 +107,22 @@ tell(room=used.f_blocks * used.f_frsize, free=used.f_bfree)
     assert_eq!((&found["room"], &found["free"]), (&json!(FILE_BYTES.next_multiple_of(4096)), &json!(0)));
 }
 
+/// Managed memory that waits in the host's may be charged to the group.
+#[test]
+fn use_beyond_what_is_shown_is_a_full_machine_and_no_more() {
+    let host = Host::new();
+    let python = "filled = bytearray(os.urandom(1 << 20)) * 128
+lines = (line.split() for line in open('/proc/meminfo'))
+tell(**{words[0].rstrip(':'): int(words[1]) for words in lines})";
+    let setup = Setup { memory_bytes: 64 * MIB, unseen_bytes: 192 * MIB, ..with_gpu(&host, python) };
+    let found = facts(&host, setup);
+    let kib = |name: &str| found[name].as_u64().unwrap();
+    assert_eq!((kib("MemTotal"), kib("MemFree")), (64 * 1024, 0));
+    let used = kib("MemTotal").checked_sub(kib("MemFree") + kib("Buffers") + kib("Cached") + kib("SReclaimable"));
+    assert!(used.is_some_and(|used| used > 0), "{found:?}");
+    assert!(found.values().all(|value| value.as_u64().unwrap() <= 64 * 1024), "{found:?}");
+}
+
 #[test]
 fn a_bind_covers_a_file_of_the_system() {
     let host = Host::new();

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 const UUID: &str = "GPU-01234567-89ab-cdef-0123-456789abcdef";
@@ -189,7 +189,7 @@ fn memory_of_the_group_has_room_for_gpu_memory_that_waits_there() {
         let mut spec = request(name, "m", &snapshot, &environment);
         spec.gpu = Some(GpuSpec { mode, ..gpu() });
         scheduler.start(spec).unwrap();
-        let limits: Vec<u64> = gpus.node.groups().iter().filter(|dir| dir.ends_with(name)).filter_map(limit).collect();
+        let limits: Vec<u64> = gpus.node.groups().iter().filter(|dir| dir.ends_with(name)).filter_map(|group| limit(group)).collect();
         assert_eq!(limits, [expected]);
         scheduler.say(&omni_ipc::launcher::ToLauncher::Kill { instance: id(name) });
         scheduler.gone(&id(name));
@@ -203,7 +203,7 @@ fn memory_of_the_group_has_room_for_gpu_memory_that_waits_there() {
     assert_eq!(gpus.facts(&id("00000000000c"))["total"], (256 * 1024).to_string(), "what it sees is `memory` alone");
 }
 
-fn limit(group: &PathBuf) -> Option<u64> {
+fn limit(group: &Path) -> Option<u64> {
     let text = ["memory.max", "memory.limit_in_bytes"]
         .iter()
         .find_map(|name| fs::read_to_string(group.join("model").join(name)).ok())?;

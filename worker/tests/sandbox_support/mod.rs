@@ -46,6 +46,8 @@ pub struct Host {
 pub struct Setup {
     pub body: String,
     pub memory_bytes: u64,
+    /// What the group may have beyond what the model is shown.
+    pub unseen_bytes: u64,
     pub pids: u32,
     pub tmp_bytes: u64,
     pub log_lines_per_second: u32,
@@ -64,6 +66,7 @@ pub fn body(body: &str) -> Setup {
     Setup {
         body: body.to_owned(),
         memory_bytes: 256 * MIB,
+        unseen_bytes: 0,
         pids: 64,
         tmp_bytes: 16 * MIB,
         log_lines_per_second: 1000,
@@ -106,7 +109,7 @@ impl Host {
 
     /// Starts an instance and waits until its worker listens.
     pub fn start(&self, setup: Setup) -> Instance {
-        let (number, name, cgroup) = self.group(setup.memory_bytes, setup.pids);
+        let (number, name, cgroup) = self.group(setup.memory_bytes + setup.unseen_bytes, setup.pids);
         let model = self.dir.path().join(format!("model{number}"));
         fs::create_dir(&model).unwrap();
         fs::write(model.join("engine.py"), ENGINE).unwrap();
