@@ -118,6 +118,16 @@ impl<'a> Locked<'a> {
         self.with_own(|slot| slot.managed.subtract(bytes));
     }
 
+    /// So much more of this process's managed memory is on the card.
+    pub fn add_resident(&self, bytes: u64) {
+        self.with_own(|slot| slot.resident.add(bytes));
+    }
+
+    /// So much less.
+    pub fn remove_resident(&self, bytes: u64) {
+        self.with_own(|slot| slot.resident.subtract(bytes));
+    }
+
     /// What others evicted of this process since it last asked.
     #[must_use]
     pub fn take_owed(&self) -> u64 {

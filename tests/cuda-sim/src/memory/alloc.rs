@@ -8,6 +8,7 @@ use crate::memory::allocation::{Allocation, Kind};
 use crate::memory::managed::Managed;
 use crate::memory::residency::{self, Work};
 use crate::objects::{Objects, objects};
+use crate::ranges::Ranges;
 use crate::time;
 
 api! {
@@ -56,21 +57,26 @@ impl Objects {
 
     /// Takes an allocation away, with what it holds of cards.
     pub(crate) fn discard(&mut self, base: u64) {
-        let Some(allocation) = self.allocations.remove(base) else { return };
-        if allocation.charged > 0 {
-            residency::release(allocation.device, allocation.charged);
-        }
+        let Some(allocation) = self.allocations.exact(base) else { return };
         if let Some(managed) = allocation.managed() {
-            let devices = machine::all().unwrap_or_default();
-            if let Some(device) = devices.get(allocation.device)
-                && let Ok(card) = device.card.lock()
-            {
-                card.remove_managed(allocation.bytes);
+            let (home, all) = (allocation.device, Ranges::of(0..allocation.bytes));
+            let mut devices: Vec<usize> = managed.on_device.keys().copied().collect();
+            devices.push(home);
+            devices.sort_unstable();
+            devices.dedup();
+            for device in devices {
+                if let Ok(mut work) = Work::on(&mut self.allocations, device, 0) {
+                    work.forget(base, &all);
+                    if device == home {
+                        work.card.remove_managed(all.bytes());
+                    }
+                }
             }
-            for device in managed.on_device.keys() {
-                // Tells the other processes.
-                drop(Work::on(&mut self.allocations, *device, 0));
-            }
+        }
+        if let Some(allocation) = self.allocations.remove(base)
+            && allocation.charged > 0
+        {
+            residency::release(allocation.device, allocation.charged);
         }
     }
 }

@@ -1,7 +1,10 @@
 //! Device memory of every kind, and what the API can be asked about it.
 
+pub(crate) mod access;
+pub(crate) mod advise;
 pub(crate) mod alloc;
 pub(crate) mod allocation;
 pub(crate) mod managed;
 pub(crate) mod pool;
+pub(crate) mod prefetch;
 pub(crate) mod residency;

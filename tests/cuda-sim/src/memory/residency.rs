@@ -18,6 +18,8 @@ pub(crate) struct Work<'a> {
     device: usize,
     /// When the transfers so far are done.
     pub(crate) done: u64,
+    /// The others must be told what is here now.
+    changed: bool,
 }
 
 impl<'a> Work<'a> {
@@ -28,7 +30,7 @@ impl<'a> Work<'a> {
     pub(crate) fn on(allocations: &'a mut Allocations, device: usize, start: u64) -> Result<Self, Error> {
         let card = machine::all()?.get(device).ok_or(Error::INVALID_DEVICE)?.card.lock().map_err(|_| Error::UNKNOWN)?;
         let owed = card.take_owed();
-        let mut work = Self { allocations, card, device, done: start.max(now()) };
+        let mut work = Self { allocations, card, device, done: start.max(now()), changed: owed > 0 };
         work.settle(owed);
         Ok(work)
     }
@@ -105,7 +107,8 @@ impl<'a> Work<'a> {
         let dirty = there.without(&clean);
         self.record(base, &dirty, Direction::ToHost, cause);
         self.record(base, &clean, Direction::ToHost, Cause::Discard);
-        self.publish();
+        self.card.remove_resident(there.bytes());
+        self.changed = true;
     }
 
     /// `part` comes to this card, as much as fits. `touched`: what of it the host has, though nobody said so.
@@ -131,7 +134,8 @@ impl<'a> Work<'a> {
         }
         self.record(base, &moved, Direction::ToDevice, cause);
         self.record(base, &populated, Direction::ToDevice, Cause::Populate);
-        self.publish();
+        self.card.add_resident(fits.bytes());
+        self.changed = true;
     }
 
     fn record(&mut self, base: u64, part: &Ranges, direction: Direction, cause: Cause) {
@@ -141,8 +145,27 @@ impl<'a> Work<'a> {
         }
     }
 
+    /// `part` of an allocation is gone from the card, and nowhere else. Answers what it was.
+    pub(crate) fn forget(&mut self, base: u64, part: &Ranges) -> Ranges {
+        let device = self.device;
+        let Some(managed) = self.allocations.at_mut(base).and_then(|allocation| allocation.managed_mut()) else {
+            return Ranges::default();
+        };
+        let (there, _) = managed.leaving(device, part);
+        managed.forget(device, &there);
+        self.card.remove_resident(there.bytes());
+        self.changed = true;
+        there
+    }
+
+    /// The same because the program said that it does not need the contents.
+    pub(crate) fn discard(&mut self, base: u64, part: &Ranges) {
+        let gone = self.forget(base, part);
+        self.record(base, &gone, Direction::ToHost, Cause::Discard);
+    }
+
     /// Tells the other processes what this one has on the card.
-    pub(crate) fn publish(&self) {
+    fn publish(&self) {
         let mut resident = Resident { oldest: u64::MAX, ..Resident::default() };
         let managed = self.allocations.iter().filter_map(|allocation| allocation.managed());
         for on in managed.filter_map(|managed| managed.on_device.get(&self.device)) {
@@ -165,14 +188,15 @@ impl<'a> Work<'a> {
             return Err(Error::OUT_OF_MEMORY);
         }
         self.card.add_device(bytes);
-        self.publish();
         Ok(())
     }
 }
 
 impl Drop for Work<'_> {
     fn drop(&mut self) {
-        self.publish();
+        if self.changed {
+            self.publish();
+        }
     }
 }
 
