@@ -91,8 +91,12 @@ pub(crate) fn fill(at: u64, pattern: &[u8], count: u64) {
     let (first, end) = (at.next_multiple_of(PAGE), (at + bytes) / PAGE * PAGE);
     if pattern.iter().all(|byte| *byte == 0) && first < end {
         fill_each(at, &[0], first - at);
-        // SAFETY: whole pages of an anonymous mapping of ours: they read as zeros afterwards.
-        unsafe { libc::madvise(pointer(first), usize::try_from(end - first).unwrap_or(0), libc::MADV_DONTNEED) };
+        let (start, length) = (pointer(first), usize::try_from(end - first).unwrap_or(0));
+        // SAFETY: whole pages of a mapping of ours: they read as zeros afterwards. This is for those with a file behind.
+        if unsafe { libc::madvise(start, length, libc::MADV_REMOVE) } != 0 {
+            // SAFETY: as above; this is for those without one.
+            unsafe { libc::madvise(start, length, libc::MADV_DONTNEED) };
+        }
         fill_each(end, &[0], at + bytes - end);
     } else {
         fill_each(at, pattern, count);
