@@ -66,6 +66,8 @@ pub(super) enum Turn {
     On { since: Moment, idle_since: Option<Moment> },
     /// It was told to yield.
     Leaving {
+        /// What others count on.
+        gives: u64,
         idle_since: Option<Moment>,
         /// The next request waits already, since then.
         wanted: Option<Moment>,
@@ -166,7 +168,7 @@ impl Instance {
         match self.turn {
             Turn::Queued { .. } | Turn::Ending { .. } => 0,
             Turn::Starting | Turn::Coming { .. } | Turn::On { .. } => self.need(),
-            Turn::Leaving { .. } => self.unmovable(),
+            Turn::Leaving { gives, .. } => self.need().saturating_sub(gives).max(self.unmovable()),
             Turn::Off | Turn::Waiting { .. } => match self.order.map(|sent| sent.order) {
                 Some(GpuOrder::Evict { bytes }) => self.on_card().saturating_sub(bytes).max(self.unmovable()),
                 Some(GpuOrder::Restore | GpuOrder::Report) | None => self.present(),

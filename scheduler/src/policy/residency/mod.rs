@@ -58,6 +58,8 @@ struct Card {
     commit_limit: u64,
     /// By NVML, by anybody.
     used: u64,
+    /// Of it, what was not known to be of instances when NVML was asked. What leaves later does not become others'.
+    others: u64,
     lost: bool,
 }
 
@@ -70,6 +72,7 @@ impl Residency {
             budget: card.budget.min(card.total),
             commit_limit: placement::commit_limit(card, settings.overcommit),
             used: 0,
+            others: 0,
             lost: false,
         };
         let cards = settings.cards.iter().map(card).collect();
@@ -106,7 +109,7 @@ impl Residency {
                 }
             }
             Event::Ready { instance } => self.on_ready(*instance, now, &mut actions),
-            Event::Want { instance } => self.on_want(*instance, now),
+            Event::Want { instance } => self.on_want(*instance, now, &mut actions),
             Event::Unwanted { instance } => self.on_unwanted(*instance),
             Event::Busy { instance } => {
                 self.on_idle_since(*instance, None, now);
@@ -124,8 +127,9 @@ impl Residency {
             }
             Event::Seen { instance, bytes, processes } => self.on_seen(*instance, *bytes, *processes, &mut actions),
             Event::CardUsed { card, bytes } => {
+                let ours = ledger::sum(&self.instances, *card, Instance::present);
                 if let Some(card) = self.cards.get_mut(*card) {
-                    card.used = *bytes;
+                    (card.used, card.others) = (*bytes, bytes.saturating_sub(ours));
                 }
             }
             Event::CardLost { card } => self.on_card_lost(*card, now, &mut actions),
@@ -173,10 +177,16 @@ impl Residency {
         }
     }
 
-    fn on_want(&mut self, key: InstanceKey, now: Moment) {
+    fn on_want(&mut self, key: InstanceKey, now: Moment, actions: &mut Vec<Action>) {
         let Some(instance) = self.instances.get_mut(&key) else { return };
+        let is_movable = instance.is_movable();
         match &mut instance.turn {
-            Turn::Off => instance.turn = Turn::Waiting { since: now },
+            Turn::Off if is_movable => instance.turn = Turn::Waiting { since: now },
+            // An adopted one; it never left the card.
+            Turn::Off => {
+                instance.turn = Turn::On { since: now, idle_since: Some(now) };
+                actions.push(Action::Grant { instance: key, swap: Moment::ZERO });
+            }
             Turn::Leaving { wanted, .. } => *wanted = wanted.or(Some(now)),
             Turn::Queued { .. }
             | Turn::Starting
@@ -219,7 +229,7 @@ impl Residency {
 
     fn on_yielded(&mut self, key: InstanceKey, now: Moment) {
         let Some(instance) = self.instances.get_mut(&key) else { return };
-        let Turn::Leaving { idle_since, wanted } = instance.turn else { return };
+        let Turn::Leaving { idle_since, wanted, .. } = instance.turn else { return };
         if idle_since.is_none() {
             instance.used_at = now;
         }

@@ -57,9 +57,14 @@ impl Residency {
         let head = |card: &CardIndex| self.line(*card).first().map_or(Moment::MAX, |(since, _)| *since);
         cards.sort_by_cached_key(head);
         for card in cards {
-            self.admit(card, now, actions);
-            self.reclaim(card, now, actions);
-            self.bring(card, now, actions);
+            // A turn that begins has an end, for which the others have to be looked at again.
+            loop {
+                self.admit(card, now, actions);
+                self.reclaim(card, now, actions);
+                if !self.bring(card, now, actions) {
+                    break;
+                }
+            }
         }
     }
 
@@ -113,12 +118,13 @@ impl Residency {
         instance.used_at = now;
     }
 
-    /// When even an empty card could not hold the head beside what cannot be moved, those who hold that end, once they
-    /// are idle. Placement keeps `device` instances from this; `unified` ones can still allocate what does not move.
-    fn clear_the_way(&mut self, card: CardIndex, head: InstanceKey, now: Moment, actions: &mut Vec<Action>) {
-        let need = self.instances.get(&head).map_or(0, Instance::need);
+    /// When even an empty card could not hold an instance beside what cannot be moved, those who hold that end, once
+    /// they are idle. Placement keeps `device` instances from this; `unified` ones can still allocate what does not
+    /// move.
+    fn clear_the_way(&mut self, card: CardIndex, who: InstanceKey, now: Moment, actions: &mut Vec<Action>) {
+        let need = self.instances.get(&who).map_or(0, Instance::need);
         let holds = |(key, instance): (_, &Instance)| {
-            if key == head || matches!(instance.turn, Turn::Leaving { .. }) { 0 } else { instance.unmovable() }
+            if key == who || is_leaving(instance) { 0 } else { instance.unmovable() }
         };
         let held = on(&self.instances, card).map(holds).fold(0, u64::saturating_add);
         let budget = self.cards.get(card).map_or(0, |card| card.budget);
@@ -132,12 +138,12 @@ impl Residency {
         self.look_again(holders.iter().map(|(_, _, from)| *from), now);
         for (_, key, from) in holders {
             let Some(instance) = self.instances.get(&key) else { continue };
-            if excess == 0 || key == head || from > now || instance.unmovable() == 0 {
+            if excess == 0 || key == who || from > now || instance.unmovable() == 0 || is_leaving(instance) {
                 continue;
             }
             excess = excess.saturating_sub(instance.unmovable());
             if matches!(instance.turn, Turn::On { .. }) {
-                self.ask_to_yield(key, actions);
+                self.ask_to_yield(key, 0, actions);
             } else {
                 self.end(key, EndCause::InTheWay, actions);
             }
@@ -152,13 +158,22 @@ impl Residency {
         }
         let victims = self.victims(card);
         for victim in victims.iter().filter(|victim| victim.from <= now) {
-            let Some(instance) = self.instances.get(&victim.key).filter(|_| lacks > 0) else { break };
+            let Some(instance) = self.instances.get_mut(&victim.key).filter(|_| lacks > 0) else { break };
             let bytes = victim.bytes.min(lacks);
             lacks -= bytes;
-            if matches!(instance.turn, Turn::On { .. }) {
-                self.ask_to_yield(victim.key, actions);
-            } else if instance.order.is_none() {
-                self.order(victim.key, GpuOrder::Evict { bytes }, now, actions);
+            match &mut instance.turn {
+                Turn::On { .. } => self.ask_to_yield(victim.key, bytes, actions),
+                Turn::Leaving { gives, .. } => *gives += bytes,
+                Turn::Off | Turn::Waiting { .. } if instance.order.is_none() => {
+                    self.order(victim.key, GpuOrder::Evict { bytes }, now, actions);
+                }
+                // It is told when it has answered the order that it has; the others do not leave.
+                Turn::Off
+                | Turn::Waiting { .. }
+                | Turn::Queued { .. }
+                | Turn::Starting
+                | Turn::Coming { .. }
+                | Turn::Ending { .. } => {}
             }
         }
         if lacks > 0 {
@@ -166,8 +181,9 @@ impl Residency {
         }
     }
 
-    /// Brings back those whose turn it is, as far as there is room by now, and lets them run.
-    fn bring(&mut self, card: CardIndex, now: Moment, actions: &mut Vec<Action>) {
+    /// Brings back those whose turn it is, as far as there is room by now, and lets them run. Returns whether one runs.
+    fn bring(&mut self, card: CardIndex, now: Moment, actions: &mut Vec<Action>) -> bool {
+        let mut runs = false;
         let coming = |(key, instance): (_, &Instance)| match instance.turn {
             Turn::Coming { since, start, restored } if instance.order.is_none() => Some((since, key, start, restored)),
             Turn::Coming { .. }
@@ -186,23 +202,27 @@ impl Residency {
             let capacity = self.capacity(card, None);
             let Some(instance) = self.instances.get_mut(&key) else { continue };
             if present.saturating_sub(instance.present()).saturating_add(instance.need()) > capacity {
+                self.clear_the_way(card, key, now, actions);
                 continue;
             }
             if start {
                 instance.turn = Turn::Starting;
                 actions.push(Action::Placed { instance: key, card });
+                runs = true;
             } else if restored || !instance.is_movable() || instance.on_host() == 0 {
                 instance.turn = Turn::On { since: now, idle_since: Some(now) };
                 actions.push(Action::Grant { instance: key, swap: now.saturating_sub(since) });
+                runs = true;
             } else {
                 self.order(key, GpuOrder::Restore, now, actions);
             }
         }
+        runs
     }
 
-    fn ask_to_yield(&mut self, key: InstanceKey, actions: &mut Vec<Action>) {
+    fn ask_to_yield(&mut self, key: InstanceKey, gives: u64, actions: &mut Vec<Action>) {
         let Some(instance) = self.instances.get_mut(&key) else { return };
-        instance.turn = Turn::Leaving { idle_since: instance.idle_since(), wanted: None };
+        instance.turn = Turn::Leaving { gives, idle_since: instance.idle_since(), wanted: None };
         actions.push(Action::Yield { instance: key });
     }
 
@@ -221,7 +241,7 @@ impl Residency {
     /// When it is whose turn to leave, if at all, and from when on it may be told so.
     fn rank(&self, instance: &Instance) -> Option<(Rank, Moment)> {
         match instance.turn {
-            Turn::Off => Some((Rank::Idle(instance.used_at), Moment::ZERO)),
+            Turn::Off | Turn::Leaving { .. } => Some((Rank::Idle(instance.used_at), Moment::ZERO)),
             Turn::Waiting { since } => Some((Rank::Waits(Reverse(since)), Moment::ZERO)),
             Turn::On { since, idle_since } => {
                 let over = since + self.settings.quantum;
@@ -230,9 +250,7 @@ impl Residency {
                     None => (Rank::Busy(since), over),
                 })
             }
-            Turn::Queued { .. } | Turn::Starting | Turn::Coming { .. } | Turn::Leaving { .. } | Turn::Ending { .. } => {
-                None
-            }
+            Turn::Queued { .. } | Turn::Starting | Turn::Coming { .. } | Turn::Ending { .. } => None,
         }
     }
 
@@ -246,8 +264,7 @@ impl Residency {
     /// always room for one at a time, or a foreign process on the card would stop all service instead of slowing it.
     fn capacity(&self, index: CardIndex, candidate: Option<InstanceKey>) -> u64 {
         let Some(card) = self.cards.get(index) else { return 0 };
-        let ours = sum(&self.instances, index, Instance::present);
-        let room = card.total.saturating_sub(card.used.saturating_sub(ours)).min(card.budget);
+        let room = card.total.saturating_sub(card.others).min(card.budget);
         let unmovable = sum(&self.instances, index, Instance::unmovable);
         let alone = on(&self.instances, index)
             .filter(|(key, instance)| instance.has_turn() || candidate == Some(*key))
@@ -260,4 +277,8 @@ impl Residency {
         let next = moments.filter(|moment| *moment > now).chain(self.next_turn).min();
         self.next_turn = next;
     }
+}
+
+fn is_leaving(instance: &Instance) -> bool {
+    matches!(instance.turn, Turn::Leaving { .. })
 }

@@ -1,0 +1,113 @@
+//! What comes of an order, and who lies.
+
+use super::*;
+
+/// 1 was told to give up 6 of its 8 GiB, for the start of 2; the number of that order.
+fn evicting() -> (Table, u64) {
+    let mut card = Table::new(&[10]);
+    card.run(1, 8);
+    card.now = 10 * SECOND;
+    assert_eq!(card.place(2, 8), [Action::Yield { instance: 1 }]);
+    let number = only_order(&card.yielded(1), 1, evict(6));
+    (card, number)
+}
+
+fn ended(why: EndCause) -> [Action; 1] {
+    [Action::End { instance: 1, why }]
+}
+
+#[test]
+fn an_order_without_an_answer_ends_the_instance() {
+    let (mut card, number) = evicting();
+    assert_eq!(card.policy.wake_at(), Some(20 * SECOND));
+    assert_eq!(card.at(20 * SECOND - MS), []);
+    assert_eq!(card.at(20 * SECOND), ended(EndCause::Silent));
+    assert_eq!(card.moved(1, number, usage(8, 2, 0)), [], "too late");
+    assert_eq!(card.at(30 * SECOND), [], "said once; its memory counts until it is gone");
+    assert_eq!(card.feed(&Event::Gone { instance: 1 }), [Action::Placed { instance: 2, card: 0 }]);
+}
+
+#[test]
+fn an_eviction_is_repeated_once() {
+    let (mut card, number) = evicting();
+    let again = only_order(&card.moved(1, number, usage(8, 4, 0)), 1, evict(2));
+    let failed = Event::Moved { instance: 1, number: again, usage: usage(8, 4, 0), error: 700, silent: 0 };
+    assert_eq!(card.feed(&failed), ended(EndCause::DidNotLeave { error: 700 }));
+
+    let (mut card, number) = evicting();
+    let silent = Event::Moved { instance: 1, number, usage: usage(8, 4, 0), error: 0, silent: 1 };
+    let again = only_order(&card.feed(&silent), 1, evict(2));
+    assert_eq!(card.moved(1, again, usage(8, 2, 0)), [Action::Placed { instance: 2, card: 0 }]);
+}
+
+#[test]
+fn answers_to_other_orders_and_from_strangers_are_ignored() {
+    let (mut card, number) = evicting();
+    assert_eq!(card.moved(1, number + 1, usage(8, 0, 0)), []);
+    assert_eq!(card.moved(7, number, usage(8, 0, 0)), []);
+    assert_eq!(card.feed(&Event::Used { instance: 1, usage: usage(8, 0, 0) }), [], "while memory is on its way");
+    assert_eq!(card.moved(1, number, usage(8, 2, 0)), [Action::Placed { instance: 2, card: 0 }]);
+    assert_eq!(card.moved(1, number, usage(8, 8, 0)), [], "answered already");
+}
+
+#[test]
+fn what_is_said_is_taken_as_far_as_it_can_be_true() {
+    let mut card = Table::new(&[10]);
+    card.place(1, 8);
+    card.ready(1, 3);
+    for wild in [usage(9000, 9000, 9000), usage(9000, 9000, 0), GpuUse { resident_bytes: u64::MAX, ..usage(8, 0, 0) }] {
+        card.feed(&Event::Used { instance: 1, usage: wild });
+        let view = &card.policy.cards()[0];
+        assert_eq!((view.resident, view.instances[0].allocated), (8 * GIB, 8 * GIB));
+    }
+}
+
+#[test]
+fn a_restore_that_failed_is_no_obstacle() {
+    let (mut card, number) = evicting();
+    card.moved(1, number, usage(8, 2, 0));
+    card.feed(&Event::Gone { instance: 2 });
+    let number = only_order(&card.want(1), 1, GpuOrder::Restore);
+    let failed = Event::Moved { instance: 1, number, usage: usage(8, 3, 0), error: 2, silent: 0 };
+    let grant = Action::Grant { instance: 1, swap: Duration::ZERO };
+    assert_eq!(card.feed(&failed), [grant], "its pages come when they are touched");
+    assert_eq!(card.place(3, 4), [], "all of it counts");
+}
+
+#[test]
+fn what_setup_needed_for_a_moment_does_not_count_later() {
+    let mut card = Table::new(&[10]);
+    card.place(1, 9);
+    card.feed(&Event::Used { instance: 1, usage: usage(9, 9, 0) });
+    card.ready(1, 4);
+    assert_eq!(card.place(2, 6), [Action::Placed { instance: 2, card: 0 }]);
+    // What it had since it was ready does, or the next request would find no room.
+    card.ready(2, 1);
+    card.feed(&Event::Used { instance: 1, usage: usage(8, 8, 0) });
+    card.feed(&Event::Used { instance: 1, usage: usage(4, 4, 0) });
+    card.busy(1);
+    assert_eq!(card.place(3, 2), [], "8 and 1 are taken");
+}
+
+#[test]
+fn nvml_does_not_trust_the_shim() {
+    let seen = |bytes, processes| Event::Seen { instance: 1, bytes, processes };
+    let mut card = Table::new(&[10]);
+    card.run(1, 8);
+    assert_eq!(card.feed(&seen(8 * GIB + GIB / 2, 1)), [], "the limit and a context");
+    assert_eq!(card.feed(&seen(9 * GIB, 2)), [], "two contexts");
+    assert_eq!(card.feed(&seen(9 * GIB, 1)), []);
+    assert_eq!(card.feed(&seen(8 * GIB, 1)), [], "once may be an old figure");
+    assert_eq!(card.feed(&seen(9 * GIB, 1)), []);
+    let allowed = 8 * GIB + GIB / 2;
+    assert_eq!(card.feed(&seen(9 * GIB, 1)), ended(EndCause::BeyondLimit { seen: 9 * GIB, allowed }));
+
+    let (mut card, number) = evicting();
+    for _ in 0..3 {
+        assert_eq!(card.feed(&seen(8 * GIB, 1)), [], "it is still leaving");
+    }
+    card.moved(1, number, usage(8, 2, 0));
+    assert_eq!(card.feed(&seen(8 * GIB, 1)), []);
+    let allowed = 2 * GIB + GIB / 2;
+    assert_eq!(card.feed(&seen(8 * GIB, 1)), ended(EndCause::StillOnCard { seen: 8 * GIB, allowed }));
+}

@@ -1,0 +1,240 @@
+//! Who leaves for whom, and when.
+
+use super::*;
+
+/// A card of 10 GiB and models that were last used at these seconds, each idle and with its whole limit there.
+fn idle(models: &[(InstanceKey, u64, u32)]) -> Table {
+    let mut card = Table::new(&[10]);
+    for (instance, gib, second) in models {
+        card.run(*instance, *gib);
+        card.now = *second * SECOND;
+        card.busy(*instance);
+        card.idle(*instance);
+    }
+    card
+}
+
+/// Yields, gives the bytes up, and returns what follows.
+fn leave(card: &mut Table, instance: InstanceKey, has: u64, gives: u64) -> Vec<Action> {
+    let number = only_order(&card.yielded(instance), instance, evict(gives));
+    card.moved(instance, number, usage(has, has - gives, 0))
+}
+
+#[test]
+fn models_that_fit_cost_no_message() {
+    let mut card = idle(&[(1, 5, 3), (2, 5, 4)]);
+    for second in 5..50 {
+        card.now = second * SECOND;
+        let instance = u64::from(second % 2 + 1);
+        assert_eq!(card.busy(instance), []);
+        assert_eq!(card.feed(&Event::Used { instance, usage: usage(5, 5, 0) }), []);
+        assert_eq!(card.idle(instance), []);
+        assert_eq!(card.policy.wake_at(), None);
+    }
+}
+
+#[test]
+fn the_least_recently_used_leave_first_in_parallel_and_only_as_much_as_needed() {
+    let mut card = idle(&[(1, 2, 5), (2, 3, 6), (3, 5, 7)]);
+    card.now = 20 * SECOND;
+    assert_eq!(card.place(4, 4), [Action::Yield { instance: 1 }, Action::Yield { instance: 2 }]);
+    let one = only_order(&card.yielded(1), 1, evict(2));
+    let two = only_order(&card.yielded(2), 2, evict(2));
+    assert_eq!(card.moved(2, two, usage(3, 1, 0)), []);
+    assert_eq!(card.moved(1, one, usage(2, 0, 0)), [Action::Placed { instance: 4, card: 0 }]);
+}
+
+#[test]
+fn a_busy_one_yields_when_its_quantum_is_over_and_finishes_what_it_has() {
+    let mut card = Table::new(&[10]);
+    card.run(1, 8);
+    card.busy(1);
+    assert_eq!(card.place(2, 8), []);
+    assert_eq!(card.policy.wake_at(), Some(2 * SECOND), "granted at 0");
+    assert_eq!(card.at(2 * SECOND - MS), []);
+    assert_eq!(card.at(2 * SECOND), [Action::Yield { instance: 1 }]);
+    assert_eq!(card.policy.wake_at(), None, "its requests have deadlines");
+    card.now = 3 * SECOND;
+    assert_eq!(card.want(1), [], "the next request for it waits already");
+    assert_eq!(leave(&mut card, 1, 8, 6), [Action::Placed { instance: 2, card: 0 }]);
+    // 1 waits since second 3. The start is not interrupted; the turn that follows it is, after its quantum.
+    card.now = 60 * SECOND;
+    assert_eq!(card.ready(2, 8), []);
+    card.busy(2);
+    assert_eq!(card.at(62 * SECOND), [Action::Yield { instance: 2 }]);
+    let back = leave(&mut card, 2, 8, 6);
+    let number = only_order(&back, 1, GpuOrder::Restore);
+    card.now += 300 * MS;
+    let swap = card.now - 62 * SECOND;
+    assert_eq!(card.moved(1, number, usage(8, 8, 0)), [Action::Grant { instance: 1, swap }]);
+}
+
+#[test]
+fn a_gap_between_requests_does_not_cost_a_turn() {
+    let mut card = Table::new(&[10]);
+    card.run(1, 8);
+    card.busy(1);
+    card.now = 500 * MS;
+    card.idle(1);
+    assert_eq!(card.place(2, 8), []);
+    assert_eq!(card.policy.wake_at(), Some(600 * MS), "a twentieth of the quantum");
+    card.now = 550 * MS;
+    card.busy(1);
+    assert_eq!(card.at(600 * MS), []);
+    assert_eq!(card.policy.wake_at(), Some(2 * SECOND));
+    card.now = 700 * MS;
+    card.idle(1);
+    assert_eq!(card.at(800 * MS), [Action::Yield { instance: 1 }]);
+}
+
+#[test]
+fn small_ones_pass_a_big_one_until_it_has_waited_for_a_quantum() {
+    let mut card = idle(&[(1, 6, 3)]);
+    card.run(2, 2);
+    card.busy(2);
+    card.now = 5 * SECOND;
+    card.busy(1);
+    card.now = 10 * SECOND;
+    card.idle(2);
+    // Both turns are older than a quantum, and 1 is busy. The big one lacks 8, so both have to leave.
+    assert_eq!(card.place(3, 10), [Action::Yield { instance: 2 }, Action::Yield { instance: 1 }]);
+    assert_eq!(card.yielded(2).len(), 1);
+    // A turn that has just begun cannot be broken: the line waits, but who fits goes first.
+    let mut card = Table::new(&[10]);
+    card.run(1, 6);
+    card.busy(1);
+    assert_eq!(card.place(2, 10), []);
+    assert_eq!(card.place(3, 2), [Action::Placed { instance: 3, card: 0 }], "it fits beside 1");
+    assert_eq!(card.place(4, 3), [], "and this one does not");
+    card.now = 1900 * MS;
+    assert_eq!(card.ready(3, 2), []);
+    card.busy(3);
+    assert_eq!(card.place(5, 1), [Action::Placed { instance: 5, card: 0 }]);
+    card.now = 2002 * MS;
+    assert_eq!(card.place(6, 1), [], "it would fit, but the big one has waited for a quantum");
+}
+
+#[test]
+fn who_waits_behind_the_head_gives_up_its_bytes_before_the_busy_do() {
+    let mut card = idle(&[(1, 4, 3), (2, 6, 4)]);
+    card.now = 10 * SECOND;
+    assert_eq!(card.place(3, 10), [Action::Yield { instance: 1 }, Action::Yield { instance: 2 }]);
+    let first = only_order(&card.yielded(1), 1, evict(4));
+    let second = only_order(&card.yielded(2), 2, evict(6));
+    assert_eq!(card.want(2), [], "too late: it gets its turn after 3");
+    card.moved(1, first, usage(4, 0, 0));
+    assert_eq!(card.moved(2, second, usage(6, 0, 0)), [Action::Placed { instance: 3, card: 0 }]);
+    card.ready(3, 10);
+    card.now = 11 * SECOND;
+    card.busy(3);
+    card.want(1);
+    assert_eq!(card.at(12 * SECOND + 2 * MS), [Action::Yield { instance: 3 }]);
+    // Both fit: what 3 gives up is for both, in one order.
+    let number = only_order(&card.yielded(3), 3, evict(10));
+    let both = card.moved(3, number, usage(10, 0, 0));
+    let orders: Vec<_> =
+        both.iter().map(|action| matches!(action, Action::Order { order: GpuOrder::Restore, .. })).collect();
+    assert_eq!(orders, [true, true]);
+}
+
+#[test]
+fn growth_is_met_by_others_that_are_idle() {
+    let mut card = Table::new(&[10]);
+    for instance in [1, 2] {
+        assert_eq!(card.place(instance, 8).len(), 1 - usize::from(instance == 2));
+        if instance == 1 {
+            card.ready(1, 4);
+        }
+    }
+    // 2 needs all of its limit to start: 2 of 4 GiB of 1 leave, once that was idle for a moment.
+    assert_eq!(card.at(101 * MS), [Action::Yield { instance: 1 }]);
+    assert_eq!(leave(&mut card, 1, 4, 2), [Action::Placed { instance: 2, card: 0 }]);
+    assert_eq!(card.ready(2, 6), []);
+    assert_eq!(card.want(1).len(), 1, "a start had 8, now 6 are used: 1 fits beside it");
+    card.now = 5 * SECOND;
+    card.moved(1, 4, usage(4, 4, 0));
+    card.busy(2);
+    card.idle(2);
+    card.now = 6 * SECOND;
+    card.busy(1);
+    assert_eq!(card.feed(&Event::Used { instance: 1, usage: usage(7, 7, 0) }), [Action::Yield { instance: 2 }]);
+    assert!(
+        matches!(card.yielded(2)[..], [Action::Order { instance: 2, order: GpuOrder::Evict { bytes }, .. }] if bytes == 3 * GIB)
+    );
+}
+
+#[test]
+fn a_want_can_be_withdrawn() {
+    let mut card = idle(&[(1, 8, 3)]);
+    card.now = 10 * SECOND;
+    card.place(2, 8);
+    leave(&mut card, 1, 8, 6);
+    card.ready(2, 8);
+    card.busy(2);
+    card.want(1);
+    card.feed(&Event::Unwanted { instance: 1 });
+    assert_eq!(card.at(20 * SECOND), [], "nobody waits");
+    assert_eq!(card.policy.wake_at(), None);
+}
+
+#[test]
+fn a_device_instance_is_always_there() {
+    let mut card = Table::new(&[10]);
+    card.place_device(1, 3);
+    assert_eq!(card.feed(&Event::Ready { instance: 1 }), []);
+    card.run(2, 6);
+    card.now = 10 * SECOND;
+    assert_eq!(card.place(3, 6), [Action::Yield { instance: 2 }], "1 is older, and never asked");
+    let adopted = Event::Adopted { instance: 4, card: Some(0), limit: GIB, mode: GpuMode::Device, ready: true };
+    assert_eq!(card.feed(&adopted), []);
+    assert_eq!(card.want(4), [Action::Grant { instance: 4, swap: Duration::ZERO }]);
+}
+
+#[test]
+fn an_idle_one_whose_memory_cannot_move_ends_for_one_that_needs_it() {
+    let mut card = Table::new(&[10]);
+    card.place(1, 8);
+    let number = only_order(&card.feed(&Event::Ready { instance: 1 }), 1, GpuOrder::Report);
+    card.moved(1, number, usage(2, 2, 5));
+    card.now = 10 * SECOND;
+    assert_eq!(card.place(2, 8), [Action::Yield { instance: 1 }]);
+    assert_eq!(card.yielded(1), [Action::End { instance: 1, why: EndCause::InTheWay }]);
+    assert_eq!(card.at(11 * SECOND), [], "its memory is there until it is gone");
+    assert_eq!(card.feed(&Event::Gone { instance: 1 }), [Action::Placed { instance: 2, card: 0 }]);
+}
+
+#[test]
+fn others_on_the_card_leave_less_room_but_always_for_one() {
+    let mut card = idle(&[(1, 4, 3), (2, 4, 4)]);
+    // 12 GiB in all: 8 are ours, so 3 of 11 are somebody else's, and 9 are left.
+    card.now = 10 * SECOND;
+    assert_eq!(card.feed(&Event::CardUsed { card: 0, bytes: 11 * GIB }), []);
+    assert_eq!(card.feed(&Event::CardUsed { card: 0, bytes: 14 * GIB }), [Action::Yield { instance: 1 }]);
+    let number = only_order(&card.yielded(1), 1, evict(2));
+    assert_eq!(card.moved(1, number, usage(4, 2, 0)), []);
+    card.busy(2);
+    assert_eq!(card.feed(&Event::CardUsed { card: 0, bytes: 40 * GIB }).len(), 1, "the rest of 1");
+    assert_eq!(card.at(60 * SECOND), [Action::End { instance: 1, why: EndCause::Silent }]);
+    assert_eq!(card.policy.cards()[0].instances[0].place, Place::Resident, "2 serves on");
+}
+
+#[test]
+fn while_the_host_is_short_one_exchange_at_a_time() {
+    let exchange = |host_budget| {
+        let mut card = Table::with(Settings { host_budget, ..settings(&[10]) });
+        for instance in 1..=4 {
+            card.now += 5 * SECOND;
+            let actions = card.place(instance, 5);
+            if let [Action::Yield { instance: out }] = actions[..] {
+                leave(&mut card, out, 5, 5);
+            }
+            card.ready(instance, 5);
+        }
+        // 3 and 4 are on the card, 1 and 2 are wanted.
+        card.now = 60 * SECOND;
+        [card.want(1), card.want(2)]
+    };
+    let one = |instance| vec![Action::Yield { instance }];
+    assert_eq!(exchange(1024 * GIB), [one(3), one(4)]);
+    assert_eq!(exchange(15 * GIB), [one(3), vec![]], "10 and 5 more while two change places");
+}
