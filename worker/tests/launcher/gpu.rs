@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const UUID: &str = "GPU-01234567-89ab-cdef-0123-456789abcdef";
@@ -38,8 +38,8 @@ os._exit(0)
 "#;
 
 /// A node whose programs, driver and device files are its own.
-struct GpuNode {
-    node: Node,
+pub(crate) struct GpuNode {
+    pub(crate) node: Node,
     programs: tempfile::TempDir,
 }
 
@@ -51,17 +51,11 @@ impl GpuNode {
     }
 
     fn stopped() -> Self {
-        // Where the programs can be linked to instead of copied.
-        let programs = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        for program in [env!("CARGO_BIN_EXE_omni-launcher"), env!("CARGO_BIN_EXE_omni-worker")] {
-            fs::hard_link(program, programs.path().join(Path::new(program).file_name().unwrap())).unwrap();
-        }
-        let mut node = Node::stopped();
-        node.programs = Some(programs.path().to_owned());
+        let this = Self::bare();
         for name in ["libomni_cuda.so", "libomni_cuda_proxy.so"] {
-            library(&programs.path().join(name));
+            library(&this.programs.path().join(name));
         }
-        let (driver, dev) = (node.path("driver"), node.path("dev"));
+        let (driver, dev) = (this.node.path("driver"), this.node.path("dev"));
         fs::create_dir(&driver).unwrap();
         library(&driver.join("libcuda.so.550.1"));
         for (link, to) in [("libcuda.so.1", "libcuda.so.550.1"), ("libcuda.so", "libcuda.so.1")] {
@@ -74,11 +68,40 @@ impl GpuNode {
         for name in ["nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset"] {
             device(&dev.join(name));
         }
+        this
+    }
+
+    /// With the simulated driver, two of its cards, and the real shim.
+    pub(crate) fn simulated() -> Self {
+        let mut this = Self::bare();
+        for name in ["libomni_cuda.so", "libomni_cuda_proxy.so"] {
+            fs::copy(built(name), this.programs.path().join(name)).unwrap();
+        }
+        let (driver, dev) = (this.node.path("driver"), this.node.path("dev"));
+        fs::create_dir(&driver).unwrap();
+        fs::copy(built("libcuda_sim.so"), driver.join("libcuda.so.1")).unwrap();
+        fs::hard_link(driver.join("libcuda.so.1"), driver.join("libnvidia-ml.so.1")).unwrap();
+        let arguments = ["--gpus", "2", "--memory", "1GiB"];
+        let made = Command::new(built("cuda-sim-card")).arg("create").arg(&dev).args(arguments).status().unwrap();
+        assert!(made.success());
+        this.node.run(&[]);
+        this
+    }
+
+    fn bare() -> Self {
+        // Where the programs can be linked to instead of copied.
+        let programs = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        for program in [env!("CARGO_BIN_EXE_omni-launcher"), env!("CARGO_BIN_EXE_omni-worker")] {
+            fs::hard_link(program, programs.path().join(Path::new(program).file_name().unwrap())).unwrap();
+        }
+        let mut node = Node::stopped();
+        node.programs = Some(programs.path().to_owned());
+        let (driver, dev) = (node.path("driver"), node.path("dev"));
         node.configure(&format!("[gpu]\ndriver-dir = {driver:?}\ndevice-dir = {dev:?}\n"));
         Self { node, programs }
     }
 
-    fn prepared(&self, model: &str) -> (Scheduler, SnapshotDigest, EnvironmentKey) {
+    pub(crate) fn prepared(&self, model: &str) -> (Scheduler, SnapshotDigest, EnvironmentKey) {
         let scheduler = self.node.connect();
         self.node.publish("m", &[("model.py", model)]);
         let snapshot = scheduler.snapshot_of("m");
@@ -87,7 +110,7 @@ impl GpuNode {
     }
 
     /// What the model of an instance tells until it ends.
-    fn facts(&self, id: &InstanceId) -> BTreeMap<String, Value> {
+    pub(crate) fn facts(&self, id: &InstanceId) -> BTreeMap<String, Value> {
         let socket = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).unwrap();
         let patience = TimeVal::seconds(super::node::PATIENCE.as_secs().cast_signed());
         setsockopt(&socket, sockopt::ReceiveTimeout, &patience).unwrap();
@@ -108,6 +131,14 @@ impl GpuNode {
     }
 }
 
+/// What another package of the workspace makes, beside our own programs.
+fn built(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_BIN_EXE_omni-worker")).with_file_name(name);
+    let packages = "omni-cuda, omni-cuda-proxy, omni-cuda-sim and omni-cuda-card";
+    assert!(path.exists(), "{} is not there: build the packages {packages}", path.display());
+    path
+}
+
 /// A library without anything in it, which the linker loads.
 fn library(path: &Path) {
     let arguments = ["-shared", "-nostdlib", "-x", "c", "/dev/null", "-o"];
@@ -123,7 +154,7 @@ fn gpu() -> GpuSpec {
     GpuSpec { uuid: UUID.to_owned(), minor: 1, limit_bytes: 64 * MIB, mode: GpuMode::Unified }
 }
 
-fn id(text: &str) -> InstanceId {
+pub(crate) fn id(text: &str) -> InstanceId {
     InstanceId::parse(text).unwrap()
 }
 
@@ -135,7 +166,8 @@ fn a_model_gets_its_card_behind_the_shim() {
     spec.gpu = Some(gpu());
     spec.cache_bytes = 8 * MIB;
     // The scheduler's own check keeps these out; the launcher's variables win in any case.
-    spec.env = ["LD_PRELOAD", "OMNI_GPU_LIMIT_BYTES", "CUDA_VISIBLE_DEVICES"].map(|key| (key.into(), "x".into())).into();
+    spec.env =
+        ["LD_PRELOAD", "OMNI_GPU_LIMIT_BYTES", "CUDA_VISIBLE_DEVICES"].map(|key| (key.into(), "x".into())).into();
     scheduler.start(spec).unwrap();
     let facts = gpus.facts(&id("00000000000a"));
     let inside = [
@@ -189,7 +221,8 @@ fn memory_of_the_group_has_room_for_gpu_memory_that_waits_there() {
         let mut spec = request(name, "m", &snapshot, &environment);
         spec.gpu = Some(GpuSpec { mode, ..gpu() });
         scheduler.start(spec).unwrap();
-        let limits: Vec<u64> = gpus.node.groups().iter().filter(|dir| dir.ends_with(name)).filter_map(|group| limit(group)).collect();
+        let limits: Vec<u64> =
+            gpus.node.groups().iter().filter(|dir| dir.ends_with(name)).filter_map(|group| limit(group)).collect();
         assert_eq!(limits, [expected]);
         scheduler.say(&omni_ipc::launcher::ToLauncher::Kill { instance: id(name) });
         scheduler.gone(&id(name));

@@ -4,6 +4,7 @@
 
 mod environments;
 mod gpu;
+mod gpu_driver;
 mod instances;
 mod models;
 mod node;
