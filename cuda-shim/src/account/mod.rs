@@ -194,12 +194,9 @@ fn find_slot(shared: &Shared, guard: &Guard<'_>) -> Option<usize> {
     if let Some(slot) = (0..shared.used()).find(|slot| identity_in(shared, *slot) == me) {
         return Some(slot);
     }
-    let free = || (0..SLOTS).find(|slot| shared.slot(*slot, PID).load(Ordering::Relaxed) == 0);
     clear_before_exec(shared, me);
-    let slot = free().or_else(|| {
-        clear_ended(shared, me);
-        free()
-    })?;
+    clear_ended(shared, me);
+    let slot = (0..SLOTS).find(|slot| shared.slot(*slot, PID).load(Ordering::Relaxed) == 0)?;
     for place in MANAGED..=HOST {
         shared.slot(slot, place).store(0, Ordering::Relaxed);
     }

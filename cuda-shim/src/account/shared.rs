@@ -175,6 +175,9 @@ impl Shared {
         if !self.has_a_lock() {
             return None; // a C library that lays its mutex out in another way
         }
+        for word in (HEADER_BYTES..FILE_BYTES).step_by(8) {
+            self.word(word).store(0, Ordering::Relaxed);
+        }
         self.word(offset_of!(Header, used_slots)).store(0, Ordering::Relaxed);
         self.word(offset_of!(Header, magic)).store(MAGIC, Ordering::Release);
         Some(())

@@ -5,14 +5,23 @@ use crate::tree::Files;
 
 /// Files that may have it, each with what needs it.
 const FENCED: &[(&str, &str)] = &[
+    ("cuda-shim/src/account/identity.rs", "the auxiliary vector"),
+    ("cuda-shim/src/account/mod.rs", "a function that the loader calls"),
+    ("cuda-shim/src/account/shared.rs", "mmap, and a mutex that processes share"),
     ("cuda-shim/src/control/mod.rs", "masks of signals: not in std"),
     ("cuda-shim/src/control/socket.rs", "a socket that may stop being ours: not in std"),
+    ("cuda-shim/src/hooks/entry.rs", "exported functions with the driver's signatures, pointers of callers"),
     ("cuda-shim/src/moves/driver.rs", "calls of the GPU driver"),
     ("cuda-shim/src/moves/ending.rs", "atexit: not in std"),
     ("cuda-shim/src/process.rs", "mmap of a page that a fork wipes"),
+    ("cuda-shim/src/nvml.rs", "exported functions, and what NVML has written"),
     ("cuda-shim/src/real.rs", "the loader's functions, and addresses that become functions"),
+    ("cuda-shim/src/resolve/dlsym.rs", "functions without a frame, and the loader's arguments"),
     ("cuda-shim/src/resolve/elf.rs", "symbol tables of loaded libraries"),
     ("cuda-shim/src/resolve/libc_own.rs", "libc's dlsym, known by address"),
+    ("cuda-shim/src/resolve/proc_address.rs", "exported functions with the driver's signatures"),
+    ("cuda-shim/tests/memory/calls.rs", "calls of the GPU driver"),
+    ("cuda-shim/tests/memory/processes.rs", "fork, waitpid, dlmopen"),
     ("meminfo-fs/src/mount.rs", "fsopen, fsconfig, fsmount: not in nix"),
     ("scheduler/src/gpu/cuda.rs", "calls into the GPU driver"),
     ("scheduler/src/gpu/nvml.rs", "calls into the GPU driver"),

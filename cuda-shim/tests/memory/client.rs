@@ -1,0 +1,59 @@
+//! What a client does: the first word of `OMNI_TEST_CLIENT` says which scenario, the rest are its arguments.
+
+use crate::{answers, deaths, entries, kinds, processes, races};
+use std::io::{BufRead, Write};
+
+pub(crate) fn run() {
+    let scenario = std::env::var("OMNI_TEST_CLIENT").expect("started by a test of this program");
+    let words: Vec<&str> = scenario.split_whitespace().collect();
+    match *words.first().expect("a scenario") {
+        "entry" => entries::client(words[1], words[2].parse().unwrap()),
+        "symbols" => entries::symbols(),
+        "kinds" => kinds::client(),
+        "hold" => processes::hold(words[1].parse().unwrap()),
+        "hold-twice" => processes::hold_twice(),
+        "fork" => processes::fork(),
+        "fork-after-init" => processes::fork_after_init(),
+        "exec" => processes::exec(),
+        "race" => races::client(),
+        "churn" => deaths::client(words[1].parse().unwrap()),
+        "answers" => answers::client(),
+        "reports" => answers::reports(),
+        unknown => panic!("{unknown} is no scenario"),
+    }
+    std::process::exit(0); // without what the test program would say
+}
+
+/// Says something to the test.
+pub(crate) fn say(what: &str) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "client: {what}").unwrap();
+    out.flush().unwrap();
+}
+
+/// Waits until the test lets it go on, or is gone.
+pub(crate) fn wait() {
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line).unwrap();
+}
+
+/// The driver, and a context of device 0.
+pub(crate) fn begin() -> u64 {
+    let mut context = 0;
+    assert_eq!(crate::calls::cuInit(0), 0);
+    assert_eq!(crate::calls::cuCtxCreate_v2(&raw mut context, 0, 0), 0);
+    context
+}
+
+/// Device memory, or the driver's error.
+pub(crate) fn allocate(bytes: u64) -> Result<u64, i32> {
+    let mut address = 0;
+    match crate::calls::cuMemAlloc_v2(&raw mut address, usize::try_from(bytes).unwrap()) {
+        0 => Ok(address),
+        error => Err(error),
+    }
+}
+
+pub(crate) fn free(address: u64) {
+    assert_eq!(crate::calls::cuMemFree_v2(address), 0);
+}

@@ -1,0 +1,72 @@
+//! Processes killed at any point: what they had counts no longer, and the lock they held holds nobody up.
+
+use crate::calls::*;
+use crate::client::{begin, say};
+use crate::instance::{DRIVERS, Instance, MIB, MODES};
+use crate::races::Random;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+const ROUNDS: u64 = 1000;
+const LIMIT: u64 = 40 * MIB;
+
+/// All of it in a soak, a twentieth else.
+fn rounds() -> u64 {
+    if std::env::var_os("OMNI_SOAK").is_some() { ROUNDS } else { ROUNDS / 20 }
+}
+
+#[test]
+fn a_killed_process_has_nothing_and_holds_nobody_up() {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let seed = std::env::var("OMNI_SEED").map_or(now.as_secs(), |seed| seed.parse().unwrap());
+    println!("OMNI_SEED={seed}");
+    let mut random = Random(seed);
+    let instances = MODES.map(|mode| Instance::new(DRIVERS[0], mode, LIMIT));
+    for round in 0..rounds() {
+        let instance = &instances[usize::try_from(round % 2).unwrap()];
+        let mut clients: Vec<_> =
+            (0..2).map(|_| instance.start(&format!("churn {}", random.below(u64::MAX)))).collect();
+        clients.iter_mut().for_each(|client| client.expect("ready"));
+        for client in clients {
+            thread::sleep(Duration::from_micros(random.below(3000)));
+            client.kill();
+        }
+        instance.expect_nothing();
+        assert!(instance.slots().len() <= 2, "slots of the dead are used again: {:?}", instance.slots());
+        if round % 10 < 2 {
+            let mut whole = instance.start(&format!("hold {LIMIT}"));
+            whole.expect("0");
+            whole.kill();
+        }
+    }
+}
+
+/// Threads that allocate and free by several entries until they are killed.
+pub(crate) fn client(seed: u64) {
+    let context = begin();
+    say("ready");
+    thread::scope(|scope| {
+        for number in 0..3 {
+            scope.spawn(move || {
+                assert_eq!(cuCtxSetCurrent(context), 0);
+                churn(&mut Random(seed.wrapping_add(number)));
+            });
+        }
+    });
+}
+
+fn churn(random: &mut Random) {
+    loop {
+        let bytes = usize::try_from(1 + random.below(4 * MIB)).unwrap();
+        let mut address = 0;
+        match random.below(4) {
+            0 if cuMemAlloc_v2(&raw mut address, bytes) == 0 => assert_eq!(cuMemFree_v2(address), 0),
+            1 if cuMemAllocManaged(&raw mut address, bytes, 1) == 0 => assert_eq!(cuMemFree_v2(address), 0),
+            2 if cuMemAllocHost_v2(&raw mut address, bytes) == 0 => assert_eq!(cuMemFreeHost(address), 0),
+            3 if cuMemCreate(&raw mut address, 2 << 20, &HandleProperties::DEVICE, 0) == 0 => {
+                assert_eq!(cuMemRelease(address), 0);
+            }
+            _ => {}
+        }
+    }
+}

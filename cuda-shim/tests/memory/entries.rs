@@ -1,0 +1,153 @@
+//! Every entry of the generated table: ours is what a program finds, and none allocates beyond the limit.
+
+use crate::calls::*;
+use crate::client::{begin, say};
+use crate::instance::{DRIVERS, Instance, MIB, MODES};
+use omni_cuda_entries::{ENTRIES, Entry, Role};
+use std::ptr::{null, null_mut};
+
+const LIMIT: u64 = 64 * MIB;
+const OUT_OF_MEMORY: i32 = 2;
+
+/// Pinned host memory: counted, not limited.
+const HOST: [&str; 3] = ["cuMemAllocHost", "cuMemAllocHost_v2", "cuMemHostAlloc"];
+/// What they need comes from another process: see [`crate::processes`].
+const FROM_ELSEWHERE: [&str; 5] = [
+    "cuImportExternalMemory",
+    "cuIpcOpenMemHandle",
+    "cuIpcOpenMemHandle_v2",
+    "cuMemImportFromShareableHandle",
+    "cuMemPoolImportPointer",
+];
+
+fn allocating(driver: u32) -> impl Iterator<Item = &'static Entry> {
+    let is_tried = |entry: &&Entry| !HOST.contains(&entry.symbol) && !FROM_ELSEWHERE.contains(&entry.symbol);
+    ENTRIES.iter().filter(move |entry| entry.role == Role::Allocates && entry.version <= driver).filter(is_tried)
+}
+
+#[test]
+fn every_entry_of_a_role_is_ours() {
+    let said = Instance::new(DRIVERS[1], "device", LIMIT).run("symbols");
+    let roles = ENTRIES.iter().filter(|entry| entry.role != Role::Other).count();
+    assert_eq!(said, [format!("{roles} of ours")]);
+}
+
+pub(crate) fn symbols() {
+    let others: Vec<&str> = ENTRIES
+        .iter()
+        .filter(|entry| entry.role != Role::Other && !is_ours(entry.symbol))
+        .map(|entry| entry.symbol)
+        .collect();
+    assert_eq!(others, Vec::<&str>::new());
+    say(&format!("{} of ours", ENTRIES.iter().filter(|entry| is_ours(entry.symbol)).count()));
+}
+
+#[test]
+fn nothing_passes_the_limit() {
+    for (driver, mode) in DRIVERS.iter().flat_map(|driver| MODES.map(|mode| (*driver, mode))) {
+        let instance = Instance::new(driver, mode, LIMIT);
+        for entry in allocating(driver) {
+            let said = instance.run(&format!("entry {} {}", entry.symbol, LIMIT + MIB));
+            assert_eq!(said, [format!("{} {OUT_OF_MEMORY}", entry.symbol)], "{driver}, {mode}");
+            assert_eq!(instance.card().used(), 0, "{} left something", entry.symbol);
+        }
+    }
+}
+
+#[test]
+fn each_of_them_works_within_the_limit() {
+    for (driver, mode) in DRIVERS.iter().flat_map(|driver| MODES.map(|mode| (*driver, mode))) {
+        let instance = Instance::new(driver, mode, LIMIT);
+        for entry in allocating(driver) {
+            assert_eq!(
+                instance.run(&format!("entry {} {MIB}", entry.symbol)),
+                [format!("{} 0", entry.symbol)],
+                "{driver}, {mode}"
+            );
+        }
+    }
+}
+
+/// Allocates `bytes` by one entry and says what it answered.
+pub(crate) fn client(symbol: &str, bytes: u64) {
+    begin();
+    say(&format!("{symbol} {}", allocate_by(symbol, bytes)));
+}
+
+pub(crate) fn allocate_by(symbol: &str, bytes: u64) -> i32 {
+    let (size, short) = (usize::try_from(bytes).unwrap(), u32::try_from(bytes).unwrap());
+    let (mut address, mut low, mut pitch, mut low_pitch) = (0_u64, 0_u32, 0_usize, 0_u32);
+    let (mut graph, out) = (0, &raw mut address);
+    // Rows of 4 KiB: 256 elements of four 32-bit channels.
+    let rows = size / 4096;
+    let solid = Solid { width: 256, height: rows, depth: 0, format: 0x20, channels: 4, flags: 0 };
+    let mut stream = 0;
+    assert_eq!(cuStreamCreate(&raw mut stream, 0), 0);
+    match symbol {
+        "cuMemAlloc" => cuMemAlloc(&raw mut low, short),
+        "cuMemAlloc_v2" => cuMemAlloc_v2(out, size),
+        "cuMemAllocManaged" => cuMemAllocManaged(out, size, 1),
+        "cuMemAllocPitch" => cuMemAllocPitch(&raw mut low, &raw mut low_pitch, 4096, short / 4096, 4),
+        "cuMemAllocPitch_v2" => cuMemAllocPitch_v2(out, &raw mut pitch, 4096, rows, 4),
+        "cuMemAllocAsync" => cuMemAllocAsync(out, size, stream),
+        "cuMemAllocAsync_ptsz" => cuMemAllocAsync_ptsz(out, size, 0),
+        "cuMemAllocFromPoolAsync" => cuMemAllocFromPoolAsync(out, size, pool(), stream),
+        "cuMemAllocFromPoolAsync_ptsz" => cuMemAllocFromPoolAsync_ptsz(out, size, pool(), 0),
+        "cuMemCreate" => cuMemCreate(out, size, &HandleProperties::DEVICE, 0),
+        "cuArrayCreate" => cuArrayCreate(out, &[256, short / 4096, 0x20, 4]),
+        "cuArrayCreate_v2" => cuArrayCreate_v2(out, &Flat { width: 256, height: rows, format: 0x20, channels: 4 }),
+        "cuArray3DCreate" => cuArray3DCreate(out, &[256, short / 4096, 0, 0x20, 4, 0]),
+        "cuArray3DCreate_v2" => cuArray3DCreate_v2(out, &raw const solid),
+        "cuMipmappedArrayCreate" => cuMipmappedArrayCreate(out, &raw const solid, 1),
+        "cuGraphAddMemAllocNode" => {
+            assert_eq!(cuGraphCreate(&raw mut graph, 0), 0);
+            cuGraphAddMemAllocNode(out, graph, 0, 0, &mut AllocNode::of(size))
+        }
+        "cuGraphAddNode" => {
+            assert_eq!(cuGraphCreate(&raw mut graph, 0), 0);
+            cuGraphAddNode(out, graph, 0, 0, &mut Node::of(size))
+        }
+        "cuGraphAddNode_v2" => {
+            assert_eq!(cuGraphCreate(&raw mut graph, 0), 0);
+            cuGraphAddNode_v2(out, graph, 0, 0, 0, &mut Node::of(size))
+        }
+        "cuGraphAddNode_v3" => {
+            assert_eq!(cuGraphCreate(&raw mut graph, 0), 0);
+            cuGraphAddNode_v3(out, graph, 0, 0, 0, &mut Node::of(size))
+        }
+        unknown => panic!("{unknown} allocates, and no test knows how: teach this function"),
+    }
+}
+
+fn pool() -> u64 {
+    let mut pool = 0;
+    assert_eq!(cuMemPoolCreate(&raw mut pool, &PoolProperties::DEVICE), 0);
+    pool
+}
+
+#[test]
+fn a_null_pointer_is_refused_in_the_drivers_words_and_costs_nothing() {
+    let instance = Instance::new(DRIVERS[0], "unified", LIMIT);
+    let said = instance.run("answers");
+    assert_eq!(said, Instance::new(DRIVERS[0], "unified", LIMIT).bare().run("answers"));
+    instance.expect_nothing();
+}
+
+/// Null pointers for every kind of answer.
+pub(crate) fn nulls() -> Vec<i32> {
+    vec![
+        cuMemAlloc_v2(null_mut(), 1),
+        cuMemAllocManaged(null_mut(), 1, 1),
+        cuMemAllocPitch_v2(null_mut(), null_mut(), 1, 1, 4),
+        cuMemAllocHost_v2(null_mut(), 1),
+        cuMemHostAlloc(null_mut(), 1, 0),
+        cuMemAllocAsync(null_mut(), 1, 0),
+        cuMemCreate(null_mut(), 1, null(), 0),
+        cuArrayCreate_v2(null_mut(), null()),
+        cuArray3DCreate_v2(null_mut(), null()),
+        cuMipmappedArrayCreate(null_mut(), null(), 1),
+        cuImportExternalMemory(null_mut(), null()),
+        cuMemGetInfo_v2(null_mut(), null_mut()),
+        cuDeviceTotalMem_v2(null_mut(), 0),
+    ]
+}

@@ -1,0 +1,176 @@
+//! An instance for a test: a simulated card, an accounting file, and clients that share them.
+
+use omni_cuda_card::{Card, Settings, State};
+use omni_gpu_wire::account::{FILE_BYTES, Slot, Use, slots, sum};
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Longer than anything here takes on a machine that is busy.
+const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const MIB: u64 = 1 << 20;
+
+/// Versions of the driver whose ways differ: without and with managed pools.
+pub(crate) const DRIVERS: [u32; 2] = [12090, 13050];
+pub(crate) const MODES: [&str; 2] = ["device", "unified"];
+
+pub(crate) struct Instance {
+    dir: TempDir,
+    card: Card,
+    limit: Option<u64>,
+    mode: &'static str,
+    is_shimmed: bool,
+}
+
+/// A client, killed when dropped.
+pub(crate) struct Client {
+    child: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+}
+
+impl Instance {
+    pub(crate) fn new(driver: u32, mode: &'static str, limit: u64) -> Self {
+        Self::with(Settings { driver, ..Settings::numbered(0) }, mode, Some(limit))
+    }
+
+    pub(crate) fn with(settings: Settings, mode: &'static str, limit: Option<u64>) -> Self {
+        let dir = TempDir::new().unwrap();
+        let card = Card::create(&dir.path().join("dev"), &[settings]).unwrap().remove(0);
+        omni_cuda_card::driver_dir(&library("libcuda_sim.so"), &dir.path().join("driver")).unwrap();
+        fs::write(dir.path().join("account"), vec![0; FILE_BYTES]).unwrap();
+        Self { dir, card, limit, mode, is_shimmed: true }
+    }
+
+    /// The same without the shim: what the driver says itself.
+    pub(crate) fn bare(mut self) -> Self {
+        self.is_shimmed = false;
+        self
+    }
+
+    pub(crate) fn account(&self) -> PathBuf {
+        self.dir.path().join("account")
+    }
+
+    pub(crate) fn start(&self, scenario: &str) -> Client {
+        self.start_with(scenario, &[])
+    }
+
+    pub(crate) fn start_with(&self, scenario: &str, variables: &[(&str, &str)]) -> Client {
+        let driver = self.dir.path().join("driver");
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["client", "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
+        command.env("OMNI_TEST_CLIENT", scenario).env("OMNI_CUDA_SIM", self.dir.path().join("dev"));
+        command.env("LD_LIBRARY_PATH", &driver).stdin(Stdio::piped()).stdout(Stdio::piped());
+        if self.is_shimmed {
+            command.env("LD_PRELOAD", library("libomni_cuda.so")).env("OMNI_GPU_DRIVER", &driver);
+            command.env("OMNI_GPU_MODE", self.mode).env("OMNI_GPU_ACCOUNT", self.account());
+            command.envs(self.limit.map(|limit| ("OMNI_GPU_LIMIT_BYTES", limit.to_string())));
+        }
+        for (name, value) in variables {
+            if value.is_empty() {
+                command.env_remove(name)
+            } else {
+                command.env(name, value)
+            };
+        }
+        let mut child = command.spawn().unwrap();
+        let (to, from) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        Client { child, to, from }
+    }
+
+    /// What a client says until it ends.
+    pub(crate) fn run(&self, scenario: &str) -> Vec<String> {
+        let mut client = self.start(scenario);
+        let mut said = Vec::new();
+        while let Some(line) = client.line() {
+            said.push(line);
+        }
+        assert!(client.child.wait().unwrap().success(), "{scenario}: {said:?}");
+        said
+    }
+
+    pub(crate) fn slots(&self) -> Vec<Slot> {
+        slots(&fs::read(self.account()).unwrap()).collect()
+    }
+
+    /// What the processes that are alive have.
+    pub(crate) fn used(&self) -> Use {
+        sum(&fs::read(self.account()).unwrap(), |slot| is_alive(slot.pid))
+    }
+
+    pub(crate) fn card(&self) -> State {
+        self.card.state().unwrap()
+    }
+
+    /// Waits until the living have nothing.
+    pub(crate) fn expect_nothing(&self) {
+        let end = Instant::now() + PATIENCE;
+        while self.used() != Use::default() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(self.used(), Use::default());
+    }
+}
+
+impl Client {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it says next after the sign of our clients; `None` at its end.
+    pub(crate) fn line(&mut self) -> Option<String> {
+        loop {
+            let mut line = String::new();
+            if self.from.read_line(&mut line).unwrap() == 0 {
+                return None;
+            }
+            if let Some((_, said)) = line.split_once("client: ") {
+                return Some(said.trim_end().to_owned());
+            }
+        }
+    }
+
+    pub(crate) fn expect(&mut self, said: &str) {
+        assert_eq!(self.line().as_deref(), Some(said));
+    }
+
+    /// Lets it go on.
+    pub(crate) fn go_on(&mut self) {
+        self.to.write_all(b"\n").unwrap();
+    }
+
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub(crate) fn end(mut self) {
+        let rest: Vec<String> = std::iter::from_fn(|| self.line()).collect();
+        assert!(self.child.wait().unwrap().success(), "{rest:?}");
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) fn is_alive(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.starts_with(" Z"))
+}
+
+/// What `cargo build` has made, beside this program.
+pub(crate) fn library(name: &str) -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    let profile = program.parent().and_then(Path::parent).unwrap();
+    let library = profile.join(name);
+    assert!(library.exists(), "{}: run `cargo build -p omni-cuda -p omni-cuda-sim` first", library.display());
+    library
+}

@@ -1,0 +1,23 @@
+//! The shim in front of the simulated driver: limit, accounting and reports, in real processes under `LD_PRELOAD`.
+//!
+//! Each test starts clients: this same program, told by its environment what to do ([`client`]). What they hold is read
+//! from outside, as the worker reads it, from the accounting file, and compared with what the simulated card says.
+//! Needs `cargo build -p omni-cuda -p omni-cuda-sim` to have been run: both are loaded, not linked.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
+
+mod answers;
+mod calls;
+mod client;
+mod deaths;
+mod entries;
+mod instance;
+mod kinds;
+mod processes;
+mod races;
+
+/// The other side: see [`client`].
+#[test]
+#[ignore = "started by the other tests"]
+fn client() {
+    client::run();
+}
