@@ -2,9 +2,11 @@
 //! nodes are kept (`graph`).
 
 use crate::abi::{Handle, Out, api};
+use crate::backing::Region;
 use crate::error::{Answer, Error};
+use crate::memory::allocation::{Allocation, Kind};
 use crate::objects::{Objects, objects};
-use crate::stream::{Kind, thread};
+use crate::stream::{self, thread};
 use std::cell::Cell;
 
 api! {
@@ -39,6 +41,16 @@ pub(crate) struct Capture {
     pub(crate) is_invalid: bool,
 }
 
+/// What a captured stream did to memory, in order. The allocation has its address from now on, and its bytes of the card
+/// when the graph runs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum MemoryNode {
+    /// `cuMemAllocAsync`.
+    Allocate { device: usize, address: u64, bytes: u64 },
+    /// `cuMemFreeAsync`.
+    Free { address: u64 },
+}
+
 thread_local! {
     static MODE: Cell<u32> = const { Cell::new(GLOBAL) };
 }
@@ -57,13 +69,41 @@ impl Objects {
         }
         let (kind, context) = (this.kind, this.context);
         let would_wait = |other: &&mut crate::stream::Stream| {
-            kind == Kind::Legacy && other.kind == Kind::Blocking && other.context == context && other.capture.is_some()
+            kind == stream::Kind::Legacy && other.kind == stream::Kind::Blocking && other.context == context && other.capture.is_some()
         };
         let mut is_implicit = false;
         for capture in self.streams.values_mut().filter(would_wait).filter_map(|other| other.capture.as_mut()) {
             (capture.is_invalid, is_implicit) = (true, true);
         }
         if is_implicit { Err(Error::STREAM_CAPTURE_IMPLICIT) } else { Ok(false) }
+    }
+
+    fn add_node(&mut self, stream: Handle, node: MemoryNode) -> Answer {
+        let capture = self.streams.get(&stream).and_then(|stream| stream.capture).ok_or(Error::ILLEGAL_STATE)?;
+        self.captured.entry(capture.graph).or_default().push(node);
+        Ok(())
+    }
+
+    /// An allocation that the graph of a captured stream will make; answers where.
+    ///
+    /// # Errors
+    /// The host has no such range of addresses left.
+    pub(crate) fn record_allocation(&mut self, stream: Handle, device: usize, bytes: u64) -> Result<u64, Error> {
+        let region = Region::new(bytes)?;
+        let context = self.streams.get(&stream).ok_or(Error::INVALID_HANDLE)?.context;
+        let (base, region, kind) = (region.base(), Some(region), Kind::Elsewhere);
+        self.add_node(stream, MemoryNode::Allocate { device, address: base, bytes })?;
+        self.allocations.add(Allocation { base, bytes, context, device, charged: 0, id: 0, region, kind });
+        Ok(base)
+    }
+
+    /// The end of an allocation in the graph of a captured stream.
+    ///
+    /// # Errors
+    /// There is nothing at the address.
+    pub(crate) fn record_free(&mut self, stream: Handle, address: u64) -> Answer {
+        self.allocations.exact(address).ok_or(Error::INVALID_VALUE)?;
+        self.add_node(stream, MemoryNode::Free { address })
     }
 
     /// For calls that wait: nothing is done in a captured stream, so there is nothing to wait for.
@@ -116,7 +156,7 @@ fn begin(stream: Handle, mode: u32) -> Answer {
     }
     let (id, graph) = (objects.handle(), objects.handle());
     let stream = objects.streams.get_mut(&stream).ok_or(Error::INVALID_HANDLE)?;
-    if stream.kind == Kind::Legacy {
+    if stream.kind == stream::Kind::Legacy {
         return Err(Error::STREAM_CAPTURE_UNSUPPORTED);
     }
     if stream.capture.is_some() {

@@ -46,11 +46,9 @@ impl Objects {
     pub(crate) fn make_context(&mut self, device: usize, flags: u32, api_version: u32) -> Result<Handle, Error> {
         alive(device)?;
         let of = machine::all()?.get(device).ok_or(Error::INVALID_DEVICE)?;
-        of.card.attach().map_err(|_| Error::OUT_OF_MEMORY)?;
         let bytes = of.settings.context_bytes;
-        if bytes > 0 {
-            time::wait(residency::charge(&mut self.allocations, device, bytes)?);
-        }
+        // Also with nothing to take: from now on the process uses the card.
+        time::wait(residency::take(&mut self.allocations, device, bytes)?);
         let (context, legacy) = (self.handle(), self.handle());
         let (limits, per_thread, peers) = (BTreeMap::new(), HashMap::new(), BTreeSet::new());
         let (is_primary, cache, shared) = (false, 0, 0);

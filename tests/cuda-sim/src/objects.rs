@@ -3,11 +3,12 @@
 //! Lock order: this one, then a card's. Nobody waits for modelled time, or calls functions of the program, under it.
 
 use crate::abi::Handle;
+use crate::capture::MemoryNode;
 use crate::error::{Answer, Error};
 use crate::event::Event;
 use crate::machine;
 use crate::memory::allocation::{Allocation, Allocations};
-use crate::memory::pool::Pool;
+use crate::memory::pool::{Places, Pool};
 use crate::stream::Stream;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -22,8 +23,9 @@ pub(crate) struct Objects {
     pub(crate) streams: HashMap<Handle, Stream>,
     pub(crate) events: HashMap<Handle, Event>,
     pub(crate) pools: HashMap<Handle, Pool>,
-    /// The pool that each device allocates from, and the one that it began with.
-    pub(crate) device_pools: BTreeMap<usize, DevicePools>,
+    pub(crate) places: Places,
+    /// What captured streams did to memory, by graph.
+    pub(crate) captured: HashMap<Handle, Vec<MemoryNode>>,
     pub(crate) allocations: Allocations,
     /// Modules, libraries, functions, kernels: they have a name and a parent, and do nothing.
     pub(crate) code: HashMap<Handle, crate::module::Code>,
@@ -56,15 +58,6 @@ pub(crate) struct Primary {
     pub(crate) context: Handle,
     pub(crate) retained: u32,
     pub(crate) flags: u32,
-}
-
-/// See [`Objects::device_pools`].
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct DevicePools {
-    pub(crate) default: Handle,
-    pub(crate) current: Handle,
-    /// The default of managed memory (CUDA 13).
-    pub(crate) managed: Handle,
 }
 
 static OBJECTS: LazyLock<Mutex<Objects>> = LazyLock::new(Mutex::default);

@@ -136,6 +136,9 @@ impl Card {
     /// # Errors
     /// All slots are taken, or the card cannot be locked.
     pub fn attach(&self) -> io::Result<()> {
+        if self.own.load(Ordering::Relaxed) != NONE {
+            return Ok(());
+        }
         let _locked = self.lock()?;
         if self.own.load(Ordering::Relaxed) != NONE {
             return Ok(());

@@ -73,10 +73,12 @@ impl Objects {
                 }
             }
         }
-        if let Some(allocation) = self.allocations.remove(base)
-            && allocation.charged > 0
-        {
+        let Some(allocation) = self.allocations.remove(base) else { return };
+        if allocation.charged > 0 {
             residency::release(allocation.device, allocation.charged);
+        }
+        if let Kind::Pooled { pool, .. } = allocation.kind {
+            self.return_to_pool(pool, allocation.bytes);
         }
     }
 }

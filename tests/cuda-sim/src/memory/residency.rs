@@ -28,7 +28,9 @@ impl<'a> Work<'a> {
     /// # Errors
     /// The card cannot be locked.
     pub(crate) fn on(allocations: &'a mut Allocations, device: usize, start: u64) -> Result<Self, Error> {
-        let card = machine::all()?.get(device).ok_or(Error::INVALID_DEVICE)?.card.lock().map_err(|_| Error::UNKNOWN)?;
+        let card = &machine::all()?.get(device).ok_or(Error::INVALID_DEVICE)?.card;
+        card.attach().map_err(|_| Error::OUT_OF_MEMORY)?;
+        let card = card.lock().map_err(|_| Error::UNKNOWN)?;
         let owed = card.take_owed();
         let mut work = Self { allocations, card, device, done: start.max(now()), changed: owed > 0 };
         work.settle(owed);
@@ -184,7 +186,15 @@ impl<'a> Work<'a> {
     /// # Errors
     /// They do not fit beside what does not move either, or a test wants this one to fail.
     pub(crate) fn charge(&mut self, bytes: u64) -> Answer {
-        if self.card.takes_failure() || bytes > self.card.attainable() || self.room(bytes, None) < bytes {
+        if self.card.takes_failure() { Err(Error::OUT_OF_MEMORY) } else { self.take(bytes) }
+    }
+
+    /// The same for what no test can let fail: what the driver takes for itself.
+    ///
+    /// # Errors
+    /// They do not fit beside what does not move either.
+    fn take(&mut self, bytes: u64) -> Answer {
+        if bytes > self.card.attainable() || self.room(bytes, None) < bytes {
             return Err(Error::OUT_OF_MEMORY);
         }
         self.card.add_device(bytes);
@@ -207,6 +217,16 @@ impl Drop for Work<'_> {
 pub(crate) fn charge(allocations: &mut Allocations, device: usize, bytes: u64) -> Result<u64, Error> {
     let mut work = Work::on(allocations, device, 0)?;
     work.charge(bytes)?;
+    Ok(work.done)
+}
+
+/// The same for what the driver takes for itself: no test can let it fail.
+///
+/// # Errors
+/// There is no room.
+pub(crate) fn take(allocations: &mut Allocations, device: usize, bytes: u64) -> Result<u64, Error> {
+    let mut work = Work::on(allocations, device, 0)?;
+    work.take(bytes)?;
     Ok(work.done)
 }
 
