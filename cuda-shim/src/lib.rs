@@ -4,10 +4,17 @@
 //! linking, by `dlsym`, or by `cuGetProcAddress`. Ours counts, and calls the real one. With none of our environment
 //! variables set every one of them goes straight on.
 
+mod account;
+mod control;
+mod hooks;
+mod limit;
+mod moves;
+mod nvml;
 mod process;
 mod ranges;
 mod real;
 mod resolve;
+mod runtime;
 
 use omni_gpu_wire::env;
 use std::sync::OnceLock;

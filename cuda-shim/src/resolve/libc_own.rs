@@ -43,6 +43,11 @@ impl Own {
     }
 }
 
+/// libc's own function of this name, of the two.
+pub(crate) fn function(name: &CStr) -> Option<NonNull<c_void>> {
+    NonNull::new([&DLSYM, &DLVSYM].into_iter().find(|own| own.name == name)?.address())
+}
+
 /// What libc's `dlsym` says when this library asks. Not for `RTLD_NEXT` and `RTLD_DEFAULT`, which depend on who asks.
 ///
 /// # Safety

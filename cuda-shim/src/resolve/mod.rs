@@ -1,4 +1,72 @@
-//! Finding functions: libc's own ones for us, ours for everybody who looks for the driver's.
+//! Finding functions: ours in place of the driver's, by whichever way a caller looks for them; libc's own for us.
+//!
+//! A caller gets one of ours only where it would have got the driver's: what a driver lacks stays lacking, with the
+//! error that the driver or the loader has for it.
 
+mod dlsym;
 pub(crate) mod elf;
 pub(crate) mod libc_own;
+mod proc_address;
+
+use crate::{hooks, nvml, real, runtime};
+use omni_cuda_entries::{Role, find};
+use std::ffi::{CStr, c_void};
+use std::ptr::NonNull;
+
+/// A function of ours, and whose it stands for.
+#[derive(Clone, Copy)]
+struct Ours {
+    address: NonNull<c_void>,
+    library: Library,
+}
+
+/// The libraries whose functions we stand for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Library {
+    Driver,
+    Nvml,
+    Runtime,
+    Libc,
+}
+
+/// What stands for the function of this name.
+fn ours(name: &CStr) -> Option<Ours> {
+    let bytes = name.to_bytes();
+    if ![&b"cu"[..], b"nvml", b"dl"].iter().any(|prefix| bytes.starts_with(prefix)) {
+        return None;
+    }
+    let name = name.to_str().ok()?;
+    let of = |library, address: Option<_>| address.map(|address| Ours { address, library });
+    of(Library::Driver, driver_hook(name))
+        .or_else(|| of(Library::Nvml, nvml::hook(name)))
+        .or_else(|| of(Library::Runtime, runtime::hook(name)))
+        .or_else(|| of(Library::Libc, dlsym::hook(name)))
+}
+
+/// Whether an address is that of our function of this name.
+pub(crate) fn is_ours(name: &CStr, address: NonNull<c_void>) -> bool {
+    ours(name).is_some_and(|ours| ours.address == address)
+}
+
+/// What stands for an entry of the driver.
+fn driver_hook(symbol: &str) -> Option<NonNull<c_void>> {
+    match find(symbol)?.role {
+        Role::Resolves => proc_address::hook(symbol),
+        Role::Allocates | Role::Frees | Role::Reports | Role::Watched => {
+            hooks::hook(symbol).and_then(|address| NonNull::new(address.cast_mut()))
+        }
+        Role::Other => None,
+    }
+}
+
+impl Library {
+    /// The function behind ours, if somebody has loaded the library already, and `look_up` finds it there.
+    fn own(self, name: &CStr, look_up: impl Fn(NonNull<c_void>) -> Option<NonNull<c_void>>) -> Option<NonNull<c_void>> {
+        match self {
+            Self::Driver => look_up(real::DRIVER.loaded()?),
+            Self::Nvml => look_up(real::NVML.loaded()?),
+            Self::Runtime => runtime::any(name),
+            Self::Libc => libc_own::function(name),
+        }
+    }
+}

@@ -19,6 +19,9 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("omni-config", &[]),
     ("omni-cuda-runtime-double", &[]),
     ("omni-cuda-card", &[]),
+    ("omni-cuda-entries", &[]),
+    ("omni-cuda-proxy", &["omni-gpu-wire"]),
+    ("omni-cuda", &["omni-cuda-card", "omni-cuda-entries", "omni-gpu-wire"]),
     ("omni-cuda-sim", &["omni-cuda-card", "omni-cuda-entries"]),
     ("omni-gpu-wire", &[]),
     ("omni-ipc", &[]),
@@ -30,7 +33,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ),
     ("omni-scheduler", &["omni-api", "omni-config", "omni-ipc"]),
     ("omnictl", &["omni-api", "omni-config"]),
-    ("omni-tests", &["omni-api"]),
+    ("omni-tests", &["omni-api", "omni-cuda-card"]),
 ];
 
 /// Libraries that only some crates may use.
