@@ -22,6 +22,9 @@ build:  ## the programs, optimised, in target/release
 	cargo build --release --locked -p omni-scheduler -p omni-worker -p omnictl \
 	    --bin omni-scheduler --bin omni-launcher --bin omnictl
 	cargo rustc --release --locked -p omni-worker --bin omni-worker -- -C target-feature=+crt-static
+	for library in omni-cuda omni-cuda-proxy; do \
+	    cargo rustc --release --locked -p $$library --lib -- -C panic=abort; \
+	done
 	@install -C -m 755 .omni/tools/bin/uv target/release/uv
 
 run:  ## build, then serve models/ on 127.0.0.1:8080 (as root; ARGS="--listen ..." for more)
@@ -41,9 +44,9 @@ check:  ## format, lints, documentation, dependencies, Python style and types
 
 test: setup test-rust test-python  ## everything that needs no GPU (as root)
 
-# One build for programs and tests together: built apart, the test-only features would compile the libraries twice.
+# One build for programs, libraries and tests together: built apart, the test-only features would compile them twice.
 test-rust: setup
-	cargo build --locked --workspace --bins --tests
+	cargo build --locked --workspace --lib --bins --tests
 	@install -C -m 755 .omni/tools/bin/uv target/debug/uv
 	cargo nextest run --locked --workspace --profile $(if $(CI),ci,default)
 	cargo test --locked --workspace --doc --quiet
@@ -55,7 +58,7 @@ test-python: setup
 # The seed goes first into the record, so that a failure can be run again: make soak SEED=...
 soak: setup  ## the same properties with full counts; log and seed in .omni/soak/
 	@mkdir -p .omni/soak
-	cargo build --locked --workspace --bins --tests
+	cargo build --locked --workspace --lib --bins --tests
 	@install -C -m 755 .omni/tools/bin/uv target/debug/uv
 	seed=$${SEED:-$$(od -An -N8 -tu8 /dev/urandom | tr -d ' ')}; log=.omni/soak/$$(date -u +%Y%m%dT%H%M%SZ).log; \
 	echo "seed $$seed, commit $$(git rev-parse --short HEAD), log $$log" | tee "$$log"; \
