@@ -1,0 +1,108 @@
+//! Clients of the GPU that we did not write, unmodified, on the simulated driver: alone, and behind the shim in both
+//! modes. Alone they see the card; behind the shim they see their instance's share of it, and get no byte more.
+
+use omni_cuda_card::{Card, DIRECTORY, Settings, driver_dir};
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
+
+const CARD: u64 = 2 << 30;
+/// What an instance may have. Odd, so that a client that sees the right number sees no other by accident.
+const SHARE: u64 = (1 << 30) + (6 << 20);
+
+/// What stands between a client and the driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Between {
+    Nothing,
+    /// The shim, in this mode.
+    Shim(&'static str),
+}
+
+const ALL: [Between; 3] = [Between::Nothing, Between::Shim("device"), Between::Shim("unified")];
+
+#[test]
+fn cuda_bindings_of_cuda_12() {
+    python("cuda12", 12090, "test_driver.py");
+}
+
+#[test]
+fn cuda_bindings_of_cuda_12_on_a_newer_driver() {
+    python("cuda12", 13050, "test_driver.py");
+}
+
+#[test]
+fn cuda_bindings_of_cuda_13() {
+    python("cuda13", 13050, "test_driver.py");
+}
+
+#[test]
+fn numba_cuda() {
+    python("cuda13", 13050, "test_numba.py");
+}
+
+#[test]
+fn nvidia_ml_py() {
+    python("cuda13", 13050, "test_nvml.py");
+}
+
+/// Runs a file of `clients/gpu` in one of the environments that `make setup` makes.
+fn python(environment: &str, driver: u32, file: &str) {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let python = tests.parent().unwrap().join(".omni/gpu-clients").join(environment).join("bin/python");
+    assert!(python.exists(), "{} is not there: `make setup` makes it", python.display());
+    for between in ALL {
+        let bench = Bench::new(driver);
+        let mut client = bench.client(&python, between);
+        client.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", file]).current_dir(tests.join("clients/gpu"));
+        bench.run(client, between);
+    }
+}
+
+/// A machine with one card, and the driver for it.
+struct Bench {
+    dir: TempDir,
+    card: Card,
+}
+
+impl Bench {
+    fn new(driver: u32) -> Self {
+        let dir = TempDir::new().unwrap();
+        let settings = Settings { memory: CARD, driver, ..Settings::numbered(0) };
+        let card = Card::create(&dir.path().join("dev"), &[settings]).unwrap().remove(0);
+        driver_dir(&built("libcuda_sim.so"), &dir.path().join("driver")).unwrap();
+        Self { dir, card }
+    }
+
+    /// A program that finds this machine, with nothing of ours in its own code.
+    fn client(&self, program: &Path, between: Between) -> Command {
+        let mut client = Command::new(program);
+        client.env(DIRECTORY, self.dir.path().join("dev")).env("LD_LIBRARY_PATH", self.dir.path().join("driver"));
+        match between {
+            Between::Nothing => client.env("OMNI_TEST_TOTAL", CARD.to_string()),
+            Between::Shim(mode) => client
+                .env("OMNI_TEST_TOTAL", SHARE.to_string())
+                .env("OMNI_GPU_LIMIT_BYTES", SHARE.to_string())
+                .env("OMNI_GPU_MODE", mode)
+                .env("LD_PRELOAD", built("libomni_cuda.so")),
+        };
+        client
+    }
+
+    /// It succeeds, and has used the card, of which nothing is taken afterwards.
+    fn run(&self, mut client: Command, between: Between) {
+        let output = client.output().expect("the client starts");
+        let told = format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{between:?}: {}\n{told}", output.status);
+        let state = self.card.state().unwrap();
+        assert_eq!((state.used(), state.processes.len()), (0, 0), "{between:?}: {told}");
+    }
+}
+
+/// A library that the build has put beside the tests.
+fn built(name: &str) -> PathBuf {
+    let beside = || env::current_exe().ok().and_then(|test| Some(test.parent()?.parent()?.to_owned()));
+    let path = env::var_os("OMNI_BIN").map(PathBuf::from).or_else(beside).expect("a folder of programs").join(name);
+    assert!(path.exists(), "{} is not built: make test, or set OMNI_BIN", path.display());
+    path
+}
