@@ -38,12 +38,13 @@ fn plans(faults: impl Strategy<Value = Faults>) -> impl Strategy<Value = Plan> {
 
 fn faults() -> impl Strategy<Value = Faults> {
     let rare = || prop_oneof![Just(0.0), 0.0..0.2];
-    (rare(), rare(), rare(), rare(), rare()).prop_map(|(silent, disobey, grow, crash, cancel)| Faults {
+    (rare(), rare(), rare(), rare(), rare(), rare()).prop_map(|(silent, disobey, grow, crash, cancel, others)| Faults {
         silent,
         disobey,
         grow,
         crash,
         cancel,
+        others,
     })
 }
 

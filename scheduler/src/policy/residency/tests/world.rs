@@ -23,6 +23,8 @@ pub(super) struct Faults {
     pub(super) crash: f64,
     /// What waits for an instance is cancelled by its clients.
     pub(super) cancel: f64,
+    /// Somebody else takes or gives back a part of a card.
+    pub(super) others: f64,
 }
 
 /// A model, with or without an instance.
@@ -160,6 +162,11 @@ impl World {
     fn happen(&mut self, later: Later) {
         match later {
             Later::Arrive { model, service } => {
+                if self.chance(self.faults.others) {
+                    let card = self.rng.usize(..self.links.len());
+                    let bytes = self.rng.u64(..=self.policy.settings().cards[card].total);
+                    self.pump(Event::CardUsed { card, bytes });
+                }
                 self.models[model].waiting.push_back((self.now, service));
                 self.push_on(model);
             }
