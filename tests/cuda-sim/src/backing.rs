@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "mappings, and copies between addresses that C callers give")]
 
 use crate::error::Error;
+use crate::sharable::Place;
 use std::ffi::c_void;
 use std::ops::Range;
 
@@ -38,6 +39,14 @@ impl Region {
             return Err(Error::OUT_OF_MEMORY);
         }
         Ok(Self { base: at.expose_provenance() as u64, bytes: length as u64 })
+    }
+
+    /// What is mapped at a place.
+    pub(crate) fn at(place: Place) -> Self {
+        let (base, bytes) = (place.base, place.bytes);
+        // The addresses are the region's now.
+        std::mem::forget(place);
+        Self { base, bytes }
     }
 
     pub(crate) fn base(&self) -> u64 {

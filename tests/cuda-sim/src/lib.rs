@@ -18,8 +18,13 @@ mod context;
 mod device;
 mod error;
 mod event;
+mod external;
 mod host_functions;
 mod init;
+mod ipc;
+mod launch;
+mod limits;
+mod link;
 mod machine;
 mod memory;
 mod module;
@@ -44,7 +49,12 @@ pub(crate) static SYMBOLS: &[&[abi::Symbol]] = &[
     context::SYMBOLS,
     device::SYMBOLS,
     event::SYMBOLS,
+    external::SYMBOLS,
     init::SYMBOLS,
+    ipc::SYMBOLS,
+    launch::SYMBOLS,
+    limits::SYMBOLS,
+    link::SYMBOLS,
     memory::advise::SYMBOLS,
     memory::alloc::SYMBOLS,
     memory::copy::SYMBOLS,
@@ -54,6 +64,7 @@ pub(crate) static SYMBOLS: &[&[abi::Symbol]] = &[
     memory::pools::SYMBOLS,
     memory::prefetch::SYMBOLS,
     memory::set::SYMBOLS,
+    module::SYMBOLS,
     primary::SYMBOLS,
     resolve::SYMBOLS,
     stream::SYMBOLS,

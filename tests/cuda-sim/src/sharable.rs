@@ -47,6 +47,12 @@ impl Sharable {
         Ok(Self(unsafe { File::from_raw_fd(own) }))
     }
 
+    /// Takes a descriptor from the program, which gave it away.
+    pub(crate) fn close(descriptor: RawFd) {
+        // SAFETY: the program's own promise: the number is nobody else's any more.
+        unsafe { libc::close(descriptor) };
+    }
+
     /// Memory of another process, by its number there.
     pub(crate) fn open(pid: u32, descriptor: RawFd) -> io::Result<Self> {
         File::options().read(true).write(true).open(format!("/proc/{pid}/fd/{descriptor}")).map(Self)

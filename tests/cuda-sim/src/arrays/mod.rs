@@ -15,4 +15,4 @@ mod volume;
 
 pub(crate) use copies::Solid;
 pub(crate) use shape::Shape;
-pub(crate) use table::{adopt_levels, end_context};
+pub(crate) use table::{adopt, bytes, end_context};

@@ -103,23 +103,25 @@ pub(crate) fn end_context(context: Handle) {
     table.objects.retain(|_, object| object.context != context);
 }
 
-/// A mipmapped array over memory that somebody else holds, from `base` on.
+/// Bytes of so many levels.
 ///
 /// # Errors
-/// There are no such arrays, or its levels need more than `room` bytes.
-pub(crate) fn adopt_levels(
-    objects: &mut Objects,
-    shape: Shape,
-    levels: u32,
-    base: u64,
-    room: u64,
-) -> Result<Handle, Error> {
+/// There are no such arrays.
+pub(crate) fn bytes(shape: Shape, levels: u32) -> Result<u64, Error> {
+    let unit = shape.check()?;
+    Ok((0..levels.clamp(1, shape.most_levels())).map(|level| shape.level(level).bytes(unit)).sum())
+}
+
+/// A mipmapped array over memory that is charged elsewhere, and large enough (see [`bytes`]).
+///
+/// # Errors
+/// There are no such arrays.
+pub(crate) fn adopt(objects: &mut Objects, shape: Shape, levels: u32, region: Region) -> Result<Handle, Error> {
     let (context, device) = objects.current()?;
-    let (unit, levels) = (shape.check()?, levels.clamp(1, shape.most_levels()));
-    if (0..levels).map(|level| shape.level(level).bytes(unit)).sum::<u64>() > room {
-        return Err(Error::INVALID_VALUE);
-    }
-    Ok(table().add_levels(objects, Mipmap { shape, levels: Vec::new(), device, context, memory: None }, levels, base))
+    shape.check()?;
+    let (levels, base) = (levels.clamp(1, shape.most_levels()), region.base());
+    let memory = Some(Held { _region: region, device, charged: 0 });
+    Ok(table().add_levels(objects, Mipmap { shape, levels: Vec::new(), device, context, memory }, levels, base))
 }
 
 impl Table {
@@ -149,9 +151,8 @@ impl Table {
         levels: u32,
     ) -> Result<(Handle, u64), Error> {
         let (context, device) = objects.current()?;
-        let (unit, levels) = (shape.check()?, levels.clamp(1, shape.most_levels()));
-        let bytes = (0..levels).map(|level| shape.level(level).bytes(unit)).sum();
-        let (held, base, ready) = hold(objects, device, bytes, shape.has_memory())?;
+        let (held, base, ready) = hold(objects, device, bytes(shape, levels)?, shape.has_memory())?;
+        let levels = levels.clamp(1, shape.most_levels());
         let mipmap = Mipmap { shape, levels: Vec::new(), device, context, memory: Some(held) };
         Ok((self.add_levels(objects, mipmap, levels, base), ready))
     }

@@ -74,6 +74,7 @@ impl Objects {
             }
         }
         let Some(allocation) = self.allocations.remove(base) else { return };
+        crate::ipc::forget(base);
         if allocation.charged > 0 {
             residency::release(allocation.device, allocation.charged);
         }
