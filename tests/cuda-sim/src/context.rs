@@ -72,6 +72,7 @@ impl Objects {
         }
         self.streams.retain(|_, stream| stream.context != context);
         self.events.retain(|_, event| event.context != context);
+        self.forget_code_of(context);
         crate::arrays::end_context(context);
         residency::release(gone.device, gone.bytes);
         Ok(())

@@ -29,6 +29,7 @@ pub(crate) struct Objects {
     pub(crate) allocations: Allocations,
     /// Modules, libraries, functions, kernels: they have a name and a parent, and do nothing.
     pub(crate) code: HashMap<Handle, crate::module::Code>,
+    pub(crate) linkers: BTreeSet<Handle>,
     last: u64,
 }
 
