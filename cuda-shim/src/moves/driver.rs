@@ -1,13 +1,16 @@
 //! The driver's calls of a move, on the calling thread: a context, a stream of our own in it, prefetches.
 //!
-//! Every error is a `CUresult`, and none stops anything here. Symbols are asked for by the name that has the form we
-//! call: `cuMemPrefetchAsync` is the one of CUDA 8 in every driver, `_v2` came with 12.2, batches with 13.0.
+//! Every error is a `CUresult`, and none stops anything here. Which form of a prefetch is called goes by the driver's
+//! version: with an ordinal since CUDA 8, with a location since 12.2, in batches since 13.0.
 #![allow(unsafe_code, reason = "calls of the driver")]
 
 use crate::real::function;
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use std::ptr::null_mut;
 
+/// Versions of the driver, as `cuDriverGetVersion` counts, that brought a form of the prefetch.
+const WITH_LOCATIONS: c_int = 12_020;
+const IN_BATCHES: c_int = 13_000;
 /// `CUDA_ERROR_NOT_FOUND`: this driver has no such entry.
 const NOT_FOUND: u32 = 500;
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
@@ -81,7 +84,7 @@ impl Current {
         let mut stream = null_mut();
         // SAFETY: the driver writes into a variable of ours.
         check(unsafe { create(&raw mut stream, NON_BLOCKING) })?;
-        Ok(Stream { stream, _context: self })
+        Ok(Stream { stream, version: version(), _context: self })
     }
 }
 
@@ -98,6 +101,8 @@ impl Drop for Current {
 /// A stream of our own in a context that is current.
 pub(super) struct Stream<'a> {
     stream: *mut c_void,
+    /// Of the driver.
+    version: c_int,
     _context: &'a Current,
 }
 
@@ -107,7 +112,8 @@ impl Stream<'_> {
         type Ordinal = unsafe extern "C" fn(u64, usize, c_int, *mut c_void) -> c_int;
         type Located = unsafe extern "C" fn(u64, usize, Location, c_uint, *mut c_void) -> c_int;
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        if let Some(prefetch) = function!(cuMemPrefetchAsync_v2 as Located) {
+        if self.version >= WITH_LOCATIONS {
+            let prefetch = function!(cuMemPrefetchAsync_v2 as Located).ok_or(NOT_FOUND)?;
             // SAFETY: addresses are the driver's to check; the stream is ours and alive.
             return check(unsafe { prefetch(address, bytes, to.into(), 0, self.stream) });
         }
@@ -132,6 +138,9 @@ impl Stream<'_> {
             c_ulonglong,
             *mut c_void,
         ) -> c_int;
+        if self.version < IN_BATCHES {
+            return Err(NOT_FOUND);
+        }
         let prefetch = function!(cuMemPrefetchBatchAsync as Batch).ok_or(NOT_FOUND)?;
         let count = addresses.len().min(sizes.len());
         let (mut location, mut first) = (Location::from(to), 0);
@@ -157,6 +166,16 @@ impl Drop for Stream<'_> {
             unsafe { destroy(self.stream) };
         }
     }
+}
+
+/// 0 when it cannot be asked.
+fn version() -> c_int {
+    let mut version = 0;
+    if let Some(get) = function!(cuDriverGetVersion as unsafe extern "C" fn(*mut c_int) -> c_int) {
+        // SAFETY: the driver writes into a variable of ours.
+        unsafe { get(&raw mut version) };
+    }
+    version
 }
 
 fn check(result: c_int) -> Result<(), u32> {

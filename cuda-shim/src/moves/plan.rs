@@ -3,7 +3,8 @@
 //! Eviction takes the youngest allocation first and a range from its end, restoring goes by age from the front: so what
 //! a partial eviction leaves is the oldest memory, in a model its weights, which its next request reads first and which
 //! no step grows or frees; and a restore brings first what a request waits for first. (The order is the model's own;
-//! which model is evicted, the scheduler decides by use.)
+//! which model is evicted, the scheduler decides by use.) Neighbours go with one call, where their order is lost: the call
+//! counts more.
 
 use crate::ranges::Range;
 

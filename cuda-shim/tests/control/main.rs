@@ -1,0 +1,20 @@
+//! The control thread and its moves: the shim in front of the simulated driver, with this test as the worker.
+//!
+//! Each test starts clients: this same program under `LD_PRELOAD`, which does what it is told line by line ([`client`]).
+//! What was moved is read from the simulated card. Needs `cargo build -p omni-cuda -p omni-cuda-sim` to have been run:
+//! both are loaded, not linked.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
+
+mod calls;
+mod client;
+mod connection;
+mod moves;
+mod node;
+mod races;
+
+/// The other side: see [`client`].
+#[test]
+#[ignore = "started by the other tests"]
+fn client() {
+    client::run();
+}

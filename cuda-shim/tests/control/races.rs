@@ -1,0 +1,37 @@
+//! Moves while eight threads allocate and free: nothing is freed under a move, and nothing is counted twice.
+
+use crate::node::{DRIVERS, Node};
+use omni_gpu_wire::account::Use;
+use omni_gpu_wire::control::Verb;
+
+/// How often each thread allocates: all of them with `OMNI_SOAK=1`, else a twentieth.
+fn rounds(full: u64) -> u64 {
+    if std::env::var_os("OMNI_SOAK").is_some() { full } else { full / 20 }
+}
+
+#[test]
+fn moves_and_frees_do_not_meet() {
+    for driver in DRIVERS {
+        let node = Node::new(driver);
+        let mut client = node.start();
+        client.ask("begin");
+        client.tell(&format!("churn {}", rounds(4000)));
+        let (mut shim, _) = node.accept();
+        let mut moved = 0;
+        for bytes in [u64::MAX, 1, 3 << 20].into_iter().cycle() {
+            let report = shim.evict(bytes);
+            moved += report.moved;
+            assert_eq!(report.error, 0, "{driver}");
+            let report = shim.order(Verb::Restore);
+            assert_eq!(report.error, 0, "{driver}");
+            assert!(report.resident <= report.managed);
+            if report.managed == 0 && node.used() == Use::default() && moved > 0 {
+                break;
+            }
+        }
+        assert_eq!(client.answer(), 0);
+        assert_eq!((node.used(), node.card.state().unwrap().used()), (Use::default(), 0), "{driver}");
+        client.tell("exit");
+        client.end();
+    }
+}
