@@ -5,6 +5,7 @@
 #[path = "sandbox_support/mod.rs"]
 mod support;
 
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use omni_gpu_wire::account::FILE_BYTES;
 use omni_ipc::exit::ExitCause;
 use omni_ipc::launcher::{GpuMode, GpuSpec};
@@ -68,6 +69,48 @@ attempt('remove', lambda: os.remove('/dev/nvidia1'))
     assert_eq!((&found["make"], &found["mknod"]), (&json!("EROFS"), &json!("EPERM")));
     assert_eq!(found["remove"], "EROFS");
     assert_eq!(fs::read(host.dir.path().join("dev/nvidia1")).unwrap(), b"written");
+}
+
+/// A model that may use a card gets no more of the system's calls, and every one that the driver and PyTorch make.
+#[test]
+fn what_cuda_calls_works() {
+    let host = Host::new();
+    let mut setup = with_gpu(
+        &host,
+        "import mmap, fcntl
+room = mmap.mmap(-1, 1 << 16)
+address = ctypes.addressof(ctypes.c_char.from_buffer(room))
+policy = ctypes.c_int()
+call('mbind', 237, address, 1 << 16, 0, None, 0, 0)
+call('set_mempolicy', 238, 0, None, 0)
+call('get_mempolicy', 239, ctypes.addressof(policy), None, 0, None, 0)
+call('mlock', 149, address, 4096)
+call('madvise', 28, address, 4096, 10)
+mask = ctypes.c_long(-1)
+call('sched_setaffinity', 203, 0, 8, ctypes.addressof(mask))
+call('userfaultfd', 323, 0)
+attempt('memfd', lambda: os.memfd_create('x') > 2)
+attempt('eventfd', lambda: os.eventfd(0) > 2)
+attempt('pidfd', lambda: os.pidfd_open(os.getpid()) > 2)
+attempt('epoll', lambda: __import__('select').epoll().fileno() > 2)
+attempt('fixed', lambda: mmap.mmap(-1, 1 << 40, flags=mmap.MAP_PRIVATE | 0x4000, prot=0) is not None)
+device = os.open('/dev/nvidia-real', os.O_RDWR)
+attempt('ioctl', lambda: fcntl.ioctl(device, 0x5401, bytes(64)))
+",
+    );
+    // A device file that is one, the null device: an ioctl arrives at its driver, which knows none.
+    let real = host.dir.path().join("dev/nvidia-real");
+    mknod(&real, SFlag::S_IFCHR, Mode::empty(), makedev(1, 3)).unwrap();
+    fs::set_permissions(&real, fs::Permissions::from_mode(0o666)).unwrap();
+    setup.devices.push(real);
+    let found = facts(&host, setup);
+    for call in ["mbind", "set_mempolicy", "get_mempolicy", "mlock", "madvise", "sched_setaffinity"] {
+        assert_eq!(found[call], 0, "{call}");
+    }
+    for call in ["memfd", "eventfd", "pidfd", "epoll", "fixed"] {
+        assert_eq!(found[call], true, "{call}");
+    }
+    assert_eq!((&found["ioctl"], &found["userfaultfd"]), (&json!("ENOTTY"), &json!("EPERM")));
 }
 
 #[test]

@@ -15,7 +15,8 @@ const SECOND: &str = "GPU-0a111e55-514d-4000-8000-000000000001";
 /// Runs a model on the second card of two; what it tells.
 fn model(mode: GpuMode, python: &str) -> BTreeMap<String, Value> {
     let gpus = GpuNode::simulated();
-    let text = format!("{}\n{python}\nsys.stdout.flush()\nos._exit(0)\n", include_str!("gpu_model.py"));
+    let text =
+        format!("{}\n# the test's own part\n{python}\nsys.stdout.flush()\nos._exit(0)\n", include_str!("gpu_model.py"));
     let (scheduler, snapshot, environment) = gpus.prepared(&text);
     let mut spec = request("00000000000a", "m", &snapshot, &environment);
     spec.gpu = Some(GpuSpec { uuid: SECOND.to_owned(), minor: 1, limit_bytes: LIMIT, mode });

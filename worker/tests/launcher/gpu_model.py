@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 size_t = ctypes.c_size_t
+END = "# the test's own" + " part"
 
 
 def tell(**facts):
@@ -21,8 +22,9 @@ def child(python, *without):
     """What a program of its own says, started without these variables; the error's name when it fails."""
     environment = {name: value for name, value in os.environ.items() if name not in without}
     with open(__file__) as own:
-        source = own.read().split("\n# --", 1)[0] + "\n" + python
-    run = subprocess.run([sys.executable, "-c", source], env=environment, capture_output=True, text=True)
+        source = own.read().split(END, 1)[0] + "\n" + python
+    command = [sys.executable, "-c", source]
+    run = subprocess.run(command, check=False, env=environment, capture_output=True, text=True)
     if run.returncode == 0:
         return json.loads(run.stdout)
     print(run.stderr, flush=True)
@@ -65,4 +67,3 @@ def use(cuda, missing=None):
     cuda.cuMemFree_v2(pointer)
     facts["again"], _ = allocate(cuda, total.value)
     say(facts)
-# --
