@@ -103,11 +103,13 @@ struct Pool {
     kind: Kind,
     /// What the account says of it.
     charged: u64,
+    /// What was allocated from it and not freed.
+    allocated: u64,
 }
 
 impl Pool {
     fn new(kind: Kind) -> Self {
-        Self { kind, charged: 0 }
+        Self { kind, charged: 0, allocated: 0 }
     }
 }
 
@@ -206,7 +208,10 @@ pub(super) fn allocate(address: Out<u64>, bytes: usize, pool: Handle, stream: Ha
     }
     let result = cuMemAllocFromPoolAsync(address, bytes, pool, stream);
     let kind = pools.of(pool).kind;
-    let excess = pools.taken(pool).unwrap_or(0).saturating_sub(pools.of(pool).charged);
+    if result == SUCCESS {
+        pools.of(pool).allocated += size(bytes);
+    }
+    let excess = pools.taken(pool).saturating_sub(pools.of(pool).charged);
     let is_within = excess == 0 || account::reserve(kind, excess).is_ok();
     if is_within {
         pools.of(pool).charged += excess;
@@ -214,6 +219,7 @@ pub(super) fn allocate(address: Out<u64>, bytes: usize, pool: Handle, stream: Ha
     if let (SUCCESS, Some(begin), false) = (result, address.get(), is_within) {
         // It took a larger step than could be foreseen, over the limit: undone at the stream's next wait.
         cuMemFreeAsync(begin, stream);
+        pools.of(pool).allocated -= size(bytes);
         pools.settle(pool);
         return refusal();
     }
@@ -241,6 +247,8 @@ pub(super) fn free(address: u64, call: impl FnOnce() -> CUresult) -> Option<CUre
     let mut pools = lock();
     if result == SUCCESS {
         account::left(range.map_or(0, |range| range.resident));
+        let of = pools.of(pool);
+        of.allocated = of.allocated.saturating_sub(bytes);
         pools.settle(pool);
     } else {
         pools.allocations.insert(address, (pool, bytes));
@@ -273,18 +281,16 @@ impl Pools {
         self.pools.entry(pool).or_insert(Pool::new(Kind::Device))
     }
 
-    /// What the pool has taken from the device: the driver's number, or what was allocated from it when it has none.
-    fn taken(&self, pool: Handle) -> Option<u64> {
-        ask(|value| cuMemPoolGetAttribute(pool, RESERVED_MEM_CURRENT, value)).ok()
-    }
-
-    fn allocated(&self, pool: Handle) -> u64 {
-        self.allocations.values().filter(|(of, _)| *of == pool).map(|(_, bytes)| bytes).sum()
+    /// What the pool has taken from the device: the driver's number, and at least what was allocated from it. A driver
+    /// may count nothing for managed memory that is not on the device.
+    fn taken(&mut self, pool: Handle) -> u64 {
+        let reserved = ask(|value| cuMemPoolGetAttribute(pool, RESERVED_MEM_CURRENT, value)).unwrap_or(0);
+        reserved.max(self.of(pool).allocated)
     }
 
     /// Makes the account say what the driver says.
     fn settle(&mut self, pool: Handle) {
-        let taken = self.taken(pool).unwrap_or_else(|| self.allocated(pool));
+        let taken = self.taken(pool);
         let pool = self.of(pool);
         match taken.checked_sub(pool.charged) {
             Some(0) => {}
@@ -315,8 +321,8 @@ impl Pools {
     /// Reserves what the pool may have to take for `bytes` more, and counts it as the pool's; `false` beyond the limit.
     fn reserve_growth(&mut self, pool: Handle, bytes: u64) -> bool {
         let reserved = self.of(pool).charged;
-        let used = ask(|value| cuMemPoolGetAttribute(pool, USED_MEM_CURRENT, value));
-        let used = used.unwrap_or_else(|_| self.allocated(pool));
+        let used = ask(|value| cuMemPoolGetAttribute(pool, USED_MEM_CURRENT, value)).unwrap_or(0);
+        let used = used.max(self.of(pool).allocated);
         let growth = used.saturating_add(bytes).saturating_sub(reserved);
         if growth == 0 {
             return true;
@@ -336,7 +342,7 @@ impl Pools {
 
     /// The pool is gone; what was allocated from it lives until it is freed, and counts by itself.
     fn dissolve(&mut self, pool: Handle) {
-        let Some(Pool { kind, charged }) = self.pools.remove(&pool) else { return };
+        let Some(Pool { kind, charged, .. }) = self.pools.remove(&pool) else { return };
         let left: Vec<(u64, (Handle, u64))> = self.allocations.extract_if(.., |_, (of, _)| *of == pool).collect();
         let bytes: u64 = left.iter().map(|(_, (_, bytes))| bytes).sum();
         for (address, (_, bytes)) in left {

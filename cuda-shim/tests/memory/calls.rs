@@ -84,7 +84,9 @@ calls! {
     fn cuDeviceGetDefaultMemPool(pool: *mut u64, device: i32);
     fn cuMemPoolCreate(pool: *mut u64, properties: *const PoolProperties);
     fn cuMemPoolDestroy(pool: u64);
-    fn cuMemPoolGetAttribute(pool: u64, attribute: i32, value: *mut u64);
+    fn cuMemPoolSetAttribute(pool: u64, attribute: i32, value: *mut u64);
+    fn cuLaunchHostFunc(stream: u64, function: extern "C" fn(*mut c_void), data: *mut c_void);
+    fn cuGraphGetNodes(graph: u64, nodes: *mut u64, count: *mut usize);
     fn cuMemPoolTrimTo(pool: u64, keep: usize);
     fn cuMemCreate(handle: *mut u64, bytes: usize, properties: *const HandleProperties, flags: u64);
     fn cuMemRelease(handle: u64);

@@ -1,6 +1,6 @@
 //! What a client does: the first word of `OMNI_TEST_CLIENT` says which scenario, the rest are its arguments.
 
-use crate::{answers, deaths, entries, kinds, processes, races};
+use crate::{answers, deaths, entries, kinds, processes, races, streams};
 use std::io::{BufRead, Write};
 
 pub(crate) fn run() {
@@ -15,6 +15,11 @@ pub(crate) fn run() {
         "fork" => processes::fork(),
         "fork-after-init" => processes::fork_after_init(),
         "exec" => processes::exec(),
+        "streams" => streams::client(),
+        "free-later" => streams::free_later(),
+        "full" => streams::full(),
+        "keep" => streams::keep(),
+        "capture" => streams::capture(),
         "race" => races::client(),
         "churn" => deaths::client(words[1].parse().unwrap()),
         "answers" => answers::client(),

@@ -103,7 +103,7 @@ pub(crate) fn client() {
     assert_eq!(cuMipmappedArrayCreate(&raw mut levels, &raw const large, 2), 0);
     pause("arrays: 1, 2, 4 and 5");
 
-    [plain, managed, pitched].map(free);
+    [plain, managed, pitched].into_iter().for_each(free);
     assert_eq!(cuMemFree(low), 0);
     assert_eq!((cuMemFreeHost(pinned), cuMemFreeHost(mapped)), (0, 0));
     assert_eq!(cuMemHostUnregister(registered.as_mut_ptr().cast()), 0);

@@ -14,6 +14,7 @@ mod instance;
 mod kinds;
 mod processes;
 mod races;
+mod streams;
 
 /// The other side: see [`client`].
 #[test]

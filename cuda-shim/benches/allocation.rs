@@ -1,0 +1,150 @@
+//! What the shim adds to `cuMemAlloc` and `cuMemFree`: the same program with and without it, over a driver that does
+//! nothing, so that what is left is the shim.
+//!
+//! `cargo bench -p omni-cuda --bench allocation`. Prints nanoseconds for a pair of calls, as medians over rounds that
+//! take turns; more processes with memory make the sum over their slots longer, so that is measured too.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step is a failed run")]
+#![allow(unsafe_code, reason = "functions of the driver, found by name")]
+
+use std::ffi::c_void;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+use tempfile::TempDir;
+
+const ROUNDS: usize = 15;
+const PAIRS: u32 = 200_000;
+/// Allocations that are there all the time: what a table of ranges holds in a model.
+const HELD: usize = 1000;
+
+/// A driver whose allocations cost nothing. It has what the shim asks for on the way.
+const DRIVER: &str = r"
+static unsigned long long next = 1ull << 40;
+int cuInit(unsigned flags) { return flags ? 1 : 0; }
+int cuDriverGetVersion(int *version) { *version = 12090; return 0; }
+int cuCtxGetCurrent(void **context) { *context = (void *)1; return 0; }
+int cuCtxGetDevice(int *device) { *device = 0; return 0; }
+int cuDeviceGetAttribute(int *value, int attribute, int device) { (void)attribute; (void)device; *value = 1; return 0; }
+int cuMemAlloc_v2(unsigned long long *address, unsigned long long bytes) { *address = next; next += bytes; return 0; }
+int cuMemAllocManaged(unsigned long long *address, unsigned long long bytes, unsigned flags) {
+    (void)flags; return cuMemAlloc_v2(address, bytes);
+}
+struct location { int kind, id; };
+int cuMemAdvise_v2(unsigned long long at, unsigned long long bytes, int advice, struct location where) {
+    (void)at; (void)bytes; (void)advice; (void)where; return 0;
+}
+int cuMemFree_v2(unsigned long long address) { (void)address; return 0; }
+";
+
+fn main() {
+    if let Some(role) = std::env::var_os("OMNI_BENCH_CLIENT") {
+        client(role == "holds");
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    build_driver(dir.path());
+    println!("nanoseconds for cuMemAlloc and cuMemFree of 1 MiB, {HELD} other ranges held; medians of {ROUNDS} rounds");
+    for (mode, others) in [("device", 0), ("unified", 0), ("unified", 8)] {
+        let account = dir.path().join(format!("account-{mode}-{others}"));
+        let holders: Vec<Child> = (0..others).map(|_| holder(dir.path(), &account, mode)).collect();
+        let (mut with, mut without) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            without.push(measured(&mut command(dir.path())));
+            with.push(measured(shimmed(&mut command(dir.path()), dir.path(), &account, mode)));
+        }
+        for mut holder in holders {
+            drop(holder.stdin.take());
+            holder.wait().unwrap();
+        }
+        let (with, without) = (median(with), median(without));
+        println!(
+            "{mode:8} {others} other processes: {with:6.1} with, {without:5.1} without, {:6.1} added to the pair, {:6.1} to a call",
+            with - without,
+            (with - without) / 2.0
+        );
+    }
+}
+
+fn build_driver(dir: &Path) {
+    let source = dir.join("driver.c");
+    std::fs::write(&source, DRIVER).unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(["-O2", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-Wl,-Bsymbolic", "-o"])
+        .arg(dir.join("libcuda.so.1"))
+        .arg(source);
+    assert!(cc.status().unwrap().success());
+}
+
+fn command(dir: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.env("OMNI_BENCH_CLIENT", "measures").env("LD_LIBRARY_PATH", dir);
+    command
+}
+
+fn shimmed<'a>(command: &'a mut Command, dir: &Path, account: &Path, mode: &str) -> &'a mut Command {
+    command.env("LD_PRELOAD", shim()).env("OMNI_GPU_DRIVER", dir).env("OMNI_GPU_MODE", mode);
+    command.env("OMNI_GPU_ACCOUNT", account).env("OMNI_GPU_LIMIT_BYTES", "1000000000000")
+}
+
+fn shim() -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    let library = program.parent().unwrap().join("libomni_cuda.so");
+    assert!(library.exists(), "{} is not there", library.display());
+    library
+}
+
+/// A process that has memory until its standard input ends.
+fn holder(dir: &Path, account: &Path, mode: &str) -> Child {
+    let mut command = command(dir);
+    shimmed(&mut command, dir, account, mode).env("OMNI_BENCH_CLIENT", "holds");
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
+}
+
+fn measured(command: &mut Command) -> f64 {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Prints nanoseconds for a pair of calls, or holds memory.
+fn client(holds: bool) {
+    // SAFETY: a string that ends with a zero.
+    let driver = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
+    assert!(!driver.is_null(), "no driver");
+    let find = |name: &std::ffi::CStr| {
+        // SAFETY: a string that ends with a zero.
+        let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+        assert!(!address.is_null(), "{name:?}");
+        address
+    };
+    type Allocate = unsafe extern "C" fn(*mut u64, usize) -> i32;
+    type Free = unsafe extern "C" fn(u64) -> i32;
+    // SAFETY: the type is the header's.
+    let allocate = unsafe { std::mem::transmute::<*mut c_void, Allocate>(find(c"cuMemAlloc_v2")) };
+    // SAFETY: the type is the header's.
+    let free = unsafe { std::mem::transmute::<*mut c_void, Free>(find(c"cuMemFree_v2")) };
+    let mut address = 0;
+    for _ in 0..HELD {
+        // SAFETY: a place of ours.
+        assert_eq!(unsafe { allocate(&raw mut address, 1 << 20) }, 0);
+    }
+    if holds {
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+        return;
+    }
+    let begin = Instant::now();
+    for _ in 0..PAIRS {
+        // SAFETY: a place of ours.
+        assert_eq!(unsafe { allocate(&raw mut address, 1 << 20) }, 0);
+        // SAFETY: what was allocated.
+        assert_eq!(unsafe { free(address) }, 0);
+    }
+    let nanos = begin.elapsed().as_secs_f64() * 1e9 / f64::from(PAIRS);
+    writeln!(std::io::stdout(), "{nanos}").unwrap();
+}
