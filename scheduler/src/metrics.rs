@@ -1,7 +1,11 @@
 //! Every metric of the scheduler: names, units and labels in one place (design §8). No label is unbounded: models are
 //! directories on this node, usage units are checked words.
 
-use omni_api::{Gpus, State};
+mod gpu;
+
+pub use gpu::GpuMetrics;
+
+use omni_api::State;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
@@ -50,21 +54,6 @@ struct ReasonLabels {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StartLabels {
     phase: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct GpuLabel {
-    gpu: u32,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct DirectionLabel {
-    direction: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReasonLabel {
-    reason: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -288,109 +277,10 @@ impl ModelMetrics {
     }
 }
 
-/// The handles of the GPU task. Bytes are what instances say they have, except `used`, which the driver says.
-#[derive(Debug, Clone)]
-pub struct GpuMetrics {
-    total: Family<GpuLabel, Gauge>,
-    used: Family<GpuLabel, Gauge>,
-    budget: Family<GpuLabel, Gauge>,
-    committed: Family<GpuLabel, Gauge>,
-    lost: Family<GpuLabel, Gauge>,
-    resident: Family<ModelLabel, Gauge>,
-    host_committed: Gauge,
-    host_budget: Gauge,
-    swap_in: Histograms<ModelLabel>,
-    /// `omni_gpu_swap_bytes_total{direction="in"}`.
-    pub moved_in: Counter,
-    /// `omni_gpu_swap_bytes_total{direction="out"}`.
-    pub moved_out: Counter,
-    refused: Family<ReasonLabel, Counter>,
-    ended: Family<ReasonLabel, Counter>,
-}
-
-impl GpuMetrics {
-    fn register(r: &mut Registry) -> Self {
-        let swapped: Family<DirectionLabel, Counter> = Family::default();
-        let metrics = Self {
-            total: Family::default(),
-            used: Family::default(),
-            budget: Family::default(),
-            committed: Family::default(),
-            lost: Family::default(),
-            resident: Family::default(),
-            host_committed: Gauge::default(),
-            host_budget: Gauge::default(),
-            swap_in: Family::new_with_constructor(seconds),
-            moved_in: swapped.get_or_create_owned(&DirectionLabel { direction: "in" }),
-            moved_out: swapped.get_or_create_owned(&DirectionLabel { direction: "out" }),
-            refused: Family::default(),
-            ended: Family::default(),
-        };
-        let bytes = Unit::Bytes;
-        r.register_with_unit("gpu_memory_total", "Memory of the card", bytes.clone(), metrics.total.clone());
-        r.register_with_unit("gpu_memory_used", "Of it in use, by anybody", bytes.clone(), metrics.used.clone());
-        r.register_with_unit("gpu_memory_budget", "What models may have on it", bytes.clone(), metrics.budget.clone());
-        let committed = metrics.committed.clone();
-        r.register_with_unit("gpu_memory_committed", "Sum of the models' gpu-memory", bytes.clone(), committed);
-        r.register("gpu_lost", "1: the card does not answer any more", metrics.lost.clone());
-        let resident = metrics.resident.clone();
-        r.register_with_unit("gpu_resident", "GPU memory of a model that is on the card", bytes.clone(), resident);
-        let host = metrics.host_committed.clone();
-        r.register_with_unit("gpu_host_committed", "Host memory that evicted models may need", bytes.clone(), host);
-        let host = metrics.host_budget.clone();
-        r.register_with_unit("gpu_host_budget", "The most of it", bytes.clone(), host);
-        let swap_in = metrics.swap_in.clone();
-        r.register_with_unit("gpu_swap_in", "Until a model's memory is on the card", Unit::Seconds, swap_in);
-        r.register_with_unit("gpu_swap", "Bytes moved to the card and from it", bytes, swapped);
-        r.register("gpu_refusals", "Starts refused for want of GPU memory, by reason", metrics.refused.clone());
-        r.register("gpu_ends", "Instances ended for their GPU memory, by reason", metrics.ended.clone());
-        metrics
-    }
-
-    /// What is on the cards now, and which of them are lost.
-    pub fn set(&self, gpus: &Gpus, lost: &[bool]) {
-        let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
-        for (gpu, lost) in gpus.gpus.iter().zip(lost) {
-            let label = GpuLabel { gpu: gpu.index };
-            self.total.get_or_create(&label).set(bytes(gpu.total_bytes));
-            self.used.get_or_create(&label).set(bytes(gpu.used_bytes));
-            self.budget.get_or_create(&label).set(bytes(gpu.budget_bytes));
-            self.committed.get_or_create(&label).set(bytes(gpu.committed_bytes));
-            self.lost.get_or_create(&label).set(i64::from(*lost));
-            for instance in &gpu.instances {
-                let label = ModelLabel { model: instance.model.clone() };
-                self.resident.get_or_create(&label).set(bytes(instance.resident_bytes));
-            }
-        }
-        self.host_committed.set(bytes(gpus.host_committed_bytes));
-        self.host_budget.set(bytes(gpus.host_budget_bytes));
-    }
-
-    /// The model's instance is gone.
-    pub fn gone(&self, model: &str) {
-        self.resident.remove(&ModelLabel { model: model.to_owned() });
-    }
-
-    /// The model's memory is on the card, after so long.
-    pub fn swapped_in(&self, model: &str, time: Duration) {
-        let label = ModelLabel { model: model.to_owned() };
-        self.swap_in.get_or_create(&label).observe(time.as_secs_f64());
-    }
-
-    /// A start was refused.
-    pub fn refused(&self, reason: &'static str) {
-        self.refused.get_or_create(&ReasonLabel { reason }).inc();
-    }
-
-    /// An instance has to end.
-    pub fn ended(&self, reason: &'static str) {
-        self.ended.get_or_create(&ReasonLabel { reason }).inc();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use omni_api::{Gpu, GpuInstance, Gpus, Residency};
 
     #[test]
     fn names_are_those_of_the_design() {
@@ -402,6 +292,29 @@ mod tests {
         model.used("tokens".into(), 12);
         model.waited(Duration::from_millis(3));
         let gpus = metrics.of_gpus();
+        let instance = GpuInstance {
+            model: "cowsay".into(),
+            instance: "0123456789ab".into(),
+            limit_bytes: 8,
+            allocated_bytes: 7,
+            resident_bytes: 6,
+            residency: Residency::Evicted,
+            idle_seconds: None,
+        };
+        let card = Gpu {
+            index: 0,
+            uuid: String::new(),
+            name: String::new(),
+            total_bytes: 1,
+            used_bytes: 2,
+            budget_bytes: 3,
+            resident_bytes: 4,
+            committed_bytes: 5,
+            commit_limit_bytes: 6,
+            instances: vec![instance],
+        };
+        let view = Gpus { gpus: vec![card], host_committed_bytes: 9, host_budget_bytes: 10, message: None };
+        gpus.set(&view, &[true]);
         gpus.moved_in.inc_by(7);
         gpus.swapped_in("cowsay", Duration::from_millis(156));
         gpus.refused("too-big");

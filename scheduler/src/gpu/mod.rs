@@ -28,3 +28,25 @@ pub fn start(config: &Gpu, metrics: GpuMetrics) -> GpuHandle {
     tokio::spawn(task::run(config.clone(), probe, ends, metrics));
     handle
 }
+
+/// The other side of the desk, for tests of who speaks there.
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::{GpuHandle, desk};
+
+    /// What was said.
+    pub(crate) struct Listener(desk::Ends);
+
+    impl Listener {
+        /// The words since the last call.
+        pub(crate) fn heard(&self) -> Vec<String> {
+            self.0.take().iter().map(|(_, word)| format!("{word:?}")).collect()
+        }
+    }
+
+    /// A desk without a task.
+    pub(crate) fn listener() -> (GpuHandle, Listener) {
+        let (handle, ends) = desk::new();
+        (handle, Listener(ends))
+    }
+}

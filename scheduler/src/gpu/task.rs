@@ -363,3 +363,7 @@ async fn sleep_until(at: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+#[path = "task_tests.rs"]
+mod tests;

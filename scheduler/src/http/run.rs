@@ -379,6 +379,13 @@ mod tests {
     }
 
     #[test]
+    fn timings_are_parts_that_add_up() {
+        let ms = Duration::from_millis;
+        assert_eq!(server_timing(ms(2), None, ms(30)), "queue;dur=2.000, model;dur=30.000");
+        assert_eq!(server_timing(ms(152), Some(ms(150)), ms(3)), "queue;dur=2.000, swap;dur=150.000, model;dur=3.000");
+    }
+
+    #[test]
     fn request_ids_are_echoed_when_sound() {
         let id = |text: &str| {
             let mut headers = HeaderMap::new();

@@ -131,6 +131,57 @@ fn a_start_in_the_middle_of_a_stop_starts_again() {
     assert_eq!(run(&mut life, &[(6, Event::Gone)]), [Action::Close, Action::Prepare]);
 }
 
+#[test]
+fn the_wait_for_a_place_is_not_the_models_own_time() {
+    let mut life = seen();
+    run(&mut life, &[(0, Event::Demand), (0, Event::Prepared)]);
+    assert_eq!(life.wake_at(), Some(120 * SECOND));
+    run(&mut life, &[(100, Event::Placed)]);
+    assert_eq!(life.wake_at(), Some(220 * SECOND));
+    assert_eq!(run(&mut life, &[(101, Event::Ready)]), [Action::Open]);
+}
+
+#[test]
+fn without_a_place_it_pauses_and_asks_again_at_its_next_request() {
+    let mut life = seen();
+    run(&mut life, &[(0, Event::Demand), (0, Event::Prepared)]);
+    assert_eq!(run(&mut life, &[(1, Event::NoPlace { hopeless: false })]), [Action::RefuseWaiting]);
+    assert!(life.refuses() && life.lacks_place());
+    assert_eq!(run(&mut life, &[(2, Event::Demand)]), [Action::RefuseWaiting]);
+    assert_eq!(run(&mut life, &[(3, Event::Tick)]), [], "nobody asks");
+    assert!(*life.phase() == Phase::Stopped && !life.lacks_place());
+    assert_eq!(run(&mut life, &[(9, Event::Demand)]), [Action::Prepare]);
+    assert_eq!(life.deaths(), 0);
+
+    let mut always = Lifecycle::new(settings());
+    let always_on = Settings { always_on: true, ..settings() };
+    run(&mut always, &[(0, Event::Content(always_on)), (0, Event::Prepared), (1, Event::NoPlace { hopeless: false })]);
+    assert_eq!(run(&mut always, &[(3, Event::Tick)]), [Action::Prepare], "it is wanted without a request");
+}
+
+#[test]
+fn a_model_that_no_card_fits_waits_for_somebody_to_change_it() {
+    let mut life = seen();
+    run(&mut life, &[(0, Event::Demand), (0, Event::Prepared)]);
+    assert_eq!(run(&mut life, &[(1, Event::NoPlace { hopeless: true })]), [Action::RefuseWaiting]);
+    assert!(*life.phase() == Phase::Refused && life.lacks_place() && life.wake_at().is_none());
+    assert_eq!(run(&mut life, &[(2, Event::Demand)]), [Action::RefuseWaiting]);
+    assert_eq!(run(&mut life, &[(3, Event::Stop)]), [Action::RefuseWaiting]);
+    assert!(!life.lacks_place(), "a person's word is the reason now");
+    assert_eq!(run(&mut life, &[(4, Event::Start)]), [Action::Prepare]);
+}
+
+#[test]
+fn one_that_was_displaced_rests_until_its_next_request() {
+    let mut life = ready();
+    assert_eq!(run(&mut life, &[(5, Event::Displaced)]), [Action::Close, Action::StopInstance]);
+    assert_eq!(run(&mut life, &[(6, Event::Gone)]), [Action::Close]);
+    assert_eq!((life.phase(), life.deaths()), (&Phase::Stopped, 0));
+    let mut life = ready();
+    run(&mut life, &[(5, Event::Displaced), (5, Event::Demand)]);
+    assert_eq!(run(&mut life, &[(6, Event::Gone)]), [Action::Close, Action::Prepare]);
+}
+
 fn events() -> impl Strategy<Value = Event> {
     prop_oneof![
         Just(Event::Content(settings())),
@@ -142,6 +193,9 @@ fn events() -> impl Strategy<Value = Event> {
         Just(Event::Prepared),
         any::<bool>().prop_map(|permanent| Event::PrepareFailed { permanent }),
         Just(Event::StartFailed),
+        Just(Event::Placed),
+        any::<bool>().prop_map(|hopeless| Event::NoPlace { hopeless }),
+        Just(Event::Displaced),
         Just(Event::Ready),
         Just(Event::EngineRefused),
         Just(Event::Gone),
@@ -163,11 +217,12 @@ proptest! {
             now += pause;
             // The outside keeps its word: it reports an end only of an instance that exists.
             match event {
-                Event::Gone | Event::StartFailed if !alive => continue,
+                Event::Gone | Event::StartFailed | Event::NoPlace { .. } if !alive => continue,
+                Event::Placed | Event::Displaced if !alive => continue,
                 Event::Ready | Event::EngineRefused | Event::Unresponsive if !alive => continue,
                 _ => {}
             }
-            if matches!(event, Event::Gone | Event::StartFailed) {
+            if matches!(event, Event::Gone | Event::StartFailed | Event::NoPlace { .. }) {
                 alive = false;
                 open = false;
             }

@@ -52,3 +52,19 @@ pub enum Body {
 
 /// Where a request's answer goes. Sending fails when nobody waits any more.
 pub type ReplyTo = oneshot::Sender<Result<Answer, Failure>>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_meets_the_part_of_a_wait_that_is_left_when_it_comes() {
+        let from = Instant::now();
+        let at = |seconds| from + Duration::from_secs(seconds);
+        let swap = Swap { from, until: at(5) };
+        for (submitted, met) in [(from, 5), (at(2), 3), (at(5), 0), (at(9), 0)] {
+            assert_eq!(swap.met_by(submitted), Duration::from_secs(met));
+        }
+        assert_eq!(Swap { from: at(2), until: at(5) }.met_by(from), Duration::from_secs(3));
+    }
+}

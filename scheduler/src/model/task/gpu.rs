@@ -206,3 +206,69 @@ impl ModelTask {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::testing::{Listener, listener};
+
+    fn turn(ready: bool) -> (Turn, Listener) {
+        let (handle, listener) = listener();
+        let (inbox, _) = tokio::sync::mpsc::channel(1);
+        let instance = InstanceId::parse("0123456789ab").unwrap();
+        let applicant = Applicant { model: "m".into(), instance, limit: 1, mode: GpuMode::Unified, inbox };
+        let seat = handle.adopt(applicant, "GPU-0", ready);
+        listener.heard();
+        (Turn::adopted(seat, ready), listener)
+    }
+
+    fn settle(turn: &mut Turn, in_flight: bool, waits: bool) {
+        turn.settle(in_flight, waits, Instant::now());
+    }
+
+    #[test]
+    fn a_started_instance_is_granted_until_it_is_asked_to_yield() {
+        let (mut turn, listener) = turn(false);
+        settle(&mut turn, false, true);
+        assert!(!turn.is_open() && listener.heard().is_empty(), "it is not ready");
+        turn.ready();
+        assert!(turn.is_open());
+        settle(&mut turn, true, false);
+        settle(&mut turn, true, true);
+        turn.yields();
+        assert!(!turn.is_open());
+        settle(&mut turn, true, true);
+        assert_eq!(listener.heard(), ["Ready", "Busy"], "it finishes what it has");
+        settle(&mut turn, false, true);
+        assert_eq!(listener.heard(), ["Idle", "Yielded", "Want"]);
+        settle(&mut turn, false, true);
+        assert!(listener.heard().is_empty(), "each thing once");
+        turn.granted(Instant::now());
+        assert!(turn.is_open() && turn.swap().is_some());
+    }
+
+    #[test]
+    fn nobody_waits_any_more_before_the_grant() {
+        let (mut turn, listener) = turn(true);
+        settle(&mut turn, false, true);
+        settle(&mut turn, false, false);
+        assert_eq!(listener.heard(), ["Want", "Unwanted"]);
+        // Both were on their way.
+        turn.granted(Instant::now());
+        assert!(turn.is_open() && turn.swap().is_none());
+        turn.yields();
+        settle(&mut turn, false, false);
+        assert_eq!(listener.heard(), ["Yielded"]);
+    }
+
+    #[test]
+    fn the_wait_is_from_the_first_request_to_the_grant() {
+        let (mut turn, _listener) = turn(true);
+        let from = Instant::now();
+        let at = |seconds| from + Duration::from_secs(seconds);
+        turn.settle(false, true, at(1));
+        turn.settle(false, true, at(2));
+        turn.granted(at(4));
+        assert_eq!(turn.swap(), Some(Swap { from: at(1), until: at(4) }));
+    }
+}
