@@ -6,6 +6,7 @@
 
 use crate::resolve::{self, libc_own};
 use omni_gpu_wire::env;
+use std::cell::Cell;
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::os::unix::ffi::OsStringExt;
 use std::ptr::{NonNull, null_mut};
@@ -81,6 +82,7 @@ pub(crate) struct Entry {
 
 impl Entry {
     /// `symbol` ends with a zero.
+    #[allow(clippy::panic, reason = "at compile time: it is for statics")]
     pub(crate) const fn new(library: &'static Library, symbol: &'static str) -> Self {
         let Ok(symbol) = CStr::from_bytes_with_nul(symbol.as_bytes()) else { panic!("a symbol ends with one zero") };
         Self { library, symbol, address: AtomicPtr::new(null_mut()) }
@@ -88,6 +90,7 @@ impl Entry {
 
     /// `None` when this library has no such function, or there is no library: asked again the next time.
     pub(crate) fn get(&self) -> Option<NonNull<c_void>> {
+        PASSED.set(PASSED.get().wrapping_add(1));
         NonNull::new(self.address.load(Ordering::Relaxed)).or_else(|| self.look_up())
     }
 
@@ -97,6 +100,16 @@ impl Entry {
         self.address.store(address.as_ptr(), Ordering::Relaxed);
         Some(address)
     }
+}
+
+thread_local! {
+    static PASSED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How often this thread has asked for a function behind ours. Unchanged over a call of somebody else: that call has met
+/// none of ours.
+pub(crate) fn passed() -> u64 {
+    PASSED.get()
 }
 
 /// The driver's own function as `Option` of a typed pointer: `real::function!(cuMemFree_v2 as unsafe extern "C" fn(u64)

@@ -26,6 +26,7 @@ struct Dyn {
 
 /// A library, or the program, while [`find`] looks at it.
 pub(crate) struct Library<'a> {
+    path: &'a CStr,
     base: usize,
     headers: &'a [Elf64_Phdr],
     dynamic: &'a [Dyn],
@@ -69,7 +70,18 @@ impl<'a> Library<'a> {
         let lines = usize::try_from(segment.p_memsz).ok()? / size_of::<Dyn>();
         // SAFETY: the segment is mapped, aligned by the linker, and as long as its header says.
         let dynamic = unsafe { slice::from_raw_parts(first, lines) };
-        Some(Self { base, headers, dynamic })
+        let path = if info.dlpi_name.is_null() {
+            c""
+        } else {
+            // SAFETY: the loader's name of it, which ends with a zero and stays while the library does.
+            unsafe { CStr::from_ptr(info.dlpi_name) }
+        };
+        Some(Self { path, base, headers, dynamic })
+    }
+
+    /// The path it was loaded from; empty for the program.
+    pub(crate) fn path(&self) -> &'a CStr {
+        self.path
     }
 
     /// The name that it was built to be found by.
@@ -94,7 +106,7 @@ impl<'a> Library<'a> {
         let symbols: *const Elf64_Sym = at(self.table(DT_SYMTAB)?);
         let symbol = self.candidates(name)?.find_map(|index| {
             // SAFETY: the hash section names only indices of the symbol table.
-            let symbol = unsafe { &*symbols.add(index) };
+            let symbol = unsafe { &*symbols.wrapping_add(index) };
             let is_function = symbol.st_info & 0xf == STT_FUNC && symbol.st_shndx != 0;
             (is_function && self.text(u64::from(symbol.st_name)) == Some(name)).then_some(symbol)
         })?;
@@ -112,13 +124,13 @@ impl<'a> Library<'a> {
             name.to_bytes().iter().fold(5381_u32, |hash, byte| hash.wrapping_mul(33).wrapping_add(u32::from(*byte)));
         let bucket = 4 + 2 * filter as usize + wanted.checked_rem(buckets)? as usize;
         // SAFETY: there are as many buckets as the section says, and the number is less.
-        let start = unsafe { *head.add(bucket) };
+        let start = unsafe { *head.wrapping_add(bucket) };
         let hashes = 4 + 2 * filter as usize + buckets as usize;
         let mut next = (start >= first && start != 0).then_some(start);
         let chain = std::iter::from_fn(move || {
             let index = next?;
             // SAFETY: a bucket that is not empty goes on to a hash with its lowest bit set, which ends the chain.
-            let hash = unsafe { *head.add(hashes + (index - first) as usize) };
+            let hash = unsafe { *head.wrapping_add(hashes + (index - first) as usize) };
             next = (hash & 1 == 0).then_some(index + 1);
             Some((index, hash))
         });

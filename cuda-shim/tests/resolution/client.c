@@ -116,6 +116,12 @@ static int next(const char *path) {
     return 0;
 }
 
+/* use LIBRARY...: each is linked to some runtime */
+static int use(int count, char **libraries) {
+    for (int i = 0; i < count; i++) ((void (*)(void))dlsym(opened(libraries[i], RTLD_NOW), "use"))();
+    return 0;
+}
+
 int main(int count, char **arguments) {
     const char *how = count > 1 ? arguments[1] : "";
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -125,6 +131,7 @@ int main(int count, char **arguments) {
     if (!strcmp(how, "runtime")) return runtime(arguments[2], count > 3 ? RTLD_DEEPBIND : 0);
     if (!strcmp(how, "namespace")) return in_namespace();
     if (!strcmp(how, "next")) return next(arguments[2]);
+    if (!strcmp(how, "use")) return use(count - 2, arguments + 2);
     if (!strcmp(how, "forked")) {
         opened("libcuda.so.1", RTLD_NOW);
         pid_t child = fork();

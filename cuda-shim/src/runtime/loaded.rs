@@ -1,0 +1,74 @@
+//! Which of the loaded CUDA runtimes a call is meant for.
+//!
+//! Two of them can be in one process, and their functions have the same names: they differ in the version of the symbol,
+//! by which the loader has bound the caller, and which ours does not see. So the caller's own library is asked which
+//! runtime it needs; who needs none that is there (a program that looked it up) gets the first.
+#![allow(unsafe_code, reason = "a runtime that is in use is kept loaded")]
+
+use crate::resolve::elf::{self, Library};
+use std::ffi::{CStr, CString, c_void};
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+/// A function of the runtimes, with what was found for its callers. A caller beyond the first few is looked up at each
+/// call, which costs a walk over what is loaded.
+pub(super) struct Function {
+    name: &'static CStr,
+    known: [Known; 8],
+}
+
+/// What was found for a caller: written once. A caller 0 is none yet, 1 one that is just being written.
+struct Known {
+    caller: AtomicUsize,
+    function: AtomicPtr<c_void>,
+}
+
+impl Function {
+    /// `name` ends with a zero.
+    #[allow(clippy::panic, reason = "at compile time: it is for statics")]
+    pub(super) const fn new(name: &'static str) -> Self {
+        let Ok(name) = CStr::from_bytes_with_nul(name.as_bytes()) else { panic!("a name ends with one zero") };
+        Self { name, known: [const { Known { caller: AtomicUsize::new(0), function: AtomicPtr::new(null_mut()) } }; 8] }
+    }
+
+    /// The runtime's own, for a call that returns to the address `caller`; `None` without a runtime.
+    pub(super) fn of(&self, caller: usize) -> Option<NonNull<c_void>> {
+        let known = self.known.iter().find(|known| known.caller.load(Ordering::Acquire) == caller);
+        known.and_then(|known| NonNull::new(known.function.load(Ordering::Relaxed))).or_else(|| self.look_up(caller))
+    }
+
+    #[cold]
+    fn look_up(&self, caller: usize) -> Option<NonNull<c_void>> {
+        let function = find(self.name, caller)?;
+        let free = |known: &&Known| known.caller.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if let Some(known) = self.known.iter().find(free) {
+            known.function.store(function.as_ptr(), Ordering::Relaxed);
+            known.caller.store(caller, Ordering::Release);
+        }
+        Some(function)
+    }
+}
+
+/// The function in the runtime that the caller's library needs, else in the first one.
+pub(super) fn find(name: &CStr, caller: usize) -> Option<NonNull<c_void>> {
+    let needed = elf::find(|library| {
+        library.holds(caller).then(|| library.needed().map(CStr::to_owned).collect::<Vec<CString>>())
+    });
+    let is_needed = |library: &Library<'_>| {
+        library.soname().is_some_and(|soname| needed.iter().flatten().any(|needed| needed.as_c_str() == soname))
+    };
+    let (function, path) = first(name, is_needed).or_else(|| first(name, |_| true))?;
+    // Not unloaded any more, so that what is remembered stays true.
+    // SAFETY: a string that ends with a zero, of a library that is there already.
+    unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+    Some(function)
+}
+
+/// The function in the first library but ours that has it, and that library's path.
+fn first(name: &CStr, fits: impl Fn(&Library<'_>) -> bool) -> Option<(NonNull<c_void>, CString)> {
+    let here = find as *const () as usize;
+    elf::find(|library| {
+        let other = fits(library) && !library.holds(here);
+        other.then(|| library.function(name)).flatten().map(|function| (function, library.path().to_owned()))
+    })
+}
