@@ -57,6 +57,8 @@ pub(super) enum Turn {
     Coming {
         /// When that was decided.
         since: Moment,
+        /// Since when it was waited for.
+        asked: Moment,
         /// It is not started.
         start: bool,
         /// Its memory was ordered back: nothing more to do about it.

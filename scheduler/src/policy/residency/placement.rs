@@ -100,9 +100,10 @@ impl Residency {
     /// Whether an exchange that evicts this much may begin now. The first one always may: placement saw to that.
     pub(super) fn host_allows(&self, evicted: u64) -> bool {
         let changes = |instance: &Instance| matches!(instance.turn, Turn::Coming { .. } | Turn::Leaving { .. });
-        let leaving = |instance: &Instance| match instance.order.map(|sent| sent.order) {
-            Some(GpuOrder::Evict { bytes }) => bytes,
-            Some(GpuOrder::Restore | GpuOrder::Report) | None => 0,
+        let leaving = |instance: &Instance| match (instance.turn, instance.order.map(|sent| sent.order)) {
+            (Turn::Leaving { gives, .. }, _) => gives,
+            (_, Some(GpuOrder::Evict { bytes })) => bytes,
+            (_, Some(GpuOrder::Restore | GpuOrder::Report) | None) => 0,
         };
         let there = self.instances.values().map(|instance| instance.on_host().saturating_add(leaving(instance)));
         there.fold(evicted, u64::saturating_add) <= self.settings.host_budget

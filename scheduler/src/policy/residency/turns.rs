@@ -57,11 +57,12 @@ impl Residency {
         let head = |card: &CardIndex| self.line(*card).first().map_or(Moment::MAX, |(since, _)| *since);
         cards.sort_by_cached_key(head);
         for card in cards {
-            // A turn that begins has an end, for which the others have to be looked at again.
-            loop {
+            // A turn that begins has an end, and one that was taken back leaves room: then another look is due. Each
+            // look but the last begins a turn or takes one back.
+            for _ in 0..=2 * self.instances.len() {
                 self.admit(card, now, actions);
-                self.reclaim(card, now, actions);
-                if !self.bring(card, now, actions) {
+                let took_back = self.reclaim(card, now, actions);
+                if !self.bring(card, now, actions) && !took_back {
                     break;
                 }
             }
@@ -80,8 +81,11 @@ impl Residency {
     fn admit(&mut self, card: CardIndex, now: Moment, actions: &mut Vec<Action>) {
         let mut passing = false;
         for (since, key) in self.line(card) {
+            if self.instances.get(&key).is_none_or(|instance| instance.waits_since().is_none()) {
+                continue; // it ended for one before it
+            }
             if self.can_have_turn(card, key, passing, now) {
-                self.decide(key, now);
+                self.decide(key, since, now);
             } else if !passing {
                 self.clear_the_way(card, key, now, actions);
                 if now.saturating_sub(since) >= self.settings.quantum {
@@ -94,7 +98,6 @@ impl Residency {
 
     /// Whether what an instance lacks can leave now. One that passes others takes nothing from them or from the busy.
     fn can_have_turn(&mut self, card: CardIndex, key: InstanceKey, passing: bool, now: Moment) -> bool {
-        let Some(instance) = self.instances.get(&key) else { return false };
         let lacks = self.planned_with(card, key).saturating_sub(self.capacity(card, Some(key)));
         if lacks == 0 {
             return true;
@@ -103,7 +106,7 @@ impl Residency {
         let victims: Vec<_> = self.victims(card).into_iter().filter(|victim| victim.key != key).collect();
         let could = victims.iter().filter(|victim| victim.from <= now && allowed(victim)).map(|victim| victim.bytes);
         if could.fold(0, u64::saturating_add) >= lacks {
-            return self.host_allows(lacks.saturating_add(instance.on_host()));
+            return self.host_allows(lacks);
         }
         if !passing {
             self.look_again(victims.iter().map(|victim| victim.from), now);
@@ -111,11 +114,32 @@ impl Residency {
         false
     }
 
-    fn decide(&mut self, key: InstanceKey, now: Moment) {
+    fn decide(&mut self, key: InstanceKey, asked: Moment, now: Moment) {
         let Some(instance) = self.instances.get_mut(&key) else { return };
         let start = matches!(instance.turn, Turn::Queued { .. });
-        instance.turn = Turn::Coming { since: now, start, restored: false };
-        instance.used_at = now;
+        instance.turn = Turn::Coming { since: now, asked, start, restored: false };
+    }
+
+    /// Of several whose turn was decided the last one waits again, at its old place in the line. One of them turned out
+    /// to need more than was known, and nobody else can leave: they would wait for each other for ever.
+    fn take_back(&mut self, card: CardIndex) -> bool {
+        let coming = |(key, instance): (_, &Instance)| match instance.turn {
+            Turn::Coming { since, asked, start, .. } => Some((since, key, asked, start)),
+            Turn::Queued { .. }
+            | Turn::Starting
+            | Turn::Off
+            | Turn::Waiting { .. }
+            | Turn::On { .. }
+            | Turn::Leaving { .. }
+            | Turn::Ending { .. } => None,
+        };
+        let coming: Vec<_> = on(&self.instances, card).filter_map(coming).collect();
+        let last = coming.iter().max().filter(|_| coming.len() > 1);
+        let Some((_, key, since, start)) = last.copied() else { return false };
+        if let Some(instance) = self.instances.get_mut(&key) {
+            instance.turn = if start { Turn::Queued { since } } else { Turn::Waiting { since } };
+        }
+        true
     }
 
     /// When even an empty card could not hold an instance beside what cannot be moved, those who hold that end, once
@@ -150,13 +174,15 @@ impl Residency {
         }
     }
 
-    /// Lets leave whoever has to, until everything that was decided fits.
-    fn reclaim(&mut self, card: CardIndex, now: Moment, actions: &mut Vec<Action>) {
+    /// Lets leave whoever has to, until everything that was decided fits. Returns whether a decision was taken back.
+    fn reclaim(&mut self, card: CardIndex, now: Moment, actions: &mut Vec<Action>) -> bool {
         let mut lacks = sum(&self.instances, card, Instance::planned).saturating_sub(self.capacity(card, None));
         if lacks == 0 {
-            return;
+            return false;
         }
         let victims = self.victims(card);
+        let later = victims.iter().filter(|victim| victim.from > now).map(|victim| victim.bytes);
+        let later = later.fold(0, u64::saturating_add);
         for victim in victims.iter().filter(|victim| victim.from <= now) {
             let Some(instance) = self.instances.get_mut(&victim.key).filter(|_| lacks > 0) else { break };
             let bytes = victim.bytes.min(lacks);
@@ -179,13 +205,16 @@ impl Residency {
         if lacks > 0 {
             self.look_again(victims.iter().map(|victim| victim.from), now);
         }
+        lacks > later && self.take_back(card)
     }
 
     /// Brings back those whose turn it is, as far as there is room by now, and lets them run. Returns whether one runs.
     fn bring(&mut self, card: CardIndex, now: Moment, actions: &mut Vec<Action>) -> bool {
         let mut runs = false;
         let coming = |(key, instance): (_, &Instance)| match instance.turn {
-            Turn::Coming { since, start, restored } if instance.order.is_none() => Some((since, key, start, restored)),
+            Turn::Coming { since, start, restored, .. } if instance.order.is_none() => {
+                Some((since, key, start, restored))
+            }
             Turn::Coming { .. }
             | Turn::Queued { .. }
             | Turn::Starting

@@ -111,3 +111,21 @@ fn nvml_does_not_trust_the_shim() {
     let allowed = 2 * GIB + GIB / 2;
     assert_eq!(card.feed(&seen(8 * GIB, 1)), ended(EndCause::StillOnCard { seen: 8 * GIB, allowed }));
 }
+
+#[test]
+fn what_is_allocated_while_memory_leaves_is_no_disobedience() {
+    let (mut card, number) = evicting();
+    let again = only_order(&card.moved(1, number, usage(8, 3, 0)), 1, evict(1));
+    assert_eq!(card.moved(1, again, usage(8, 3, 0)).len(), 1, "this one was");
+
+    let mut card = Table::new(&[10]);
+    card.place(1, 9);
+    card.ready(1, 5);
+    card.now = 10 * SECOND;
+    card.place(2, 8);
+    let mut number = only_order(&card.yielded(1), 1, evict(3));
+    for has in [6, 7, 8] {
+        number = only_order(&card.moved(1, number, usage(has, 3, 0)), 1, evict(1));
+    }
+    assert_eq!(card.moved(1, number, usage(8, 2, 0)), [Action::Placed { instance: 2, card: 0 }]);
+}

@@ -238,3 +238,121 @@ fn while_the_host_is_short_one_exchange_at_a_time() {
     assert_eq!(exchange(1024 * GIB), [one(3), one(4)]);
     assert_eq!(exchange(15 * GIB), [one(3), vec![]], "10 and 5 more while two change places");
 }
+
+#[test]
+fn who_passes_takes_nothing_from_the_busy_or_the_waiting() {
+    // 1 has been busy for long and 2 starts, so the big one has to wait; nobody behind it may have the bytes of 1.
+    let mut card = idle(&[(1, 5, 3)]);
+    card.now = 10 * SECOND;
+    card.busy(1);
+    assert_eq!(card.place(2, 4), [Action::Placed { instance: 2, card: 0 }]);
+    assert_eq!(card.place(3, 10), []);
+    assert_eq!(card.place(4, 3), [], "it would fit in place of 1");
+    assert_eq!(card.place(5, 1), [Action::Placed { instance: 5, card: 0 }]);
+}
+
+#[test]
+fn the_last_of_the_line_gives_its_bytes_before_a_busy_one_has_to_yield() {
+    let mut card = Table::new(&[10]);
+    card.run(1, 5);
+    card.busy(1);
+    card.run(2, 5);
+    card.now = 200 * MS;
+    assert_eq!(card.place(3, 2), [Action::Yield { instance: 2 }]);
+    assert_eq!(leave(&mut card, 2, 5, 2), [Action::Placed { instance: 3, card: 0 }]);
+    card.now = 300 * MS;
+    assert_eq!(card.place(4, 4), [], "2 has only 3 left, 3 starts, and the turn of 1 is not over");
+    card.now += MS;
+    assert_eq!(card.want(2), []);
+    let actions = card.at(2 * SECOND);
+    only_order(&actions[..1], 2, evict(3));
+    assert_eq!(actions[1..], [Action::Yield { instance: 1 }]);
+}
+
+#[test]
+fn who_leaves_anyway_leaves_for_all_who_come() {
+    let mut card = Table::new(&[10]);
+    card.run(1, 6);
+    card.now = 10 * SECOND;
+    card.run(2, 2);
+    card.now = 10_050 * MS;
+    card.busy(1);
+    assert_eq!(card.place(3, 4), [Action::Yield { instance: 1 }]);
+    assert_eq!(card.place(4, 3), [], "1 has enough for both");
+    assert_eq!(card.at(10_200 * MS), [], "2 is idle for long enough by now, and was used before 1");
+}
+
+#[test]
+fn one_that_was_told_to_yield_finishes_whatever_it_holds() {
+    let mut card = Table::new(&[10]);
+    for instance in [1, 2] {
+        card.place(instance, 5);
+        let number = only_order(&card.feed(&Event::Ready { instance }), instance, GpuOrder::Report);
+        card.moved(instance, number, usage(0, 0, 3));
+        card.busy(instance);
+        card.now += SECOND;
+    }
+    // 8 beside 3 and 3 that cannot move: both have to go. The turn of 1 is over, that of 2 is not.
+    assert_eq!(card.place(3, 8), [Action::Yield { instance: 1 }]);
+    assert_eq!(card.at(2500 * MS), [], "1 still has a request");
+    assert_eq!(card.at(3 * SECOND), [Action::Yield { instance: 2 }]);
+    assert_eq!(card.yielded(1), [Action::End { instance: 1, why: EndCause::InTheWay }]);
+    assert_eq!(card.yielded(2), [Action::End { instance: 2, why: EndCause::InTheWay }]);
+}
+
+#[test]
+fn while_the_host_is_short_the_longest_waiting_of_all_cards_is_first() {
+    let mut node = Table::with(Settings { host_budget: 30 * GIB, quantum: 100 * SECOND, ..settings(&[10, 10]) });
+    for instance in 1..=8 {
+        node.now += 10 * SECOND;
+        if let [Action::Yield { instance: out }] = node.place(instance, 5)[..] {
+            leave(&mut node, out, 5, 5);
+        }
+        node.ready(instance, 5);
+    }
+    // 5 and 7 are on the first card, 6 and 8 on the second; 10 GiB of each are in the host, 30 may be.
+    for instance in 5..=8 {
+        node.busy(instance);
+    }
+    for instance in [2, 4, 1, 3] {
+        node.now += SECOND;
+        assert_eq!(node.want(instance), [], "all turns are young");
+    }
+    assert_eq!(node.at(300 * SECOND), [Action::Yield { instance: 6 }, Action::Yield { instance: 8 }]);
+}
+
+#[test]
+fn room_that_comes_back_bit_by_bit_goes_to_the_first_decided() {
+    let mut card = idle(&[(1, 5, 3), (2, 5, 4)]);
+    card.now = 10 * SECOND;
+    assert_eq!(card.place(9, 5), [Action::Yield { instance: 1 }]);
+    card.now += MS;
+    assert_eq!(card.place(5, 5), [Action::Yield { instance: 2 }]);
+    let number = only_order(&card.yielded(2), 2, evict(5));
+    let placed = card.moved(2, number, usage(5, 0, 0));
+    assert_eq!(placed, [Action::Placed { instance: 9, card: 0 }], "decided first, though its key is later");
+}
+
+#[test]
+fn growth_after_a_decision_takes_the_later_decision_back() {
+    let mut card = Table::new(&[10]);
+    card.place(1, 9);
+    card.ready(1, 4);
+    card.place(2, 6);
+    card.ready(2, 5);
+    card.now = 10 * SECOND;
+    assert_eq!(card.place(3, 6), [Action::Yield { instance: 1 }, Action::Yield { instance: 2 }]);
+    let one = only_order(&card.yielded(1), 1, evict(4));
+    let two = only_order(&card.yielded(2), 2, evict(1));
+    // Both are wanted while they leave, and fit beside each other as far as is known.
+    card.want(1);
+    card.want(2);
+    assert_eq!(card.feed(&Event::Gone { instance: 3 }), []);
+    // They have grown, and each now needs what the other has.
+    assert_eq!(card.moved(1, one, usage(9, 5, 0)), []);
+    let two = only_order(&card.moved(2, two, usage(6, 5, 0)), 2, evict(4));
+    let one = only_order(&card.moved(2, two, usage(6, 1, 0)), 1, GpuOrder::Restore);
+    let grant = Action::Grant { instance: 1, swap: Duration::ZERO };
+    assert_eq!(card.moved(1, one, usage(9, 9, 0)), [grant]);
+    assert_eq!(card.policy.wake_at(), Some(card.now + 100 * MS), "2 waits again");
+}
