@@ -33,8 +33,8 @@ def simulate() -> None:
     """Starts this program again on the simulated driver, with a card that lasts as long as it runs."""
     with tempfile.TemporaryDirectory(prefix="omni-card-") as folder:
         Path(folder).chmod(0o755)
-        card = [BIN / "cuda-sim-card", "create", folder, "--gpus", "1", "--memory", "20GiB", "--driver", "13.0"]
-        subprocess.run(card, check=True)
+        card = [BIN / "cuda-sim-card", "create", folder, "--memory", "20GiB", "--driver", "13.0"]
+        subprocess.run([*card, "--bandwidth", "50GiB", "--fault-bandwidth", "10GiB"], check=True)
         environment = {**os.environ, "OMNI_CUDA_SIM": folder, "LD_LIBRARY_PATH": str(BIN / "cuda-sim")}
         arguments = [argument for argument in sys.argv if argument != "--simulated"]
         sys.exit(subprocess.run([sys.executable, *arguments], env=environment, check=False).returncode)
@@ -64,6 +64,8 @@ def main() -> int:
     rows: list[Row] = []
 
     def add(more: list[Row]) -> None:
+        # What the simulator was told is no figure to be judged.
+        more = [Row(row.what, row.figure) for row in more] if simulated else more
         show(more)
         rows.extend(more)
 
@@ -78,7 +80,7 @@ def main() -> int:
     for name, scenario in [("story", over_commit.story), ("thirteen", over_commit.thirteen)]:
         if name in only:
             add([Row(name, reason)] if reason else scenario(driver, extra))
-    return 1 if any(row.reached is False for row in rows) and not simulated else 0
+    return 1 if any(row.reached is False for row in rows) else 0
 
 
 if __name__ == "__main__":

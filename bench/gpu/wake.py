@@ -37,12 +37,13 @@ def wake(library: Path, gib: int) -> list[Row]:
             restored.append(back.seconds)
             client.order(shim.EVICT, shim.EVERYTHING)
             faulted.append(float(str(client.ask("touch"))))
-        whole = client.ask("check")
+            client.order(shim.RESTORE)  # the shim does not see what comes back by faults
+        if client.ask("check") is not True:
+            raise RuntimeError("the data is not what it was")
     best, fault = min(restored), min(faulted)
     goal = (f"<= {WAKE_5_GIB * 1e3:.0f} ms on PCIe 5", best <= WAKE_5_GIB) if gib == 5 else ("", None)
     return [
         Row(f"wake of {gib} GiB in bulk", f"{best * 1e3:.0f} ms, {rate(size, best)}", *goal),
         Row(f"eviction of {gib} GiB", f"{min(evicted) * 1e3:.0f} ms, {rate(size, min(evicted))}"),
         Row(f"wake of {gib} GiB by faults", f"{fault * 1e3:.0f} ms", "bulk >= 2x faster", fault >= 2 * best),
-        Row(f"data whole after {ROUNDS} rounds", str(whole), "True", whole is True),
     ]
