@@ -39,6 +39,7 @@ const FENCED: &[(&str, &str)] = &[
     ("tests/cuda-sim/runtime/src/stream.rs", "exported C functions, calls of the driver"),
     ("tests/cuda-sim/card/src/kernel.rs", "mmap, byte-range locks, the monotonic clock"),
     ("tests/cuda-sim/src/abi.rs", "the C side of every entry: exported symbols, pointers of callers"),
+    ("tests/cuda-sim/tests/driver/caller.rs", "calls of the driver by name, as a C program's"),
     ("tests/cuda-sim/src/backing.rs", "mappings that stand for device memory, copies between addresses"),
     ("tests/cuda-sim/src/nvml/entries.rs", "exported C functions"),
     ("tests/cuda-sim/src/sharable.rs", "memfd, mappings at fixed places"),
