@@ -46,6 +46,21 @@ fn nvidia_ml_py() {
     python("cuda13", 13050, "test_nvml.py");
 }
 
+#[test]
+fn cudarc() {
+    let client = Path::new(env!("CARGO_BIN_EXE_cudarc-client"));
+    for between in ALL {
+        let bench = Bench::new(12090);
+        bench.run(bench.client(client, between), between);
+    }
+}
+
+#[test]
+fn cudarc_without_a_driver() {
+    let output = Command::new(env!("CARGO_BIN_EXE_cudarc-client")).env_remove("OMNI_TEST_TOTAL").output().unwrap();
+    assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+}
+
 /// Runs a file of `clients/gpu` in one of the environments that `make setup` makes.
 fn python(environment: &str, driver: u32, file: &str) {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
