@@ -55,7 +55,10 @@ enum Way {
 fn carry_out(way: Way, wanted: impl Fn(&Range) -> bool, plan: impl FnOnce(&[Range]) -> Vec<Piece>) -> Moved {
     let Some(_moving) = Moving::begin() else { return Moved { error: DEINITIALIZED, ..Moved::default() } };
     let mut claims = ranges::claim(wanted);
-    let pieces = plan(&claims.ranges);
+    let mut pieces = plan(&claims.ranges);
+    // What outlived its pool has no context: any of the process will do.
+    let any = claims.ranges.iter().map(|range| range.context).find(|context| *context != 0).unwrap_or(0);
+    pieces.iter_mut().filter(|piece| piece.context == 0).for_each(|piece| piece.context = any);
     claims.keep(pieces.iter().map(|piece| piece.range));
     let (mut moved, mut gone) = (Moved::default(), Vec::new());
     let begin = Instant::now();
@@ -72,7 +75,7 @@ fn carry_out(way: Way, wanted: impl Fn(&Range) -> bool, plan: impl FnOnce(&[Rang
             }
             Err(error) => {
                 moved.note(error);
-                gone.extend(CONTEXT_IS_GONE.contains(&error).then_some(context));
+                gone.extend((context != 0 && CONTEXT_IS_GONE.contains(&error)).then_some(context));
             }
         }
     }
