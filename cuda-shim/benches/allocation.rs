@@ -1,8 +1,8 @@
 //! What the shim adds to `cuMemAlloc` and `cuMemFree`: the same program with and without it, over a driver that does
 //! nothing, so that what is left is the shim.
 //!
-//! `cargo bench -p omni-cuda --bench allocation`. Prints nanoseconds for a pair of calls, as medians over rounds that
-//! take turns; more processes with memory make the sum over their slots longer, so that is measured too.
+//! `cargo bench -p omni-cuda --bench allocation`. Prints nanoseconds for a call, as medians over rounds that take
+//! turns, in time of the thread; more processes with memory make the sum over their slots longer, so that is measured too.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step is a failed run")]
 #![allow(unsafe_code, reason = "functions of the driver, found by name")]
 
@@ -10,11 +10,13 @@ use std::ffi::c_void;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::time::Duration;
 use tempfile::TempDir;
 
 const ROUNDS: usize = 15;
-const PAIRS: u32 = 200_000;
+/// Allocations before they are freed again.
+const BATCH: usize = 100;
+const BATCHES: usize = 2000;
 /// Allocations that are there all the time: what a table of ranges holds in a model.
 const HELD: usize = 1000;
 
@@ -44,7 +46,7 @@ fn main() {
     }
     let dir = TempDir::new().unwrap();
     build_driver(dir.path());
-    println!("nanoseconds for cuMemAlloc and cuMemFree of 1 MiB, {HELD} other ranges held; medians of {ROUNDS} rounds");
+    println!("nanoseconds for a call, 1 MiB each, {HELD} other ranges held; medians of {ROUNDS} rounds");
     for (mode, others) in [("device", 0), ("unified", 0), ("unified", 8)] {
         let account = dir.path().join(format!("account-{mode}-{others}"));
         let holders: Vec<Child> = (0..others).map(|_| holder(dir.path(), &account, mode)).collect();
@@ -57,12 +59,14 @@ fn main() {
             drop(holder.stdin.take());
             holder.wait().unwrap();
         }
-        let (with, without) = (median(with), median(without));
-        println!(
-            "{mode:8} {others} other processes: {with:6.1} with, {without:5.1} without, {:6.1} added to the pair, {:6.1} to a call",
-            with - without,
-            (with - without) / 2.0
-        );
+        for (number, call) in ["cuMemAlloc", "cuMemFree"].into_iter().enumerate() {
+            let of_call = |all: &[[f64; 2]]| median_and_least(all.iter().map(|both| both[number]).collect());
+            let ((with, least_with), (without, least_without)) = (of_call(&with), of_call(&without));
+            let (added, least) = (with - without, least_with - least_without);
+            println!(
+                "{mode:8} {others} others  {call:10} {with:6.1} with, {without:5.1} without: {added:6.1} added (least: {least:.1})"
+            );
+        }
     }
 }
 
@@ -101,18 +105,21 @@ fn holder(dir: &Path, account: &Path, mode: &str) -> Child {
     command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
 }
 
-fn measured(command: &mut Command) -> f64 {
+/// Nanoseconds of an allocation, and of a free.
+fn measured(command: &mut Command) -> [f64; 2] {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
+    let said = String::from_utf8(output.stdout).unwrap();
+    let mut numbers = said.split_whitespace().map(|number| number.parse().unwrap());
+    [numbers.next().unwrap(), numbers.next().unwrap()]
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+fn median_and_least(mut values: Vec<f64>) -> (f64, f64) {
     values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    (values[values.len() / 2], values[0])
 }
 
-/// Prints nanoseconds for a pair of calls, or holds memory.
+/// Prints nanoseconds for each of the calls, or holds memory.
 fn client(holds: bool) {
     // SAFETY: a string that ends with a zero.
     let driver = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
@@ -138,13 +145,30 @@ fn client(holds: bool) {
         std::io::stdin().read_line(&mut String::new()).unwrap();
         return;
     }
-    let begin = Instant::now();
-    for _ in 0..PAIRS {
-        // SAFETY: a place of ours.
-        assert_eq!(unsafe { allocate(&raw mut address, 1 << 20) }, 0);
-        // SAFETY: what was allocated.
-        assert_eq!(unsafe { free(address) }, 0);
+    let (mut allocating, mut freeing) = (Duration::ZERO, Duration::ZERO);
+    let mut addresses = [0; BATCH];
+    for _ in 0..BATCHES {
+        let begin = thread_time();
+        for address in &mut addresses {
+            // SAFETY: a place of ours.
+            assert_eq!(unsafe { allocate(address, 1 << 20) }, 0);
+        }
+        let between = thread_time();
+        for address in addresses {
+            // SAFETY: what was allocated.
+            assert_eq!(unsafe { free(address) }, 0);
+        }
+        allocating += between - begin;
+        freeing += thread_time() - between;
     }
-    let nanos = begin.elapsed().as_secs_f64() * 1e9 / f64::from(PAIRS);
-    writeln!(std::io::stdout(), "{nanos}").unwrap();
+    let nanos = |time: Duration| time.as_secs_f64() * 1e9 / (BATCH * BATCHES) as f64;
+    writeln!(std::io::stdout(), "{} {}", nanos(allocating), nanos(freeing)).unwrap();
+}
+
+/// What this thread has computed, without what others took of the processor.
+fn thread_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a place of ours.
+    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) }, 0);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }

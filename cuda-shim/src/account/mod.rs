@@ -83,7 +83,9 @@ pub(crate) fn give_back(kind: Kind, bytes: u64) {
 
 /// Counts a range no longer that has been freed.
 pub(crate) fn forget(range: &Range) {
-    left(range.resident);
+    if range.resident > 0 {
+        left(range.resident);
+    }
     give_back(range.kind, range.bytes);
 }
 

@@ -36,7 +36,9 @@ pub(super) fn refusal() -> CUresult {
 /// Remembers what was allocated, and counted already.
 pub(super) fn keep(address: u64, bytes: u64, kind: Kind) {
     let range = Range::new(address, bytes, kind, context());
-    account::came(range.resident);
+    if range.resident > 0 {
+        account::came(range.resident);
+    }
     ranges::insert(range);
     crate::control::allocated();
 }

@@ -104,6 +104,12 @@ calls! {
     fn cuMipmappedArrayDestroy(array: u64);
     fn cuImportExternalMemory(memory: *mut u64, description: *const External);
     fn cuDestroyExternalMemory(memory: u64);
+    fn cuMemExportToShareableHandle(descriptor: *mut i32, handle: u64, kind: i32, flags: u64);
+    fn cuMemImportFromShareableHandle(handle: *mut u64, descriptor: usize, kind: i32);
+    fn cuMemPoolExportToShareableHandle(descriptor: *mut i32, pool: u64, kind: i32, flags: u64);
+    fn cuMemPoolImportFromShareableHandle(pool: *mut u64, descriptor: usize, kind: i32, flags: u64);
+    fn cuMemPoolExportPointer(shared: *mut [u64; 8], address: u64);
+    fn cuMemPoolImportPointer(address: *mut u64, pool: u64, shared: *const [u64; 8]);
     fn cuIpcGetMemHandle(handle: *mut IpcHandle, address: u64);
     fn cuIpcOpenMemHandle(address: *mut u64, handle: IpcHandle, flags: u32);
     fn cuIpcOpenMemHandle_v2(address: *mut u64, handle: IpcHandle, flags: u32);
@@ -180,7 +186,7 @@ pub(crate) struct External {
     pub kind: i32,
     pub handle: [u64; 2],
     pub bytes: u64,
-    pub rest: [u32; 17],
+    pub rest: [u32; 18],
 }
 
 /// `CUipcMemHandle`.

@@ -1,6 +1,6 @@
 //! What a client does: the first word of `OMNI_TEST_CLIENT` says which scenario, the rest are its arguments.
 
-use crate::{answers, deaths, entries, kinds, processes, races, streams};
+use crate::{answers, deaths, entries, imports, kinds, processes, races, streams};
 use std::io::{BufRead, Write};
 
 pub(crate) fn run() {
@@ -20,6 +20,11 @@ pub(crate) fn run() {
         "full" => streams::full(),
         "keep" => streams::keep(),
         "capture" => streams::capture(),
+        "export" => imports::export(),
+        "import" => imports::import(words[1], words[2]),
+        "external" => imports::external(),
+        "handle" => imports::handle(),
+        "pool" => imports::pool(),
         "race" => races::client(),
         "churn" => deaths::client(words[1].parse().unwrap()),
         "answers" => answers::client(),

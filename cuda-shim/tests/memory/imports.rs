@@ -1,0 +1,171 @@
+//! Memory that comes from elsewhere counts for who imports it, and is refused beyond the limit like any other.
+#![allow(unsafe_code, reason = "a file without a name")]
+
+use crate::calls::*;
+use crate::client::{allocate, begin, say, wait};
+use crate::instance::{DRIVERS, Instance, MIB};
+use omni_gpu_wire::account::Use;
+
+const LIMIT: u64 = 20 * MIB;
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
+const DESCRIPTOR: i32 = 1;
+
+#[test]
+fn what_is_opened_from_another_process_counts_until_it_is_closed() {
+    for symbol in ["cuIpcOpenMemHandle", "cuIpcOpenMemHandle_v2"] {
+        let instance = Instance::new(DRIVERS[0], "device", LIMIT);
+        let mut maker = instance.start("export");
+        let [small, large] = [maker.line().unwrap(), maker.line().unwrap()];
+        assert_eq!(instance.used().device, 16 * MIB);
+        let mut importer = instance.start(&format!("import {symbol} {small}"));
+        importer.expect("0 0");
+        assert_eq!(instance.used().device, 20 * MIB, "open twice, counted once");
+        importer.go_on();
+        importer.expect("closed once");
+        assert_eq!(instance.used().device, 20 * MIB);
+        importer.go_on();
+        importer.expect("closed");
+        assert_eq!(instance.used().device, 16 * MIB);
+        importer.go_on();
+        importer.end();
+        assert_eq!(instance.run(&format!("import {symbol} {large}")), ["2"]);
+        assert_eq!(instance.used().device, 16 * MIB);
+        maker.kill();
+        instance.expect_nothing();
+    }
+}
+
+/// 4 MiB and 12 MiB for others to open.
+pub(crate) fn export() {
+    begin();
+    for bytes in [4 * MIB, 12 * MIB] {
+        let mut handle = IpcHandle([0; 64]);
+        assert_eq!(cuIpcGetMemHandle(&raw mut handle, allocate(bytes).unwrap()), 0);
+        say(&handle.0.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+    }
+    wait();
+}
+
+pub(crate) fn import(symbol: &str, shared: &str) {
+    begin();
+    let byte = |at: usize| u8::from_str_radix(&shared[2 * at..2 * at + 2], 16).unwrap();
+    let handle = IpcHandle(std::array::from_fn(byte));
+    let open = |address: &mut u64| match symbol {
+        "cuIpcOpenMemHandle" => cuIpcOpenMemHandle(address, handle, 1),
+        _ => cuIpcOpenMemHandle_v2(address, handle, 1),
+    };
+    let (mut first, mut second) = (0, 0);
+    let answered = open(&mut first);
+    if answered != 0 {
+        say(&answered.to_string());
+        return;
+    }
+    say(&format!("{answered} {}", open(&mut second)));
+    wait();
+    assert_eq!(cuIpcCloseMemHandle(second), 0);
+    say("closed once");
+    wait();
+    assert_eq!(cuIpcCloseMemHandle(first), 0);
+    say("closed");
+    wait();
+}
+
+#[test]
+fn external_memory_counts_for_who_imports_it() {
+    let instance = Instance::new(DRIVERS[0], "unified", LIMIT);
+    let mut client = instance.start("external");
+    client.expect("8 MiB: 0, 13 MiB: 2");
+    assert_eq!(instance.used().device, 8 * MIB);
+    client.go_on();
+    client.expect("destroyed");
+    assert_eq!(instance.used(), Use::default());
+}
+
+pub(crate) fn external() {
+    begin();
+    // SAFETY: a name that ends with a zero.
+    let file = unsafe { libc::memfd_create(c"external".as_ptr(), 0) };
+    // SAFETY: a file of ours.
+    assert_eq!(unsafe { libc::ftruncate(file, 16 << 20) }, 0);
+    let description =
+        |mib| External { kind: 1, handle: [u64::try_from(file).unwrap(), 0], bytes: mib * MIB, rest: [0; 18] };
+    let (mut memory, mut other) = (0, 0);
+    let first = cuImportExternalMemory(&raw mut memory, &description(8));
+    say(&format!("8 MiB: {first}, 13 MiB: {}", cuImportExternalMemory(&raw mut other, &description(13))));
+    wait();
+    assert_eq!(cuDestroyExternalMemory(memory), 0);
+    say("destroyed");
+    wait();
+}
+
+#[test]
+fn an_imported_handle_counts_from_its_first_mapping() {
+    let instance = Instance::new(DRIVERS[0], "unified", LIMIT);
+    let mut client = instance.start("handle");
+    client.expect("imported");
+    assert_eq!(instance.used().device, 12 * MIB);
+    client.go_on();
+    client.expect("mapped beyond the limit: 2");
+    assert_eq!(instance.used().device, 12 * MIB);
+    client.go_on();
+    client.expect("released");
+    assert_eq!(instance.used(), Use::default());
+}
+
+/// One process may hold both ends: nothing tells that they are one.
+pub(crate) fn handle() {
+    begin();
+    let properties = HandleProperties { handles: DESCRIPTOR, ..HandleProperties::DEVICE };
+    let [mut made, mut imported, mut at] = [0; 3];
+    let (mut descriptor, size) = (-1, 12 << 20);
+    assert_eq!(cuMemCreate(&raw mut made, size, &raw const properties, 0), 0);
+    assert_eq!(cuMemExportToShareableHandle(&raw mut descriptor, made, DESCRIPTOR, 0), 0);
+    let shared = usize::try_from(descriptor).unwrap();
+    assert_eq!(cuMemImportFromShareableHandle(&raw mut imported, shared, DESCRIPTOR), 0);
+    assert_eq!(cuMemAddressReserve(&raw mut at, size, 0, 0, 0), 0);
+    say("imported");
+    wait();
+    say(&format!("mapped beyond the limit: {}", cuMemMap(at, size, 0, imported, 0)));
+    wait();
+    assert_eq!((cuMemRelease(imported), cuMemRelease(made)), (0, 0));
+    say("released");
+    wait();
+}
+
+#[test]
+fn a_pointer_into_a_pool_of_another_process_counts() {
+    let instance = Instance::new(DRIVERS[0], "device", LIMIT);
+    let mut client = instance.start("pool");
+    client.expect("4 MiB twice");
+    assert_eq!(instance.used().device, 8 * MIB);
+    client.go_on();
+    client.expect("14 MiB: 2");
+    client.go_on();
+    client.expect("freed");
+    assert_eq!(instance.used().device, 18 * MIB, "what was exported is still there");
+}
+
+/// A pool that this process exports to itself.
+pub(crate) fn pool() {
+    begin();
+    let [mut pool, mut again, mut address, mut imported, mut large] = [0; 5];
+    let (mut descriptor, mut shared) = (-1, [0; 8]);
+    let properties = PoolProperties { handles: DESCRIPTOR, ..PoolProperties::DEVICE };
+    assert_eq!(cuMemPoolCreate(&raw mut pool, &raw const properties), 0);
+    assert_eq!(cuMemPoolExportToShareableHandle(&raw mut descriptor, pool, DESCRIPTOR, 0), 0);
+    let descriptor = usize::try_from(descriptor).unwrap();
+    assert_eq!(cuMemPoolImportFromShareableHandle(&raw mut again, descriptor, DESCRIPTOR, 0), 0);
+    assert_eq!(cuMemAllocFromPoolAsync(&raw mut address, 4 << 20, pool, 0), 0);
+    assert_eq!(cuMemPoolExportPointer(&raw mut shared, address), 0);
+    assert_eq!(cuMemPoolImportPointer(&raw mut imported, again, &raw const shared), 0);
+    say("4 MiB twice");
+    wait();
+    assert_eq!(cuMemAllocFromPoolAsync(&raw mut large, 14 << 20, pool, 0), 2);
+    assert_eq!(cuMemFreeAsync(imported, 0), 0);
+    assert_eq!(cuMemAllocFromPoolAsync(&raw mut large, 14 << 20, pool, 0), 0);
+    assert_eq!(cuMemPoolExportPointer(&raw mut shared, large), 0);
+    say(&format!("14 MiB: {}", cuMemPoolImportPointer(&raw mut imported, again, &raw const shared)));
+    wait();
+    say("freed");
+    wait();
+}
