@@ -103,10 +103,6 @@ pub(crate) fn per_thread() -> bool {
 pub(crate) struct Out<T>(*mut T);
 
 impl<T: Copy> Out<T> {
-    pub(crate) fn is_null(self) -> bool {
-        self.0.is_null()
-    }
-
     /// # Errors
     /// The pointer is NULL.
     pub(crate) fn check(self) -> Answer {
@@ -143,11 +139,6 @@ impl<T: Copy> Out<T> {
     /// The pointer is NULL.
     pub(crate) fn get(self) -> Result<T, Error> {
         In(self.0.cast_const()).get()
-    }
-
-    /// The address as a number.
-    pub(crate) fn address(self) -> u64 {
-        self.0.addr() as u64
     }
 }
 
@@ -188,12 +179,7 @@ impl<T: Copy> In<T> {
             return Err(Error::INVALID_VALUE);
         }
         // SAFETY: not NULL, so the caller's memory with `count` values of this type, which any bytes are.
-        Ok((0..count).map(|at| unsafe { self.0.add(at).read_unaligned() }).collect())
-    }
-
-    /// The address as a number.
-    pub(crate) fn address(self) -> u64 {
-        self.0.addr() as u64
+        Ok((0..count).map(|at| unsafe { self.0.wrapping_add(at).read_unaligned() }).collect())
     }
 }
 

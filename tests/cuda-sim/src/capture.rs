@@ -68,8 +68,11 @@ impl Objects {
             None => {}
         }
         let (kind, context) = (this.kind, this.context);
-        let would_wait = |other: &&mut crate::stream::Stream| {
-            kind == stream::Kind::Legacy && other.kind == stream::Kind::Blocking && other.context == context && other.capture.is_some()
+        let would_wait = |other: &&mut stream::Stream| {
+            kind == stream::Kind::Legacy
+                && other.kind == stream::Kind::Blocking
+                && other.context == context
+                && other.capture.is_some()
         };
         let mut is_implicit = false;
         for capture in self.streams.values_mut().filter(would_wait).filter_map(|other| other.capture.as_mut()) {

@@ -18,10 +18,8 @@ impl Error {
     pub(crate) const NOT_FOUND: Self = Self(500);
     pub(crate) const NOT_READY: Self = Self(600);
     pub(crate) const NOT_SUPPORTED: Self = Self(801);
-    pub(crate) const NOT_PERMITTED: Self = Self(800);
     pub(crate) const UNKNOWN: Self = Self(999);
     pub(crate) const CONTEXT_IS_DESTROYED: Self = Self(709);
-    pub(crate) const PRIMARY_CONTEXT_ACTIVE: Self = Self(708);
     pub(crate) const UNSUPPORTED_LIMIT: Self = Self(215);
     pub(crate) const PEER_ACCESS_UNSUPPORTED: Self = Self(217);
     pub(crate) const PEER_ACCESS_ALREADY_ENABLED: Self = Self(704);
@@ -30,11 +28,9 @@ impl Error {
     pub(crate) const HOST_MEMORY_NOT_REGISTERED: Self = Self(713);
     pub(crate) const STREAM_CAPTURE_UNSUPPORTED: Self = Self(900);
     pub(crate) const STREAM_CAPTURE_INVALIDATED: Self = Self(901);
-    pub(crate) const STREAM_CAPTURE_UNMATCHED: Self = Self(903);
     pub(crate) const STREAM_CAPTURE_WRONG_THREAD: Self = Self(908);
     pub(crate) const STREAM_CAPTURE_IMPLICIT: Self = Self(906);
     pub(crate) const ILLEGAL_STATE: Self = Self(401);
-    pub(crate) const INVALID_IMAGE: Self = Self(200);
     pub(crate) const FILE_NOT_FOUND: Self = Self(301);
 }
 

@@ -1,4 +1,5 @@
 //! Launches, which succeed and compute nothing, and what can be asked and told about functions.
+#![allow(clippy::too_many_arguments, reason = "the API's own argument lists")]
 
 use crate::abi::{Handle, In, Out, api};
 use crate::error::{Answer, Error};
@@ -67,7 +68,6 @@ fn start(function: Handle, grid: [u32; 3], block: [u32; 3], stream: Handle) -> A
     stream::submit(stream, |_, _, start| Ok(start))
 }
 
-#[allow(clippy::too_many_arguments, reason = "the API's arguments")]
 fn launch(
     function: Handle,
     grid_x: u32,
@@ -84,7 +84,6 @@ fn launch(
     start(function, [grid_x, grid_y, grid_z], [block_x, block_y, block_z], stream)
 }
 
-#[allow(clippy::too_many_arguments, reason = "the API's arguments")]
 fn launch_together(
     function: Handle,
     grid_x: u32,
@@ -154,14 +153,7 @@ fn active_blocks_with_flags(blocks: Out<i32>, function: Handle, block: i32, _sha
     blocks.put(if block > BLOCK { 0 } else { (MULTIPROCESSOR / block).min(32) })
 }
 
-fn block_size(
-    grid: Out<i32>,
-    block: Out<i32>,
-    function: Handle,
-    shared_of: u64,
-    shared: usize,
-    limit: i32,
-) -> Answer {
+fn block_size(grid: Out<i32>, block: Out<i32>, function: Handle, shared_of: u64, shared: usize, limit: i32) -> Answer {
     block_size_with_flags(grid, block, function, shared_of, shared, limit, 0)
 }
 

@@ -1,4 +1,5 @@
 //! Linking of code: the result is an image like any other, which no module reads.
+#![allow(clippy::too_many_arguments, reason = "the API's own argument lists")]
 
 use crate::abi::{Handle, In, Out, api};
 use crate::error::{Answer, Error};

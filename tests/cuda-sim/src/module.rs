@@ -1,4 +1,5 @@
 //! Modules, libraries, functions, kernels. Any image is a module, any name is a function in it, and none of them runs.
+#![allow(clippy::too_many_arguments, reason = "the API's own argument lists")]
 
 use crate::abi::{Handle, In, Out, api};
 use crate::error::{Answer, Error};
@@ -70,7 +71,8 @@ impl Objects {
     /// The same handle for the same name.
     fn function_in(&mut self, parent: Handle, wanted: &str) -> Result<Handle, Error> {
         let wanted = CString::new(wanted).map_err(|_| Error::INVALID_VALUE)?;
-        let same = |code: &Code| matches!(code, Code::Function { parent: of, name } if *of == parent && *name == wanted);
+        let same =
+            |code: &Code| matches!(code, Code::Function { parent: of, name } if *of == parent && *name == wanted);
         if wanted.is_empty() {
             return Err(Error::NOT_FOUND);
         }

@@ -112,7 +112,8 @@ impl Objects {
     /// # Errors
     /// No such stream.
     pub(crate) fn begin(&mut self, stream: Handle) -> Result<u64, Error> {
-        let (context, kind) = self.streams.get(&stream).map(|stream| (stream.context, stream.kind)).ok_or(Error::INVALID_HANDLE)?;
+        let (context, kind) =
+            self.streams.get(&stream).map(|stream| (stream.context, stream.kind)).ok_or(Error::INVALID_HANDLE)?;
         let awaited = match kind {
             Kind::Legacy => Kind::Blocking,
             Kind::Blocking => Kind::Legacy,
@@ -153,10 +154,7 @@ impl Objects {
 ///
 /// # Errors
 /// No such stream, or what the work answers.
-pub(crate) fn submit(
-    handle: Handle,
-    work: impl FnOnce(&mut Objects, usize, u64) -> Result<u64, Error>,
-) -> Answer {
+pub(crate) fn submit(handle: Handle, work: impl FnOnce(&mut Objects, usize, u64) -> Result<u64, Error>) -> Answer {
     let mut objects = objects()?;
     let stream = objects.stream(handle)?;
     if objects.records(stream)? {
@@ -217,7 +215,11 @@ fn synchronize(stream: Handle) -> Answer {
         let stream = objects.stream(stream)?;
         objects.refuse_while_recorded(stream)?;
         objects.begin(stream)?;
-        objects.streams.get(&stream).map(|stream| (stream.end, stream.functions.clone())).ok_or(Error::INVALID_HANDLE)?
+        objects
+            .streams
+            .get(&stream)
+            .map(|stream| (stream.end, stream.functions.clone()))
+            .ok_or(Error::INVALID_HANDLE)?
     };
     host_functions::wait(&functions);
     time::wait(end);

@@ -30,9 +30,8 @@ impl Mapping {
         }
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
         // SAFETY: a fresh mapping, placed by the kernel, of an open file that is long enough.
-        let at = unsafe {
-            libc::mmap(std::ptr::null_mut(), size_of::<Layout>(), protection, flags, file.as_raw_fd(), 0)
-        };
+        let at =
+            unsafe { libc::mmap(std::ptr::null_mut(), size_of::<Layout>(), protection, flags, file.as_raw_fd(), 0) };
         if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Self(at.cast())) }
     }
 

@@ -39,12 +39,7 @@ pub struct Victim {
 }
 
 impl<'a> Locked<'a> {
-    pub(crate) fn new(
-        layout: &'a Layout,
-        locks: &'a Locks,
-        own: Option<usize>,
-        threads: MutexGuard<'a, ()>,
-    ) -> Self {
+    pub(crate) fn new(layout: &'a Layout, locks: &'a Locks, own: Option<usize>, threads: MutexGuard<'a, ()>) -> Self {
         Self { layout, locks, own, _threads: threads }
     }
 

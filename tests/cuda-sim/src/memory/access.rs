@@ -50,7 +50,13 @@ impl Objects {
     ///
     /// # Errors
     /// A card cannot be locked.
-    pub(crate) fn to_device(&mut self, part: &Part, device: usize, cause: Cause, start: u64) -> Result<u64, Error> {
+    pub(crate) fn move_to_device(
+        &mut self,
+        part: &Part,
+        device: usize,
+        cause: Cause,
+        start: u64,
+    ) -> Result<u64, Error> {
         let start = self.leave_devices(part, Some(device), cause, start)?;
         let touched = self.touched(part);
         let mut work = Work::on(&mut self.allocations, device, start)?;
@@ -62,7 +68,7 @@ impl Objects {
     ///
     /// # Errors
     /// A card cannot be locked.
-    pub(crate) fn to_host(&mut self, part: &Part, cause: Cause, start: u64) -> Result<u64, Error> {
+    pub(crate) fn move_to_host(&mut self, part: &Part, cause: Cause, start: u64) -> Result<u64, Error> {
         let done = self.leave_devices(part, None, cause, start)?;
         if let Some(managed) = self.allocations.at_mut(part.base).and_then(|allocation| allocation.managed_mut()) {
             managed.on_host.add(&part.range);
@@ -120,7 +126,7 @@ impl Objects {
             managed.on_host.add(&stays);
             let range = part.range.without(&stays);
             if !range.is_empty() {
-                done = self.to_device(&Part { base: part.base, range }, device, Cause::Fault, done)?;
+                done = self.move_to_device(&Part { base: part.base, range }, device, Cause::Fault, done)?;
             }
             if writes && let Some(managed) = self.allocation(part.base)?.managed_mut() {
                 managed.written(&part.range.without(&stays));

@@ -125,7 +125,7 @@ fn attribute(data: u64, size: usize, attribute: u32, address: u64, bytes: usize)
     let objects = objects()?;
     let data: Out<i32> = out_at(data);
     data.check()?;
-    if size == 0 || size % 4 != 0 {
+    if size == 0 || !size.is_multiple_of(4) {
         return Err(Error::INVALID_VALUE);
     }
     let parts = objects.managed_parts(address, bytes as u64)?;

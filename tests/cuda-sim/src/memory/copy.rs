@@ -2,6 +2,7 @@
 //!
 //! An address that the driver did not hand out is the host's. The bytes are copied at once; how long it takes over the
 //! link is modelled.
+#![allow(clippy::too_many_arguments, reason = "the API's own argument lists")]
 
 use crate::abi::{Handle, In, api};
 use crate::error::{Answer, Error};
@@ -148,14 +149,7 @@ fn peer(to: u64, to_context: Handle, from: u64, from_context: Handle, bytes: usi
     on_device(to, from, bytes)
 }
 
-fn peer_async(
-    to: u64,
-    to_context: Handle,
-    from: u64,
-    from_context: Handle,
-    bytes: usize,
-    stream: Handle,
-) -> Answer {
+fn peer_async(to: u64, to_context: Handle, from: u64, from_context: Handle, bytes: usize, stream: Handle) -> Answer {
     peers(to_context, from_context)?;
     on_device_async(to, from, bytes, stream)
 }

@@ -32,10 +32,6 @@ pub(crate) struct OnDevice {
 }
 
 impl Managed {
-    pub(crate) fn bytes_on(&self, device: usize) -> u64 {
-        self.on_device.get(&device).map_or(0, |on| on.ranges.bytes())
-    }
-
     /// Bytes of `part` on the device, and those of them that need no way back: the host has them too.
     pub(crate) fn leaving(&self, device: usize, part: &Ranges) -> (Ranges, Ranges) {
         let there = self.on_device.get(&device).map(|on| on.ranges.and(part)).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! What a pointer points to.
 
-use crate::abi::{Handle, In, out_at, api};
+use crate::abi::{Handle, In, api, out_at};
 use crate::error::{Answer, Error};
 use crate::memory::allocation::{Allocation, Kind};
 use crate::objects::objects;

@@ -1,4 +1,5 @@
 //! Prefetching managed memory, one range or many, and giving contents up.
+#![allow(clippy::too_many_arguments, reason = "the API's own argument lists")]
 
 use crate::abi::{Handle, In, api};
 use crate::error::{Answer, Error};
@@ -193,8 +194,8 @@ fn obey_fault(device: usize) -> Answer {
 impl Objects {
     fn prefetch(&mut self, part: &Part, place: i32, start: u64) -> Result<u64, Error> {
         let done = match usize::try_from(place) {
-            Ok(device) => self.to_device(part, device, Cause::Prefetch, start)?,
-            Err(_) => self.to_host(part, Cause::Prefetch, start)?,
+            Ok(device) => self.move_to_device(part, device, Cause::Prefetch, start)?,
+            Err(_) => self.move_to_host(part, Cause::Prefetch, start)?,
         };
         if let Some(managed) = self.allocation(part.base)?.managed_mut() {
             Managed::assign(&mut managed.last_prefetch, place, &part.range);
@@ -216,4 +217,3 @@ impl Objects {
         Ok(())
     }
 }
-

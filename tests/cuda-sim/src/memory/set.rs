@@ -44,7 +44,7 @@ impl Objects {
     fn set(&mut self, device: usize, rows: Rows<'_>, start: u64) -> Result<u64, Error> {
         let size = rows.value.len();
         let row = rows.width.checked_mul(size).ok_or(Error::INVALID_VALUE)?;
-        let is_aligned = rows.to % size as u64 == 0 && (rows.height < 2 || rows.pitch % size == 0);
+        let is_aligned = rows.to.is_multiple_of(size as u64) && (rows.height < 2 || rows.pitch.is_multiple_of(size));
         if !is_aligned || (rows.height > 1 && rows.pitch < row) {
             return Err(Error::INVALID_VALUE);
         }

@@ -59,7 +59,8 @@ fn version(text: &str) -> Result<u32, String> {
 }
 
 fn show(dir: &Path) -> Result<(), String> {
-    let paths = (0..omni_cuda_card::CARDS).map(|number| dir.join(format!("nvidia{number}"))).filter(|path| path.exists());
+    let paths =
+        (0..omni_cuda_card::CARDS).map(|number| dir.join(format!("nvidia{number}"))).filter(|path| path.exists());
     let card = |path: &Path| -> Result<String, String> {
         let failed = |error: std::io::Error| format!("{}: {error}", path.display());
         let card = Card::open(path).map_err(failed)?;
