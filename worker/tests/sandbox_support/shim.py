@@ -1,4 +1,9 @@
-import json, socket, struct, time
+"""A shim for tests: speaks with the worker about GPU memory as the real one does, or as a hostile one would."""
+
+import json
+import socket
+import struct
+import time
 
 CONTROL, ACCOUNT = "/gpu/control.sock", "/gpu/account"
 EVICT, RESTORE, REPORT = 1, 2, 3
@@ -48,7 +53,8 @@ class Shim:
 
     def record(self, slot=None):
         """Writes what it has into its slot of the account; slots are the processes' numbers here."""
-        stat = open("/proc/self/stat").read().rsplit(")", 1)[1].split()
+        with open("/proc/self/stat") as own:
+            stat = own.read().rsplit(")", 1)[1].split()
         words = [os.getpid(), int(stat[19]), 0, self.managed, self.resident, self.device, self.host]
         with open(ACCOUNT, "r+b", buffering=0) as account:
             account.write(b"omnigpu1")
