@@ -25,6 +25,11 @@ build:  ## the programs, optimised, in target/release
 	for library in omni-cuda omni-cuda-proxy; do \
 	    cargo rustc --release --locked -p $$library --lib -- -C panic=abort; \
 	done
+	cargo build --release --locked -p omni-cuda-sim -p omni-cuda-card
+	@mkdir -p target/release/cuda-sim
+	@for name in libcuda.so.1 libnvidia-ml.so.1; do \
+	    ln -f target/release/libcuda_sim.so target/release/cuda-sim/$$name; \
+	done
 	@install -C -m 755 .omni/tools/bin/uv target/release/uv
 
 run:  ## build, then serve models/ on 127.0.0.1:8080 (as root; ARGS="--listen ..." for more)
