@@ -46,6 +46,21 @@ fn nvidia_ml_py() {
     python("cuda13", 13050, "test_nvml.py");
 }
 
+/// A program that knows only the runtime; the runtime is a double of ours, which finds the driver as the real one does.
+#[test]
+fn a_program_of_the_runtime() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/gpu/runtime.c");
+    let runtime = built("libcudart_double.so");
+    for (between, driver) in ALL.into_iter().flat_map(|between| [(between, 12090), (between, 13050)]) {
+        let bench = Bench::new(driver);
+        let program = bench.dir.path().join("runtime");
+        let compiled = Command::new("cc").args(["-Wall", "-Werror", "-o"]).arg(&program).arg(&source).arg(&runtime).output();
+        let compiled = compiled.expect("cc, which links every Rust program");
+        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+        bench.run(bench.client(&program, between), between);
+    }
+}
+
 #[test]
 fn cudarc() {
     let client = Path::new(env!("CARGO_BIN_EXE_cudarc-client"));
