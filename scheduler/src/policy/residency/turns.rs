@@ -9,7 +9,8 @@
 //!   its quantum is let be for `LINGER` of it, or every gap between two requests would cost it its place;
 //! - until the head has waited for a `quantum`, those behind it that fit beside what is granted go first, at the cost
 //!   of resting and idle ones only. After that the line is closed: nobody passes;
-//! - decided turns hold their room from then on. Memory comes back only when the room is really there.
+//! - decided turns hold their room from then on. Memory comes back only when the room is really there. If one of several
+//!   turns out to need more than was known, the last decided one waits again, at its old place.
 //!
 //! **No one waits for ever.** Let Q be the quantum, R the longest time that requests in flight may take (for a start:
 //! its `startup`), E the `evict-timeout`, K the time until a killed instance is gone, and let k instances be ahead in

@@ -282,22 +282,37 @@ fn who_leaves_anyway_leaves_for_all_who_come() {
     assert_eq!(card.at(10_200 * MS), [], "2 is idle for long enough by now, and was used before 1");
 }
 
-#[test]
-fn one_that_was_told_to_yield_finishes_whatever_it_holds() {
+/// 1 and 2 are busy and hold this many GiB that cannot move; the turn of 2 began a second later.
+fn holders(one: u64, two: u64) -> Table {
     let mut card = Table::new(&[10]);
-    for instance in [1, 2] {
+    for (instance, device) in [(1, one), (2, two)] {
         card.place(instance, 5);
         let number = only_order(&card.feed(&Event::Ready { instance }), instance, GpuOrder::Report);
-        card.moved(instance, number, usage(0, 0, 3));
+        card.moved(instance, number, usage(0, 0, device));
         card.busy(instance);
         card.now += SECOND;
     }
-    // 8 beside 3 and 3 that cannot move: both have to go. The turn of 1 is over, that of 2 is not.
+    card
+}
+
+#[test]
+fn one_that_was_told_to_yield_finishes_whatever_it_holds() {
+    let mut card = holders(3, 3);
+    // 8 beside 3 and 3: both have to go. The turn of 1 is over, that of 2 is not.
     assert_eq!(card.place(3, 8), [Action::Yield { instance: 1 }]);
     assert_eq!(card.at(2500 * MS), [], "1 still has a request");
     assert_eq!(card.at(3 * SECOND), [Action::Yield { instance: 2 }]);
     assert_eq!(card.yielded(1), [Action::End { instance: 1, why: EndCause::InTheWay }]);
     assert_eq!(card.yielded(2), [Action::End { instance: 2, why: EndCause::InTheWay }]);
+}
+
+#[test]
+fn no_more_end_than_have_to() {
+    let mut card = holders(3, 2);
+    assert_eq!(card.place(3, 8), [Action::Yield { instance: 1 }]);
+    assert_eq!(card.at(3 * SECOND), [], "8 fit beside the 2 of the other");
+    assert_eq!(card.yielded(1), [Action::End { instance: 1, why: EndCause::InTheWay }]);
+    assert_eq!(card.feed(&Event::Gone { instance: 1 }), [Action::Placed { instance: 3, card: 0 }]);
 }
 
 #[test]
