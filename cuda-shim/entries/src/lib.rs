@@ -50,10 +50,48 @@ pub enum Role {
     Other,
 }
 
-/// The entry that is exported by this symbol.
+/// The entry that is exported by this symbol. Costs little: every `dlsym` of a driver's function comes by here.
 #[must_use]
 pub fn find(symbol: &str) -> Option<&'static Entry> {
-    ENTRIES.get(ENTRIES.binary_search_by(|entry| entry.symbol.cmp(symbol)).ok()?)
+    let mut slot = first_slot(symbol);
+    while INDEX[slot] != 0 {
+        let entry = &ENTRIES[usize::from(INDEX[slot]) - 1];
+        if entry.symbol == symbol {
+            return Some(entry);
+        }
+        slot = (slot + 1) % SLOTS;
+    }
+    None
+}
+
+/// Slots of the index: at least twice as many as there are entries.
+const SLOTS: usize = 2048;
+
+/// A hash table with the place of each entry, plus one; 0 is an empty slot. What does not fit its first slot is in the
+/// next free one.
+static INDEX: [u16; SLOTS] = {
+    assert!(ENTRIES.len() <= SLOTS / 2);
+    let mut index = [0; SLOTS];
+    let mut place = 0;
+    while place < ENTRIES.len() {
+        let mut slot = first_slot(ENTRIES[place].symbol);
+        while index[slot] != 0 {
+            slot = (slot + 1) % SLOTS;
+        }
+        place += 1;
+        index[slot] = place as u16;
+    }
+    index
+};
+
+/// Where the index begins to look for a symbol: FNV-1a.
+const fn first_slot(symbol: &str) -> usize {
+    let (bytes, mut hash, mut at) = (symbol.as_bytes(), 0x811c_9dc5_u32, 0);
+    while at < bytes.len() {
+        hash = (hash ^ bytes[at] as u32).wrapping_mul(0x0100_0193);
+        at += 1;
+    }
+    (hash >> 8) as usize % SLOTS
 }
 
 /// All forms of one function: its versions, in both flavours of stream.

@@ -29,18 +29,16 @@ enum Library {
     Libc,
 }
 
-/// What stands for the function of this name.
+/// What stands for the function of this name. Programs look up many names, so what is nobody's is found out first.
 fn ours(name: &CStr) -> Option<Ours> {
-    let bytes = name.to_bytes();
-    if ![&b"cu"[..], b"nvml", b"dl"].iter().any(|prefix| bytes.starts_with(prefix)) {
-        return None;
-    }
-    let name = name.to_str().ok()?;
-    let of = |library, address: Option<_>| address.map(|address| Ours { address, library });
-    of(Library::Driver, driver_hook(name))
-        .or_else(|| of(Library::Nvml, nvml::hook(name)))
-        .or_else(|| of(Library::Runtime, runtime::hook(name)))
-        .or_else(|| of(Library::Libc, dlsym::hook(name)))
+    let (library, hook): (_, fn(&str) -> _) = match name.to_bytes() {
+        [b'c', b'u', b'd', b'a', ..] => (Library::Runtime, runtime::hook),
+        [b'c', b'u', ..] => (Library::Driver, driver_hook),
+        [b'n', b'v', b'm', b'l', ..] => (Library::Nvml, nvml::hook),
+        [b'd', b'l', ..] => (Library::Libc, dlsym::hook),
+        _ => return None,
+    };
+    hook(name.to_str().ok()?).map(|address| Ours { address, library })
 }
 
 /// Whether an address is that of our function of this name.

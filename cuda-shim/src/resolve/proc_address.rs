@@ -80,11 +80,13 @@ unsafe fn stand_in(result: c_int, symbol: *const c_char, function: *mut *mut c_v
         return;
     }
     // SAFETY: not null, and the caller answers for it.
-    let (name, answer) = unsafe { (CStr::from_ptr(symbol), NonNull::new(*function)) };
+    let name = unsafe { CStr::from_ptr(symbol) };
+    // SAFETY: not null, and the driver has just written there.
+    let answer = NonNull::new(unsafe { *function });
     if let (Ok(name), Some(answer)) = (name.to_str(), answer)
         && let Some(ours) = meant(name, version, flags, answer).and_then(|entry| driver_hook(entry.symbol))
     {
-        // SAFETY: the driver has just written there.
+        // SAFETY: as above.
         unsafe { *function = ours.as_ptr() };
     }
 }

@@ -179,10 +179,14 @@ pub(super) unsafe extern "C" fn free_async_ptsz(address: Address, stream: Stream
 
 pub(super) unsafe extern "C" fn mem_get_info(free: *mut usize, total: *mut usize, caller: usize) -> c_int {
     let result = real!(caller, cudaMemGetInfo(free => *mut usize, total => *mut usize));
-    // SAFETY: null, or what the runtime has just written to.
-    let answer = unsafe { (free.as_mut(), total.as_mut()) };
-    if let (SUCCESS, true, (Some(free), Some(total))) = (result, crate::active(), answer) {
-        (*free, *total) = share(*free, *total);
+    if result == SUCCESS && crate::active() {
+        // SAFETY: null, or what the runtime has just written to.
+        let free = unsafe { free.as_mut() };
+        // SAFETY: as above.
+        let total = unsafe { total.as_mut() };
+        if let (Some(free), Some(total)) = (free, total) {
+            (*free, *total) = share(*free, *total);
+        }
     }
     result
 }
