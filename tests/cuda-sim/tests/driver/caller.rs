@@ -4,6 +4,7 @@
 //! own. They are this very program, started again with the one ignored test below.
 #![allow(unsafe_code, reason = "dlopen, and calls of C functions by name")]
 
+use std::cell::Cell;
 use std::ffi::{CStr, CString, c_void};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -140,6 +141,68 @@ fn in_fork(function: *mut c_void, arguments: &[u64]) -> u64 {
     u64::try_from(libc::WEXITSTATUS(status)).unwrap()
 }
 
+/// The other end: the driver, and what its calls gave back.
+struct Driver {
+    library: *mut c_void,
+    cells: Vec<[Cell<u64>; 32]>,
+}
+
+impl Driver {
+    fn cell(&self, number: &str) -> &[Cell<u64>; 32] {
+        &self.cells[number.parse::<usize>().unwrap()]
+    }
+
+    fn value(&self, word: &str, text: &CStr) -> u64 {
+        match word.split_at_checked(1) {
+            Some(("&", cell)) => self.cell(cell).as_ptr().expose_provenance() as u64,
+            Some(("$", cell)) => self.cell(cell)[0].get(),
+            Some(("'", _)) => text.as_ptr().expose_provenance() as u64,
+            Some(("-", number)) => number.parse::<u64>().unwrap().wrapping_neg(),
+            _ => word.parse().unwrap(),
+        }
+    }
+
+    /// Words with a small letter at the beginning of a line that are no entries of the driver.
+    fn answer(&self, name: &str, words: &[&str]) -> u64 {
+        let number = |at: usize| self.value(words[at], c"");
+        let pointer = || std::ptr::with_exposed_provenance_mut::<u64>(usize::try_from(number(0)).unwrap());
+        match name {
+            // What is in a cell.
+            "cell" => return self.cell(words[0])[0].get(),
+            // A part of a structure: cell, word, value.
+            "set" => self.cell(words[0])[usize::try_from(number(1)).unwrap()].set(number(2)),
+            // A function that counts in the cell that it is given.
+            "counter" => self.cell(words[0])[0].set((count_call as *const ()).expose_provenance() as u64),
+            // Whether an address is that of a symbol.
+            "same" => return u64::from(number(0) == symbol(self.library, words[1]).addr() as u64),
+            // How long the text in a cell is that the driver gave.
+            "text" => {
+                let at = usize::try_from(self.cell(words[0])[0].get()).unwrap();
+                // SAFETY: an address of a text of the driver.
+                return unsafe { CStr::from_ptr(std::ptr::with_exposed_provenance(at)) }.count_bytes() as u64;
+            }
+            // The host uses memory.
+            // SAFETY: an address that the test had from the driver.
+            "load" => return unsafe { pointer().read() },
+            // SAFETY: as above.
+            "store" => unsafe { pointer().write(number(1)) },
+            "fork" => {
+                let numbers: Vec<u64> = words[1..].iter().map(|word| self.value(word, c"")).collect();
+                return in_fork(symbol(self.library, words[0]), &numbers);
+            }
+            entry => {
+                let function = symbol(self.library, entry);
+                assert!(!function.is_null(), "{entry} is not exported");
+                let texts: Vec<CString> =
+                    words.iter().map(|word| CString::new(word.trim_start_matches('\'')).unwrap()).collect();
+                let arguments = words.iter().zip(&texts).map(|(word, text)| self.value(word, text));
+                return u64::from(call(function, &arguments.collect::<Vec<_>>()));
+            }
+        }
+        0
+    }
+}
+
 #[test]
 #[ignore = "not a test: the process that the others start"]
 fn caller_process() {
@@ -147,76 +210,11 @@ fn caller_process() {
     // SAFETY: a C string; the library runs nothing when it is loaded.
     let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     assert!(!library.is_null());
-    let mut cells = vec![[0_u64; 32]; CELLS];
+    let cells = (0..CELLS).map(|_| std::array::from_fn(|_| Cell::new(0))).collect();
+    let driver = Driver { library, cells };
     for line in std::io::stdin().lines() {
         let line = line.unwrap();
-        let (name, rest) = line.split_once(' ').unwrap_or((&line, ""));
-        let texts: Vec<CString> =
-            rest.split(' ').map(|word| CString::new(word.trim_start_matches('\'')).unwrap()).collect();
-        let value = |(at, word): (usize, &str)| -> u64 {
-            match word.split_at_checked(1) {
-                Some(("&", cell)) => cells[cell.parse::<usize>().unwrap()].as_ptr().expose_provenance() as u64,
-                Some(("$", cell)) => cells[cell.parse::<usize>().unwrap()][0],
-                Some(("'", _)) => texts[at].as_ptr().expose_provenance() as u64,
-                Some(("-", number)) => number.parse::<u64>().unwrap().wrapping_neg(),
-                _ => word.parse().unwrap(),
-            }
-        };
-        let arguments: Vec<u64> = if rest.is_empty() || matches!(name, "set" | "text" | "same" | "fork") {
-            Vec::new()
-        } else {
-            rest.split(' ').enumerate().map(value).collect()
-        };
-        let answer = match name {
-            "cell" => cells[arguments_index(&rest.to_owned())][0],
-            // The address of a function that counts in the cell that it is given.
-            "counter" => {
-                cells[arguments_index(rest)][0] = (count_call as *const ()).expose_provenance() as u64;
-                0
-            }
-            // `set CELL WORD VALUE`: the parts of structures.
-            "set" => {
-                let parts: Vec<u64> = rest.split(' ').map(|part| part.parse().unwrap()).collect();
-                cells[usize::try_from(parts[0]).unwrap()][usize::try_from(parts[1]).unwrap()] = parts[2];
-                0
-            }
-            // `load ADDRESS`, `store ADDRESS VALUE`: the host uses memory.
-            "load" => {
-                // SAFETY: an address that the test had from the driver.
-                unsafe { std::ptr::with_exposed_provenance::<u64>(usize::try_from(arguments[0]).unwrap()).read() }
-            }
-            "store" => {
-                let at = std::ptr::with_exposed_provenance_mut::<u64>(usize::try_from(arguments[0]).unwrap());
-                // SAFETY: as above.
-                unsafe { at.write(arguments[1]) };
-                0
-            }
-            // `same CELL name`: whether the address in the cell is that of the symbol.
-            "same" => {
-                let (cell, name) = rest.split_once(' ').unwrap();
-                u64::from(cells[arguments_index(&cell[1..])][0] == symbol(library, name).addr() as u64)
-            }
-            // `text CELL`: how long the C string at the address in the cell is.
-            "text" => {
-                let at = usize::try_from(cells[arguments_index(rest)][0]).unwrap();
-                // SAFETY: an address of a text of the driver.
-                unsafe { CStr::from_ptr(std::ptr::with_exposed_provenance(at)) }.count_bytes() as u64
-            }
-            "fork" => {
-                let (name, rest) = rest.split_once(' ').unwrap_or((rest, ""));
-                let numbers: Vec<u64> = rest.split_whitespace().map(|word| value((0, word))).collect();
-                in_fork(symbol(library, name), &numbers)
-            }
-            _ => {
-                let function = symbol(library, name);
-                assert!(!function.is_null(), "{name} is not exported");
-                u64::from(call(function, &arguments))
-            }
-        };
-        println!("{ANSWER}{answer}");
+        let words: Vec<&str> = line.split(' ').collect();
+        println!("{ANSWER}{}", driver.answer(words[0], &words[1..]));
     }
-}
-
-fn arguments_index(word: &str) -> usize {
-    word.parse().unwrap()
 }

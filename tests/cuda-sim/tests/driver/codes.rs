@@ -1,7 +1,7 @@
 //! What calls answer that cannot be done.
 
+use crate::Machine;
 use crate::caller::Caller;
-use crate::{MIB, Machine};
 use omni_cuda_card::{Faults, Prefetch};
 
 const INVALID_VALUE: u64 = 1;
