@@ -7,7 +7,7 @@
 //! A range is resident from its front: moves take from its end, so one number says which part is on the device.
 
 use crate::process::PerProcess;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// One allocation.
@@ -58,7 +58,7 @@ struct Table {
 
 #[derive(Default)]
 struct Ranges {
-    by_address: BTreeMap<u64, Entry>,
+    by_address: HashMap<u64, Entry>,
     /// Counts allocations: the order in which they came.
     next: u64,
 }
@@ -103,7 +103,7 @@ pub(crate) fn remove_context(context: u64) -> Vec<Range> {
     while ranges.by_address.values().any(|entry| entry.range.context == context && entry.is_claimed) {
         ranges = wait(ranges);
     }
-    ranges.by_address.extract_if(.., |_, entry| entry.range.context == context).map(|(_, entry)| entry.range).collect()
+    ranges.by_address.extract_if(|_, entry| entry.range.context == context).map(|(_, entry)| entry.range).collect()
 }
 
 /// Ranges that are being moved. When this is dropped they may be freed again.
