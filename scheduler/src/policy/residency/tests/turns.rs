@@ -138,6 +138,20 @@ fn who_waits_behind_the_head_gives_up_its_bytes_before_the_busy_do() {
 }
 
 #[test]
+fn work_that_ends_with_a_yield_counts_as_use() {
+    let mut card = idle(&[(1, 4, 3), (2, 4, 5)]);
+    card.busy(1);
+    card.now = 10 * SECOND;
+    assert_eq!(card.place(3, 10), [Action::Yield { instance: 2 }, Action::Yield { instance: 1 }]);
+    card.feed(&Event::Gone { instance: 3 });
+    card.yielded(2);
+    card.now = 20 * SECOND;
+    card.yielded(1);
+    let actions = card.place(4, 5);
+    only_order(&actions, 2, evict(3));
+}
+
+#[test]
 fn growth_is_met_by_others_that_are_idle() {
     let mut card = Table::new(&[10]);
     for instance in [1, 2] {
