@@ -3,6 +3,7 @@
 use crate::Node;
 use crate::leftovers::Marks;
 use nix::unistd::Pid;
+use omni_cuda_card::{Card, Settings};
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::net::TcpListener;
@@ -23,6 +24,7 @@ pub struct NodeBuilder {
     pub(crate) name: String,
     config: String,
     held: Option<[TcpListener; 2]>,
+    pub(crate) cards: Vec<Card>,
 }
 
 impl NodeBuilder {
@@ -34,7 +36,7 @@ impl NodeBuilder {
         for part in ["models", "state", "cache"] {
             fs::create_dir(folder.path().join(part)).unwrap();
         }
-        Self { folder, name, config: String::new(), held: None }
+        Self { folder, name, config: String::new(), held: None, cards: Vec::new() }
     }
 
     /// Adds lines to the node's configuration, below its own `[node]` section.
@@ -42,6 +44,17 @@ impl NodeBuilder {
     pub fn config(mut self, toml: &str) -> Self {
         self.config.push_str(toml);
         self
+    }
+
+    /// Gives the node simulated cards and the simulated driver; `toml` goes into the `[gpu]` section of its
+    /// configuration. [`Node::cards`] are they.
+    #[must_use]
+    pub fn gpus(mut self, cards: &[Settings], toml: &str) -> Self {
+        let (devices, driver) = (self.path("devices"), self.path("driver"));
+        self.cards = omni_cuda_card::create(&devices, cards).expect("simulated cards");
+        omni_cuda_card::driver_dir(&program("libcuda_sim.so"), &driver).expect("the simulated driver");
+        let places = format!("driver-dir = \"{}\"\ndevice-dir = \"{}\"", driver.display(), devices.display());
+        self.config(&format!("\n[gpu]\n{places}\n{toml}\n"))
     }
 
     /// Adds a model from texts.
@@ -104,8 +117,16 @@ impl NodeBuilder {
             .expect("omni-scheduler starts")
     }
 
-    /// The scheduler with its standard input and output, and the listeners that are held for it.
+    /// The scheduler with its standard input and output, the listeners that are held for it, and its cards.
     pub(crate) fn command(&self, log: &File) -> Command {
+        let mut command = self.listening(log);
+        if !self.cards.is_empty() {
+            command.env(omni_cuda_card::DIRECTORY, self.path("devices"));
+        }
+        command
+    }
+
+    fn listening(&self, log: &File) -> Command {
         let scheduler = program("omni-scheduler");
         let Some(held) = &self.held else {
             let mut command = Command::new(scheduler);

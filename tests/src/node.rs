@@ -7,7 +7,8 @@ use crate::process::parent;
 use crate::{Client, PATIENCE, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use omni_api::{Model, Models};
+use omni_api::{Gpus, Model, Models};
+use omni_cuda_card::Card;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs;
@@ -140,6 +141,22 @@ impl Node {
     pub fn launcher(&self) -> Option<Pid> {
         // Its keeper runs the same program with another argument.
         self.setup.process(|line| line.contains("omni-launcher\0") && line.contains("\0--kept\0"))
+    }
+
+    /// Its simulated cards, as [`NodeBuilder::gpus`] made them.
+    #[must_use]
+    pub fn cards(&self) -> &[Card] {
+        &self.setup.cards
+    }
+
+    /// The node's GPUs and who is on them, as the node says.
+    ///
+    /// # Panics
+    /// When it does not say.
+    #[must_use]
+    pub fn gpus(&self) -> Gpus {
+        let said = self.omnictl(["gpu", "-o", "json"]);
+        serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("{error}: {said:?}"))
     }
 
     /// How a model is.

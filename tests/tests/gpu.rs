@@ -1,0 +1,142 @@
+//! GPU memory through a whole node: real workers with the shim, real HTTP, the simulated driver.
+#![allow(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
+
+use omni_api::Residency;
+use omni_cuda_card::Settings;
+use omni_tests::{Node, PATIENCE, wait_for};
+use serde_json::json;
+
+const MIB: u64 = 1 << 20;
+
+/// Takes so many MiB on the card when it starts, and touches all of it on the card at every request.
+const MODEL: &str = r#"
+import ctypes
+
+cuda = ctypes.CDLL("libcuda.so.1")
+memory, size = ctypes.c_uint64(), ctypes.c_size_t(MIB << 20)
+
+
+def call(name, *arguments):
+    result = getattr(cuda, name)(*arguments)
+    if result != 0:
+        raise RuntimeError(f"{name} answered {result}")
+
+
+def enter():
+    device, context = ctypes.c_int(), ctypes.c_void_p()
+    call("cuInit", 0)
+    call("cuDeviceGet", ctypes.byref(device), 0)
+    call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+    call("cuCtxSetCurrent", context)
+
+
+def setup(context):
+    enter()
+    call("cuMemAlloc_v2", ctypes.byref(memory), size)
+    call("cuMemsetD8_v2", memory, ctypes.c_ubyte(7), size)
+
+
+def handle_request(request, context):
+    enter()
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    call("cuMemsetD8_v2", memory, ctypes.c_ubyte(7), size)
+    call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+    return {"free": free.value, "total": total.value}
+"#;
+
+fn model(allocates: u64, limit: &str) -> [(&'static str, String); 2] {
+    let manifest = format!("schema = 1\n[resources]\ngpu-memory = \"{limit}\"\n");
+    [("model.py", MODEL.replace("MIB", &allocates.to_string())), ("omni.toml", manifest)]
+}
+
+fn publish(node: &Node, name: &str, allocates: u64, limit: &str) {
+    let files = model(allocates, limit);
+    node.publish(name, &files.each_ref().map(|(file, text)| (*file, text.as_str())));
+    wait_for("the model to be seen", PATIENCE, || node.models().iter().any(|model| model.name == name).then_some(()));
+}
+
+fn residency(node: &Node, model: &str) -> Option<Residency> {
+    let gpus = node.gpus();
+    let found = gpus.gpus.iter().flat_map(|gpu| &gpu.instances).find(|instance| instance.model == model)?;
+    Some(found.residency)
+}
+
+#[test]
+fn memory_of_an_idle_model_leaves_the_card_for_another_and_comes_back_for_its_request() {
+    let card = Settings { memory: 512 * MIB, ..Settings::numbered(0) };
+    let node = Node::builder().gpus(&[card], "memory-budget = \"96MiB\"\nquantum = \"50ms\"").start();
+    publish(&node, "first", 40, "64MiB");
+    publish(&node, "second", 40, "64MiB");
+
+    let answer = node.http().run("first", &json!({}));
+    assert_eq!(answer.status, 200, "{}\n{}", answer.text(), node.log());
+    assert_eq!(answer.json()["result"]["total"], 64 * MIB, "it sees its own share");
+    assert!(!answer.header("server-timing").unwrap().contains("swap"));
+    let card = &node.cards()[0];
+    assert_eq!(card.state().unwrap().resident(), 40 * MIB);
+
+    // Its start alone needs more than what is left.
+    let answer = node.http().run("second", &json!({}));
+    assert_eq!(answer.status, 200, "{}\n{}", answer.text(), node.log());
+    assert!(card.state().unwrap().counters.prefetch_to_host > 0, "{:?}", card.state());
+    assert!(card.state().unwrap().resident() <= 96 * MIB);
+    assert_eq!(residency(&node, "first"), Some(Residency::Evicted));
+
+    let answer = node.http().run("first", &json!({}));
+    assert_eq!(answer.status, 200, "{}\n{}", answer.text(), node.log());
+    assert!(answer.header("server-timing").unwrap().contains("swap;dur="));
+    assert_eq!(residency(&node, "first"), Some(Residency::Resident));
+    let metrics = node.admin().get("/metrics").text();
+    assert!(metrics.contains("omni_gpu_swap_in_seconds_count{model=\"first\"} 1"), "{metrics}");
+    assert_eq!(card.state().unwrap().counters.fault_to_device, 0, "nothing came back by faults");
+
+    node.unpublish("first");
+    node.unpublish("second");
+    wait_for("the card to be empty", PATIENCE, || (card.state().unwrap().used() == 0).then_some(()));
+    wait_for("the ledger to be empty", PATIENCE, || (node.gpus().gpus[0].committed_bytes == 0).then_some(()));
+}
+
+#[test]
+fn a_new_scheduler_finds_memory_where_it_is() {
+    let card = Settings { memory: 512 * MIB, ..Settings::numbered(0) };
+    let mut node = Node::builder().gpus(&[card], "memory-budget = \"96MiB\"").start();
+    publish(&node, "first", 40, "64MiB");
+    assert_eq!(node.http().run("first", &json!({})).status, 200, "{}", node.log());
+    let (engine, moves) = (node.engine("first"), node.cards()[0].state().unwrap().moved);
+    assert!(engine.is_some());
+    node.crash();
+    node.start_again();
+    let known = || node.gpus().gpus.iter().any(|gpu| gpu.resident_bytes == 40 * MIB).then_some(());
+    wait_for("what it has to be known", PATIENCE, known);
+    assert_eq!(residency(&node, "first"), Some(Residency::Resident));
+    assert_eq!(node.gpus().gpus[0].committed_bytes, 64 * MIB);
+    assert_eq!(node.http().run("first", &json!({})).status, 200, "{}", node.log());
+    assert_eq!(node.cards()[0].state().unwrap().moved, moves, "it never left");
+    assert_eq!(node.engine("first"), engine, "it was not started again");
+}
+
+#[test]
+fn a_model_that_no_card_fits_is_refused_and_says_why() {
+    let card = Settings { memory: 512 * MIB, ..Settings::numbered(0) };
+    let node = Node::builder().gpus(&[card], "memory-budget = \"96MiB\"").start();
+    publish(&node, "large", 1, "128MiB");
+    for _ in 0..2 {
+        let answer = node.http().run("large", &json!({}));
+        assert_eq!((answer.status, answer.header("x-omni-retry")), (503, Some("other-node")), "{}", answer.text());
+        assert!(answer.header("retry-after").is_some() && answer.text().contains("no GPU that fits"));
+    }
+    let model = node.model("large");
+    assert!(model.message.unwrap().contains("memory-budget"));
+    assert_eq!((model.restarts, model.retry_in_seconds), (0, None));
+}
+
+#[test]
+fn a_node_without_a_gpu_says_why_and_serves_the_rest() {
+    let plain = [("model.py", "def handle_request(request, context):\n    return 1\n")];
+    let node = Node::builder().config("[gpu]\ndriver-dir = \"/nonexistent\"\n").model("plain", &plain).start();
+    publish(&node, "large", 1, "128MiB");
+    assert_eq!(node.http().run("plain", &json!({})).status, 200);
+    assert_eq!(node.http().run("large", &json!({})).status, 503);
+    let said = node.omnictl(["gpu"]);
+    assert!(said.code == 0 && said.stderr.contains("libnvidia-ml.so.1"), "{said:?}");
+}
