@@ -7,7 +7,6 @@
 #![allow(unsafe_code, reason = "functions of the driver, found by name")]
 
 use std::ffi::c_void;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -162,7 +161,7 @@ fn client(holds: bool) {
         freeing += thread_time() - between;
     }
     let nanos = |time: Duration| time.as_secs_f64() * 1e9 / (BATCH * BATCHES) as f64;
-    writeln!(std::io::stdout(), "{} {}", nanos(allocating), nanos(freeing)).unwrap();
+    println!("{} {}", nanos(allocating), nanos(freeing));
 }
 
 /// What this thread has computed, without what others took of the processor.

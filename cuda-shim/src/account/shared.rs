@@ -8,10 +8,10 @@
 use omni_gpu_wire::account::{FILE_BYTES, HEADER_BYTES, Header, MAGIC, SLOT_BYTES, SLOTS};
 use omni_gpu_wire::env;
 use std::fs::{File, OpenOptions};
-use std::mem::offset_of;
+use std::mem::{MaybeUninit, offset_of};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::ptr::{NonNull, null_mut};
+use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -25,14 +25,9 @@ const ROBUST_AND_SHARED: u64 = 0x10 | 0x80;
 
 /// The mapped file.
 pub(super) struct Shared {
-    /// [`FILE_BYTES`] of it, for ever; at the beginning of a page.
-    base: NonNull<u8>,
+    /// All of it, from the beginning of a page, for ever.
+    words: &'static [AtomicU64],
 }
-
-// SAFETY: the memory is reached through atomics and a process-shared mutex only.
-unsafe impl Send for Shared {}
-// SAFETY: as above.
-unsafe impl Sync for Shared {}
 
 /// The file of `OMNI_GPU_ACCOUNT`, or memory that only this process and its forks share. `None` without memory.
 pub(super) fn shared() -> Option<&'static Shared> {
@@ -86,7 +81,11 @@ fn map(file: Option<&File>) -> Option<Shared> {
     let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | anonymous);
     // SAFETY: a fresh mapping touches no memory that is in use.
     let base = unsafe { libc::mmap(null_mut(), FILE_BYTES, access, flags, descriptor, 0) };
-    if base == libc::MAP_FAILED { None } else { NonNull::new(base.cast()).map(|base| Shared { base }) }
+    if base == libc::MAP_FAILED {
+        return None;
+    }
+    // SAFETY: so many words, aligned to a page, never unmapped; nobody reaches them but by atomics and the mutex.
+    Some(Shared { words: unsafe { std::slice::from_raw_parts(base.cast(), FILE_BYTES / 8) } })
 }
 
 /// Of the header, while the lock is held.
@@ -144,14 +143,12 @@ impl Shared {
     }
 
     fn mutex(&self) -> *mut libc::pthread_mutex_t {
-        // SAFETY: within the mapping, and aligned to 16 bytes as the header says.
-        unsafe { self.base.as_ptr().add(offset_of!(Header, lock)) }.cast()
+        self.words.as_ptr().wrapping_add(offset_of!(Header, lock) / 8).cast_mut().cast()
     }
 
+    /// The word that begins `at` so many bytes; a file has no end here, it begins again.
     fn word(&self, at: usize) -> &AtomicU64 {
-        debug_assert!(at.is_multiple_of(8) && at < FILE_BYTES, "a word of the file");
-        // SAFETY: aligned, within the mapping, which is never unmapped; everybody reads and writes it atomically.
-        unsafe { &*self.base.as_ptr().add(at).cast::<AtomicU64>() }
+        &self.words[at / 8 % self.words.len()]
     }
 
     fn is_set_up(&self) -> bool {
@@ -159,21 +156,21 @@ impl Shared {
     }
 
     fn set_up(&self) -> Option<()> {
-        // SAFETY: zeros are an attribute object to be initialised.
-        let mut attributes: libc::pthread_mutexattr_t = unsafe { std::mem::zeroed() };
-        let attributes = &raw mut attributes;
-        // SAFETY: nobody else uses the attributes; nobody uses the mutex before the magic is written.
-        let failed = unsafe {
-            libc::pthread_mutexattr_init(attributes)
-                | libc::pthread_mutexattr_setpshared(attributes, libc::PTHREAD_PROCESS_SHARED)
-                | libc::pthread_mutexattr_setrobust(attributes, libc::PTHREAD_MUTEX_ROBUST)
-                | libc::pthread_mutex_init(self.mutex(), attributes)
-        };
-        if failed != 0 {
+        let mut attributes = MaybeUninit::uninit();
+        // SAFETY: makes the attributes.
+        if unsafe { libc::pthread_mutexattr_init(attributes.as_mut_ptr()) } != 0 {
             return None;
         }
-        if !self.has_a_lock() {
-            return None; // a C library that lays its mutex out in another way
+        // SAFETY: made above.
+        let shared =
+            unsafe { libc::pthread_mutexattr_setpshared(attributes.as_mut_ptr(), libc::PTHREAD_PROCESS_SHARED) };
+        // SAFETY: made above.
+        let robust = unsafe { libc::pthread_mutexattr_setrobust(attributes.as_mut_ptr(), libc::PTHREAD_MUTEX_ROBUST) };
+        // SAFETY: the attributes were made above; nobody uses the mutex before the magic is written.
+        let made = unsafe { libc::pthread_mutex_init(self.mutex(), attributes.as_ptr()) };
+        // A C library that lays its mutex out in another way is not for us.
+        if [shared, robust, made] != [0; 3] || !self.has_a_lock() {
+            return None;
         }
         for word in (HEADER_BYTES..FILE_BYTES).step_by(8) {
             self.word(word).store(0, Ordering::Relaxed);

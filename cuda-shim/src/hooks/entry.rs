@@ -8,6 +8,7 @@
 pub(super) type CUresult = i32;
 
 pub(super) const SUCCESS: CUresult = 0;
+pub(super) const INVALID_VALUE: CUresult = 1;
 pub(super) const OUT_OF_MEMORY: CUresult = 2;
 /// What a caller gets from an entry that this driver does not have.
 pub(super) const NOT_SUPPORTED: CUresult = 801;

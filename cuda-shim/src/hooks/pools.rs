@@ -9,7 +9,7 @@ use super::driver::{
     self, Handle, Location, ask, context, cuDriverGetVersion, cuMemAllocFromPoolAsync, cuMemFreeAsync,
     cuMemPoolGetAttribute,
 };
-use super::entry::{CUresult, In, Out, SUCCESS, hooks};
+use super::entry::{CUresult, INVALID_VALUE, In, Out, SUCCESS, hooks};
 use super::ledger::{refusal, size};
 use super::{deferred, graphs};
 use crate::account;
@@ -34,7 +34,6 @@ pub(super) struct Properties {
 
 const PINNED: i32 = 1;
 const MANAGED: i32 = 2;
-const INVALID_VALUE: CUresult = 1;
 const RESERVED_MEM_CURRENT: i32 = 5;
 const USED_MEM_CURRENT: i32 = 7;
 /// The version of the driver since which pools can be managed memory.

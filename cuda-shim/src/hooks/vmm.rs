@@ -4,7 +4,7 @@
 //! memory has a number of our own here.
 
 use super::driver::{Handle, Location, cuMemGetAllocationGranularity};
-use super::entry::{In, Out, SUCCESS, hooks};
+use super::entry::{INVALID_VALUE, In, Out, SUCCESS, hooks};
 use super::ledger::{refusal, reserve, size};
 use crate::account;
 use crate::process::PerProcess;
@@ -33,7 +33,11 @@ hooks! {
             // What is wrong with the properties the driver says before it looks for memory.
             let mut granularity = 0;
             let complaint = cuMemGetAllocationGranularity(Out::of(&mut granularity), properties, 0);
-            return if complaint == SUCCESS { refusal() } else { complaint };
+            return match complaint {
+                SUCCESS if granularity > 0 && !bytes.is_multiple_of(granularity) => INVALID_VALUE,
+                SUCCESS => refusal(),
+                complaint => complaint,
+            };
         }
         let result = real(handle, bytes, properties, flags);
         match (result, handle.get()) {
@@ -48,7 +52,7 @@ hooks! {
     fn cuMemImportFromShareableHandle(handle: Out<Handle>, shared: u64, kind: i32) |real| {
         let result = real(handle, shared, kind);
         if let (SUCCESS, Some(handle)) = (result, handle.get()) {
-            lock().created(handle, Memory { kind: Kind::Device, bytes: 0, holders: 1, is_imported: true });
+            lock().imported(handle);
         }
         result
     };
@@ -125,6 +129,16 @@ impl Table {
         self.next += 1;
         self.memory.insert(number, memory);
         self.handles.insert(handle, Named { memory: number, references: 1 });
+    }
+
+    /// Memory of this process that comes back under the handle it has is one reference more.
+    fn imported(&mut self, handle: Handle) {
+        let Some(named) = self.handles.get_mut(&handle) else {
+            return self.created(handle, Memory { kind: Kind::Device, bytes: 0, holders: 1, is_imported: true });
+        };
+        named.references += 1;
+        let memory = named.memory;
+        self.hold(memory);
     }
 
     fn retained(&mut self, handle: Handle, address: u64) {

@@ -43,6 +43,10 @@ pub(crate) fn client() {
     said.push(cuMemRelease(12345));
     said.push(cuMemUnmap(12345, 1));
     said.push(cuMemCreate(out, 1 << 21, null(), 0));
+    for properties in [HandleProperties::DEVICE, HandleProperties { location: [1, 99], ..HandleProperties::DEVICE }] {
+        said.push(cuMemCreate(out, (1 << 40) + 1, &raw const properties, 0));
+        said.push(cuMemCreate(out, 1 << 40, &raw const properties, 0));
+    }
     assert_eq!(cuCtxDestroy_v2(context), 0);
     without_context(&mut said);
     say(&format!("{said:?}"));
@@ -89,6 +93,9 @@ pub(crate) fn reports() {
     let (mut short_free, mut short_total) = (0, 0);
     assert_eq!(cuMemGetInfo(&raw mut short_free, &raw mut short_total), 0);
     say(&format!("short: {short_free} {short_total}"));
+    let mut short = 0;
+    assert_eq!(cuDeviceTotalMem(&raw mut short, 0), 0);
+    assert_eq!(u64::from(short), total);
     let (mut base, mut bytes, mut kind) = (0, 0, 0);
     assert_eq!(cuMemGetAddressRange_v2(&raw mut base, &raw mut bytes, address + 5), 0);
     say(&format!("range from {}, {bytes} bytes", if base == address { "the beginning" } else { "elsewhere" }));

@@ -50,9 +50,9 @@ macro_rules! calls {
 
 calls! {
     fn cuInit(flags: u32);
+    fn cuDriverGetVersion(version: *mut i32);
     fn cuCtxCreate_v2(context: *mut u64, flags: u32, device: i32);
     fn cuCtxDestroy_v2(context: u64);
-    fn cuCtxDestroy(context: u64);
     fn cuCtxSynchronize();
     fn cuCtxSetCurrent(context: u64);
     fn cuDevicePrimaryCtxRetain(context: *mut u64, device: i32);
@@ -65,7 +65,6 @@ calls! {
     fn cuMemAllocManaged(address: *mut u64, bytes: usize, flags: u32);
     fn cuMemAllocPitch(address: *mut u32, pitch: *mut u32, width: u32, height: u32, element: u32);
     fn cuMemAllocPitch_v2(address: *mut u64, pitch: *mut usize, width: usize, height: usize, element: u32);
-    fn cuMemAllocHost(address: *mut u64, bytes: u32);
     fn cuMemAllocHost_v2(address: *mut u64, bytes: usize);
     fn cuMemHostAlloc(address: *mut u64, bytes: usize, flags: u32);
     fn cuMemHostRegister_v2(address: *mut c_void, bytes: usize, flags: u32);
@@ -76,7 +75,6 @@ calls! {
     fn cuMemAllocFromPoolAsync(address: *mut u64, bytes: usize, pool: u64, stream: u64);
     fn cuMemAllocFromPoolAsync_ptsz(address: *mut u64, bytes: usize, pool: u64, stream: u64);
     fn cuMemFreeAsync(address: u64, stream: u64);
-    fn cuMemFreeAsync_ptsz(address: u64, stream: u64);
     fn cuStreamCreate(stream: *mut u64, flags: u32);
     fn cuStreamSynchronize(stream: u64);
     fn cuStreamBeginCapture_v2(stream: u64, mode: i32);
@@ -106,10 +104,6 @@ calls! {
     fn cuDestroyExternalMemory(memory: u64);
     fn cuMemExportToShareableHandle(descriptor: *mut i32, handle: u64, kind: i32, flags: u64);
     fn cuMemImportFromShareableHandle(handle: *mut u64, descriptor: usize, kind: i32);
-    fn cuMemPoolExportToShareableHandle(descriptor: *mut i32, pool: u64, kind: i32, flags: u64);
-    fn cuMemPoolImportFromShareableHandle(pool: *mut u64, descriptor: usize, kind: i32, flags: u64);
-    fn cuMemPoolExportPointer(shared: *mut [u64; 8], address: u64);
-    fn cuMemPoolImportPointer(address: *mut u64, pool: u64, shared: *const [u64; 8]);
     fn cuIpcGetMemHandle(handle: *mut IpcHandle, address: u64);
     fn cuIpcOpenMemHandle(address: *mut u64, handle: IpcHandle, flags: u32);
     fn cuIpcOpenMemHandle_v2(address: *mut u64, handle: IpcHandle, flags: u32);

@@ -1,6 +1,6 @@
 //! What a client does: the first word of `OMNI_TEST_CLIENT` says which scenario, the rest are its arguments.
 
-use crate::{answers, deaths, entries, imports, kinds, processes, races, streams};
+use crate::{answers, deaths, entries, graphs, imports, kinds, processes, races, streams};
 use std::io::{BufRead, Write};
 
 pub(crate) fn run() {
@@ -19,12 +19,13 @@ pub(crate) fn run() {
         "free-later" => streams::free_later(),
         "full" => streams::full(),
         "keep" => streams::keep(),
-        "capture" => streams::capture(),
+        "capture" => graphs::capture(),
         "export" => imports::export(),
         "import" => imports::import(words[1], words[2]),
         "external" => imports::external(),
-        "handle" => imports::handle(),
-        "pool" => imports::pool(),
+        "handles" => imports::handles(),
+        "map" => imports::map(words[1], words[2], words[3]),
+        "graph" => graphs::client(),
         "race" => races::client(),
         "churn" => deaths::client(words[1].parse().unwrap()),
         "answers" => answers::client(),

@@ -5,6 +5,7 @@ use crate::calls::*;
 use crate::client::{allocate, begin, say, wait};
 use crate::instance::{DRIVERS, Instance, MIB};
 use omni_gpu_wire::account::Use;
+use std::os::fd::AsRawFd;
 
 const LIMIT: u64 = 20 * MIB;
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
@@ -101,71 +102,70 @@ pub(crate) fn external() {
 #[test]
 fn an_imported_handle_counts_from_its_first_mapping() {
     let instance = Instance::new(DRIVERS[0], "unified", LIMIT);
-    let mut client = instance.start("handle");
-    client.expect("imported");
-    assert_eq!(instance.used().device, 12 * MIB);
-    client.go_on();
-    client.expect("mapped beyond the limit: 2");
-    assert_eq!(instance.used().device, 12 * MIB);
-    client.go_on();
-    client.expect("released");
+    let mut maker = instance.start("handles");
+    let [small, large] = [maker.line().unwrap(), maker.line().unwrap()];
+    assert_eq!(instance.used().device, 14 * MIB);
+    let mut importer = instance.start(&format!("map {} {small} {}", maker.pid(), 4 * MIB));
+    importer.expect("imported");
+    assert_eq!(instance.used().device, 14 * MIB);
+    importer.go_on();
+    importer.expect("mapped: 0");
+    assert_eq!(instance.used().device, 18 * MIB);
+    importer.go_on();
+    importer.expect("unmapped");
+    assert_eq!(instance.used().device, 14 * MIB);
+    importer.go_on();
+    importer.end();
+    let mut importer = instance.start(&format!("map {} {large} {}", maker.pid(), 10 * MIB));
+    importer.expect("imported");
+    importer.go_on();
+    importer.expect("mapped: 2");
+    assert_eq!(instance.used().device, 14 * MIB);
+    drop(importer);
+    maker.go_on();
+    maker.expect("released, and imported once more");
+    assert_eq!(instance.used().device, 10 * MIB, "the same memory under the same handle");
+    maker.go_on();
+    maker.expect("released");
     assert_eq!(instance.used(), Use::default());
 }
 
-/// One process may hold both ends: nothing tells that they are one.
-pub(crate) fn handle() {
+/// Handles of 4 and 10 MiB, as descriptors.
+pub(crate) fn handles() {
     begin();
     let properties = HandleProperties { handles: DESCRIPTOR, ..HandleProperties::DEVICE };
-    let [mut made, mut imported, mut at] = [0; 3];
-    let (mut descriptor, size) = (-1, 12 << 20);
-    assert_eq!(cuMemCreate(&raw mut made, size, &raw const properties, 0), 0);
-    assert_eq!(cuMemExportToShareableHandle(&raw mut descriptor, made, DESCRIPTOR, 0), 0);
-    let shared = usize::try_from(descriptor).unwrap();
-    assert_eq!(cuMemImportFromShareableHandle(&raw mut imported, shared, DESCRIPTOR), 0);
-    assert_eq!(cuMemAddressReserve(&raw mut at, size, 0, 0, 0), 0);
-    say("imported");
+    let mut made = [(0, -1); 2];
+    for ((handle, descriptor), mib) in made.iter_mut().zip([4, 10]) {
+        assert_eq!(cuMemCreate(handle, mib << 20, &raw const properties, 0), 0);
+        assert_eq!(cuMemExportToShareableHandle(descriptor, *handle, DESCRIPTOR, 0), 0);
+        say(&descriptor.to_string());
+    }
     wait();
-    say(&format!("mapped beyond the limit: {}", cuMemMap(at, size, 0, imported, 0)));
+    let (large, descriptor) = made[1];
+    let mut again = 0;
+    assert_eq!(cuMemImportFromShareableHandle(&raw mut again, usize::try_from(descriptor).unwrap(), DESCRIPTOR), 0);
+    assert_eq!((cuMemRelease(made[0].0), cuMemRelease(large)), (0, 0));
+    say("released, and imported once more");
     wait();
-    assert_eq!((cuMemRelease(imported), cuMemRelease(made)), (0, 0));
+    assert_eq!(cuMemRelease(again), 0);
     say("released");
     wait();
 }
 
-#[test]
-fn a_pointer_into_a_pool_of_another_process_counts() {
-    let instance = Instance::new(DRIVERS[0], "device", LIMIT);
-    let mut client = instance.start("pool");
-    client.expect("4 MiB twice");
-    assert_eq!(instance.used().device, 8 * MIB);
-    client.go_on();
-    client.expect("14 MiB: 2");
-    client.go_on();
-    client.expect("freed");
-    assert_eq!(instance.used().device, 18 * MIB, "what was exported is still there");
-}
-
-/// A pool that this process exports to itself.
-pub(crate) fn pool() {
+/// Maps what another process has exported.
+pub(crate) fn map(maker: &str, descriptor: &str, bytes: &str) {
     begin();
-    let [mut pool, mut again, mut address, mut imported, mut large] = [0; 5];
-    let (mut descriptor, mut shared) = (-1, [0; 8]);
-    let properties = PoolProperties { handles: DESCRIPTOR, ..PoolProperties::DEVICE };
-    assert_eq!(cuMemPoolCreate(&raw mut pool, &raw const properties), 0);
-    assert_eq!(cuMemPoolExportToShareableHandle(&raw mut descriptor, pool, DESCRIPTOR, 0), 0);
-    let descriptor = usize::try_from(descriptor).unwrap();
-    assert_eq!(cuMemPoolImportFromShareableHandle(&raw mut again, descriptor, DESCRIPTOR, 0), 0);
-    assert_eq!(cuMemAllocFromPoolAsync(&raw mut address, 4 << 20, pool, 0), 0);
-    assert_eq!(cuMemPoolExportPointer(&raw mut shared, address), 0);
-    assert_eq!(cuMemPoolImportPointer(&raw mut imported, again, &raw const shared), 0);
-    say("4 MiB twice");
+    let file = std::fs::File::options().read(true).write(true).open(format!("/proc/{maker}/fd/{descriptor}")).unwrap();
+    let (mut handle, mut at, size) = (0, 0, bytes.parse().unwrap());
+    let shared = usize::try_from(file.as_raw_fd()).unwrap();
+    assert_eq!(cuMemImportFromShareableHandle(&raw mut handle, shared, DESCRIPTOR), 0);
+    assert_eq!(cuMemAddressReserve(&raw mut at, size, 0, 0, 0), 0);
+    say("imported");
     wait();
-    assert_eq!(cuMemAllocFromPoolAsync(&raw mut large, 14 << 20, pool, 0), 2);
-    assert_eq!(cuMemFreeAsync(imported, 0), 0);
-    assert_eq!(cuMemAllocFromPoolAsync(&raw mut large, 14 << 20, pool, 0), 0);
-    assert_eq!(cuMemPoolExportPointer(&raw mut shared, large), 0);
-    say(&format!("14 MiB: {}", cuMemPoolImportPointer(&raw mut imported, again, &raw const shared)));
+    let answered = cuMemMap(at, size, 0, handle, 0);
+    say(&format!("mapped: {answered}"));
     wait();
-    say("freed");
+    assert_eq!((cuMemRelease(handle), cuMemUnmap(at, size)), (0, 0));
+    say("unmapped");
     wait();
 }

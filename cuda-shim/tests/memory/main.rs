@@ -10,6 +10,7 @@ mod calls;
 mod client;
 mod deaths;
 mod entries;
+mod graphs;
 mod imports;
 mod instance;
 mod kinds;

@@ -5,7 +5,7 @@ use crate::calls::cuMemAlloc_v2;
 use crate::client::{allocate, begin, free, say, wait};
 use crate::instance::{DRIVERS, Instance, MIB, library};
 use omni_gpu_wire::account::{FILE_BYTES, HEADER_BYTES, SLOT_BYTES};
-use std::ffi::CString;
+use std::ffi::{CString, c_void};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
@@ -55,11 +55,12 @@ fn a_child_has_an_account_of_its_own() {
 /// The child takes 6 of 10 MiB; what it does not free goes with it.
 pub(crate) fn fork() {
     let (mut to_child, mut to_parent) = ([0; 2], [0; 2]);
-    // SAFETY: pipes into arrays of two; the child has one thread and calls only what this process never called before.
-    let child = unsafe {
-        assert_eq!(libc::pipe(to_child.as_mut_ptr()) | libc::pipe(to_parent.as_mut_ptr()), 0);
-        libc::fork()
-    };
+    for pipe in [&mut to_child, &mut to_parent] {
+        // SAFETY: an array of two.
+        assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
+    }
+    // SAFETY: the child calls only what this process has never called before.
+    let child = unsafe { libc::fork() };
     let pass = |pipe: [i32; 2]| {
         // SAFETY: one byte.
         assert_eq!(unsafe { libc::write(pipe[1], b"x".as_ptr().cast(), 1) }, 1);
@@ -208,29 +209,29 @@ pub(crate) fn hold_twice() {
         assert!(!address.is_null(), "{name:?}");
         address
     };
-    // SAFETY: the types are the header's.
-    let (init, create, allocate) = unsafe {
-        (
-            std::mem::transmute::<*mut _, unsafe extern "C" fn(u32) -> i32>(driver_symbol(c"cuInit", copy)),
-            std::mem::transmute::<*mut _, unsafe extern "C" fn(*mut u64, u32, i32) -> i32>(driver_symbol(
-                c"cuCtxCreate_v2",
-                copy,
-            )),
-            std::mem::transmute::<*mut _, unsafe extern "C" fn(*mut u64, usize) -> i32>(find(c"cuMemAlloc_v2")),
-        )
-    };
+    let [init, create] = [c"cuInit", c"cuCtxCreate_v2"].map(|name| driver_symbol(name, copy));
+    // SAFETY: the type is the header's.
+    let init = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u32) -> i32>(init) };
+    // SAFETY: the type is the header's.
+    let create = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut u64, u32, i32) -> i32>(create) };
+    let allocate = find(c"cuMemAlloc_v2");
+    // SAFETY: the type is the header's.
+    let allocate =
+        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut u64, usize) -> i32>(allocate) };
     let (mut context, mut address) = (0, 0);
-    // SAFETY: places of ours.
-    unsafe {
-        assert_eq!((init(0), create(&raw mut context, 0, 0)), (0, 0));
-        say(&format!("second: {}", allocate(&raw mut address, 5 << 20)));
-        say(&format!("second: {}", allocate(&raw mut address, 4 << 20)));
+    // SAFETY: no pointers.
+    assert_eq!(unsafe { init(0) }, 0);
+    // SAFETY: a place of ours.
+    assert_eq!(unsafe { create(&raw mut context, 0, 0) }, 0);
+    for mib in [5, 4] {
+        // SAFETY: a place of ours.
+        say(&format!("second: {}", unsafe { allocate(&raw mut address, mib << 20) }));
     }
     wait();
 }
 
 /// A symbol of the driver that the second copy uses.
-fn driver_symbol(name: &std::ffi::CStr, copy: *mut libc::c_void) -> *mut libc::c_void {
+fn driver_symbol(name: &std::ffi::CStr, copy: *mut c_void) -> *mut c_void {
     let mut namespace: libc::Lmid_t = 0;
     // SAFETY: an open library; the namespace is written where we say.
     assert_eq!(unsafe { libc::dlinfo(copy, libc::RTLD_DI_LMID, (&raw mut namespace).cast()) }, 0);

@@ -85,7 +85,7 @@ fn race(seed: u64) -> (u64, u64) {
     let mut random = Random(seed);
     let (mut held, mut refused, mut allowed) = (Vec::new(), 0, 0);
     for _ in 0..STEPS {
-        match allocate(1 + random.below(5 * MIB)) {
+        match allocate(1 + random.below(20 * MIB)) {
             Ok(address) => {
                 held.push(address);
                 allowed += 1;

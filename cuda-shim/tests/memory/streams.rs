@@ -154,34 +154,3 @@ pub(crate) fn keep() {
     say("trimmed");
     wait();
 }
-
-#[test]
-fn nothing_is_converted_during_a_capture() {
-    for driver in DRIVERS {
-        let instance = Instance::new(driver, "unified", LIMIT);
-        let mut client = instance.start("capture");
-        client.expect("a node");
-        assert_eq!(instance.used(), Use::default(), "a node has no memory yet");
-        client.go_on();
-        client.expect("beyond the limit: 2");
-        client.expect("captured: 2 nodes");
-        client.end();
-    }
-}
-
-pub(crate) fn capture() {
-    begin();
-    let [mut stream, mut graph, mut address, mut other] = [0; 4];
-    let mut nodes = 0;
-    assert_eq!(cuStreamCreate(&raw mut stream, 0), 0);
-    assert_eq!(cuStreamBeginCapture_v2(stream, 0), 0);
-    assert_eq!(cuMemAllocAsync(&raw mut address, 4 << 20, stream), 0);
-    say("a node");
-    wait();
-    let beyond = usize::try_from(LIMIT).unwrap() + 1;
-    say(&format!("beyond the limit: {}", cuMemAllocAsync(&raw mut other, beyond, stream)));
-    assert_eq!(cuMemFreeAsync(address, stream), 0);
-    assert_eq!(cuStreamEndCapture(stream, &raw mut graph), 0);
-    assert_eq!(cuGraphGetNodes(graph, std::ptr::null_mut(), &raw mut nodes), 0);
-    say(&format!("captured: {nodes} nodes"));
-}
