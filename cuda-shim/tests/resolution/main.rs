@@ -6,6 +6,7 @@ mod driver;
 mod escaped;
 mod programs;
 mod runtimes;
+mod simulated;
 
 use omni_cuda_entries::{ENTRIES, Entry, Role};
 use programs::{Place, Shim, built};

@@ -17,19 +17,20 @@ struct Request {
 
 /// How a runtime comes into a process.
 #[derive(Clone, Copy)]
-enum Runtime {
+pub(crate) enum Runtime {
     Dynamic(&'static str),
     Forked(&'static str),
     Static,
 }
 
-const CUDART_12: &str = "cuda_runtime/lib/libcudart.so.12";
-const CUDART_13: &str = "cu13/lib/libcudart.so.13";
+pub(crate) const CUDART_12: &str = "cuda_runtime/lib/libcudart.so.12";
+pub(crate) const CUDART_13: &str = "cu13/lib/libcudart.so.13";
 
-fn observed(place: &Place, shim: Shim, runtime: Runtime) -> Vec<Request> {
+fn observed(place: &Place, shim: Shim, runtime: Runtime, environment: &HashMap<&str, String>) -> Vec<Request> {
     let log = place.path("observed");
     fs::write(&log, "").unwrap();
-    let environment = HashMap::from([("OBSERVED", place.text("observed"))]);
+    let mut environment = environment.clone();
+    environment.insert("OBSERVED", place.text("observed"));
     let client = |arguments: &[&str]| place.run_with(shim, "client", arguments, &["observer.so"], &environment);
     match runtime {
         Runtime::Dynamic(library) => client(&["runtime", &cuda(library).to_string_lossy()]),
@@ -70,14 +71,13 @@ const FAMILY: &[&str] = &[
 ];
 
 /// Runs a runtime with and without us, compares every answer, and counts requests, and those with flag 2.
-fn compared(driver: u32, runtime: Runtime) -> (usize, usize) {
-    let place = Place::new(Some(driver));
+pub(crate) fn compared(place: &Place, runtime: Runtime, environment: &HashMap<&str, String>) -> (usize, usize) {
     place.compile("observer.c", "observer.so", &["-shared", "-fPIC", "-ldl"]);
     if let Runtime::Static = runtime {
         let library = cuda("cuda_runtime/lib/libcudart_static.a");
         place.compile("static_client.c", "static", &[&library.to_string_lossy(), "-ldl", "-lpthread", "-lrt"]);
     }
-    let (alone, with_us) = (observed(&place, Shim::Absent, runtime), observed(&place, Shim::Active, runtime));
+    let [alone, with_us] = [Shim::Absent, Shim::Active].map(|shim| observed(place, shim, runtime, environment));
     assert_eq!(alone.len(), with_us.len());
     let mut ours = BTreeSet::new();
     for (alone, with_us) in alone.iter().zip(&with_us) {
@@ -98,29 +98,34 @@ fn compared(driver: u32, runtime: Runtime) -> (usize, usize) {
     (alone.len(), per_thread)
 }
 
+/// As [`compared`], on the recording driver.
+fn recorded(driver: u32, runtime: Runtime) -> (usize, usize) {
+    compared(&Place::new(Some(driver)), runtime, &HashMap::new())
+}
+
 #[test]
 fn the_runtime_of_12_gets_what_the_driver_says_with_our_allocation_family() {
-    assert_eq!(compared(NEWEST, Runtime::Dynamic(CUDART_12)), (419, 69));
+    assert_eq!(recorded(NEWEST, Runtime::Dynamic(CUDART_12)), (419, 69));
 }
 
 #[test]
 fn a_static_runtime_gets_the_same() {
-    assert_eq!(compared(NEWEST, Runtime::Static), (419, 69));
+    assert_eq!(recorded(NEWEST, Runtime::Static), (419, 69));
 }
 
 #[test]
 fn the_runtime_of_13_gets_what_the_driver_says_with_our_allocation_family() {
-    assert_eq!(compared(NEWEST, Runtime::Dynamic(CUDART_13)), (481, 80));
+    assert_eq!(recorded(NEWEST, Runtime::Dynamic(CUDART_13)), (481, 80));
 }
 
 #[test]
 fn a_runtime_on_an_old_driver_is_told_what_is_missing() {
-    assert_eq!(compared(12000, Runtime::Dynamic(CUDART_12)), (419, 69));
+    assert_eq!(recorded(12000, Runtime::Dynamic(CUDART_12)), (419, 69));
 }
 
 #[test]
 fn a_runtime_that_begins_after_a_fork_gets_the_same() {
-    assert_eq!(compared(NEWEST, Runtime::Forked(CUDART_12)), (419, 69));
+    assert_eq!(recorded(NEWEST, Runtime::Forked(CUDART_12)), (419, 69));
 }
 
 /// Opened with `RTLD_DEEPBIND` a runtime uses libc's own `dlsym`: what it opens has to lead to us.
