@@ -8,6 +8,7 @@
 
 use crate::process::PerProcess;
 use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// One allocation.
@@ -58,9 +59,29 @@ struct Table {
 
 #[derive(Default)]
 struct Ranges {
-    by_address: HashMap<u64, Entry>,
+    by_address: HashMap<u64, Entry, BuildHasherDefault<AddressHasher>>,
     /// Counts allocations: the order in which they came.
     next: u64,
+}
+
+/// Addresses differ in their middle bits and nobody chooses them: one multiplication spreads them.
+#[derive(Default)]
+struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, address: u64) {
+        self.0 = (self.0 ^ address).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 #[derive(Clone, Copy)]
