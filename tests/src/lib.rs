@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 mod builder;
+pub mod gpu;
 mod http;
 pub mod index;
 mod leftovers;

@@ -33,6 +33,13 @@ pub fn descriptors(pid: Pid) -> Vec<String> {
     all
 }
 
+/// When it began, in clock ticks since boot; `None` when it is gone.
+#[must_use]
+pub fn start_time(pid: Pid) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
 /// Most memory that it has had resident so far, in bytes; `None` when it is gone.
 #[must_use]
 pub fn peak_resident(pid: Pid) -> Option<u64> {

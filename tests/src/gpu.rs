@@ -1,0 +1,160 @@
+//! Models with GPU memory on simulated cards: what they run, how they are asked, and what the card saw of them.
+//!
+//! Every model writes and reads all of its memory on the card at every request: data that a move lost, or gave to
+//! somebody else, fails the request's own check.
+
+use crate::process::start_time;
+use crate::{Answer, Node};
+use nix::unistd::Pid;
+use omni_api::{GpuInstance, Residency};
+use omni_cuda_card::{Cause, Direction, Settings};
+use serde_json::{Value, json};
+
+/// The model's `model.py`.
+pub const MODEL: &str = include_str!("gpu.py");
+/// Bytes.
+pub const MIB: u64 = 1 << 20;
+
+/// A model that has `weights` MiB of GPU memory.
+#[derive(Debug, Clone)]
+pub struct GpuModel {
+    name: String,
+    weights: u64,
+    limit: u64,
+    mode: &'static str,
+    extra: String,
+}
+
+/// A model whose limit is what it has.
+#[must_use]
+pub fn model(name: &str, weights: u64) -> GpuModel {
+    GpuModel { name: name.to_owned(), weights, limit: weights, mode: "unified", extra: String::new() }
+}
+
+impl GpuModel {
+    /// Its `gpu-memory`, in MiB.
+    #[must_use]
+    pub fn limit(mut self, mib: u64) -> Self {
+        self.limit = mib;
+        self
+    }
+
+    /// Its `gpu-mode` is `device`.
+    #[must_use]
+    pub fn device(mut self) -> Self {
+        self.mode = "device";
+        self
+    }
+
+    /// Adds lines to its manifest, behind its `[env]`.
+    #[must_use]
+    pub fn manifest(mut self, toml: &str) -> Self {
+        self.extra.push_str(toml);
+        self
+    }
+
+    /// Puts it into the models folder of a node that runs.
+    pub fn publish(&self, node: &Node) {
+        self.publish_as(node, MODEL);
+    }
+
+    /// The same with another `model.py`.
+    pub fn publish_as(&self, node: &Node, code: &str) {
+        let Self { name, weights, limit, mode, extra } = self;
+        let manifest = format!(
+            "schema = 1\n[resources]\nmemory = \"256MiB\"\ngpu-memory = \"{limit}MiB\"\ngpu-mode = \"{mode}\"\n\
+             [env]\nWEIGHTS_MIB = \"{weights}\"\n{extra}"
+        );
+        node.publish(name, &[("model.py", code), ("omni.toml", &manifest)]);
+        let seen = || node.models().iter().any(|model| model.name == *name).then_some(());
+        crate::wait_for("the model to be seen", crate::PATIENCE, seen);
+    }
+}
+
+/// A card of this many MiB.
+#[must_use]
+pub fn card(mib: u64) -> Settings {
+    Settings { memory: mib * MIB, ..Settings::numbered(0) }
+}
+
+/// Asks a model, which finds all of its data whole.
+///
+/// # Panics
+/// When it does not.
+pub fn ask(node: &Node, model: &str) -> Answer {
+    let answer = node.http().run(model, &json!(null));
+    assert_eq!(answer.status, 200, "{model}: {}\n{}", answer.text(), node.log());
+    assert_eq!(answer.json()["result"]["whole"], true, "{model}: {}", answer.text());
+    answer
+}
+
+/// Runs `code` in a model and returns what it told.
+///
+/// # Panics
+/// When the code fails.
+#[must_use]
+pub fn run(node: &Node, model: &str, code: &str) -> Value {
+    let answer = node.http().run(model, &json!(code));
+    assert_eq!(answer.status, 200, "{model}: {}\n{}", answer.text(), node.omnictl(["logs", model]).stdout);
+    answer.json()["result"]["found"].clone()
+}
+
+/// The milliseconds of `server-timing: swap`; `None` when the request waited for no memory.
+#[must_use]
+pub fn swap(answer: &Answer) -> Option<f64> {
+    let timing = answer.header("server-timing")?;
+    timing.split(',').find_map(|part| part.trim().strip_prefix("swap;dur=")?.parse().ok())
+}
+
+/// A model's instance, as `omnictl gpu` has it.
+#[must_use]
+pub fn instance(node: &Node, model: &str) -> Option<GpuInstance> {
+    node.gpus().gpus.into_iter().flat_map(|gpu| gpu.instances).find(|instance| instance.model == model)
+}
+
+/// Where a model's memory is, and how many MiB of it are on its card, as the node says.
+#[must_use]
+pub fn place(node: &Node, model: &str) -> Option<(Residency, u64)> {
+    instance(node, model).map(|instance| (instance.residency, instance.resident_bytes / MIB))
+}
+
+/// What a model has on the first card, as the card says, in MiB.
+#[must_use]
+pub fn on_card(node: &Node, model: &str) -> u64 {
+    let Some(engine) = node.engine(model) else { return 0 };
+    let state = node.cards()[0].state().unwrap();
+    let own = state.processes.iter().filter(|process| Some(process.start_time) == start_time(engine));
+    own.map(|process| process.resident + process.device).sum::<u64>() / MIB
+}
+
+/// What crossed the link of the first card since it had seen `since` moves: whose, where to, how many MiB. Moves of one
+/// model in one direction that follow each other are one.
+///
+/// # Panics
+/// When something moved for another reason than a prefetch, or of another process than these.
+#[must_use]
+pub fn crossed<'a>(node: &Node, since: u64, engines: &[(&'a str, Pid)]) -> Vec<(&'a str, Direction, u64)> {
+    let state = node.cards()[0].state().unwrap();
+    let fresh = usize::try_from(state.moved - since).expect("a few moves");
+    let mut all: Vec<(&str, Direction, u64)> = Vec::new();
+    for one in &state.moves[state.moves.len() - fresh..] {
+        let own = |(_, engine): &&(&str, Pid)| start_time(*engine) == Some(one.start_time);
+        let (model, _) = engines.iter().find(own).unwrap_or_else(|| panic!("{one:?} is of nobody"));
+        match one.cause {
+            Cause::Populate => continue,
+            Cause::Prefetch => {}
+            Cause::Fault | Cause::Eviction | Cause::Discard => panic!("{one:?} of {model}"),
+        }
+        match all.last_mut() {
+            Some((last, direction, bytes)) if last == model && *direction == one.direction => *bytes += one.bytes / MIB,
+            Some(_) | None => all.push((model, one.direction, one.bytes / MIB)),
+        }
+    }
+    all
+}
+
+/// How many moves the first card has seen.
+#[must_use]
+pub fn moved(node: &Node) -> u64 {
+    node.cards()[0].state().unwrap().moved
+}
