@@ -24,7 +24,8 @@ pub(super) async fn run(context: &mut Context<'_>) -> Result<Exit, Failure> {
                 context.out.text(format_args!("\nhost memory for what is evicted: {needed} of {budget}\n"))?;
             }
             if let Some(message) = &gpus.message {
-                note(format_args!("no GPU for models: {}", printable(message)));
+                let none = if gpus.gpus.is_empty() { "no GPU for models: " } else { "" };
+                note(format_args!("{none}{}", printable(message)));
             }
         }
     }

@@ -58,8 +58,9 @@ fn describe_gpus(out: &mut Out<'_>, gpus: &Gpus) -> Result<(), Failure> {
             (size(gpu.resident_bytes), size(gpu.budget_bytes), size(gpu.committed_bytes));
         format!("{}: {}, {resident} of {budget} resident, {committed} committed", gpu.index, gpu.name)
     });
-    let none = gpus.message.as_ref().map(|message| format!("none: {message}"));
-    let lines: Vec<String> = cards.chain(none).collect();
+    let none = if gpus.gpus.is_empty() { "none: " } else { "" };
+    let message = gpus.message.as_ref().map(|message| format!("{none}{message}"));
+    let lines: Vec<String> = cards.chain(message).collect();
     block(out, "gpus", lines.iter().map(String::as_str))
 }
 
