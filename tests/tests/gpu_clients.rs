@@ -23,27 +23,27 @@ const ALL: [Between; 3] = [Between::Nothing, Between::Shim("device"), Between::S
 
 #[test]
 fn cuda_bindings_of_cuda_12() {
-    python("cuda12", 12090, "test_driver.py");
+    python("cuda12", 12090, &["test_driver.py", "test_sharing.py"]);
 }
 
 #[test]
 fn cuda_bindings_of_cuda_12_on_a_newer_driver() {
-    python("cuda12", 13050, "test_driver.py");
+    python("cuda12", 13050, &["test_driver.py", "test_sharing.py"]);
 }
 
 #[test]
 fn cuda_bindings_of_cuda_13() {
-    python("cuda13", 13050, "test_driver.py");
+    python("cuda13", 13050, &["test_driver.py", "test_sharing.py"]);
 }
 
 #[test]
 fn numba_cuda() {
-    python("cuda13", 13050, "test_numba.py");
+    python("cuda13", 13050, &["test_numba.py"]);
 }
 
 #[test]
 fn nvidia_ml_py() {
-    python("cuda13", 13050, "test_nvml.py");
+    python("cuda13", 13050, &["test_nvml.py"]);
 }
 
 /// A program that knows only the runtime; the runtime is a double of ours, which finds the driver as the real one does.
@@ -54,7 +54,8 @@ fn a_program_of_the_runtime() {
     for (between, driver) in ALL.into_iter().flat_map(|between| [(between, 12090), (between, 13050)]) {
         let bench = Bench::new(driver);
         let program = bench.dir.path().join("runtime");
-        let compiled = Command::new("cc").args(["-Wall", "-Werror", "-o"]).arg(&program).arg(&source).arg(&runtime).output();
+        let compiled =
+            Command::new("cc").args(["-Wall", "-Werror", "-o"]).arg(&program).arg(&source).arg(&runtime).output();
         let compiled = compiled.expect("cc, which links every Rust program");
         assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
         bench.run(bench.client(&program, between), between);
@@ -76,15 +77,15 @@ fn cudarc_without_a_driver() {
     assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
 }
 
-/// Runs a file of `clients/gpu` in one of the environments that `make setup` makes.
-fn python(environment: &str, driver: u32, file: &str) {
+/// Runs files of `clients/gpu` in one of the environments that `make setup` makes.
+fn python(environment: &str, driver: u32, files: &[&str]) {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     let python = tests.parent().unwrap().join(".omni/gpu-clients").join(environment).join("bin/python");
     assert!(python.exists(), "{} is not there: `make setup` makes it", python.display());
     for between in ALL {
         let bench = Bench::new(driver);
         let mut client = bench.client(&python, between);
-        client.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", file]).current_dir(tests.join("clients/gpu"));
+        client.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]).args(files).current_dir(tests.join("clients/gpu"));
         bench.run(client, between);
     }
 }

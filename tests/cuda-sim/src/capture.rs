@@ -183,6 +183,7 @@ fn end(stream: Handle, graph: Out<Handle>) -> Answer {
         graph.put(0)?;
         return Err(Error::STREAM_CAPTURE_INVALIDATED);
     }
+    crate::graph::captured(&mut objects, capture.graph);
     graph.put(capture.graph)
 }
 

@@ -95,7 +95,7 @@ fn import(memory: Out<Handle>, description: In<Imported>) -> Answer {
     if file.bytes() < bytes {
         return Err(Error::INVALID_VALUE);
     }
-    let charged = if file.label().is_empty() { bytes } else { 0 };
+    let charged = if file.is_ours() { 0 } else { bytes };
     let ready = residency::charge(&mut objects.allocations, device, charged)?;
     // It is the driver's now: the program must not use or close it any more.
     Sharable::close(descriptor);

@@ -88,7 +88,7 @@ fn get(handle: Out<Shared>, pointer: u64) -> Answer {
     if !table.given.contains_key(&pointer) {
         let touched = region.touched(&(0..allocation.bytes)).into_iter().collect::<Ranges>();
         let touched: Vec<Range<u64>> = touched.iter().cloned().collect();
-        let file = Sharable::new("omni-cuda-sim shared", allocation.bytes)?;
+        let file = Sharable::new("omni-cuda-sim ipc", allocation.bytes)?;
         file.take_over(pointer, allocation.bytes, &touched)?;
         table.given.insert(pointer, file);
     }

@@ -19,6 +19,7 @@ mod device;
 mod error;
 mod event;
 mod external;
+mod graph;
 mod host_functions;
 mod init;
 mod ipc;
@@ -50,6 +51,10 @@ pub(crate) static SYMBOLS: &[&[abi::Symbol]] = &[
     device::SYMBOLS,
     event::SYMBOLS,
     external::SYMBOLS,
+    graph::SYMBOLS,
+    graph::add::SYMBOLS,
+    graph::ask::SYMBOLS,
+    graph::launch::SYMBOLS,
     init::SYMBOLS,
     ipc::SYMBOLS,
     launch::SYMBOLS,

@@ -11,6 +11,9 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 
+/// What all labels begin with.
+pub(crate) const LABEL: &str = "omni-cuda-sim";
+
 /// A file that is memory.
 #[derive(Debug)]
 pub(crate) struct Sharable(File);
@@ -76,6 +79,11 @@ impl Sharable {
     /// The same in every process.
     pub(crate) fn inode(&self) -> u64 {
         self.0.metadata().map_or(0, |metadata| metadata.ino())
+    }
+
+    /// Whether this driver made it, in whichever process.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.label().starts_with(LABEL)
     }
 
     /// The label of [`Self::new`]; empty for files of others.

@@ -39,12 +39,12 @@ impl Unit {
             0xc4 | 0xca => fixed(2, 4, 1),
             0xc5 | 0xcb => fixed(4, 8, 1),
             0x50 => fixed(4, 4, 1),
-            0x91 | 0x92 => fixed(4, 8, 4),          // BC1
-            0x93..=0x96 => fixed(4, 16, 4),         // BC2, BC3
-            0x97 | 0x98 => fixed(1, 8, 4),          // BC4
-            0x99 | 0x9a => fixed(2, 16, 4),         // BC5
-            0x9b | 0x9c => fixed(3, 16, 4),         // BC6H
-            0x9d | 0x9e => fixed(4, 16, 4),         // BC7
+            0x91 | 0x92 => fixed(4, 8, 4),  // BC1
+            0x93..=0x96 => fixed(4, 16, 4), // BC2, BC3
+            0x97 | 0x98 => fixed(1, 8, 4),  // BC4
+            0x99 | 0x9a => fixed(2, 16, 4), // BC5
+            0x9b | 0x9c => fixed(3, 16, 4), // BC6H
+            0x9d | 0x9e => fixed(4, 16, 4), // BC7
             NV12 => fixed(3, 1, 1),
             0x51..=0x5d | 0x9f | 0xa1..=0xa9 | 0xb1..=0xb5 => Err(Error::NOT_SUPPORTED),
             _ => Err(Error::INVALID_VALUE),

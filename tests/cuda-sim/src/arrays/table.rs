@@ -31,7 +31,7 @@ pub(super) struct Array {
     pub(super) device: usize,
     pub(super) context: Handle,
     /// None for a level or a plane: its parent has it.
-    memory: Option<Held>,
+    _memory: Option<Held>,
     /// The mipmap or array that it is a part of.
     pub(super) parent: Option<Handle>,
 }
@@ -43,7 +43,7 @@ pub(super) struct Mipmap {
     pub(super) levels: Vec<Handle>,
     pub(super) device: usize,
     context: Handle,
-    memory: Option<Held>,
+    _memory: Option<Held>,
 }
 
 /// Memory, and what it takes of a card; given back at the end.
@@ -120,8 +120,8 @@ pub(crate) fn adopt(objects: &mut Objects, shape: Shape, levels: u32, region: Re
     let (context, device) = objects.current()?;
     shape.check()?;
     let (levels, base) = (levels.clamp(1, shape.most_levels()), region.base());
-    let memory = Some(Held { _region: region, device, charged: 0 });
-    Ok(table().add_levels(objects, Mipmap { shape, levels: Vec::new(), device, context, memory }, levels, base))
+    let _memory = Some(Held { _region: region, device, charged: 0 });
+    Ok(table().add_levels(objects, Mipmap { shape, levels: Vec::new(), device, context, _memory }, levels, base))
 }
 
 impl Table {
@@ -137,9 +137,9 @@ impl Table {
         let (context, device) = objects.current()?;
         let unit = shape.check()?;
         let (held, base, ready) = hold(objects, device, shape.bytes(unit), shape.has_memory())?;
-        let (memory, pitch) = (Some(held), shape.rows(unit).0);
+        let (_memory, pitch) = (Some(held), shape.rows(unit).0);
         let handle = objects.handle();
-        self.arrays.insert(handle, Array { shape, unit, base, pitch, device, context, memory, parent: None });
+        self.arrays.insert(handle, Array { shape, unit, base, pitch, device, context, _memory, parent: None });
         Ok((handle, ready))
     }
 
@@ -153,7 +153,7 @@ impl Table {
         let (context, device) = objects.current()?;
         let (held, base, ready) = hold(objects, device, bytes(shape, levels)?, shape.has_memory())?;
         let levels = levels.clamp(1, shape.most_levels());
-        let mipmap = Mipmap { shape, levels: Vec::new(), device, context, memory: Some(held) };
+        let mipmap = Mipmap { shape, levels: Vec::new(), device, context, _memory: Some(held) };
         Ok((self.add_levels(objects, mipmap, levels, base), ready))
     }
 
@@ -164,7 +164,7 @@ impl Table {
         for level in 0..levels {
             let (shape, handle) = (mipmap.shape.level(level), objects.handle());
             let (pitch, parent) = (shape.rows(unit).0, Some(parent));
-            self.arrays.insert(handle, Array { shape, unit, base, pitch, device, context, memory: None, parent });
+            self.arrays.insert(handle, Array { shape, unit, base, pitch, device, context, _memory: None, parent });
             mipmap.levels.push(handle);
             base += shape.bytes(unit);
         }
@@ -183,7 +183,7 @@ impl Table {
         }
         let handle = objects.handle();
         let parent = Some(of);
-        self.arrays.insert(handle, Array { shape, unit, base, pitch, device, context, memory: None, parent });
+        self.arrays.insert(handle, Array { shape, unit, base, pitch, device, context, _memory: None, parent });
         Ok(handle)
     }
 

@@ -151,6 +151,9 @@ fn free(pointer: u64) -> Answer {
         return Ok(());
     }
     objects.refuse_unsafe_while_captured()?;
+    if crate::graph::free(&mut objects, pointer) {
+        return Ok(());
+    }
     match objects.allocations.exact(pointer).map(|allocation| &allocation.kind) {
         Some(Kind::Device | Kind::Managed(_) | Kind::Pooled { .. }) => {}
         Some(Kind::Host { .. } | Kind::Elsewhere) | None => return Err(Error::INVALID_VALUE),

@@ -80,6 +80,9 @@ fn free(pointer: u64, stream: Handle) -> Answer {
     if objects.records(stream)? {
         return objects.record_free(stream, pointer);
     }
+    if crate::graph::free(&mut objects, pointer) {
+        return Ok(());
+    }
     match objects.allocations.exact(pointer).map(|allocation| &allocation.kind) {
         Some(Kind::Device | Kind::Managed(_) | Kind::Pooled { .. }) => {}
         Some(Kind::Host { .. } | Kind::Elsewhere) | None => return Err(Error::INVALID_VALUE),

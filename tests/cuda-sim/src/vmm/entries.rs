@@ -7,7 +7,7 @@ use crate::error::{Answer, Error};
 use crate::machine;
 use crate::memory::residency;
 use crate::objects::objects;
-use crate::sharable::{Place, Sharable};
+use crate::sharable::{LABEL, Place, Sharable};
 use crate::time;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -30,9 +30,7 @@ api! {
 
 /// What the reservation of addresses counts in.
 const PAGE: u64 = 4096;
-/// First word of the label of a handle's memory; the card, and where on the machine it is, come after it.
-const LABEL: &str = "omni-cuda-sim";
-/// The card of memory on the host.
+/// In the label of a handle's memory, which says the card and the location: the card of memory on the host.
 const NO_CARD: &str = "host";
 
 fn reserve(pointer: Out<u64>, bytes: usize, alignment: usize, hint: u64, flags: u64) -> Answer {

@@ -12,3 +12,4 @@ mod shapes;
 mod table;
 
 pub(crate) use entries::SYMBOLS;
+pub(crate) use shapes::Location;
