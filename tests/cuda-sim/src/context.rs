@@ -48,7 +48,7 @@ impl Objects {
         let of = machine::all()?.get(device).ok_or(Error::INVALID_DEVICE)?;
         let bytes = of.settings.context_bytes;
         // Also with nothing to take: from now on the process uses the card.
-        time::wait(residency::take(&mut self.allocations, device, bytes)?);
+        residency::take(&mut self.allocations, device, bytes)?;
         let (context, legacy) = (self.handle(), self.handle());
         let (limits, per_thread, peers) = (BTreeMap::new(), HashMap::new(), BTreeSet::new());
         let (is_primary, cache, shared) = (false, 0, 0);

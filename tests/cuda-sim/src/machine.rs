@@ -60,10 +60,11 @@ pub(crate) fn device(ordinal: i32) -> Result<(usize, &'static Device), Error> {
     devices.get(ordinal).map(|device| (ordinal, device)).ok_or(Error::INVALID_DEVICE)
 }
 
-/// The driver's version; known before `cuInit`.
+/// The driver's version; known before `cuInit`, and asked for with every entry that is looked up.
 pub(crate) fn version() -> u32 {
-    let first = || cards().into_iter().next().map_or(DRIVER, |(_, card)| card.settings().driver);
-    DEVICES.get().and_then(|devices| devices.first()).map_or_else(first, |device| device.settings.driver)
+    static VERSION: OnceLock<u32> = OnceLock::new();
+    let first = || cards().first().map(|(_, card)| card.settings().driver);
+    VERSION.get().copied().or_else(|| first().map(|found| *VERSION.get_or_init(|| found))).unwrap_or(DRIVER)
 }
 
 /// Slow calls that a test asked for.

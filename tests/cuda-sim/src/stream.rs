@@ -28,6 +28,8 @@ api! {
     fn cuStreamAddCallback | cuStreamAddCallback_ptsz(stream: Handle, call: StreamCallback, data: u64, flags: u32)
         = add_callback;
     fn cuLaunchHostFunc | cuLaunchHostFunc_ptsz(stream: Handle, function: HostFunction, data: u64) = host_function;
+    fn cuLaunchHostFunc_v2 | cuLaunchHostFunc_v2_ptsz(stream: Handle, function: HostFunction, data: u64, mode: u32)
+        = host_function_with_mode;
 }
 
 /// `CU_STREAM_LEGACY`, `CU_STREAM_PER_THREAD`: streams without a handle of their own.
@@ -302,6 +304,11 @@ fn host_function(stream: Handle, function: HostFunction, data: u64) -> Answer {
         return Err(Error::INVALID_VALUE);
     }
     put_function(stream, Call::Function { function, data })
+}
+
+/// How the device waits for it makes no difference.
+fn host_function_with_mode(stream: Handle, function: HostFunction, data: u64, mode: u32) -> Answer {
+    if mode > 1 { Err(Error::INVALID_VALUE) } else { host_function(stream, function, data) }
 }
 
 fn add_callback(stream: Handle, callback: StreamCallback, data: u64, flags: u32) -> Answer {

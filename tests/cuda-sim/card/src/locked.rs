@@ -157,8 +157,9 @@ impl<'a> Locked<'a> {
     /// as used when its owner last used any, which is all that is known.
     pub fn evict(&self, victim: Victim, bytes: u64) -> u64 {
         let (slot, bytes) = (&self.layout.slots[victim.slot], bytes.min(victim.bytes));
-        slot.resident.subtract(bytes);
+        // In this order: killed in between, we leave a slot whose owner will set it right.
         slot.owed.add(bytes);
+        slot.resident.subtract(bytes);
         slot.oldest_bytes.subtract(bytes);
         if slot.oldest_bytes.get() == 0 {
             slot.oldest.set(slot.newest.get());
