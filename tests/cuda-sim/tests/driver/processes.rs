@@ -92,3 +92,52 @@ fn cards_are_chosen_by_the_environment() {
         assert_eq!(caller.call("cuInit 0"), 100, "{nothing}");
     }
 }
+
+#[test]
+fn processes_that_race_get_what_there_is_and_no_byte_more() {
+    let machine = Machine::one();
+    let mut callers: Vec<Caller> = (0..4).map(|_| machine.caller()).collect();
+    // 800 requests of 2 MiB for a card of 512 times that; a part of them goes through managed memory that makes room.
+    for caller in &mut callers {
+        caller.ok(&format!("cuMemAllocManaged &1 {} 1", 100 * MIB));
+        for _ in 0..200 {
+            caller.send(&format!("cuMemAlloc_v2 &2 {}", 2 * MIB));
+        }
+        caller.send(&format!("cuMemPrefetchAsync $1 {} 0 0", 100 * MIB));
+    }
+    let results = callers.iter_mut().flat_map(|caller| (0..200).map(|_| caller.answer()).collect::<Vec<_>>());
+    let granted = results.inspect(|result| assert!(matches!(result, 0 | 2), "{result}")).filter(|result| *result == 0);
+    assert_eq!(granted.count(), 512);
+    let state = machine.cards[0].state().unwrap();
+    assert_eq!((state.device(), state.used()), (1024 * MIB, 1024 * MIB));
+}
+
+#[test]
+fn a_kill_at_any_moment_leaves_nothing() {
+    let machine = Machine::one();
+    let mut survivor = machine.caller();
+    survivor.ok(&format!("cuMemAllocManaged &1 {} 1", 600 * MIB));
+    for round in 0..rounds(1000) {
+        let mut caller = machine.caller();
+        caller.ok(&format!("cuMemAllocManaged &1 {} 1", 700 * MIB));
+        for _ in 0..20 {
+            caller.send(&format!("cuMemPrefetchAsync $1 {} 0 0", 700 * MIB));
+            caller.send(&format!("cuMemAlloc_v2 &2 {}", 200 * MIB));
+            caller.send("cuMemFree_v2 $2");
+        }
+        // Both evict each other's memory all the while.
+        survivor.ok(&format!("cuMemPrefetchAsync $1 {} 0 0", 600 * MIB));
+        for _ in 0..round % 60 {
+            caller.answer();
+        }
+        caller.kill();
+        survivor.ok(&format!("cuMemPrefetchAsync $1 {} 0 0", 600 * MIB));
+        let state = machine.cards[0].state().unwrap();
+        assert_eq!((state.processes.len(), state.device(), state.resident()), (1, 0, 600 * MIB), "round {round}");
+    }
+}
+
+/// A twentieth of the full count, unless all of it is asked for.
+fn rounds(full: u32) -> u32 {
+    if std::env::var_os("OMNI_SOAK").is_some() { full } else { full / 20 }
+}
