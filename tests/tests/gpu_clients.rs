@@ -85,7 +85,10 @@ fn python(environment: &str, driver: u32, files: &[&str]) {
     for between in ALL {
         let bench = Bench::new(driver);
         let mut client = bench.client(&python, between);
-        client.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]).args(files).current_dir(tests.join("clients/gpu"));
+        client
+            .args(["-m", "pytest", "-q", "-p", "no:cacheprovider"])
+            .args(files)
+            .current_dir(tests.join("clients/gpu"));
         bench.run(client, between);
     }
 }

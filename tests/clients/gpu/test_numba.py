@@ -1,8 +1,8 @@
 """`numba-cuda`, unmodified: context, copies both ways, managed arrays, streams. No kernels: the simulator runs none."""
 
-import numba.cuda as cuda
 import numpy
 import pytest
+from numba import cuda
 from numba.cuda.cudadrv.driver import CudaAPIError
 
 SIZE = 1 << 20

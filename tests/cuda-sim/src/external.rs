@@ -111,7 +111,7 @@ fn map(memory: Handle, offset: u64, bytes: u64) -> Result<(Region, usize), Error
     let table = table();
     let External { file, bytes: all, device, .. } = table.get(&memory).ok_or(Error::INVALID_HANDLE)?;
     let inside = offset.checked_add(bytes).is_some_and(|end| end <= *all);
-    if bytes == 0 || !inside || offset % PAGE != 0 {
+    if bytes == 0 || !inside || !offset.is_multiple_of(PAGE) {
         return Err(Error::INVALID_VALUE);
     }
     Ok((Region::at(file.map(offset, bytes)?), *device))

@@ -13,6 +13,7 @@ use crate::objects::objects;
 use crate::ranges::Ranges;
 use crate::sharable::{Place, Sharable};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ops::Range;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
@@ -85,14 +86,16 @@ fn get(handle: Out<Shared>, pointer: u64) -> Answer {
     };
     let card = machine::all()?.get(allocation.device).ok_or(Error::INVALID_DEVICE)?.settings.uuid;
     let mut table = table();
-    if !table.given.contains_key(&pointer) {
-        let touched = region.touched(&(0..allocation.bytes)).into_iter().collect::<Ranges>();
-        let touched: Vec<Range<u64>> = touched.iter().cloned().collect();
-        let file = Sharable::new("omni-cuda-sim ipc", allocation.bytes)?;
-        file.take_over(pointer, allocation.bytes, &touched)?;
-        table.given.insert(pointer, file);
-    }
-    let file = table.given.get(&pointer).ok_or(Error::UNKNOWN)?;
+    let file = match table.given.entry(pointer) {
+        Entry::Occupied(known) => known.into_mut(),
+        Entry::Vacant(place) => {
+            let touched = region.touched(&(0..allocation.bytes)).into_iter().collect::<Ranges>();
+            let touched: Vec<Range<u64>> = touched.iter().cloned().collect();
+            let file = Sharable::new("omni-cuda-sim ipc", allocation.bytes)?;
+            file.take_over(pointer, allocation.bytes, &touched)?;
+            place.insert(file)
+        }
+    };
     let (pid, descriptor, inode, bytes) = (std::process::id(), file.descriptor(), file.inode(), allocation.bytes);
     handle.put(Shared { magic: MAGIC, pid, descriptor, inode, bytes, card, _reserved: [0; 2] })
 }

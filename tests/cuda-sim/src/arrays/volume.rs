@@ -110,7 +110,7 @@ fn in_array(rows: Rows, end: End, extent: Extent) -> Result<Span, Error> {
     let inside = fits(end.x, extent.width, rows.width)
         && fits(end.y, extent.height, rows.height)
         && fits(end.z, extent.depth, rows.slices);
-    if !inside || end.x % rows.element != 0 {
+    if !inside || !end.x.is_multiple_of(rows.element) {
         return Err(Error::INVALID_VALUE);
     }
     let slice = rows.pitch * rows.height;

@@ -42,10 +42,19 @@ pub(super) enum Work {
     Nothing(u32),
     Copy(Solid),
     Set(Fill),
-    Host { function: HostFunction, data: u64 },
+    Host {
+        function: HostFunction,
+        data: u64,
+    },
     Child(Handle),
-    Allocate { device: usize, address: u64, bytes: u64 },
-    Free { address: u64 },
+    Allocate {
+        device: usize,
+        address: u64,
+        bytes: u64,
+    },
+    Free {
+        address: u64,
+    },
 }
 
 /// `CUDA_MEMSET_NODE_PARAMS`.
@@ -198,7 +207,9 @@ impl Table {
 pub(super) fn addresses<'a>(work: impl Iterator<Item = &'a Work>) -> Vec<u64> {
     let address = |work: &Work| match work {
         Work::Allocate { address, .. } => Some(*address),
-        Work::Nothing(_) | Work::Copy(_) | Work::Set(_) | Work::Host { .. } | Work::Child(_) | Work::Free { .. } => None,
+        Work::Nothing(_) | Work::Copy(_) | Work::Set(_) | Work::Host { .. } | Work::Child(_) | Work::Free { .. } => {
+            None
+        }
     };
     work.filter_map(address).collect()
 }

@@ -46,10 +46,12 @@ unsafe fn text(out: *mut c_char, length: c_uint, find: impl FnOnce() -> Result<S
         if text.len() >= length as usize {
             return Err(Failure::InsufficientSize);
         }
-        for (at, byte) in text.bytes().chain([0]).enumerate() {
-            // SAFETY: text and end are not longer than `length`.
-            unsafe { out.add(at).write(c_char::from_ne_bytes([byte])) };
-        }
+        // SAFETY: text and end are not longer than `length`; a string of ours is not in the caller's memory.
+        unsafe { std::ptr::copy_nonoverlapping(text.as_ptr().cast(), out, text.len()) };
+        // SAFETY: its end is within `length`.
+        let end = unsafe { out.add(text.len()) };
+        // SAFETY: as above.
+        unsafe { end.write(0) };
         Ok(())
     };
     code(initialised().and_then(|()| find()).and_then(write))
@@ -59,7 +61,7 @@ unsafe fn text(out: *mut c_char, length: c_uint, find: impl FnOnce() -> Result<S
 ///
 /// # Safety
 /// `out` has room for as many as `count` says, or is null and `count` says 0.
-unsafe fn list<T>(count: Out<'_, c_uint>, out: *mut T, find: impl FnOnce() -> Result<Vec<T>, Failure>) -> c_uint {
+unsafe fn list<T: Copy>(count: Out<'_, c_uint>, out: *mut T, find: impl FnOnce() -> Result<Vec<T>, Failure>) -> c_uint {
     let write = |count: &mut c_uint| {
         let found = find()?;
         let room = *count as usize;
@@ -67,13 +69,14 @@ unsafe fn list<T>(count: Out<'_, c_uint>, out: *mut T, find: impl FnOnce() -> Re
         if found.len() > room {
             return Err(Failure::InsufficientSize);
         }
-        if out.is_null() && !found.is_empty() {
+        if found.is_empty() {
+            return Ok(());
+        }
+        if out.is_null() {
             return Err(Failure::InvalidArgument);
         }
-        for (at, item) in found.into_iter().enumerate() {
-            // SAFETY: not more than the caller has room for.
-            unsafe { out.add(at).write(item) };
-        }
+        // SAFETY: not more than the caller has room for; our list is not in the caller's memory.
+        unsafe { std::ptr::copy_nonoverlapping(found.as_ptr(), out, found.len()) };
         Ok(())
     };
     code(initialised().and_then(|()| count.ok_or(Failure::InvalidArgument)).and_then(write))

@@ -38,7 +38,7 @@ fn reserve(pointer: Out<u64>, bytes: usize, alignment: usize, hint: u64, flags: 
     pointer.check()?;
     let (bytes, alignment) = (bytes as u64, alignment as u64);
     let odd = alignment != 0 && !alignment.is_power_of_two();
-    if bytes == 0 || bytes % PAGE != 0 || hint % PAGE != 0 || odd || flags != 0 {
+    if bytes == 0 || !bytes.is_multiple_of(PAGE) || !hint.is_multiple_of(PAGE) || odd || flags != 0 {
         return Err(Error::INVALID_VALUE);
     }
     let place = Place::reserve(bytes, alignment.max(GRANULARITY), hint)?;
@@ -63,7 +63,7 @@ fn create(handle: Out<Handle>, bytes: usize, properties: In<Properties>, flags: 
     let properties = properties.get()?;
     let device = properties.check()?;
     let bytes = bytes as u64;
-    if bytes == 0 || bytes % GRANULARITY != 0 || flags != 0 {
+    if bytes == 0 || !bytes.is_multiple_of(GRANULARITY) || flags != 0 {
         return Err(Error::INVALID_VALUE);
     }
     let mut objects = objects()?;
@@ -104,7 +104,7 @@ fn map(pointer: u64, bytes: usize, offset: usize, handle: Handle, flags: u64) ->
     let _objects = objects()?;
     let mut table = table();
     let (bytes, memory) = (bytes as u64, table.memory(handle)?);
-    let whole = bytes > 0 && bytes % GRANULARITY == 0 && pointer % GRANULARITY == 0;
+    let whole = bytes > 0 && bytes.is_multiple_of(GRANULARITY) && pointer.is_multiple_of(GRANULARITY);
     // The offset must be 0 as yet, says the documentation.
     if !whole || offset != 0 || flags != 0 || bytes > memory.bytes || memory.references == 0 {
         return Err(Error::INVALID_VALUE);
