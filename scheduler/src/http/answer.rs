@@ -10,6 +10,7 @@ use hyper::{Response, StatusCode};
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::time::Sleep;
 
 /// Up to this size an envelope is joined to one buffer.
@@ -199,4 +200,27 @@ fn envelope(json: Bytes) -> AnswerBody {
     joined.extend_from_slice(&json);
     joined.extend_from_slice(AFTER);
     AnswerBody::full(joined.freeze())
+}
+
+/// Parts of the time that do not overlap: in the queue, waiting for GPU memory, in the model.
+pub fn server_timing(queued: Duration, swap: Option<Duration>, worked: Duration) -> String {
+    let queue = ms(queued.saturating_sub(swap.unwrap_or_default()));
+    let swap = swap.map(|swap| format!(" swap;dur={:.3},", ms(swap))).unwrap_or_default();
+    format!("queue;dur={queue:.3},{swap} model;dur={:.3}", ms(worked))
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timings_are_parts_that_add_up() {
+        let ms = Duration::from_millis;
+        assert_eq!(server_timing(ms(2), None, ms(30)), "queue;dur=2.000, model;dur=30.000");
+        assert_eq!(server_timing(ms(152), Some(ms(150)), ms(3)), "queue;dur=2.000, swap;dur=150.000, model;dur=3.000");
+    }
 }

@@ -1,6 +1,6 @@
 //! The run API: one request to one model.
 
-use super::answer::{AnswerBody, respond};
+use super::answer::{AnswerBody, respond, server_timing};
 use super::body::{self, Pump, Taken};
 use super::failure::workers_ai;
 use crate::failure::Failure;
@@ -231,17 +231,6 @@ async fn serve(
     Ok(response)
 }
 
-/// Parts of the time that do not overlap: in the queue, waiting for GPU memory, in the model.
-fn server_timing(queued: Duration, swap: Option<Duration>, worked: Duration) -> String {
-    let queue = ms(queued.saturating_sub(swap.unwrap_or_default()));
-    let swap = swap.map(|swap| format!(" swap;dur={:.3},", ms(swap))).unwrap_or_default();
-    format!("queue;dur={queue:.3},{swap} model;dur={:.3}", ms(worked))
-}
-
-fn ms(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
-}
-
 /// The answer, while a streamed body is being copied. A body that breaks off ends the request: the outer failure.
 async fn wait(
     mut answer: oneshot::Receiver<Result<Answer, Failure>>,
@@ -376,13 +365,6 @@ mod tests {
                 body_length: Some(9),
             }
         );
-    }
-
-    #[test]
-    fn timings_are_parts_that_add_up() {
-        let ms = Duration::from_millis;
-        assert_eq!(server_timing(ms(2), None, ms(30)), "queue;dur=2.000, model;dur=30.000");
-        assert_eq!(server_timing(ms(152), Some(ms(150)), ms(3)), "queue;dur=2.000, swap;dur=150.000, model;dur=3.000");
     }
 
     #[test]

@@ -195,6 +195,7 @@ impl ModelTask {
         let wanted = self.life.end_is_wanted();
         let by_gpu = instance.turn.as_ref().is_some_and(|turn| turn.ended);
         let reason = if by_gpu { "gpu" } else { reason(cause) };
+        drop(instance.turn); // its memory is free before another instance asks for some
         if !wanted {
             self.last_exit = Some(cause.to_string());
             self.model.metrics.died(reason);
