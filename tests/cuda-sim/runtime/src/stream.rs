@@ -1,4 +1,4 @@
-//! Streams.
+//! Streams: made, waited for, ended.
 #![allow(unsafe_code, reason = "exported C functions and the driver's")]
 
 use crate::device::ready;

@@ -59,3 +59,55 @@ fn may_have_mapped(pid: u32, inode: u64) -> bool {
     let has = |maps: String| maps.lines().any(|line| line.split_whitespace().nth(4) == Some(&inode.to_string()));
     fs::read_to_string(format!("/proc/{pid}/maps")).map_or(true, has)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+    use std::process::{Child, Command};
+    use std::time::{Duration, Instant};
+
+    fn on_card(pid: u32, start_time: u64) -> Process {
+        Process { pid, start_time, device: 7, ..Process::default() }
+    }
+
+    #[test]
+    fn this_process_is_seen_and_strangers_are_not() {
+        let file = std::env::current_exe().unwrap();
+        let own = read(std::process::id()).unwrap();
+        let strangers = [on_card(own.pid, own.start_time + 1), on_card(own.pid + 1, own.start_time)];
+        assert_eq!(seen_from_here(&[on_card(own.pid, own.start_time)], &file), [Used { pid: own.pid, bytes: 7 }]);
+        assert_eq!(seen_from_here(&strangers, &file), []);
+        // The same numbers, but it has nothing to do with this file.
+        assert_eq!(seen_from_here(&[on_card(own.pid, own.start_time)], Path::new("/proc/self/status")), []);
+    }
+
+    struct Killed(Child);
+
+    impl Drop for Killed {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// The first process of a pid namespace of its own, as those of sandboxes are: 1 to itself.
+    #[test]
+    fn a_process_in_a_sandbox_has_our_number_for_it() {
+        let unshare = Command::new("unshare").args(["--pid", "--fork", "--kill-child", "sleep", "60"]).spawn().unwrap();
+        let unshare = Killed(unshare);
+        let children = format!("/proc/{0}/task/{0}/children", unshare.0.id());
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let (pid, program): (u32, PathBuf) = loop {
+            let child = fs::read_to_string(&children).ok().and_then(|text| text.trim().parse().ok());
+            let program = child.and_then(|child: u32| Some((child, fs::read_link(format!("/proc/{child}/exe")).ok()?)));
+            if let Some((child, program)) = program.filter(|(_, program)| program.ends_with("sleep")) {
+                break (child, program);
+            }
+            assert!(Instant::now() < deadline, "the process begins");
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        let start_time = read(pid).unwrap().start_time;
+        assert_eq!(seen_from_here(&[on_card(1, start_time)], &program), [Used { pid, bytes: 7 }]);
+    }
+}

@@ -1,4 +1,4 @@
-//! The calls.
+//! The calls of virtual memory management.
 
 use super::shapes::{ACCESS, Access, DESCRIPTOR, GRANULARITY, Location, NO_ACCESS, PINNED, Properties};
 use super::table::{Mapping, Memory, table};
