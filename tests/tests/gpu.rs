@@ -44,6 +44,43 @@ def handle_request(request, context):
     return {"free": free.value, "total": total.value}
 "#;
 
+/// Takes its memory in a process of its own that has left the shim behind.
+const CHEAT: &str = r#"
+import os, subprocess, sys
+
+CHILD = """
+import ctypes, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+device, context, memory = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
+for name, arguments in [
+    ("cuInit", (0,)),
+    ("cuDeviceGet", (ctypes.byref(device), 0)),
+    ("cuCtxCreate_v2", (ctypes.byref(context), 0, device)),
+    ("cuMemAlloc_v2", (ctypes.byref(memory), ctypes.c_size_t(1536 << 20))),
+]:
+    result = getattr(cuda, name)(*arguments)
+    if result != 0:
+        sys.exit(f"{name} answered {result}")
+print("has it", flush=True)
+sys.stdin.read()
+"""
+
+
+CHILDREN = []
+
+
+def setup(context):
+    env = {"LD_LIBRARY_PATH": "/gpu/driver"}
+    child = subprocess.Popen([sys.executable, "-c", CHILD], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    if child.stdout.readline() != b"has it\n":
+        raise RuntimeError("the child has no memory")
+    CHILDREN.append(child)
+
+
+def handle_request(request, context):
+    return 1
+"#;
+
 fn model(allocates: u64, limit: &str) -> [(&'static str, String); 2] {
     let manifest = format!("schema = 1\n[resources]\ngpu-memory = \"{limit}\"\n");
     [("model.py", MODEL.replace("MIB", &allocates.to_string())), ("omni.toml", manifest)]
@@ -139,4 +176,22 @@ fn a_node_without_a_gpu_says_why_and_serves_the_rest() {
     assert_eq!(node.http().run("large", &json!({})).status, 503);
     let said = node.omnictl(["gpu"]);
     assert!(said.code == 0 && said.stderr.contains("libnvidia-ml.so.1"), "{said:?}");
+}
+
+#[test]
+fn a_model_that_goes_past_the_shim_is_ended() {
+    let card = Settings { memory: 4096 * MIB, ..Settings::numbered(0) };
+    let node = Node::builder().gpus(&[card], "memory-budget = \"2GiB\"").start();
+    let manifest = "schema = 1\n[resources]\ngpu-memory = \"64MiB\"\n";
+    node.publish("cheat", &[("model.py", CHEAT), ("omni.toml", manifest)]);
+    publish(&node, "honest", 40, "64MiB");
+    assert_eq!(node.http().run("honest", &json!({})).status, 200, "{}", node.log());
+    let honest = node.engine("honest");
+    assert_eq!(node.http().run("cheat", &json!({})).status, 200, "{}", node.log());
+    let ended = "omni_gpu_ends_total{reason=\"beyond-limit\"}";
+    wait_for("the cheat's end", PATIENCE, || node.admin().get("/metrics").text().contains(ended).then_some(()));
+    let died = "omni_instance_restarts_total{model=\"cheat\",reason=\"gpu\"}";
+    wait_for("its death", PATIENCE, || node.admin().get("/metrics").text().contains(died).then_some(()));
+    assert!(node.log().contains("its processes had 1.5GiB on the GPU"), "{}", node.log());
+    assert_eq!(node.engine("honest"), honest);
 }

@@ -36,7 +36,7 @@ struct Seated {
     card: Option<CardIndex>,
     /// The order that is not answered yet.
     order: Option<(u64, GpuOrder)>,
-    /// A look at the card that began before this moment says nothing of what was said since.
+    /// A look at the card that began before this moment says nothing of what was said or moved since.
     said_at: std::time::Instant,
 }
 
@@ -131,7 +131,8 @@ impl GpuTask {
 
     async fn take(&mut self, key: InstanceKey, word: Word) {
         match word {
-            Word::Busy | Word::Idle => {
+            // Said again and again, and nothing that a look could contradict.
+            Word::Busy | Word::Idle | Word::Used(_) => {
                 self.publish_at.get_or_insert_with(|| Instant::now() + CALM);
             }
             Word::Place(_)
@@ -140,7 +141,6 @@ impl GpuTask {
             | Word::Want
             | Word::Unwanted
             | Word::Yielded
-            | Word::Used(_)
             | Word::Moved(_)
             | Word::Gone => {
                 self.publish_at = Some(Instant::now());
