@@ -69,6 +69,7 @@ pub(crate) static SYMBOLS: &[&[abi::Symbol]] = &[
     memory::pools::SYMBOLS,
     memory::prefetch::SYMBOLS,
     memory::set::SYMBOLS,
+    memory::shared_pools::SYMBOLS,
     module::SYMBOLS,
     primary::SYMBOLS,
     resolve::SYMBOLS,

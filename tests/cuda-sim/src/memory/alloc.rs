@@ -75,6 +75,7 @@ impl Objects {
         }
         let Some(allocation) = self.allocations.remove(base) else { return };
         crate::ipc::forget(base);
+        crate::memory::shared_pools::forget(base);
         if allocation.charged > 0 {
             residency::release(allocation.device, allocation.charged);
         }

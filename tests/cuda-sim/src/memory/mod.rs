@@ -14,3 +14,4 @@ pub(crate) mod pools;
 pub(crate) mod prefetch;
 pub(crate) mod residency;
 pub(crate) mod set;
+pub(crate) mod shared_pools;

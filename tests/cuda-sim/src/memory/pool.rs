@@ -10,6 +10,7 @@ use crate::machine;
 use crate::memory::managed::{CPU, NOWHERE};
 use crate::memory::residency;
 use crate::objects::Objects;
+use crate::sharable::Sharable;
 use std::collections::BTreeMap;
 
 /// A memory pool.
@@ -32,6 +33,10 @@ pub(crate) struct Pool {
     pub(crate) is_default: bool,
     /// Gone as soon as nothing of it is used.
     pub(crate) is_destroyed: bool,
+    /// What stands for it in other processes, once it was exported or when it was imported.
+    pub(crate) shared: Option<Sharable>,
+    /// Another process's: nothing is allocated from it here.
+    pub(crate) is_imported: bool,
 }
 
 /// A number of bytes, and the highest that it was.
@@ -68,6 +73,8 @@ impl Pool {
             access: BTreeMap::new(),
             is_default: false,
             is_destroyed: false,
+            shared: None,
+            is_imported: false,
         }
     }
 }
@@ -116,6 +123,7 @@ impl Objects {
     pub(crate) fn set_current_pool(&mut self, place: i32, is_managed: bool, pool: Handle) -> Result<(), Error> {
         let known = self.pool(pool)?;
         let fits = match known.preferred {
+            _ if known.is_imported => false,
             None => !is_managed && i32::try_from(known.device) == Ok(place),
             Some(preferred) => is_managed && preferred == place,
         };
@@ -147,7 +155,7 @@ impl Objects {
     /// The pool or the card has no room.
     pub(crate) fn take_from_pool(&mut self, pool: Handle, bytes: u64) -> Result<u64, Error> {
         let Self { pools, allocations, .. } = self;
-        let pool = pools.get_mut(&pool).ok_or(Error::INVALID_VALUE)?;
+        let pool = pools.get_mut(&pool).filter(|pool| !pool.is_imported).ok_or(Error::INVALID_VALUE)?;
         let used = pool.used.now.checked_add(bytes).ok_or(Error::OUT_OF_MEMORY)?;
         if pool.max != 0 && used > pool.max {
             return Err(Error::OUT_OF_MEMORY);
@@ -160,6 +168,13 @@ impl Objects {
         }
         pool.used.set(used);
         Ok(ready)
+    }
+
+    /// Counts bytes that another process took out of an imported pool, and this one has too.
+    pub(crate) fn lend_from_pool(&mut self, pool: Handle, bytes: u64) {
+        if let Some(pool) = self.pools.get_mut(&pool) {
+            pool.used.set(pool.used.now + bytes);
+        }
     }
 
     /// Gives bytes back to a pool.

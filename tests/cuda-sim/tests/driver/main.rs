@@ -7,6 +7,7 @@ mod codes;
 mod managed;
 mod processes;
 mod resolution;
+mod sharing;
 
 use omni_cuda_card::{Card, Settings};
 use tempfile::TempDir;
