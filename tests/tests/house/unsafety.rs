@@ -22,6 +22,7 @@ const FENCED: &[(&str, &str)] = &[
     ("cuda-shim/src/resolve/elf.rs", "symbol tables of loaded libraries"),
     ("cuda-shim/src/resolve/libc_own.rs", "libc's dlsym, known by address"),
     ("cuda-shim/src/resolve/proc_address.rs", "exported functions with the driver's signatures"),
+    ("cuda-shim/tests/differential/calls.rs", "calls of the GPU driver"),
     ("cuda-shim/tests/memory/calls.rs", "calls of the GPU driver"),
     ("cuda-shim/tests/memory/processes.rs", "fork, waitpid, dlmopen"),
     ("cuda-shim/src/runtime/bodies.rs", "functions of the CUDA runtime and what their callers point to"),

@@ -1,0 +1,20 @@
+//! The shim beside the driver alone: what a program is told must be the same, call by call, and what the account says
+//! must be what the program has.
+//!
+//! Each test starts clients: this same program, told by its environment what to do ([`client`]), once under the shim and
+//! once without. Needs `cargo build -p omni-cuda -p omni-cuda-sim` to have been run: both are loaded, not linked.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
+
+mod calls;
+mod client;
+#[path = "../memory/instance.rs"]
+#[allow(dead_code, reason = "shared with tests that use more of it")]
+mod instance;
+mod table;
+
+/// The other side: see [`client`].
+#[test]
+#[ignore = "started by the other tests"]
+fn client() {
+    client::run();
+}
