@@ -47,7 +47,8 @@ hooks! {
         let given = Properties { allocation_type: if is_movable(&asked) { MANAGED } else { asked.allocation_type }, ..asked };
         let result = real(pool, In::of(&given));
         if let (SUCCESS, Some(pool)) = (result, pool.get()) {
-            lock().pools.insert(pool, Pool::new(kind(&given)));
+            let is_shareable = given.handle_types != 0;
+            lock().pools.insert(pool, Pool { is_shareable, ..Pool::new(kind(&given)) });
         }
         result
     };
@@ -104,11 +105,13 @@ struct Pool {
     charged: u64,
     /// What was allocated from it and not freed.
     allocated: u64,
+    /// Other processes can have its memory, which managed memory they cannot: it stays as it is.
+    is_shareable: bool,
 }
 
 impl Pool {
     fn new(kind: Kind) -> Self {
-        Self { kind, charged: 0, allocated: 0 }
+        Self { kind, charged: 0, allocated: 0, is_shareable: false }
     }
 }
 
@@ -193,7 +196,7 @@ pub(super) fn choose(pool: Option<Handle>, device: i32, may_convert: bool) -> Ch
             Err(_) => return Choice::Unknown,
         },
     };
-    let is_plain = lock().pools.get(&pool).is_none_or(|pool| pool.kind == Kind::Device);
+    let is_plain = lock().pools.get(&pool).is_none_or(|pool| pool.kind == Kind::Device && !pool.is_shareable);
     if may_convert && is_plain && !has_managed_pools(device) { Choice::Converted } else { Choice::Pool(pool) }
 }
 

@@ -86,6 +86,10 @@ calls! {
     fn cuLaunchHostFunc(stream: u64, function: extern "C" fn(*mut c_void), data: *mut c_void);
     fn cuGraphGetNodes(graph: u64, nodes: *mut u64, count: *mut usize);
     fn cuMemPoolTrimTo(pool: u64, keep: usize);
+    fn cuMemPoolExportToShareableHandle(descriptor: *mut i32, pool: u64, kind: i32, flags: u64);
+    fn cuMemPoolImportFromShareableHandle(pool: *mut u64, descriptor: usize, kind: i32, flags: u64);
+    fn cuMemPoolExportPointer(shared: *mut [u8; 64], address: u64);
+    fn cuMemPoolImportPointer(address: *mut u64, pool: u64, shared: *const [u8; 64]);
     fn cuMemCreate(handle: *mut u64, bytes: usize, properties: *const HandleProperties, flags: u64);
     fn cuMemRelease(handle: u64);
     fn cuMemAddressReserve(address: *mut u64, bytes: usize, alignment: usize, at: u64, flags: u64);

@@ -7,7 +7,8 @@ pub(crate) fn run() {
     let scenario = std::env::var("OMNI_TEST_CLIENT").expect("started by a test of this program");
     let words: Vec<&str> = scenario.split_whitespace().collect();
     match *words.first().expect("a scenario") {
-        "entry" => entries::client(words[1], words[2].parse().unwrap()),
+        "entry" => entries::client(words[1], words[2].parse().unwrap(), &words[3..]),
+        "offer" => imports::offer(words[1], words[2].parse().unwrap()),
         "symbols" => entries::symbols(),
         "kinds" => kinds::client(),
         "hold" => processes::hold(words[1].parse().unwrap()),
@@ -22,6 +23,7 @@ pub(crate) fn run() {
         "capture" => graphs::capture(),
         "export" => imports::export(),
         "import" => imports::import(words[1], words[2]),
+        "pool" => imports::pool(words[1], &words[2..]),
         "external" => imports::external(),
         "handles" => imports::handles(),
         "map" => imports::map(words[1], words[2], words[3]),

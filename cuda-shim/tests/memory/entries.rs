@@ -3,6 +3,7 @@
 use crate::calls::*;
 use crate::client::{begin, say};
 use crate::instance::{DRIVERS, Instance, MIB, MODES};
+use crate::{graphs, imports};
 use omni_cuda_entries::{ENTRIES, Entry, Role};
 use std::ptr::{null, null_mut};
 
@@ -11,25 +12,43 @@ const LIMIT: u64 = 64 * MIB;
 const STEP: u64 = 2 * MIB;
 const OUT_OF_MEMORY: i32 = 2;
 
-/// Pinned host memory: counted, not limited.
+/// The exceptions. Pinned host memory is the host's: it counts, and the limit on device memory says nothing about it.
 const HOST: [&str; 3] = ["cuMemAllocHost", "cuMemAllocHost_v2", "cuMemHostAlloc"];
-/// What they need comes from another process: see [`crate::imports`].
-const FROM_ELSEWHERE: [&str; 5] = [
-    "cuImportExternalMemory",
-    "cuIpcOpenMemHandle",
-    "cuIpcOpenMemHandle_v2",
-    "cuMemImportFromShareableHandle",
-    "cuMemPoolImportPointer",
-];
+
+/// What they bring in is made by another process, past the limit: see [`crate::imports`].
+const FROM_ELSEWHERE: [&str; 4] =
+    ["cuIpcOpenMemHandle", "cuIpcOpenMemHandle_v2", "cuMemImportFromShareableHandle", "cuMemPoolImportPointer"];
 
 /// Nodes of graphs: see [`crate::graphs`].
 pub(crate) const NODES: [&str; 4] =
     ["cuGraphAddMemAllocNode", "cuGraphAddNode", "cuGraphAddNode_v2", "cuGraphAddNode_v3"];
 
+/// What allocates on the device, and a driver of this version has.
 fn allocating(driver: u32) -> impl Iterator<Item = &'static Entry> {
-    let elsewhere = [&HOST[..], &FROM_ELSEWHERE, &NODES].concat();
-    let is_tried = move |entry: &&Entry| !elsewhere.contains(&entry.symbol);
-    ENTRIES.iter().filter(move |entry| entry.role == Role::Allocates && entry.version <= driver).filter(is_tried)
+    ENTRIES
+        .iter()
+        .filter(move |entry| entry.role == Role::Allocates && entry.version <= driver)
+        .filter(|entry| !HOST.contains(&entry.symbol))
+}
+
+#[test]
+fn the_drivers_of_these_tests_have_every_entry_that_allocates() {
+    let newest = DRIVERS.into_iter().max().unwrap();
+    let all = ENTRIES.iter().filter(|entry| entry.role == Role::Allocates).count();
+    assert_eq!(allocating(newest).count() + HOST.len(), all);
+}
+
+/// What one entry answers when it is asked for `bytes`.
+fn ask(instance: &Instance, symbol: &str, bytes: u64) -> Vec<String> {
+    if !FROM_ELSEWHERE.contains(&symbol) {
+        return instance.run(&format!("entry {symbol} {bytes}"));
+    }
+    let mut maker = instance.start_with(&format!("offer {symbol} {bytes}"), &[("LD_PRELOAD", "")]);
+    let offer = maker.line().unwrap();
+    let said = instance.run(&format!("entry {symbol} {bytes} {} {offer}", maker.pid()));
+    maker.go_on();
+    maker.end();
+    said
 }
 
 #[test]
@@ -54,7 +73,7 @@ fn nothing_passes_the_limit() {
     for (driver, mode) in DRIVERS.iter().flat_map(|driver| MODES.map(|mode| (*driver, mode))) {
         let instance = Instance::new(driver, mode, LIMIT);
         for entry in allocating(driver) {
-            let said = instance.run(&format!("entry {} {}", entry.symbol, LIMIT + STEP));
+            let said = ask(&instance, entry.symbol, LIMIT + STEP);
             assert_eq!(said, [format!("{} {OUT_OF_MEMORY}", entry.symbol)], "{driver}, {mode}");
             assert_eq!(instance.card().used(), 0, "{} left something", entry.symbol);
         }
@@ -66,22 +85,24 @@ fn each_of_them_works_within_the_limit() {
     for (driver, mode) in DRIVERS.iter().flat_map(|driver| MODES.map(|mode| (*driver, mode))) {
         let instance = Instance::new(driver, mode, LIMIT);
         for entry in allocating(driver) {
-            assert_eq!(
-                instance.run(&format!("entry {} {STEP}", entry.symbol)),
-                [format!("{} 0", entry.symbol)],
-                "{driver}, {mode}"
-            );
+            let said = ask(&instance, entry.symbol, STEP);
+            assert_eq!(said, [format!("{} 0", entry.symbol)], "{driver}, {mode}");
         }
     }
 }
 
-/// Allocates `bytes` by one entry and says what it answered.
-pub(crate) fn client(symbol: &str, bytes: u64) {
+/// Allocates `bytes` by one entry and says what it answered. `offer`: the process that made them, and what it said.
+pub(crate) fn client(symbol: &str, bytes: u64, offer: &[&str]) {
     begin();
-    say(&format!("{symbol} {}", allocate_by(symbol, bytes)));
+    let answered = match (offer, NODES.contains(&symbol)) {
+        ([maker, offer @ ..], _) => imports::take(symbol, bytes, maker, offer),
+        ([], true) => graphs::launch_by(symbol, bytes),
+        ([], false) => allocate_by(symbol, bytes),
+    };
+    say(&format!("{symbol} {answered}"));
 }
 
-pub(crate) fn allocate_by(symbol: &str, bytes: u64) -> i32 {
+fn allocate_by(symbol: &str, bytes: u64) -> i32 {
     let (size, short) = (usize::try_from(bytes).unwrap(), u32::try_from(bytes).unwrap());
     let (mut address, mut low, mut pitch, mut low_pitch) = (0_u64, 0_u32, 0_usize, 0_u32);
     let out = &raw mut address;
@@ -105,6 +126,7 @@ pub(crate) fn allocate_by(symbol: &str, bytes: u64) -> i32 {
         "cuArrayCreate_v2" => cuArrayCreate_v2(out, &Flat { width: 256, height: rows, format: 0x20, channels: 4 }),
         "cuArray3DCreate" => cuArray3DCreate(out, &[256, short / 4096, 0, 0x20, 4, 0]),
         "cuArray3DCreate_v2" => cuArray3DCreate_v2(out, &raw const solid),
+        "cuImportExternalMemory" => imports::external_by(bytes),
         "cuMipmappedArrayCreate" => cuMipmappedArrayCreate(out, &raw const solid, 1),
         unknown => panic!("{unknown} allocates, and no test knows how: teach this function"),
     }

@@ -3,8 +3,9 @@
 
 use crate::calls::*;
 use crate::client::{allocate, begin, say, wait};
-use crate::instance::{DRIVERS, Instance, MIB};
+use crate::instance::{DRIVERS, Instance, MIB, MODES};
 use omni_gpu_wire::account::Use;
+use std::fs::File;
 use std::os::fd::AsRawFd;
 
 const LIMIT: u64 = 20 * MIB;
@@ -42,15 +43,14 @@ pub(crate) fn export() {
     for bytes in [4 * MIB, 12 * MIB] {
         let mut handle = IpcHandle([0; 64]);
         assert_eq!(cuIpcGetMemHandle(&raw mut handle, allocate(bytes).unwrap()), 0);
-        say(&handle.0.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+        say(&hex(&handle.0));
     }
     wait();
 }
 
 pub(crate) fn import(symbol: &str, shared: &str) {
     begin();
-    let byte = |at: usize| u8::from_str_radix(&shared[2 * at..2 * at + 2], 16).unwrap();
-    let handle = IpcHandle(std::array::from_fn(byte));
+    let handle = IpcHandle(unhex(shared));
     let open = |address: &mut u64| match symbol {
         "cuIpcOpenMemHandle" => cuIpcOpenMemHandle(address, handle, 1),
         _ => cuIpcOpenMemHandle_v2(address, handle, 1),
@@ -84,19 +84,33 @@ fn external_memory_counts_for_who_imports_it() {
 
 pub(crate) fn external() {
     begin();
-    // SAFETY: a name that ends with a zero.
-    let file = unsafe { libc::memfd_create(c"external".as_ptr(), 0) };
-    // SAFETY: a file of ours.
-    assert_eq!(unsafe { libc::ftruncate(file, 16 << 20) }, 0);
-    let description =
-        |mib| External { kind: 1, handle: [u64::try_from(file).unwrap(), 0], bytes: mib * MIB, rest: [0; 18] };
+    let file = memory_file(16 * MIB);
     let (mut memory, mut other) = (0, 0);
-    let first = cuImportExternalMemory(&raw mut memory, &description(8));
-    say(&format!("8 MiB: {first}, 13 MiB: {}", cuImportExternalMemory(&raw mut other, &description(13))));
+    let first = cuImportExternalMemory(&raw mut memory, &description(file, 8 * MIB));
+    say(&format!("8 MiB: {first}, 13 MiB: {}", cuImportExternalMemory(&raw mut other, &description(file, 13 * MIB))));
     wait();
     assert_eq!(cuDestroyExternalMemory(memory), 0);
     say("destroyed");
     wait();
+}
+
+/// External memory of `bytes`; what the driver answers.
+pub(crate) fn external_by(bytes: u64) -> i32 {
+    let mut memory = 0;
+    cuImportExternalMemory(&raw mut memory, &description(memory_file(bytes), bytes))
+}
+
+/// A file that stands for memory of another interface. Open as long as this process lives.
+fn memory_file(bytes: u64) -> i32 {
+    // SAFETY: a name that ends with a zero.
+    let file = unsafe { libc::memfd_create(c"external".as_ptr(), 0) };
+    // SAFETY: a file of ours.
+    assert_eq!(unsafe { libc::ftruncate(file, i64::try_from(bytes).unwrap()) }, 0);
+    file
+}
+
+fn description(file: i32, bytes: u64) -> External {
+    External { kind: 1, handle: [u64::try_from(file).unwrap(), 0], bytes, rest: [0; 18] }
 }
 
 #[test]
@@ -155,7 +169,7 @@ pub(crate) fn handles() {
 /// Maps what another process has exported.
 pub(crate) fn map(maker: &str, descriptor: &str, bytes: &str) {
     begin();
-    let file = std::fs::File::options().read(true).write(true).open(format!("/proc/{maker}/fd/{descriptor}")).unwrap();
+    let file = descriptor_of(maker, descriptor);
     let (mut handle, mut at, size) = (0, 0, bytes.parse().unwrap());
     let shared = usize::try_from(file.as_raw_fd()).unwrap();
     assert_eq!(cuMemImportFromShareableHandle(&raw mut handle, shared, DESCRIPTOR), 0);
@@ -168,4 +182,110 @@ pub(crate) fn map(maker: &str, descriptor: &str, bytes: &str) {
     assert_eq!((cuMemRelease(handle), cuMemUnmap(at, size)), (0, 0));
     say("unmapped");
     wait();
+}
+
+#[test]
+fn the_memory_of_another_process_s_pool_counts_until_it_is_freed() {
+    for (driver, mode) in DRIVERS.iter().flat_map(|driver| MODES.map(|mode| (*driver, mode))) {
+        let instance = Instance::new(driver, mode, LIMIT);
+        let mut maker = instance.start(&format!("offer cuMemPoolImportPointer {}", 8 * MIB));
+        let offer = maker.line().unwrap();
+        assert_eq!(instance.used().device, 8 * MIB, "not converted: it could not be shared, {driver}, {mode}");
+        let mut importer = instance.start(&format!("pool {} {offer}", maker.pid()));
+        importer.expect("imported");
+        assert_eq!(instance.used().device, 16 * MIB, "{driver}, {mode}");
+        importer.go_on();
+        importer.expect("freed");
+        assert_eq!(instance.used().device, 8 * MIB, "{driver}, {mode}");
+        importer.end();
+        maker.go_on();
+        maker.end();
+        instance.expect_nothing();
+        assert_eq!(instance.card().used(), 0);
+    }
+}
+
+/// Imports twice, and frees in both ways.
+pub(crate) fn pool(maker: &str, offer: &[&str]) {
+    begin();
+    let mut address = 0;
+    assert_eq!(import_pointer(&mut address, maker, offer), 0);
+    assert_eq!(cuMemFree_v2(address), 0);
+    assert_eq!(import_pointer(&mut address, maker, offer), 0);
+    say("imported");
+    wait();
+    assert_eq!((cuMemFreeAsync(address, 0), cuStreamSynchronize(0)), (0, 0));
+    say("freed");
+}
+
+/// Makes memory that others can have by one entry, says how, and ends when it is told to.
+pub(crate) fn offer(symbol: &str, bytes: u64) {
+    begin();
+    let size = usize::try_from(bytes).unwrap();
+    match symbol {
+        "cuMemImportFromShareableHandle" => {
+            let properties = HandleProperties { handles: DESCRIPTOR, ..HandleProperties::DEVICE };
+            let (mut handle, mut descriptor) = (0, -1);
+            assert_eq!(cuMemCreate(&raw mut handle, size, &raw const properties, 0), 0);
+            assert_eq!(cuMemExportToShareableHandle(&raw mut descriptor, handle, DESCRIPTOR, 0), 0);
+            say(&descriptor.to_string());
+        }
+        "cuMemPoolImportPointer" => {
+            let properties = PoolProperties { handles: DESCRIPTOR, ..PoolProperties::DEVICE };
+            let (mut pool, mut address, mut descriptor, mut shared) = (0, 0, -1, [0; 64]);
+            assert_eq!(cuMemPoolCreate(&raw mut pool, &raw const properties), 0);
+            assert_eq!(cuMemPoolExportToShareableHandle(&raw mut descriptor, pool, DESCRIPTOR, 0), 0);
+            assert_eq!(cuMemAllocFromPoolAsync(&raw mut address, size, pool, 0), 0);
+            assert_eq!(cuMemPoolExportPointer(&raw mut shared, address), 0);
+            say(&format!("{descriptor} {}", hex(&shared)));
+        }
+        _ => {
+            let mut handle = IpcHandle([0; 64]);
+            assert_eq!(cuIpcGetMemHandle(&raw mut handle, allocate(bytes).unwrap()), 0);
+            say(&hex(&handle.0));
+        }
+    }
+    wait();
+}
+
+/// Takes such an offer by the entry it is for.
+pub(crate) fn take(symbol: &str, bytes: u64, maker: &str, offer: &[&str]) -> i32 {
+    let (mut handle, mut at, size) = (0, 0, usize::try_from(bytes).unwrap());
+    match (symbol, offer) {
+        ("cuMemImportFromShareableHandle", [descriptor]) => {
+            let file = descriptor_of(maker, descriptor);
+            let shared = usize::try_from(file.as_raw_fd()).unwrap();
+            assert_eq!(cuMemAddressReserve(&raw mut at, size, 0, 0, 0), 0);
+            match cuMemImportFromShareableHandle(&raw mut handle, shared, DESCRIPTOR) {
+                // It counts from its first mapping: until then nobody can use it.
+                0 => cuMemMap(at, size, 0, handle, 0),
+                refused => refused,
+            }
+        }
+        ("cuMemPoolImportPointer", _) => import_pointer(&mut at, maker, offer),
+        ("cuIpcOpenMemHandle", [shared]) => cuIpcOpenMemHandle(&raw mut at, IpcHandle(unhex(shared)), 1),
+        ("cuIpcOpenMemHandle_v2", [shared]) => cuIpcOpenMemHandle_v2(&raw mut at, IpcHandle(unhex(shared)), 1),
+        unknown => panic!("{unknown:?} imports, and no test knows how: teach this function"),
+    }
+}
+
+fn import_pointer(address: &mut u64, maker: &str, offer: &[&str]) -> i32 {
+    let [descriptor, shared] = *offer else { panic!("{offer:?} is no pool and pointer") };
+    let (mut pool, file) = (0, descriptor_of(maker, descriptor));
+    let shared_pool = usize::try_from(file.as_raw_fd()).unwrap();
+    assert_eq!(cuMemPoolImportFromShareableHandle(&raw mut pool, shared_pool, DESCRIPTOR, 0), 0);
+    cuMemPoolImportPointer(address, pool, &unhex(shared))
+}
+
+/// What another process has under a number.
+fn descriptor_of(process: &str, number: &str) -> File {
+    File::options().read(true).write(true).open(format!("/proc/{process}/fd/{number}")).unwrap()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> [u8; 64] {
+    std::array::from_fn(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap())
 }
