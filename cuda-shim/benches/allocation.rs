@@ -6,13 +6,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step is a failed run")]
 #![allow(unsafe_code, reason = "functions of the driver, found by name")]
 
+mod shim;
+
+use shim::{ROUNDS, median, thread_time};
 use std::ffi::c_void;
-use std::path::{Path, PathBuf};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
 
-const ROUNDS: usize = 15;
 /// Allocations before they are freed again.
 const BATCH: usize = 100;
 const BATCHES: usize = 2000;
@@ -45,26 +48,31 @@ fn main() {
     }
     let dir = TempDir::new().unwrap();
     build_driver(dir.path());
+    let library = shim::build();
     println!("nanoseconds for a call, 1 MiB each, {HELD} other ranges held; medians of {ROUNDS} rounds");
-    for (mode, others) in [("device", 0), ("unified", 0), ("unified", 8)] {
+    for (mode, others) in [("device", 0), ("device", 8), ("unified", 0), ("unified", 8)] {
         let account = dir.path().join(format!("account-{mode}-{others}"));
-        let holders: Vec<Child> = (0..others).map(|_| holder(dir.path(), &account, mode)).collect();
+        let shimmed = |role| {
+            let mut command = client_command(dir.path(), role);
+            command.env("LD_PRELOAD", &library).env("OMNI_GPU_DRIVER", dir.path()).env("OMNI_GPU_MODE", mode);
+            command.env("OMNI_GPU_ACCOUNT", &account).env("OMNI_GPU_LIMIT_BYTES", "1000000000000");
+            command
+        };
+        let holders: Vec<Child> = (0..others).map(|_| holder(shimmed("holds"))).collect();
         let (mut with, mut without) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
-            without.push(measured(&mut command(dir.path())));
-            with.push(measured(shimmed(&mut command(dir.path()), dir.path(), &account, mode)));
+            without.push(measured(client_command(dir.path(), "measures")));
+            with.push(measured(shimmed("measures")));
         }
         for mut holder in holders {
             drop(holder.stdin.take());
             holder.wait().unwrap();
         }
         for (number, call) in ["cuMemAlloc", "cuMemFree"].into_iter().enumerate() {
-            let of_call = |all: &[[f64; 2]]| median_and_least(all.iter().map(|both| both[number]).collect());
-            let ((with, least_with), (without, least_without)) = (of_call(&with), of_call(&without));
-            let (added, least) = (with - without, least_with - least_without);
-            println!(
-                "{mode:8} {others} others  {call:10} {with:6.1} with, {without:5.1} without: {added:6.1} added (least: {least:.1})"
-            );
+            let of_call = |all: &[[f64; 2]]| median(all.iter().map(|both| both[number]).collect());
+            let (with, without) = (of_call(&with), of_call(&without));
+            let added = with - without;
+            println!("{mode:8} {others} others  {call:10} {with:6.1} with, {without:5.1} without: {added:6.1} added");
         }
     }
 }
@@ -79,43 +87,28 @@ fn build_driver(dir: &Path) {
     assert!(cc.status().unwrap().success());
 }
 
-fn command(dir: &Path) -> Command {
+fn client_command(dir: &Path, role: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.env("OMNI_BENCH_CLIENT", "measures").env("LD_LIBRARY_PATH", dir);
+    command.env("OMNI_BENCH_CLIENT", role).env("LD_LIBRARY_PATH", dir);
     command
 }
 
-fn shimmed<'a>(command: &'a mut Command, dir: &Path, account: &Path, mode: &str) -> &'a mut Command {
-    command.env("LD_PRELOAD", shim()).env("OMNI_GPU_DRIVER", dir).env("OMNI_GPU_MODE", mode);
-    command.env("OMNI_GPU_ACCOUNT", account).env("OMNI_GPU_LIMIT_BYTES", "1000000000000")
-}
-
-fn shim() -> PathBuf {
-    let program = std::env::current_exe().unwrap();
-    let library = program.parent().unwrap().join("libomni_cuda.so");
-    assert!(library.exists(), "{} is not there", library.display());
-    library
-}
-
 /// A process that has memory until its standard input ends.
-fn holder(dir: &Path, account: &Path, mode: &str) -> Child {
-    let mut command = command(dir);
-    shimmed(&mut command, dir, account, mode).env("OMNI_BENCH_CLIENT", "holds");
-    command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
+fn holder(mut client: Command) -> Child {
+    let mut holder = client.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut ready = String::new();
+    BufReader::new(holder.stdout.as_mut().unwrap()).read_line(&mut ready).unwrap();
+    assert_eq!(ready, "ready\n");
+    holder
 }
 
 /// Nanoseconds of an allocation, and of a free.
-fn measured(command: &mut Command) -> [f64; 2] {
+fn measured(mut command: Command) -> [f64; 2] {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let said = String::from_utf8(output.stdout).unwrap();
     let mut numbers = said.split_whitespace().map(|number| number.parse().unwrap());
     [numbers.next().unwrap(), numbers.next().unwrap()]
-}
-
-fn median_and_least(mut values: Vec<f64>) -> (f64, f64) {
-    values.sort_by(f64::total_cmp);
-    (values[values.len() / 2], values[0])
 }
 
 /// Prints nanoseconds for each of the calls, or holds memory.
@@ -141,6 +134,7 @@ fn client(holds: bool) {
         assert_eq!(unsafe { allocate(&raw mut address, 1 << 20) }, 0);
     }
     if holds {
+        println!("ready");
         std::io::stdin().read_line(&mut String::new()).unwrap();
         return;
     }
@@ -162,12 +156,4 @@ fn client(holds: bool) {
     }
     let nanos = |time: Duration| time.as_secs_f64() * 1e9 / (BATCH * BATCHES) as f64;
     println!("{} {}", nanos(allocating), nanos(freeing));
-}
-
-/// What this thread has computed, without what others took of the processor.
-fn thread_time() -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a place of ours.
-    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) }, 0);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }

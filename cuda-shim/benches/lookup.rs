@@ -1,18 +1,19 @@
 //! What the shim adds to `dlsym`: the same program with and without it preloaded.
 //!
-//! `make build && cargo bench -p omni-cuda --bench lookup`: the library is not built by the second alone. Prints
-//! nanoseconds for one call, as medians over rounds that take turns, in time of the thread: of a name that is nobody's
-//! concern, of an entry of the driver that is left alone, and of one that the shim stands for.
+//! `cargo bench -p omni-cuda --bench lookup`. Prints nanoseconds for one call, as medians over rounds that take turns, in
+//! time of the thread: of a name that is nobody's concern, of an entry of the driver that is left alone, and of one that
+//! the shim stands for.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step is a failed run")]
 #![allow(unsafe_code, reason = "the loader's functions")]
 
+mod shim;
+
+use shim::{ROUNDS, median, thread_time};
 use std::ffi::CString;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 use tempfile::TempDir;
 
-const ROUNDS: usize = 15;
 const CALLS: u32 = 500_000;
 const NAMES: [&str; 3] = ["malloc", "cuLaunchKernel", "cuMemAlloc_v2"];
 
@@ -27,35 +28,28 @@ fn main() {
     let mut cc = Command::new("cc");
     cc.args(["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o"]).arg(folder.path().join("libcuda.so.1")).arg(source);
     assert!(cc.status().unwrap().success());
+    let library = shim::build();
     println!("nanoseconds for dlsym; medians of {ROUNDS} rounds of {CALLS}");
     for name in NAMES {
         let (mut with, mut without) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
-            without.push(measured(folder.path(), name, false));
-            with.push(measured(folder.path(), name, true));
+            without.push(measured(folder.path(), name, None));
+            with.push(measured(folder.path(), name, Some(&library)));
         }
         let [with, without] = [with, without].map(median);
         println!("{name:16} {with:6.1} with, {without:6.1} without, {:6.1} added", with - without);
     }
 }
 
-fn measured(driver: &Path, name: &str, with_shim: bool) -> f64 {
-    let program = std::env::current_exe().unwrap();
-    let mut command = Command::new(&program);
+fn measured(driver: &Path, name: &str, shim: Option<&Path>) -> f64 {
+    let mut command = Command::new(std::env::current_exe().unwrap());
     command.env("OMNI_BENCH_NAME", name).env("LD_LIBRARY_PATH", driver);
-    if with_shim {
-        let shim = program.parent().unwrap().join("libomni_cuda.so");
-        assert!(shim.exists(), "{} is not there", shim.display());
+    if let Some(shim) = shim {
         command.env("LD_PRELOAD", shim).env("OMNI_GPU_DRIVER", driver).env("OMNI_GPU_LIMIT_BYTES", "1000000000000");
     }
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 /// For one call, in this process.
@@ -73,12 +67,4 @@ fn nanoseconds(name: &str) -> f64 {
     let begin = thread_time();
     (0..CALLS).for_each(|_| look_up());
     (thread_time() - begin).as_secs_f64() * 1e9 / f64::from(CALLS)
-}
-
-/// What this thread has computed, without what others took of the processor.
-fn thread_time() -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a place of ours.
-    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) }, 0);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }

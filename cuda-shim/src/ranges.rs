@@ -193,7 +193,7 @@ fn wait(ranges: MutexGuard<'static, Ranges>) -> MutexGuard<'static, Ranges> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc::channel;
+    use std::sync::mpsc::sync_channel;
     use std::thread;
 
     /// Tests of one program share the table: each has addresses of its own.
@@ -235,7 +235,7 @@ mod tests {
         let mut claims = claim(|range| range.context == 4);
         claims.keep([0x4000].into_iter());
         assert!(remove(0x5000).is_some() && remove(0x6000).is_some(), "not claimed: no wait");
-        let (say, said) = channel();
+        let (say, said) = sync_channel(1);
         let freeing = thread::spawn(move || {
             let range = remove(0x4000);
             say.send(range).ok();

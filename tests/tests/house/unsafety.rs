@@ -5,6 +5,7 @@ use crate::tree::Files;
 
 /// Files that may have it, each with what needs it.
 const FENCED: &[(&str, &str)] = &[
+    ("cuda-shim/benches/allocation.rs", "calls of the GPU driver"),
     ("cuda-shim/benches/lookup.rs", "the loader's functions"),
     ("cuda-shim/src/account/identity.rs", "the auxiliary vector"),
     ("cuda-shim/src/account/mod.rs", "a function that the loader calls"),
