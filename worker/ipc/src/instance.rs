@@ -169,7 +169,7 @@ pub struct GpuUse {
 }
 
 /// What came of an order.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct GpuReport {
     /// Of the order.
     pub number: u64,
@@ -183,9 +183,4 @@ pub struct GpuReport {
     pub error: u32,
     /// Processes that did not answer within the worker's bound.
     pub silent: u32,
-    /// Processes of the instance as the host numbers them, at most [`MAX_GPU_PROCESSES`]: NVML names these.
-    pub processes: Vec<u32>,
 }
-
-/// The most processes that a [`GpuReport`] names.
-pub const MAX_GPU_PROCESSES: usize = 256;

@@ -38,8 +38,8 @@ pub(super) struct Instance {
     pub(super) order: Option<Sent>,
     /// The last eviction was not carried out.
     pub(super) disobeyed: bool,
-    /// The last look of NVML did not fit to what it says.
-    pub(super) suspected: bool,
+    /// Since when NVML's looks do not fit to what it says.
+    pub(super) suspected: Option<Moment>,
 }
 
 /// Where an instance is between its turns on the card.
@@ -108,7 +108,7 @@ impl Instance {
             peak: 0,
             order: None,
             disobeyed: false,
-            suspected: false,
+            suspected: None,
         }
     }
 
@@ -194,6 +194,19 @@ impl Instance {
                     self.limit
                 }
             }
+        }
+    }
+
+    /// An adopted one that was asked what it has and has not said it yet.
+    pub(super) fn is_unheard(&self) -> bool {
+        match self.turn {
+            Turn::Off | Turn::Waiting { .. } | Turn::Coming { start: false, .. } => !self.known && self.order.is_some(),
+            Turn::Queued { .. }
+            | Turn::Starting
+            | Turn::Coming { start: true, .. }
+            | Turn::On { .. }
+            | Turn::Leaving { .. }
+            | Turn::Ending { .. } => false,
         }
     }
 

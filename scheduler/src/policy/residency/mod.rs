@@ -125,7 +125,9 @@ impl Residency {
             Event::Gone { instance } => {
                 self.instances.remove(instance);
             }
-            Event::Seen { instance, bytes, processes } => self.on_seen(*instance, *bytes, *processes, &mut actions),
+            Event::Seen { instance, bytes, processes } => {
+                self.on_seen(*instance, *bytes, *processes, now, &mut actions)
+            }
             Event::CardUsed { card, bytes } => {
                 let ours = ledger::sum(&self.instances, *card, Instance::present);
                 if let Some(card) = self.cards.get_mut(*card) {

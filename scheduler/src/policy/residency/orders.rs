@@ -7,6 +7,10 @@ use super::events::{Action, EndCause, InstanceKey};
 use super::ledger::{Instance, Sent, Turn};
 use super::{Moment, Residency};
 use omni_ipc::instance::{GpuOrder, GpuUse};
+use std::time::Duration;
+
+/// Between the first look that does not fit and the one that is believed: less than the time between two polls.
+const SURE_AFTER: Duration = Duration::from_secs(1);
 
 impl Residency {
     /// Sends an order to an instance that has none.
@@ -55,15 +59,24 @@ impl Residency {
         }
     }
 
-    /// Two looks in a row that do not fit end the instance: one may be older than what was said since.
-    pub(super) fn on_seen(&mut self, key: InstanceKey, seen: u64, processes: u32, actions: &mut Vec<Action>) {
+    /// Looks that do not fit, and none that does for [`SURE_AFTER`], end the instance: one may be older than what was
+    /// said since, and the driver takes its time to notice what was given back.
+    pub(super) fn on_seen(
+        &mut self,
+        key: InstanceKey,
+        seen: u64,
+        processes: u32,
+        now: Moment,
+        actions: &mut Vec<Action>,
+    ) {
         let margin = self.settings.process_margin.saturating_mul(u64::from(processes.max(1)));
         let Some(instance) = self.instances.get_mut(&key) else { return };
         let rests = matches!(instance.turn, Turn::Off | Turn::Waiting { .. }) && instance.order.is_none();
         let is_away = rests && instance.known && instance.is_movable();
         let allowed = margin.saturating_add(if is_away { instance.on_card() } else { instance.limit });
-        let again = std::mem::replace(&mut instance.suspected, seen > allowed);
-        if again && seen > allowed {
+        let since = instance.suspected.filter(|_| seen > allowed);
+        instance.suspected = (seen > allowed).then(|| since.unwrap_or(now));
+        if since.is_some_and(|since| now.saturating_sub(since) >= SURE_AFTER) {
             let why = if is_away && seen <= margin.saturating_add(instance.limit) {
                 EndCause::StillOnCard { seen, allowed }
             } else {

@@ -18,7 +18,7 @@
 //! (Q), what is in flight there (R), an order on its way, an eviction and its repetition (3 E), an end (K), its own
 //! return (E). So a want is granted, or its instance ended, within `Q + (k + 1) (Q + R + 4 E + K)`, and k is less than
 //! the number of instances on the card. While the host's budget is short the exchanges of all cards are one line, the
-//! longest waiting first.
+//! longest waiting first. After an adoption, once, it takes E more until all adopted instances have said what they have.
 
 use super::events::{Action, CardIndex, EndCause, InstanceKey};
 use super::ledger::{Instance, Turn, on, sum};
@@ -176,7 +176,12 @@ impl Residency {
     }
 
     /// Lets leave whoever has to, until everything that was decided fits. Returns whether a decision was taken back.
+    /// While an adopted instance has not said what it has, nobody leaves: its limit stands for it, and is too much. It
+    /// says so within `evict-timeout`, or ends.
     fn reclaim(&mut self, card: CardIndex, now: Moment, actions: &mut Vec<Action>) -> bool {
+        if on(&self.instances, card).any(|(_, instance)| instance.is_unheard()) {
+            return false;
+        }
         let mut lacks = sum(&self.instances, card, Instance::planned).saturating_sub(self.capacity(card, None));
         if lacks == 0 {
             return false;

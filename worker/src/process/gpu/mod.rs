@@ -16,7 +16,7 @@ use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, getsockopt, recv, send, sockopt};
 use omni_cgroup::{CgroupPaths, Group};
 use omni_gpu_wire::control::{REPORT_BYTES, Report};
-use omni_ipc::instance::{FromWorker, GpuOrder, GpuReport, GpuUse, MAX_GPU_PROCESSES};
+use omni_ipc::instance::{FromWorker, GpuOrder, GpuReport, GpuUse};
 use orders::{Action, Answer, Event, Orders, Shim};
 use std::collections::BTreeMap;
 use std::fs;
@@ -193,19 +193,13 @@ impl Memory {
     }
 
     fn report(&self, answer: Answer) -> GpuReport {
-        let processes = self.processes();
         GpuReport {
             number: answer.number,
             moved_bytes: answer.moved_bytes,
             micros: answer.micros,
-            usage: self.account.usage(&processes),
+            usage: self.usage(),
             error: answer.error,
             silent: answer.silent,
-            processes: processes
-                .into_iter()
-                .filter_map(|pid| u32::try_from(pid).ok())
-                .take(MAX_GPU_PROCESSES)
-                .collect(),
         }
     }
 

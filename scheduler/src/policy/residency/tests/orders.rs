@@ -94,22 +94,65 @@ fn nvml_does_not_trust_the_shim() {
     let seen = |bytes, processes| Event::Seen { instance: 1, bytes, processes };
     let mut card = Table::new(&[10]);
     card.run(1, 8);
-    assert_eq!(card.feed(&seen(8 * GIB + GIB / 2, 1)), [], "the limit and a context");
-    assert_eq!(card.feed(&seen(9 * GIB, 2)), [], "two contexts");
-    assert_eq!(card.feed(&seen(9 * GIB, 1)), []);
-    assert_eq!(card.feed(&seen(8 * GIB, 1)), [], "once may be an old figure");
-    assert_eq!(card.feed(&seen(9 * GIB, 1)), []);
+    let mut look = |after, bytes, processes| {
+        card.now += after;
+        card.feed(&seen(bytes, processes))
+    };
+    assert_eq!(look(MS, 8 * GIB + GIB / 2, 1), [], "the limit and a context");
+    assert_eq!(look(MS, 9 * GIB, 2), [], "two contexts");
+    assert_eq!(look(MS, 9 * GIB, 1), []);
+    assert_eq!(look(SECOND, 8 * GIB, 1), [], "once may be an old figure");
+    assert_eq!(look(SECOND, 9 * GIB, 1), []);
+    assert_eq!(look(MS, 9 * GIB, 1), [], "the driver may need a moment");
     let allowed = 8 * GIB + GIB / 2;
-    assert_eq!(card.feed(&seen(9 * GIB, 1)), ended(EndCause::BeyondLimit { seen: 9 * GIB, allowed }));
+    assert_eq!(look(SECOND, 9 * GIB, 1), ended(EndCause::BeyondLimit { seen: 9 * GIB, allowed }));
 
     let (mut card, number) = evicting();
     for _ in 0..3 {
+        card.now += SECOND;
         assert_eq!(card.feed(&seen(8 * GIB, 1)), [], "it is still leaving");
     }
     card.moved(1, number, usage(8, 2, 0));
     assert_eq!(card.feed(&seen(8 * GIB, 1)), []);
+    card.now += SECOND;
     let allowed = 2 * GIB + GIB / 2;
     assert_eq!(card.feed(&seen(8 * GIB, 1)), ended(EndCause::StillOnCard { seen: 8 * GIB, allowed }));
+}
+
+/// Two adopted instances with limits of 8 GiB on a card of 10; the numbers of the questions to them.
+fn adopted() -> (Table, [u64; 2]) {
+    let mut card = Table::new(&[10]);
+    let adopt = |instance| {
+        let adopted = Event::Adopted { instance, card: Some(0), limit: 8 * GIB, mode: GpuMode::Unified, ready: true };
+        only_order(&card.feed(&adopted), instance, GpuOrder::Report)
+    };
+    let numbers = [1, 2].map(adopt);
+    (card, numbers)
+}
+
+#[test]
+fn nobody_leaves_before_all_adopted_ones_have_said_what_they_have() {
+    for (first, second) in [(0, 1), (1, 0)] {
+        let keys = [1, 2];
+        let (mut card, numbers) = adopted();
+        assert_eq!(card.moved(keys[first], numbers[first], usage(5, 5, 0)), [], "the other's limit is not what it has");
+        assert_eq!(card.want(keys[first]), [], "it is not sure yet that there is room");
+        let grant = Action::Grant { instance: keys[first], swap: Duration::ZERO };
+        assert_eq!(card.moved(keys[second], numbers[second], usage(5, 5, 0)), [grant]);
+    }
+
+    // They do have too much, as after a smaller budget: what is too much leaves once it is known.
+    let (mut card, numbers) = adopted();
+    card.moved(1, numbers[0], usage(6, 6, 0));
+    only_order(&card.moved(2, numbers[1], usage(6, 6, 0)), 1, evict(2));
+
+    // One that does not say it stops the others no longer than an order may take.
+    let (mut card, numbers) = adopted();
+    card.moved(1, numbers[0], usage(5, 1, 0));
+    card.want(1);
+    let silent = Action::End { instance: 2, why: EndCause::Silent };
+    assert_eq!(card.at(10 * SECOND), [silent]);
+    only_order(&card.feed(&Event::Gone { instance: 2 }), 1, GpuOrder::Restore);
 }
 
 #[test]

@@ -51,6 +51,34 @@ fn c_comes_in_b_goes_partly_back_then_b_returns_for_a_and_a_for_c() {
     assert_eq!(card.policy.wake_at(), None);
 }
 
+/// The scheduler is replaced while C's 3 GiB are in the host: nothing is moved for that, in whatever order the three say
+/// what they have; the next request moves what it needs.
+#[test]
+fn a_new_scheduler_moves_nothing_before_the_next_request() {
+    let has = [(1, 4, 4), (2, 5, 5), (3, 4, 1)];
+    for turn in 0..has.len() {
+        let mut card = Table::new(&[10]);
+        let questions: Vec<_> = has
+            .iter()
+            .map(|(instance, gib, _)| {
+                let (instance, limit, mode) = (*instance, gib * GIB, GpuMode::Unified);
+                let adopted = Event::Adopted { instance, card: Some(0), limit, mode, ready: true };
+                only_order(&card.feed(&adopted), instance, GpuOrder::Report)
+            })
+            .collect();
+        for step in 0..has.len() {
+            let next = (turn + step) % has.len();
+            let (instance, gib, resident) = has[next];
+            assert_eq!(card.moved(instance, questions[next], usage(gib, resident, 0)), []);
+        }
+        assert_eq!(resident(&card), [(1, 4), (2, 5), (3, 1)]);
+        let number = only_order(&card.want(3), 1, evict(3));
+        let number = only_order(&card.moved(1, number, usage(4, 1, 0)), 3, GpuOrder::Restore);
+        let grant = Action::Grant { instance: 3, swap: Duration::ZERO };
+        assert_eq!(card.moved(3, number, usage(4, 4, 0)), [grant]);
+    }
+}
+
 /// GiB on the card, in the order of the keys.
 fn resident(card: &Table) -> Vec<(InstanceKey, u64)> {
     let cards = card.policy.cards();
