@@ -2,7 +2,8 @@
 //!
 //! One thread calls this, so one move runs at a time. A move claims its ranges (nobody frees them meanwhile), enters
 //! each of their contexts, begins all prefetches on a stream of its own and waits once, at the end. An error of one
-//! range stops nothing: it is reported, and that range counts as where it was.
+//! range stops nothing: it is reported. What did not leave counts as on the device, and so does what did not come back:
+//! the model runs all the same, and what it touches comes by faults that nobody sees.
 //!
 //! No advice is given or changed here. The hooks set the device as the preferred location of what they convert, and a
 //! prefetch moves pages away from there all the same (documented at `cuMemPrefetchAsync`). With the host as preferred
@@ -60,29 +61,30 @@ fn carry_out(way: Way, wanted: impl Fn(&Range) -> bool, plan: impl FnOnce(&[Rang
     let any = claims.ranges.iter().map(|range| range.context).find(|context| *context != 0).unwrap_or(0);
     pieces.iter_mut().filter(|piece| piece.context == 0).for_each(|piece| piece.context = any);
     claims.keep(pieces.iter().map(|piece| piece.range));
-    let (mut moved, mut gone) = (Moved::default(), Vec::new());
+    let (mut moved, mut came, mut gone) = (Moved::default(), 0, Vec::new());
     let begin = Instant::now();
     driver::relax_capture();
     for context in contexts(&pieces) {
         let pieces: Vec<Piece> = pieces.iter().filter(|piece| piece.context == context).copied().collect();
-        match in_context(context, way, &pieces) {
-            Ok((done, error)) => {
-                for piece in &done {
-                    claims.set_resident(piece.range, piece.resident);
-                    moved.bytes += piece.bytes;
-                }
-                moved.note(error);
-            }
-            Err(error) => {
-                moved.note(error);
-                gone.extend((context != 0 && CONTEXT_IS_GONE.contains(&error)).then_some(context));
-            }
+        let (done, error) = in_context(context, way, &pieces).unwrap_or_else(|error| {
+            gone.extend((context != 0 && CONTEXT_IS_GONE.contains(&error)).then_some(context));
+            (Vec::new(), error)
+        });
+        moved.note(error);
+        moved.bytes += done.iter().map(|piece| piece.bytes).sum::<u64>();
+        let changed = match way {
+            Way::Out => done,
+            Way::In => pieces,
+        };
+        for piece in changed {
+            claims.set_resident(piece.range, piece.resident);
+            came += piece.bytes;
         }
     }
     moved.nanos = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
     match way {
         Way::Out => account::left(moved.bytes),
-        Way::In => account::came(moved.bytes),
+        Way::In => account::came(came),
     }
     drop(claims);
     // Its memory went with the context, by a way that no hook saw.

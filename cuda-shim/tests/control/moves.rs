@@ -95,6 +95,12 @@ fn errors_are_told_and_nothing_counts_as_moved() {
         assert_eq!((report.error, report.moved, report.resident), (700, 0, 4 * MIB), "{driver}");
         node.card.set_faults(&Faults::default()).unwrap();
         assert_eq!((shim.evict(ALL).moved, client.ask("take 1") > 0), (4 * MIB, true), "{driver}: it lives");
+        // It runs on without a restore that failed: from then on it may have everything there.
+        node.card.set_faults(&Faults { prefetch: Prefetch::Fails(304), ..Faults::default() }).unwrap();
+        let report = shim.order(Verb::Restore);
+        assert_eq!((report.error, report.moved, report.resident), (304, 0, report.managed), "{driver}");
+        node.card.set_faults(&Faults::default()).unwrap();
+        assert_eq!(shim.evict(ALL).resident, 0, "{driver}");
     }
 }
 
