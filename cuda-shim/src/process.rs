@@ -20,24 +20,30 @@ impl<T: Send + Sync + 'static> PerProcess<T> {
     }
 
     /// The value of this process. `make` may run in several threads at once; one result is kept.
+    #[inline]
     pub(crate) fn get(&'static self, make: impl FnOnce() -> T) -> &'static T {
-        let cell = self.cell();
-        let mut value = cell.load(Ordering::Acquire);
-        if value.is_null() {
-            let fresh = Box::into_raw(Box::new(make()));
-            match cell.compare_exchange(null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => value = fresh,
-                Err(first) => {
-                    // SAFETY: `fresh` came from `Box::into_raw` above and nobody else has seen it.
-                    drop(unsafe { Box::from_raw(fresh) });
-                    value = first;
-                }
-            }
-        }
+        let value = self.cell().load(Ordering::Acquire);
         // SAFETY: what the cell points to came from `Box::into_raw`, is published whole, and is never freed.
+        unsafe { value.as_ref() }.unwrap_or_else(|| self.make(make))
+    }
+
+    #[cold]
+    fn make(&'static self, make: impl FnOnce() -> T) -> &'static T {
+        let fresh = Box::into_raw(Box::new(make()));
+        let first = self.cell().compare_exchange(null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire);
+        let value = first.map_or_else(
+            |first| {
+                // SAFETY: `fresh` came from `Box::into_raw` above and nobody else has seen it.
+                drop(unsafe { Box::from_raw(fresh) });
+                first
+            },
+            |_| fresh,
+        );
+        // SAFETY: as in `get`, and not null: either ours, or another thread's.
         unsafe { &*value }
     }
 
+    #[inline]
     fn cell(&'static self) -> &'static AtomicPtr<T> {
         let mut page = self.page.load(Ordering::Acquire);
         if page.is_null() {

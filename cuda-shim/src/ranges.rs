@@ -7,7 +7,8 @@
 //! A range is resident from its front: moves take from its end, so one number says which part is on the device.
 
 use crate::process::PerProcess;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
+use std::collections::hash_map::{Entry as Slot, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -105,11 +106,11 @@ pub(crate) fn insert(range: Range) {
 pub(crate) fn remove(address: u64) -> Option<Range> {
     let mut ranges = lock();
     loop {
-        let entry = ranges.by_address.get(&address)?;
-        if !entry.is_claimed {
-            return ranges.by_address.remove(&address).map(|entry| entry.range);
+        match ranges.by_address.entry(address) {
+            Slot::Occupied(entry) if !entry.get().is_claimed => return Some(entry.remove().range),
+            Slot::Occupied(_) => ranges = wait(ranges),
+            Slot::Vacant(_) => return None,
         }
-        ranges = wait(ranges);
     }
 }
 

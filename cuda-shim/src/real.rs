@@ -90,7 +90,6 @@ impl Entry {
 
     /// `None` when this library has no such function, or there is no library: asked again the next time.
     pub(crate) fn get(&self) -> Option<NonNull<c_void>> {
-        PASSED.set(PASSED.get().wrapping_add(1));
         NonNull::new(self.address.load(Ordering::Relaxed)).or_else(|| self.look_up())
     }
 
@@ -106,8 +105,12 @@ thread_local! {
     static PASSED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// How often this thread has asked for a function behind ours. Unchanged over a call of somebody else: that call has met
-/// none of ours.
+/// A call of the driver has met ours.
+pub(crate) fn pass() {
+    PASSED.set(PASSED.get().wrapping_add(1));
+}
+
+/// How often calls of this thread have met ours. Unchanged over a call of somebody else: that call has met none.
 pub(crate) fn passed() -> u64 {
     PASSED.get()
 }

@@ -91,6 +91,7 @@ macro_rules! hooks {
             #[allow(unsafe_code, reason = "exported under the driver's name")]
             #[unsafe(no_mangle)]
             extern "C" fn $symbol($($name: $type),*) -> $crate::hooks::entry::CUresult {
+                $crate::real::pass();
                 let Some(entry) = $crate::real::function!(
                     $symbol as unsafe extern "C" fn($($type),*) -> $crate::hooks::entry::CUresult
                 ) else {
