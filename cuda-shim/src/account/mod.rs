@@ -18,7 +18,6 @@ use crate::ranges::{Kind, Range};
 use identity::{Identity, has_ended};
 use omni_gpu_wire::account::{SLOTS, Use};
 use shared::{Guard, Shared, shared};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Places of a slot's words: see [`omni_gpu_wire::account::Slot`].
@@ -35,9 +34,8 @@ const HOST: usize = 6;
 pub(crate) struct Full;
 
 /// This process, unmade in a child of it.
-#[derive(Default)]
 struct Own {
-    identity: OnceLock<Identity>,
+    identity: Identity,
     /// Its slot, and one more; 0 for none yet.
     slot: AtomicUsize,
 }
@@ -46,23 +44,21 @@ static OWN: PerProcess<Own> = PerProcess::new();
 
 /// Counts `bytes` before they are allocated. Host memory is counted and never refused.
 pub(crate) fn reserve(kind: Kind, bytes: u64) -> Result<(), Full> {
-    let (Some(shared), Some(limit)) = (shared(), settings().limit) else {
-        return if settings().limit.is_none() || kind == Kind::Host { charge(kind, bytes) } else { Err(Full) };
+    let limit = match (settings().limit, kind) {
+        (Some(limit), Kind::Managed | Kind::Device) => limit,
+        (None, _) | (_, Kind::Host) => return charge(kind, bytes),
     };
-    if kind == Kind::Host {
-        return charge(kind, bytes);
-    }
+    let shared = shared().ok_or(Full)?;
     let guard = shared.lock().ok_or(Full)?;
     let fits = || limited(shared).checked_add(bytes).is_some_and(|sum| sum <= limit);
     if !fits() {
-        clear_ended(shared, this().identity());
+        clear_ended(shared, this().identity);
         if !fits() {
             return Err(Full);
         }
     }
     let slot = own_slot(shared, &guard).ok_or(Full)?;
-    add(shared, slot, place(kind), bytes);
-    Ok(())
+    add(shared, slot, place(kind), bytes)
 }
 
 /// Counts what is there already, whatever the limit says.
@@ -72,40 +68,42 @@ pub(crate) fn charge(kind: Kind, bytes: u64) -> Result<(), Full> {
         Some(slot) => slot,
         None => own_slot(shared, &shared.lock().ok_or(Full)?).ok_or(Full)?,
     };
-    add(shared, slot, place(kind), bytes);
-    Ok(())
+    add(shared, slot, place(kind), bytes)
 }
 
 /// Counts `bytes` no longer. Needs no lock: who reads a sum meanwhile finds it too high at worst.
 pub(crate) fn give_back(kind: Kind, bytes: u64) {
-    take(place(kind), bytes);
+    if let Some((shared, slot)) = known() {
+        take(shared, slot, place(kind), bytes);
+    }
 }
 
 /// Counts a range no longer that has been freed.
 pub(crate) fn forget(range: &Range) {
+    let Some((shared, slot)) = known() else { return };
     if range.resident > 0 {
-        left(range.resident);
+        take(shared, slot, RESIDENT, range.resident);
     }
-    give_back(range.kind, range.bytes);
+    take(shared, slot, place(range.kind), range.bytes);
 }
 
 /// Managed memory is meant to be on the device now.
 pub(crate) fn came(bytes: u64) {
-    if let Some((shared, slot)) = shared().and_then(|shared| Some((shared, known_slot(shared)?))) {
-        add(shared, slot, RESIDENT, bytes);
+    if let Some((shared, slot)) = known() {
+        add(shared, slot, RESIDENT, bytes).ok();
     }
 }
 
 /// Managed memory has left the device, or has been freed.
 pub(crate) fn left(bytes: u64) {
-    take(RESIDENT, bytes);
+    if let Some((shared, slot)) = known() {
+        take(shared, slot, RESIDENT, bytes);
+    }
 }
 
 /// What this process has.
 pub(crate) fn own_use() -> Use {
-    let Some((shared, slot)) = shared().and_then(|shared| Some((shared, known_slot(shared)?))) else {
-        return Use::default();
-    };
+    let Some((shared, slot)) = known() else { return Use::default() };
     let word = |place| shared.slot(slot, place).load(Ordering::Relaxed);
     Use { managed: word(MANAGED), resident: word(RESIDENT), device: word(DEVICE), host: word(HOST) }
 }
@@ -120,7 +118,7 @@ pub(crate) fn share(free: u64, total: u64) -> (u64, u64) {
     let left = {
         let guard = shared.lock();
         if guard.is_some() {
-            clear_ended(shared, this().identity());
+            clear_ended(shared, this().identity);
         }
         total.saturating_sub(limited(shared))
     };
@@ -139,25 +137,19 @@ fn place(kind: Kind) -> usize {
 }
 
 fn this() -> &'static Own {
-    OWN.get(Own::default)
+    OWN.get(|| Own { identity: Identity::own(), slot: AtomicUsize::new(0) })
 }
 
-impl Own {
-    fn identity(&self) -> Identity {
-        *self.identity.get_or_init(Identity::own)
-    }
-}
-
-fn add(shared: &Shared, slot: usize, place: usize, bytes: u64) {
+/// What is no number any more is not counted: taken back later it would take others' bytes along.
+fn add(shared: &Shared, slot: usize, place: usize, bytes: u64) -> Result<(), Full> {
     let word = shared.slot(slot, place);
-    word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |have| Some(have.saturating_add(bytes))).ok();
+    let added = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |have| have.checked_add(bytes));
+    added.map_or(Err(Full), |_| Ok(()))
 }
 
-fn take(place: usize, bytes: u64) {
-    if let Some((shared, slot)) = shared().and_then(|shared| Some((shared, known_slot(shared)?))) {
-        let word = shared.slot(slot, place);
-        word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |have| Some(have.saturating_sub(bytes))).ok();
-    }
+fn take(shared: &Shared, slot: usize, place: usize, bytes: u64) {
+    let word = shared.slot(slot, place);
+    word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |have| Some(have.saturating_sub(bytes))).ok();
 }
 
 /// What counts for the limit, over all slots that are taken.
@@ -174,11 +166,17 @@ fn identity_in(shared: &Shared, slot: usize) -> Identity {
     Identity { pid: word(PID), start_time: word(START_TIME), exec_id: word(EXEC_ID) }
 }
 
+/// The file and in it the slot of this process, if it has both.
+fn known() -> Option<(&'static Shared, usize)> {
+    let shared = shared()?;
+    Some((shared, known_slot(shared)?))
+}
+
 /// The slot of this process, if it has one and nobody has overwritten it.
 fn known_slot(shared: &Shared) -> Option<usize> {
     let own = this();
     let slot = own.slot.load(Ordering::Relaxed).checked_sub(1)?;
-    (identity_in(shared, slot) == own.identity()).then_some(slot)
+    (identity_in(shared, slot) == own.identity).then_some(slot)
 }
 
 /// The slot of this process: the one it knows, one that a second copy of this library has taken for it, or a free one.
@@ -192,7 +190,7 @@ fn own_slot(shared: &Shared, guard: &Guard<'_>) -> Option<usize> {
 
 #[cold]
 fn find_slot(shared: &Shared, guard: &Guard<'_>) -> Option<usize> {
-    let me = this().identity();
+    let me = this().identity;
     if let Some(slot) = (0..shared.used()).find(|slot| identity_in(shared, *slot) == me) {
         return Some(slot);
     }
@@ -233,7 +231,7 @@ fn clear_ended(shared: &Shared, me: Identity) {
 /// program is gone.
 fn prepare() {
     let Some(shared) = shared() else { return };
-    let me = this().identity();
+    let me = this().identity;
     let has_left_some = |slot| identity_in(shared, slot).pid == me.pid && identity_in(shared, slot) != me;
     if (0..shared.used()).any(has_left_some)
         && let Some(_guard) = shared.lock()

@@ -7,6 +7,7 @@
 
 use omni_gpu_wire::account::{FILE_BYTES, HEADER_BYTES, Header, MAGIC, SLOT_BYTES, SLOTS};
 use omni_gpu_wire::env;
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::mem::{MaybeUninit, offset_of};
 use std::os::fd::AsRawFd;
@@ -23,20 +24,28 @@ const PATIENCE_SECONDS: u64 = 5;
 const MUTEX_KIND: usize = 16;
 const ROBUST_AND_SHARED: u64 = 0x10 | 0x80;
 
+const WORDS: usize = FILE_BYTES / 8;
+
 /// The mapped file.
 pub(super) struct Shared {
-    /// All of it, from the beginning of a page, for ever.
-    words: &'static [AtomicU64],
+    /// All of it, from the beginning of a page, for ever. Of a length that the compiler knows: every index is within.
+    words: &'static [AtomicU64; WORDS],
 }
 
-/// The file of `OMNI_GPU_ACCOUNT`, or memory that only this process and its forks share. `None` without memory.
+/// The file of `OMNI_GPU_ACCOUNT`, or without that variable memory that only this process and its forks share. `None`
+/// when it cannot be had now (no descriptor is left, no memory): a file that is named is never replaced by something
+/// else, or each process would have the instance's limit for itself.
 pub(super) fn shared() -> Option<&'static Shared> {
-    static SHARED: OnceLock<Option<Shared>> = OnceLock::new();
-    SHARED.get_or_init(|| named().or_else(anonymous)).as_ref()
+    static PATH: OnceLock<Option<OsString>> = OnceLock::new();
+    static SHARED: OnceLock<Shared> = OnceLock::new();
+    SHARED.get().or_else(|| {
+        let path = PATH.get_or_init(|| std::env::var_os(env::ACCOUNT).filter(|path| !path.is_empty()));
+        let fresh = path.as_ref().map_or_else(anonymous, |path| named(path))?;
+        Some(SHARED.get_or_init(|| fresh))
+    })
 }
 
-fn named() -> Option<Shared> {
-    let path = std::env::var_os(env::ACCOUNT)?;
+fn named(path: &OsStr) -> Option<Shared> {
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path).ok()?;
     if is_long_enough(&file) {
         let shared = map(Some(&file))?;
@@ -85,7 +94,7 @@ fn map(file: Option<&File>) -> Option<Shared> {
         return None;
     }
     // SAFETY: so many words, aligned to a page, never unmapped; nobody reaches them but by atomics and the mutex.
-    Some(Shared { words: unsafe { std::slice::from_raw_parts(base.cast(), FILE_BYTES / 8) } })
+    Some(Shared { words: unsafe { &*base.cast() } })
 }
 
 /// Of the header, while the lock is held.
@@ -148,7 +157,7 @@ impl Shared {
 
     /// The word that begins `at` so many bytes; a file has no end here, it begins again.
     fn word(&self, at: usize) -> &AtomicU64 {
-        &self.words[at / 8 % self.words.len()]
+        &self.words[at / 8 % WORDS]
     }
 
     fn is_set_up(&self) -> bool {

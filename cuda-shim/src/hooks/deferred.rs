@@ -55,6 +55,12 @@ pub(super) fn free(address: u64, stream: Handle) -> Option<CUresult> {
     Some(result)
 }
 
+/// Whether the program has freed this already: to it there is no such memory any more.
+pub(super) fn holds(address: u64) -> bool {
+    let deferred = deferred();
+    deferred.count.load(Ordering::Acquire) > 0 && lock(deferred).iter().any(|waiting| waiting.range.address == address)
+}
+
 /// Frees what can be freed without a wait.
 pub(super) fn collect() {
     if deferred().count.load(Ordering::Acquire) > 0
@@ -74,6 +80,7 @@ pub(super) fn wait_for_all() {
 
 /// The context is gone, and what waited there with it.
 pub(super) fn forget_context(context: Handle) {
+    let _freeing = deferred().freeing.lock().unwrap_or_else(PoisonError::into_inner);
     take(|waiting| waiting.range.context == context).iter().for_each(|waiting| account::forget(&waiting.range));
 }
 

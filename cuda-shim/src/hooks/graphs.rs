@@ -81,12 +81,16 @@ hooks! {
     fn cuGraphUpload(exec: Handle, stream: Handle) |real| launched(exec, || real(exec, stream));
     fn cuGraphUpload_ptsz(exec: Handle, stream: Handle) |real| launched(exec, || real(exec, stream));
     fn cuGraphExecDestroy(exec: Handle) |real| {
-        let result = real(exec);
-        if result == SUCCESS && IS_USED.load(Ordering::Acquire) {
-            lock().execs.remove(&exec);
-            settle();
+        if !IS_USED.load(Ordering::Acquire) {
+            return real(exec);
         }
-        result
+        // Forgotten first: what is instantiated meanwhile may get this handle.
+        let bytes = lock().execs.remove(&exec);
+        let result = real(exec);
+        if let (true, Some(bytes)) = (result != SUCCESS, bytes) {
+            lock().execs.insert(exec, bytes);
+        }
+        settled(result)
     };
     fn cuGraphDestroy(graph: Handle) |real| settled(real(graph));
     fn cuGraphDestroyNode(node: Handle) |real| settled(real(node));

@@ -5,7 +5,7 @@
 //! not fit into: it stays device memory.
 
 use super::driver::{allocate_managed, can_move, device, row_alignment};
-use super::entry::{CUresult, Out, SUCCESS, hooks};
+use super::entry::{CUresult, INVALID_VALUE, Out, SUCCESS, hooks};
 use super::ledger::{allocate, free, keep, refusal, reserve, size};
 use super::{deferred, pools};
 use crate::account;
@@ -78,6 +78,9 @@ pub(super) fn counted(address: Out<u64>, bytes: usize, kind: Kind, call: impl Fn
 
 fn freed(address: u64, call: impl Fn() -> CUresult) -> CUresult {
     deferred::collect();
+    if deferred::holds(address) {
+        return INVALID_VALUE;
+    }
     pools::free(address, &call).unwrap_or_else(|| free(address, call))
 }
 

@@ -53,13 +53,15 @@ hooks! {
         result
     };
     fn cuMemPoolDestroy(pool: Handle) |real| {
+        // Held over the call: a pool that is created meanwhile may get this handle.
+        let mut pools = lock();
         // The program takes it for the device's default pool, which cannot be destroyed.
-        if lock().defaults.values().any(|default| *default == Some(pool)) {
+        if pools.defaults.values().any(|default| *default == Some(pool)) {
             return INVALID_VALUE;
         }
         let result = real(pool);
         if result == SUCCESS {
-            lock().dissolve(pool);
+            pools.dissolve(pool);
         }
         result
     };
@@ -249,9 +251,11 @@ pub(super) fn free(address: u64, call: impl FnOnce() -> CUresult) -> Option<CUre
     let mut pools = lock();
     if result == SUCCESS {
         account::left(range.map_or(0, |range| range.resident));
-        let of = pools.of(pool);
-        of.allocated = of.allocated.saturating_sub(bytes);
-        pools.settle(pool);
+        // Not there any more: destroyed meanwhile, and this with it as far as the account goes.
+        if let Some(of) = pools.pools.get_mut(&pool) {
+            of.allocated = of.allocated.saturating_sub(bytes);
+            pools.settle(pool);
+        }
     } else {
         pools.allocations.insert(address, (pool, bytes));
         range.into_iter().for_each(ranges::insert);

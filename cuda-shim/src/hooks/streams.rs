@@ -5,7 +5,7 @@
 //! What is allocated during a capture becomes a node of the graph, and nothing is converted.
 
 use super::driver::{Handle, allocate_managed, can_move, device, is_capturing, outside_captures};
-use super::entry::{CUresult, Out, hooks};
+use super::entry::{CUresult, INVALID_VALUE, Out, hooks};
 use super::ledger::free;
 use super::plain::counted;
 use super::{deferred, graphs, pools};
@@ -66,6 +66,9 @@ fn allocate(
 
 fn freed(address: u64, stream: Handle, call: impl Fn() -> CUresult) -> CUresult {
     deferred::collect();
+    if deferred::holds(address) {
+        return INVALID_VALUE;
+    }
     if let Some(result) = pools::free(address, &call) {
         return result;
     }

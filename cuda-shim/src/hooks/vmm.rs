@@ -1,7 +1,8 @@
 //! Handles of physical memory and their mappings. They cannot be managed memory: they are limited and stay where they are.
 //!
 //! Memory lives while a handle or a mapping of it does. A handle's number may be used again once it is released, so
-//! memory has a number of our own here.
+//! memory has a number of our own here, and the table is locked over the calls that give numbers and places free: what
+//! comes to another thread under the same one is noted after.
 
 use super::driver::{Handle, Location, cuMemGetAllocationGranularity};
 use super::entry::{INVALID_VALUE, In, Out, SUCCESS, hooks};
@@ -50,44 +51,49 @@ hooks! {
         result
     };
     fn cuMemImportFromShareableHandle(handle: Out<Handle>, shared: u64, kind: i32) |real| {
+        let mut table = lock();
         let result = real(handle, shared, kind);
         if let (SUCCESS, Some(handle)) = (result, handle.get()) {
-            lock().imported(handle);
+            table.imported(handle);
         }
         result
     };
     fn cuMemRetainAllocationHandle(handle: Out<Handle>, address: u64) |real| {
+        let mut table = lock();
         let result = real(handle, address);
         if let (SUCCESS, Some(handle)) = (result, handle.get()) {
-            lock().retained(handle, address);
+            table.retained(handle, address);
         }
         result
     };
     fn cuMemRelease(handle: Handle) |real| {
+        let mut table = lock();
         let result = real(handle);
         if result == SUCCESS {
-            lock().released(handle);
+            table.released(handle);
         }
         result
     };
     fn cuMemMap(address: u64, bytes: usize, offset: usize, handle: Handle, flags: u64) |real| {
         // How large imported memory is shows only here.
-        let growth = lock().growth(handle, size(offset).saturating_add(size(bytes)));
+        let mut table = lock();
+        let growth = table.growth(handle, size(offset).saturating_add(size(bytes)));
         if growth > 0 && reserve(Kind::Device, growth).is_err() {
             return refusal();
         }
         let result = real(address, bytes, offset, handle, flags);
         if result == SUCCESS {
-            lock().mapped(address, size(bytes), handle, growth);
+            table.mapped(address, size(bytes), handle, growth);
         } else if growth > 0 {
             account::give_back(Kind::Device, growth);
         }
         result
     };
     fn cuMemUnmap(address: u64, bytes: usize) |real| {
+        let mut table = lock();
         let result = real(address, bytes);
         if result == SUCCESS {
-            lock().unmapped(address, size(bytes));
+            table.unmapped(address, size(bytes));
         }
         result
     };
