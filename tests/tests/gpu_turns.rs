@@ -1,7 +1,7 @@
 //! Models that do not fit on the card together and are all asked for without a pause: they take turns.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
-use omni_tests::gpu::{MIB, ask, card, model, moved};
+use omni_tests::gpu::{MIB, ask, card, model, moved, swap};
 use omni_tests::{Node, SetOnDrop, rounds, wait_for};
 use serde_json::json;
 use std::sync::Mutex;
@@ -113,5 +113,31 @@ fn a_request_in_flight_keeps_its_memory_past_its_quantum() {
     assert!(moved(&node) > seen, "the short one's memory came in the end");
     assert_eq!(node.cards()[0].state().unwrap().counters.fault_to_device, 0);
     assert!(node.cards()[0].state().unwrap().used() <= 64 * MIB);
+    node.stop();
+}
+
+/// The wait for the card is no idle time: an instance that stopped in it would have to start and wait again.
+#[test]
+fn a_wait_longer_than_the_idle_timeout_ends_in_an_answer_of_the_same_instance() {
+    let node = Node::builder().gpus(&[card(512)], "memory-budget = \"64MiB\"\nquantum = \"50ms\"").start();
+    model("long", 40).publish(&node);
+    model("waits", 40).manifest("[scaling]\nidle-timeout = \"2s\"\n").publish(&node);
+    ask(&node, "long");
+    ask(&node, "waits");
+    let http = node.http();
+    thread::scope(|scope| {
+        let long = scope.spawn(|| http.run("long", &json!(4.0)));
+        wait_for("the long one to run", omni_tests::PATIENCE, || (node.model("long").in_flight == 1).then_some(()));
+        let waits = scope.spawn(|| ask(&node, "waits"));
+        let instance = wait_for("a request that waits for the card", omni_tests::PATIENCE, || {
+            let model = node.model("waits");
+            let waits = model.queued == 1 && model.state == omni_api::State::Ready;
+            waits.then_some(model.instance)
+        });
+        let timing = swap(&waits.join().unwrap()).expect("it waited for its memory");
+        assert!(timing > 2000.0, "not beyond its idle-timeout: {timing} ms");
+        assert_eq!(node.model("waits").instance.unwrap().id, instance.unwrap().id);
+        assert_eq!(long.join().unwrap().status, 200);
+    });
     node.stop();
 }

@@ -27,7 +27,9 @@ impl ModelTask {
             }
         }
         self.flush();
-        let busy = self.dispatch.in_flight() > 0;
+        // A request that waits for its instance's GPU memory is work: it must not end an idle time, nor wait beyond one.
+        let is_ready = matches!(self.life.phase(), Phase::Ready { .. });
+        let busy = self.dispatch.in_flight() > 0 || (is_ready && self.dispatch.waiting() > 0);
         if busy != self.was_busy {
             self.was_busy = busy;
             if let Some(time) = self.dispatch.usual_time() {
