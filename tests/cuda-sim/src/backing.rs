@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::sharable::Place;
 use std::ffi::c_void;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const PAGE: u64 = 4096;
 /// Pages that one question about their presence is about: 1 GiB.
@@ -91,6 +92,29 @@ pub(crate) fn copy(to: u64, from: u64, bytes: u64) {
     if to != from && bytes > 0 {
         // SAFETY: the caller of the API vouches for both ranges; ranges of our own memory were checked.
         unsafe { std::ptr::copy(pointer(from).cast::<u8>(), pointer(to).cast(), usize::try_from(bytes).unwrap_or(0)) };
+    }
+}
+
+/// A value of 32 or 64 bits, as others write it meanwhile. The address is a multiple of its size.
+pub(crate) fn load(at: u64, is_wide: bool) -> u64 {
+    if is_wide {
+        // SAFETY: memory that the driver handed out, aligned, as its caller checked.
+        unsafe { AtomicU64::from_ptr(pointer(at).cast()) }.load(Ordering::Acquire)
+    } else {
+        // SAFETY: as above.
+        unsafe { AtomicU32::from_ptr(pointer(at).cast()) }.load(Ordering::Acquire).into()
+    }
+}
+
+/// The same, written: its lower half, where it has 32 bits.
+#[allow(clippy::cast_possible_truncation, reason = "said above")]
+pub(crate) fn store(at: u64, value: u64, is_wide: bool) {
+    if is_wide {
+        // SAFETY: as in `load`.
+        unsafe { AtomicU64::from_ptr(pointer(at).cast()) }.store(value, Ordering::Release);
+    } else {
+        // SAFETY: as in `load`.
+        unsafe { AtomicU32::from_ptr(pointer(at).cast()) }.store(value as u32, Ordering::Release);
     }
 }
 

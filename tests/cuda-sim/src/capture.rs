@@ -123,6 +123,20 @@ impl Objects {
         Err(Error::STREAM_CAPTURE_UNSUPPORTED)
     }
 
+    /// For calls about all that a context has: a stream of it is captured, and the capture is spoiled.
+    ///
+    /// # Errors
+    /// As said.
+    pub(crate) fn refuse_captured_streams(&mut self, context: Handle) -> Answer {
+        let of_context = self.streams.values_mut().filter(|stream| stream.context == context);
+        let mut answer = Ok(());
+        for capture in of_context.filter_map(|stream| stream.capture.as_mut()) {
+            capture.is_invalid = true;
+            answer = Err(Error::STREAM_CAPTURE_UNSUPPORTED);
+        }
+        answer
+    }
+
     /// For calls that may synchronise (allocating, freeing): a capture that is not relaxed forbids them, all threads of
     /// the process or its own only; a thread may have exchanged its mode.
     ///

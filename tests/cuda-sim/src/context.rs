@@ -52,8 +52,20 @@ impl Objects {
         let (context, legacy) = (self.handle(), self.handle());
         let (limits, per_thread, peers) = (BTreeMap::new(), HashMap::new(), BTreeSet::new());
         let (is_primary, cache, shared) = (false, 0, 0);
-        let new =
-            Context { device, flags, api_version, is_primary, limits, cache, shared, legacy, per_thread, peers, bytes };
+        let new = Context {
+            device,
+            flags,
+            api_version,
+            is_primary,
+            limits,
+            cache,
+            shared,
+            legacy,
+            per_thread,
+            peers,
+            bytes,
+            awaited: None,
+        };
         self.contexts.insert(context, new);
         self.streams.insert(legacy, Stream::new(context, Kind::Legacy, 0, 0));
         Ok(context)

@@ -14,6 +14,8 @@ api! {
     fn cuEventRecord | cuEventRecord_ptsz(event: Handle, stream: Handle) = record;
     fn cuEventRecordWithFlags | cuEventRecordWithFlags_ptsz(event: Handle, stream: Handle, flags: u32)
         = record_with_flags;
+    fn cuCtxRecordEvent(context: Handle, event: Handle) = record_context;
+    fn cuCtxWaitEvent(context: Handle, event: Handle) = wait_in_context;
     fn cuEventQuery(event: Handle) = query;
     fn cuEventSynchronize(event: Handle) = synchronize;
     fn cuEventElapsedTime(milliseconds: Out<f32>, start: Handle, end: Handle) = elapsed;
@@ -92,6 +94,40 @@ impl Objects {
     fn event(&mut self, event: Handle) -> Result<&mut Event, Error> {
         self.events.get_mut(&event).ok_or(Error::INVALID_HANDLE)
     }
+}
+
+/// All that the streams of a context have.
+fn record_context(context: Handle, event: Handle) -> Answer {
+    let mut objects = objects()?;
+    let context = objects.context_or_current(context)?;
+    if objects.event(event)?.context != context {
+        return Err(Error::INVALID_HANDLE);
+    }
+    objects.refuse_captured_streams(context)?;
+    let mut recorded = Recorded { end: now(), functions: Pending::default() };
+    for stream in objects.streams.values().filter(|stream| stream.context == context) {
+        recorded.end = recorded.end.max(stream.end);
+        recorded.functions.join(&stream.functions);
+    }
+    objects.event(event)?.recorded = Some(recorded);
+    Ok(())
+}
+
+/// All that is put into its streams from now on waits.
+fn wait_in_context(context: Handle, event: Handle) -> Answer {
+    let mut objects = objects()?;
+    let context = objects.context_or_current(context)?;
+    objects.refuse_captured_streams(context)?;
+    let Some(recorded) = objects.event(event)?.recorded.clone() else { return Ok(()) };
+    let awaited = &mut objects.context(context)?.awaited;
+    match awaited {
+        Some(awaited) => {
+            awaited.end = awaited.end.max(recorded.end);
+            awaited.functions.join(&recorded.functions);
+        }
+        None => *awaited = Some(recorded),
+    }
+    Ok(())
 }
 
 /// One that was never recorded is done.

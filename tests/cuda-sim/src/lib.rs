@@ -36,15 +36,18 @@ mod ranges;
 mod resolve;
 mod sharable;
 mod stream;
+mod stream_values;
 mod stubs;
 mod time;
 mod vmm;
 
 /// What each module exports.
 pub(crate) static SYMBOLS: &[&[abi::Symbol]] = &[
+    arrays::batches::SYMBOLS,
     arrays::copies::SYMBOLS,
     arrays::create::SYMBOLS,
     arrays::mipmap::SYMBOLS,
+    arrays::narrow::SYMBOLS,
     arrays::objects::SYMBOLS,
     capture::SYMBOLS,
     context::SYMBOLS,
@@ -64,6 +67,7 @@ pub(crate) static SYMBOLS: &[&[abi::Symbol]] = &[
     memory::alloc::SYMBOLS,
     memory::copy::SYMBOLS,
     memory::host::SYMBOLS,
+    memory::narrow::SYMBOLS,
     memory::ordered::SYMBOLS,
     memory::pointer::SYMBOLS,
     memory::pools::SYMBOLS,
@@ -74,6 +78,7 @@ pub(crate) static SYMBOLS: &[&[abi::Symbol]] = &[
     primary::SYMBOLS,
     resolve::SYMBOLS,
     stream::SYMBOLS,
+    stream_values::SYMBOLS,
     stubs::SYMBOLS,
     vmm::SYMBOLS,
 ];

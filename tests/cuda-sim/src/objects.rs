@@ -51,6 +51,8 @@ pub(crate) struct Context {
     pub(crate) peers: BTreeSet<Handle>,
     /// Bytes on the card that it takes for itself.
     pub(crate) bytes: u64,
+    /// What all work of it waits for (`cuCtxWaitEvent`).
+    pub(crate) awaited: Option<crate::event::Recorded>,
 }
 
 /// A device's primary context: it stays the same handle for the life of the process.

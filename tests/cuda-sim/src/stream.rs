@@ -1,12 +1,13 @@
 //! Streams: virtual timelines. What is put into one takes effect at once; when it is done is modelled, and waited for.
 
-use crate::abi::{self, Handle, HostFunction, Out, StreamCallback, api};
+use crate::abi::{self, Handle, HostFunction, In, Out, StreamCallback, api};
 use crate::capture::Capture;
 use crate::error::{Answer, Error};
 use crate::host_functions::{self, Call, Pending};
 use crate::objects::{Objects, objects};
 use crate::time;
 use omni_cuda_card::now;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 api! {
@@ -24,6 +25,10 @@ api! {
         = context_or_green;
     fn cuStreamGetDevice | cuStreamGetDevice_ptsz(stream: Handle, device: Out<i32>) = device;
     fn cuStreamCopyAttributes | cuStreamCopyAttributes_ptsz(to: Handle, from: Handle) = copy_attributes;
+    fn cuStreamGetAttribute | cuStreamGetAttribute_ptsz(stream: Handle, attribute: u32, value: Out<AttributeValue>)
+        = get_attribute;
+    fn cuStreamSetAttribute | cuStreamSetAttribute_ptsz(stream: Handle, attribute: u32, value: In<AttributeValue>)
+        = set_attribute;
     fn cuStreamAttachMemAsync | cuStreamAttachMemAsync_ptsz(stream: Handle, at: u64, length: usize, flags: u32) = attach;
     fn cuStreamAddCallback | cuStreamAddCallback_ptsz(stream: Handle, call: StreamCallback, data: u64, flags: u32)
         = add_callback;
@@ -40,6 +45,16 @@ const NON_BLOCKING: u32 = 1;
 /// Priorities: a smaller number is a higher one.
 pub(crate) const PRIORITIES: (i32, i32) = (0, -5);
 
+/// `CUstreamAttrID`: what streams have of the attributes of launches.
+const POLICY_WINDOW: u32 = 1;
+const SYNC_POLICY: u32 = 3;
+const PRIORITY: u32 = 8;
+const SYNC_DOMAIN_MAP: u32 = 9;
+const SYNC_DOMAIN: u32 = 10;
+const NVLINK_CENTRIC: u32 = 16;
+/// `CUstreamAttrValue`.
+type AttributeValue = [u64; 8];
+
 /// A stream.
 #[derive(Debug)]
 pub(crate) struct Stream {
@@ -53,6 +68,8 @@ pub(crate) struct Stream {
     pub(crate) functions: Pending,
     /// It records a graph, and does nothing.
     pub(crate) capture: Option<Capture>,
+    /// What the program said about it: nothing here depends on it. By `CUstreamAttrID`.
+    attributes: BTreeMap<u32, AttributeValue>,
 }
 
 /// Which stream it is to its context.
@@ -77,9 +94,23 @@ pub(crate) fn thread() -> u64 {
     THREAD.with(|thread| *thread)
 }
 
+/// Whether a call means stream 0 of the context, which some calls do not take.
+pub(crate) fn is_legacy(stream: Handle) -> bool {
+    stream == LEGACY || (stream == 0 && !abi::per_thread())
+}
+
 impl Stream {
     pub(crate) fn new(context: Handle, kind: Kind, flags: u32, priority: i32) -> Self {
-        Self { context, kind, flags, priority, end: 0, functions: Pending::default(), capture: None }
+        Self {
+            context,
+            kind,
+            flags,
+            priority,
+            end: 0,
+            functions: Pending::default(),
+            capture: None,
+            attributes: BTreeMap::new(),
+        }
     }
 }
 
@@ -95,7 +126,7 @@ impl Objects {
             return Ok(handle);
         }
         let (current, _) = self.current()?;
-        if handle == LEGACY || (handle == 0 && !abi::per_thread()) {
+        if is_legacy(handle) {
             return Ok(self.context(current)?.legacy);
         }
         let thread = thread();
@@ -128,6 +159,10 @@ impl Objects {
                 begins.0 = begins.0.max(other.end);
                 begins.1.join(&other.functions);
             }
+        }
+        if let Some(awaited) = self.contexts.get(&context).and_then(|context| context.awaited.as_ref()) {
+            begins.0 = begins.0.max(awaited.end);
+            begins.1.join(&awaited.functions);
         }
         let stream = self.streams.get_mut(&stream).ok_or(Error::INVALID_HANDLE)?;
         (stream.end, stream.functions) = begins;
@@ -271,11 +306,50 @@ fn device(stream: Handle, device: Out<i32>) -> Answer {
     device.put(i32::try_from(objects.device_of_stream(stream)?).unwrap_or(0))
 }
 
-/// There is nothing that work could tell from the attributes.
 fn copy_attributes(to: Handle, from: Handle) -> Answer {
     let mut objects = objects()?;
-    objects.stream(to)?;
-    objects.stream(from)?;
+    let (to, from) = (objects.stream(to)?, objects.stream(from)?);
+    let from = objects.streams.get(&from).ok_or(Error::INVALID_HANDLE)?;
+    let (context, attributes) = (from.context, from.attributes.clone());
+    let to = objects.streams.get_mut(&to).ok_or(Error::INVALID_HANDLE)?;
+    if to.context != context {
+        return Err(Error::INVALID_VALUE);
+    }
+    to.attributes = attributes;
+    Ok(())
+}
+
+fn get_attribute(stream: Handle, attribute: u32, value: Out<AttributeValue>) -> Answer {
+    value.check()?;
+    let mut objects = objects()?;
+    let stream = objects.stream(stream)?;
+    let stream = objects.streams.get(&stream).ok_or(Error::INVALID_HANDLE)?;
+    let set = stream.attributes.get(&attribute).copied();
+    value.put(match attribute {
+        POLICY_WINDOW | SYNC_DOMAIN | NVLINK_CENTRIC => set.unwrap_or_default(),
+        SYNC_POLICY => set.unwrap_or([1, 0, 0, 0, 0, 0, 0, 0]),
+        PRIORITY => [u64::from(stream.priority.cast_unsigned()), 0, 0, 0, 0, 0, 0, 0],
+        // Two bytes: the local domain is 0, the remote one 1.
+        SYNC_DOMAIN_MAP => set.unwrap_or([1 << 8, 0, 0, 0, 0, 0, 0, 0]),
+        _ => return Err(Error::INVALID_VALUE),
+    })
+}
+
+fn set_attribute(stream: Handle, attribute: u32, value: In<AttributeValue>) -> Answer {
+    let mut objects = objects()?;
+    let (stream, value) = (objects.stream(stream)?, value.get()?);
+    let stream = objects.streams.get_mut(&stream).ok_or(Error::INVALID_HANDLE)?;
+    match attribute {
+        POLICY_WINDOW | SYNC_POLICY | SYNC_DOMAIN_MAP | SYNC_DOMAIN | NVLINK_CENTRIC => {
+            stream.attributes.insert(attribute, value);
+        }
+        PRIORITY => {
+            let wanted = value[0].to_le_bytes();
+            let wanted = i32::from_le_bytes([wanted[0], wanted[1], wanted[2], wanted[3]]);
+            stream.priority = wanted.clamp(PRIORITIES.1, PRIORITIES.0);
+        }
+        _ => return Err(Error::INVALID_VALUE),
+    }
     Ok(())
 }
 

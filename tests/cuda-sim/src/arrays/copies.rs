@@ -58,29 +58,29 @@ struct Flat {
 /// One end in `CUDA_MEMCPY3D`, and in `CUDA_MEMCPY3D_PEER`, which has a context in the reserved place.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-struct SolidEnd {
-    x: usize,
-    y: usize,
-    z: usize,
-    level: usize,
-    kind: u32,
-    host: u64,
-    device: u64,
-    array: Handle,
-    reserved: u64,
-    pitch: usize,
-    height: usize,
+pub(super) struct SolidEnd {
+    pub(super) x: usize,
+    pub(super) y: usize,
+    pub(super) z: usize,
+    pub(super) level: usize,
+    pub(super) kind: u32,
+    pub(super) host: u64,
+    pub(super) device: u64,
+    pub(super) array: Handle,
+    pub(super) reserved: u64,
+    pub(super) pitch: usize,
+    pub(super) height: usize,
 }
 
 /// `CUDA_MEMCPY3D`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Solid {
-    from: SolidEnd,
-    to: SolidEnd,
-    width: usize,
-    height: usize,
-    depth: usize,
+    pub(super) from: SolidEnd,
+    pub(super) to: SolidEnd,
+    pub(super) width: usize,
+    pub(super) height: usize,
+    pub(super) depth: usize,
 }
 
 const _: () = assert!(size_of::<Flat>() == 128 && size_of::<Solid>() == 200);
@@ -170,41 +170,41 @@ fn line(bytes: usize) -> Extent {
     Extent { width: bytes as u64, height: 1, depth: 1 }
 }
 
-fn out_of_array(to: u64, array: Handle, offset: usize, bytes: usize) -> Answer {
+pub(super) fn out_of_array(to: u64, array: Handle, offset: usize, bytes: usize) -> Answer {
     run(|objects, device, start| copy(objects, device, start, (at(to), in_line(array, offset)?, line(bytes))))
 }
 
-fn out_of_array_to_device(to: u64, array: Handle, offset: usize, bytes: usize) -> Answer {
+pub(super) fn out_of_array_to_device(to: u64, array: Handle, offset: usize, bytes: usize) -> Answer {
     run(|objects, device, start| {
         check_device(objects, to)?;
         copy(objects, device, start, (at(to), in_line(array, offset)?, line(bytes)))
     })
 }
 
-fn out_of_array_async(to: u64, array: Handle, offset: usize, bytes: usize, stream: Handle) -> Answer {
+pub(super) fn out_of_array_async(to: u64, array: Handle, offset: usize, bytes: usize, stream: Handle) -> Answer {
     submit(stream, |objects, device, start| {
         copy(objects, device, start, (at(to), in_line(array, offset)?, line(bytes)))
     })
 }
 
-fn into_array(array: Handle, offset: usize, from: u64, bytes: usize) -> Answer {
+pub(super) fn into_array(array: Handle, offset: usize, from: u64, bytes: usize) -> Answer {
     run(|objects, device, start| copy(objects, device, start, (in_line(array, offset)?, at(from), line(bytes))))
 }
 
-fn into_array_from_device(array: Handle, offset: usize, from: u64, bytes: usize) -> Answer {
+pub(super) fn into_array_from_device(array: Handle, offset: usize, from: u64, bytes: usize) -> Answer {
     run(|objects, device, start| {
         check_device(objects, from)?;
         copy(objects, device, start, (in_line(array, offset)?, at(from), line(bytes)))
     })
 }
 
-fn into_array_async(array: Handle, offset: usize, from: u64, bytes: usize, stream: Handle) -> Answer {
+pub(super) fn into_array_async(array: Handle, offset: usize, from: u64, bytes: usize, stream: Handle) -> Answer {
     submit(stream, |objects, device, start| {
         copy(objects, device, start, (in_line(array, offset)?, at(from), line(bytes)))
     })
 }
 
-fn between_arrays(to: Handle, to_offset: usize, from: Handle, from_offset: usize, bytes: usize) -> Answer {
+pub(super) fn between_arrays(to: Handle, to_offset: usize, from: Handle, from_offset: usize, bytes: usize) -> Answer {
     run(|objects, device, start| {
         copy(objects, device, start, (in_line(to, to_offset)?, in_line(from, from_offset)?, line(bytes)))
     })

@@ -4,10 +4,12 @@
 //! An array takes the bytes of its elements, without what a card adds for its own order of them. Sparse arrays, and
 //! those whose memory is mapped later, take none; they hold bytes all the same, since nothing here needs the mapping.
 
+pub(crate) mod batches;
 pub(crate) mod copies;
 pub(crate) mod create;
 mod format;
 pub(crate) mod mipmap;
+pub(crate) mod narrow;
 pub(crate) mod objects;
 mod shape;
 mod table;

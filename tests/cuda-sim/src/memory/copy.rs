@@ -120,27 +120,27 @@ fn any_async(to: u64, from: u64, bytes: usize, stream: Handle) -> Answer {
     submit((Side::Known, Side::Known), piece(to, from, bytes), stream)
 }
 
-fn to_device(to: u64, from: u64, bytes: usize) -> Answer {
+pub(super) fn to_device(to: u64, from: u64, bytes: usize) -> Answer {
     run((Side::Device, Side::Host), piece(to, from, bytes))
 }
 
-fn to_device_async(to: u64, from: u64, bytes: usize, stream: Handle) -> Answer {
+pub(super) fn to_device_async(to: u64, from: u64, bytes: usize, stream: Handle) -> Answer {
     submit((Side::Device, Side::Host), piece(to, from, bytes), stream)
 }
 
-fn to_host(to: u64, from: u64, bytes: usize) -> Answer {
+pub(super) fn to_host(to: u64, from: u64, bytes: usize) -> Answer {
     run((Side::Host, Side::Device), piece(to, from, bytes))
 }
 
-fn to_host_async(to: u64, from: u64, bytes: usize, stream: Handle) -> Answer {
+pub(super) fn to_host_async(to: u64, from: u64, bytes: usize, stream: Handle) -> Answer {
     submit((Side::Host, Side::Device), piece(to, from, bytes), stream)
 }
 
-fn on_device(to: u64, from: u64, bytes: usize) -> Answer {
+pub(super) fn on_device(to: u64, from: u64, bytes: usize) -> Answer {
     run((Side::Device, Side::Device), piece(to, from, bytes))
 }
 
-fn on_device_async(to: u64, from: u64, bytes: usize, stream: Handle) -> Answer {
+pub(super) fn on_device_async(to: u64, from: u64, bytes: usize, stream: Handle) -> Answer {
     submit((Side::Device, Side::Device), piece(to, from, bytes), stream)
 }
 
@@ -194,7 +194,7 @@ fn batch_2(
 ) -> Answer {
     crate::machine::all()?;
     let (to, from, sizes) = (to.get_all(count)?, from.get_all(count)?, sizes.get_all(count)?);
-    if count == 0 || (stream == 0 && !crate::abi::per_thread()) || stream == 1 || sizes.contains(&0) {
+    if count == 0 || stream::is_legacy(stream) || sizes.contains(&0) {
         return Err(Error::INVALID_VALUE);
     }
     stream::submit(stream, |objects, device, start| {

@@ -7,6 +7,7 @@ pub(crate) mod allocation;
 pub(crate) mod copy;
 pub(crate) mod host;
 pub(crate) mod managed;
+pub(crate) mod narrow;
 pub(crate) mod ordered;
 pub(crate) mod pointer;
 pub(crate) mod pool;

@@ -74,15 +74,15 @@ fn line(to: u64, value: &[u8], count: usize) -> Rows<'_> {
     Rows { to, pitch: 0, value, width: count, height: 1 }
 }
 
-fn set_8(to: u64, value: u8, count: usize) -> Answer {
+pub(super) fn set_8(to: u64, value: u8, count: usize) -> Answer {
     run(line(to, &[value], count))
 }
 
-fn set_16(to: u64, value: u16, count: usize) -> Answer {
+pub(super) fn set_16(to: u64, value: u16, count: usize) -> Answer {
     run(line(to, &value.to_le_bytes(), count))
 }
 
-fn set_32(to: u64, value: u32, count: usize) -> Answer {
+pub(super) fn set_32(to: u64, value: u32, count: usize) -> Answer {
     run(line(to, &value.to_le_bytes(), count))
 }
 
@@ -98,15 +98,15 @@ fn set_32_async(to: u64, value: u32, count: usize, stream: Handle) -> Answer {
     submit(line(to, &value.to_le_bytes(), count), stream)
 }
 
-fn rows_8(to: u64, pitch: usize, value: u8, width: usize, height: usize) -> Answer {
+pub(super) fn rows_8(to: u64, pitch: usize, value: u8, width: usize, height: usize) -> Answer {
     run(Rows { to, pitch, value: &[value], width, height })
 }
 
-fn rows_16(to: u64, pitch: usize, value: u16, width: usize, height: usize) -> Answer {
+pub(super) fn rows_16(to: u64, pitch: usize, value: u16, width: usize, height: usize) -> Answer {
     run(Rows { to, pitch, value: &value.to_le_bytes(), width, height })
 }
 
-fn rows_32(to: u64, pitch: usize, value: u32, width: usize, height: usize) -> Answer {
+pub(super) fn rows_32(to: u64, pitch: usize, value: u32, width: usize, height: usize) -> Answer {
     run(Rows { to, pitch, value: &value.to_le_bytes(), width, height })
 }
 

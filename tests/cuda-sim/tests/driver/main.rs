@@ -8,6 +8,7 @@ mod managed;
 mod processes;
 mod resolution;
 mod sharing;
+mod streams;
 
 use omni_cuda_card::{Card, Settings};
 use tempfile::TempDir;
