@@ -76,24 +76,27 @@ def holds(address, word, size=PART):
 
 
 class Weights:
-    """What the model has on the card, and the mark that its last request left."""
+    """What the model has on the card, and the marks that its last request left."""
 
     def __init__(self, model, size):
         self.seed = zlib.crc32(model.encode())
         self.parts = [allocate(PART) for _ in range(size // PART)]
+        # What each part holds. Two words that differ: its request was cancelled while it wrote the second one.
+        self.marks = [(0, 0) for _ in self.parts]
         self.turn = 0
         self.mark()
 
-    def word(self, part):
-        return (self.seed + self.turn * 8191 + part) & 0xFFFFFFFF
-
     def mark(self):
         for part, address in enumerate(self.parts):
-            write(address, self.word(part))
+            word = (self.seed + self.turn * 8191 + part) & 0xFFFFFFFF
+            self.marks[part] = (self.marks[part][1], word)
+            write(address, word)
+            self.marks[part] = (word, word)
 
     def use(self):
         """Whether everything was there; writes the next turn's mark."""
-        whole = all(holds(address, self.word(part)) for part, address in enumerate(self.parts))
+        marked = zip(self.parts, self.marks, strict=True)
+        whole = all(any(holds(address, word) for word in set(words)) for address, words in marked)
         self.turn += 1
         self.mark()
         return whole

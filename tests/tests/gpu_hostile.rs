@@ -1,0 +1,237 @@
+//! Models that do not play along: what they say is nobody's truth but their own, and costs at most themselves.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
+
+use nix::sys::signal::{Signal, kill};
+use omni_api::Residency;
+use omni_tests::gpu::{MIB, ask, card, model, on_card, place, run};
+use omni_tests::{Node, PATIENCE, wait_for};
+use serde_json::json;
+
+/// Two models of 40 MiB where 64 may be: each needs the other's room.
+fn node() -> Node {
+    let config = "memory-budget = \"64MiB\"\nquantum = \"50ms\"\nevict-timeout = \"2s\"";
+    let node = Node::builder().gpus(&[card(4096)], config).start();
+    for name in ["hostile", "honest"] {
+        model(name, 40).publish(&node);
+        ask(&node, name);
+    }
+    ask(&node, "hostile");
+    node
+}
+
+/// The one that was lied to goes on as if nothing were.
+fn honest_is_well(node: &Node) {
+    for _ in 0..3 {
+        ask(node, "honest");
+    }
+    let honest = node.model("honest");
+    assert_eq!((honest.restarts, honest.last_exit, on_card(node, "honest")), (0, None, 40), "{}", node.log());
+}
+
+/// Was ended for this reason, and works again once it is asked.
+fn ended_and_came_back(node: &Node, name: &str, why: &str) {
+    wait_for("its end", PATIENCE, || (node.model(name).restarts > 0).then_some(()));
+    assert!(node.log().contains(why), "{why}:\n{}", node.log());
+    wait_for("its return", PATIENCE, || (node.http().run(name, &json!(null)).status == 200).then_some(()));
+    ask(node, name);
+}
+
+/// A second connection to the worker's socket; `packet` is what a shim says, `HELLO` how it begins.
+const CONNECT: &str = r#"
+import builtins, socket, struct
+HELLO = struct.pack("<9Q", 1, 0, os.getpid(), 0, 0, 0, 0, 0, 0)
+HELLO_WITH_ALL = struct.pack("<9Q", 1, 0, os.getpid(), 0, 0, 2**60, 2**60, 0, 0)
+def done(number, moved=0, managed=0, resident=0):
+    return struct.pack("<9Q", 2, number, os.getpid(), moved, 1, managed, resident, 0, 0)
+line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+line.connect("/gpu/control.sock")
+builtins.kept = line  # it lives as long as the model
+"#;
+
+/// Waits until the worker has closed the connection.
+const CLOSED: &str = "
+line.settimeout(30)
+try:
+    while line.recv(64):
+        pass
+except ConnectionError:
+    pass
+";
+
+#[test]
+fn one_that_holds_all_by_its_own_words_and_never_answers_is_ended_when_its_time_is_over() {
+    let node = node();
+    // What is to leave is asked of who has the most.
+    let _ = run(&node, "hostile", &format!("{CONNECT}\nline.send(HELLO_WITH_ALL)"));
+    honest_is_well(&node);
+    ended_and_came_back(&node, "hostile", "did not answer an order to move its GPU memory within `evict-timeout`");
+    node.stop();
+}
+
+#[test]
+fn one_with_a_connection_that_never_answers_is_ended_when_its_memory_is_to_come_back() {
+    let node = node();
+    let _ = run(&node, "hostile", &format!("{CONNECT}\nline.send(HELLO)"));
+    // Who says that it has nothing is not asked to give some: the others get their room.
+    honest_is_well(&node);
+    assert_eq!(node.model("hostile").restarts, 0);
+    // Back is for all.
+    let answer = node.http().run("hostile", &json!(null));
+    assert!([200, 502, 503].contains(&answer.status), "{}", answer.text());
+    ended_and_came_back(&node, "hostile", "did not answer an order to move its GPU memory within `evict-timeout`");
+    honest_is_well(&node);
+    node.stop();
+}
+
+#[test]
+fn a_model_that_stands_still_is_ended_when_another_needs_its_room() {
+    let node = node();
+    kill(node.engine("hostile").unwrap(), Signal::SIGSTOP).unwrap();
+    honest_is_well(&node);
+    ended_and_came_back(&node, "hostile", "did not answer an order to move its GPU memory within `evict-timeout`");
+    node.stop();
+}
+
+#[test]
+fn one_that_says_nonsense_is_disconnected_and_nothing_else_happens() {
+    let node = node();
+    for packets in ["b'nonsense'", "HELLO[:-1]", "HELLO + b'x' * 4096", "HELLO, HELLO", "done(1)", "HELLO, done(1)"] {
+        let _ =
+            run(&node, "hostile", &format!("{CONNECT}\nfor packet in [{packets}]:\n    line.send(packet)\n{CLOSED}"));
+        honest_is_well(&node);
+        ask(&node, "hostile");
+    }
+    assert_eq!(node.model("hostile").restarts, 0, "{}", node.log());
+    assert!(
+        node.omnictl(["logs", "hostile"]).stdout.contains("is disconnected"),
+        "{:?}",
+        node.omnictl(["logs", "hostile"])
+    );
+    node.stop();
+}
+
+#[test]
+fn one_that_answers_with_lies_gets_nothing_by_them() {
+    let node = node();
+    let lies = format!(
+        "{CONNECT}
+import threading
+line.send(HELLO)
+def answer():
+    while order := line.recv(64):
+        number = struct.unpack('<3Q', order)[0]
+        line.send(done(number, moved=2**64 - 1, managed=2**63, resident=2**64 - 1))
+threading.Thread(target=answer, daemon=True).start()"
+    );
+    let _ = run(&node, "hostile", &lies);
+    for _ in 0..5 {
+        ask(&node, "honest");
+        assert!(node.cards()[0].state().unwrap().used() <= 64 * MIB);
+        ask(&node, "hostile");
+        assert!(node.cards()[0].state().unwrap().used() <= 64 * MIB);
+    }
+    honest_is_well(&node);
+    let gpus = node.gpus();
+    assert!(gpus.gpus[0].instances.iter().all(|one| one.resident_bytes <= one.limit_bytes), "{gpus:?}");
+    let metrics = node.admin().get("/metrics").text();
+    let moved = metrics.lines().find_map(|line| line.strip_prefix("omni_gpu_swap_bytes_total{direction=\"out\"} "));
+    assert!(moved.unwrap().parse::<f64>().unwrap() < (1_u64 << 40) as f64, "{moved:?}");
+    node.stop();
+}
+
+/// The file that the shims of one instance share is the model's own to spoil.
+#[test]
+fn an_account_filled_with_nonsense_or_cut_off_harms_its_model_only() {
+    let node = node();
+    let ways = [
+        "open('/gpu/account', 'r+b').write(b'\\xff' * 36864)",
+        "open('/gpu/account', 'r+b').write(os.urandom(36864))",
+        "open('/gpu/account', 'r+b').write(bytes(36864))",
+        "os.truncate('/gpu/account', 100)",
+        "os.truncate('/gpu/account', 0)",
+    ];
+    for way in ways {
+        // What becomes of the model is its own affair: it may end, and it may go on.
+        let spoiled = node.http().run(
+            "hostile",
+            &json!(format!("{way}\nattempt('cuMemAlloc_v2', ctypes.byref(ctypes.c_uint64()), ctypes.c_size_t(4))")),
+        );
+        assert!([200, 500, 502].contains(&spoiled.status), "{way}: {}", spoiled.text());
+        honest_is_well(&node);
+        let engine = node.engine("hostile");
+        if let Some(engine) = engine.filter(|engine| omni_tests::process::is_alive(*engine)) {
+            // Its end is the operator's, if it is nobody else's.
+            let _ = kill(engine, Signal::SIGKILL);
+            wait_for("its end", PATIENCE, || (node.engine("hostile") != Some(engine)).then_some(()));
+        }
+        wait_for("the next instance", PATIENCE, || {
+            (node.http().run("hostile", &json!(null)).status == 200).then_some(())
+        });
+        ask(&node, "hostile");
+        assert!(node.cards()[0].state().unwrap().used() <= 64 * MIB, "{way}");
+        let gpus = node.gpus();
+        assert_eq!((gpus.gpus[0].committed_bytes, gpus.gpus[0].resident_bytes <= 64 * MIB), (80 * MIB, true), "{way}");
+    }
+    node.stop();
+}
+
+/// Without the preload, the driver that a program finds needs the shim first: the limit holds.
+#[test]
+fn a_process_without_the_preload_is_limited_all_the_same() {
+    let node = node();
+    let code = r#"
+import subprocess, sys
+CHILD = '''
+import ctypes
+try:
+    cuda = ctypes.CDLL("libcuda.so.1")
+except OSError:
+    print("none")
+    raise SystemExit
+context, address, device = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_int()
+assert cuda.cuInit(0) == 0 and cuda.cuDeviceGet(ctypes.byref(device), 0) == 0
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == 0 and cuda.cuCtxSetCurrent(context) == 0
+print(*(cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size)) for size in (1, 1 << 30)))
+'''
+found = {}
+for without in [["LD_PRELOAD"], ["LD_LIBRARY_PATH"], ["LD_PRELOAD", "LD_LIBRARY_PATH"]]:
+    environment = {name: value for name, value in os.environ.items() if name not in without}
+    child = subprocess.run([sys.executable, "-c", CHILD], env=environment, stdout=subprocess.PIPE, text=True)
+    found[" ".join(without)] = child.stdout.split()
+tell(**found)
+"#;
+    let found = run(&node, "hostile", code);
+    // All of the limit is taken: not one byte more.
+    assert_eq!(found["LD_PRELOAD"], json!(["2", "2"]), "{found}");
+    for other in ["LD_LIBRARY_PATH", "LD_PRELOAD LD_LIBRARY_PATH"] {
+        assert!([json!(["2", "2"]), json!(["none"])].contains(&found[other]), "{other}: {found}");
+    }
+    honest_is_well(&node);
+    node.stop();
+}
+
+/// Who goes past the shim altogether is met by what the driver says of its processes.
+#[test]
+fn one_that_takes_more_than_its_limit_past_the_shim_is_ended() {
+    let node = node();
+    let code = r#"
+import subprocess, sys
+CHILD = '''
+import ctypes, time
+cuda, context, address, device = ctypes.CDLL("/gpu/driver/libcuda.so.1"), ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_int()
+assert cuda.cuInit(0) == 0 and cuda.cuDeviceGet(ctypes.byref(device), 0) == 0
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == 0 and cuda.cuCtxSetCurrent(context) == 0
+print(cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(2500 << 20)), flush=True)
+time.sleep(1000)
+'''
+environment = {name: value for name, value in os.environ.items() if "OMNI" not in name and "LD_" not in name}
+child = subprocess.Popen([sys.executable, "-c", CHILD], env=environment, stdout=subprocess.PIPE, text=True)
+tell(said=child.stdout.readline().strip())
+"#;
+    let said = run(&node, "hostile", code)["said"].clone();
+    assert_eq!(said, "0", "nothing in the model stops it");
+    ended_and_came_back(&node, "hostile", "more than its limit allows");
+    honest_is_well(&node);
+    assert!(matches!(place(&node, "hostile"), Some((Residency::Evicted, 24))), "{:?}", place(&node, "hostile"));
+    node.stop();
+}
