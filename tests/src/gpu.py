@@ -1,7 +1,7 @@
 """A model with GPU memory: it takes `WEIGHTS_MIB` on the card when it starts and uses all of it at every request.
 
-Every request writes the whole memory anew, on the card, and reads back first what the request before it wrote. A text in
-the request is run as Python after that: a test's own words, with the driver at hand, as in `probe.py`.
+Every request writes the whole memory anew, on the card, and reads back first what the request before it wrote. A text
+in the request is run as Python after that: a test's own words, with the driver at hand, as in `probe.py`.
 """
 
 import ctypes

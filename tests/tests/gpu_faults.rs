@@ -24,12 +24,12 @@ fn node() -> Node {
     node
 }
 
-fn set(node: &Node, faults: Faults) {
-    node.cards()[0].set_faults(&faults).unwrap();
+fn set(node: &Node, faults: &Faults) {
+    node.cards()[0].set_faults(faults).unwrap();
 }
 
 fn slow_moves(node: &Node) {
-    set(node, Faults { slow_call: "cuMemPrefetchAsync_v2".to_owned(), slow_milliseconds: SLOW, ..Faults::default() });
+    set(node, &Faults { slow_call: "cuMemPrefetchAsync_v2".to_owned(), slow_milliseconds: SLOW, ..Faults::default() });
 }
 
 /// Both are served again, whoever was ended, and the ledger is that of two models.
@@ -50,13 +50,13 @@ fn ended(node: &Node, name: &str, why: &str) {
 #[test]
 fn memory_that_cannot_leave_costs_its_model_its_place_and_nobody_else() {
     let node = node();
-    set(&node, Faults { prefetch: Prefetch::Fails(999), ..Faults::default() });
+    set(&node, &Faults { prefetch: Prefetch::Fails(999), ..Faults::default() });
     // The memory of `two` comes by faults, once the room is there: slow, and right.
     ask(&node, "two");
     ended(&node, "one", "could not be moved to the host (CUDA error 999)");
     assert!(node.cards()[0].state().unwrap().counters.fault_to_device > 0);
     assert_eq!(node.model("two").restarts, 0);
-    set(&node, Faults::default());
+    set(&node, &Faults::default());
     both_are_well(&node);
     node.stop();
 }
@@ -64,11 +64,11 @@ fn memory_that_cannot_leave_costs_its_model_its_place_and_nobody_else() {
 #[test]
 fn a_move_that_hangs_costs_its_model_its_place_when_the_time_is_over() {
     let node = node();
-    set(&node, Faults { prefetch: Prefetch::Hangs, ..Faults::default() });
+    set(&node, &Faults { prefetch: Prefetch::Hangs, ..Faults::default() });
     thread::scope(|scope| {
         let waits = scope.spawn(|| node.http().run("two", &json!(null)));
         ended(&node, "one", "did not answer an order to move its GPU memory");
-        set(&node, Faults::default());
+        set(&node, &Faults::default());
         let answer = waits.join().unwrap();
         assert_eq!(answer.status, 200, "{}", answer.text());
     });
@@ -86,7 +86,7 @@ fn a_model_that_is_killed_while_its_memory_leaves() {
         kill(node.engine("one").unwrap(), Signal::SIGKILL).unwrap();
         waits.join().expect("it is served");
     });
-    set(&node, Faults::default());
+    set(&node, &Faults::default());
     assert_eq!(node.model("two").restarts, 0);
     both_are_well(&node);
     node.stop();
@@ -104,7 +104,7 @@ fn a_model_that_is_killed_while_its_memory_comes_back() {
         let answer = waits.join().unwrap();
         assert!([200, 502, 503].contains(&answer.status), "{}", answer.text());
     });
-    set(&node, Faults::default());
+    set(&node, &Faults::default());
     assert_eq!(node.model("one").restarts, 0);
     both_are_well(&node);
     node.stop();
@@ -122,7 +122,7 @@ fn a_request_that_goes_away_while_memory_moves_leaves_everything_in_order() {
         drop(gone);
         ask(&node, "one");
     }
-    set(&node, Faults::default());
+    set(&node, &Faults::default());
     for name in ["one", "two"] {
         assert_eq!((node.model(name).restarts, node.model(name).in_flight, node.model(name).queued), (0, 0, 0));
     }
@@ -133,7 +133,7 @@ fn a_request_that_goes_away_while_memory_moves_leaves_everything_in_order() {
 #[test]
 fn an_allocation_that_the_card_refuses_is_the_models_to_handle() {
     let node = node();
-    set(&node, Faults { fail_allocation: 1, ..Faults::default() });
+    set(&node, &Faults { fail_allocation: 1, ..Faults::default() });
     let code = "release(allocate(4))";
     let refused = node.http().run("one", &json!(code));
     assert_eq!(refused.status, 500, "within its limit or not: {}", refused.text());
@@ -153,7 +153,7 @@ fn a_lost_card_ends_its_models_and_not_the_node() {
     let echo = "def handle_request(request, context):\n    return 1\n";
     node.publish("plain", &[("model.py", echo)]);
     wait_for("the model to be seen", PATIENCE, || (node.models().len() == 3).then_some(()));
-    set(&node, Faults { lost: 46, ..Faults::default() });
+    set(&node, &Faults { lost: 46, ..Faults::default() });
     wait_for("the node to notice", PATIENCE, || {
         (["one", "two"].iter().all(|name| place(&node, name).is_none())).then_some(())
     });
@@ -170,7 +170,7 @@ fn a_lost_card_ends_its_models_and_not_the_node() {
     assert!(node.admin().get("/metrics").text().contains("omni_gpu_lost{gpu=\"0\"} 1"));
 
     // Repaired, it is used again by the next scheduler.
-    set(&node, Faults::default());
+    set(&node, &Faults::default());
     node.crash();
     node.start_again();
     both_are_well(&node);
