@@ -235,17 +235,20 @@ impl Graphs {
     /// Reserves what a launch may make the device's graph memory grow by; the account has it as the device's.
     fn reserve_growth(&mut self, device: i32, bytes: u64) -> bool {
         self.settle(device);
-        let used = ask(|value| cuDeviceGetGraphMemAttribute(device, USED_MEM_CURRENT, value)).unwrap_or(0);
-        let charged = self.charged.get(&device).copied().unwrap_or(0);
-        let growth = used.saturating_add(bytes).saturating_sub(charged);
-        let reserve = || account::reserve(Kind::Device, growth).is_ok();
-        let is_reserved = reserve() || {
+        self.reserve(device, bytes) || {
             deferred::wait_for_all();
             self.trim();
-            reserve()
-        };
+            self.reserve(device, bytes)
+        }
+    }
+
+    fn reserve(&mut self, device: i32, bytes: u64) -> bool {
+        let used = ask(|value| cuDeviceGetGraphMemAttribute(device, USED_MEM_CURRENT, value)).unwrap_or(0);
+        let charged = self.charged.entry(device).or_default();
+        let growth = used.saturating_add(bytes).saturating_sub(*charged);
+        let is_reserved = account::reserve(Kind::Device, growth).is_ok();
         if is_reserved {
-            *self.charged.entry(device).or_default() += growth;
+            *charged += growth;
         }
         is_reserved
     }

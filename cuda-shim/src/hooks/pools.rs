@@ -101,6 +101,7 @@ pub(super) enum Choice {
     Unknown,
 }
 
+#[derive(Clone, Copy)]
 struct Pool {
     kind: Kind,
     /// What the account says of it.
@@ -221,8 +222,9 @@ pub(super) fn allocate(address: Out<u64>, bytes: usize, pool: Handle, stream: Ha
         pools.of(pool).charged += excess;
     }
     if let (SUCCESS, Some(begin), false) = (result, address.get(), is_within) {
-        // It took a larger step than could be foreseen, over the limit: undone at the stream's next wait.
+        // It took a larger step than could be foreseen, over the limit: undone, at the latest with the stream's next wait.
         cuMemFreeAsync(begin, stream);
+        driver::cuMemPoolTrimTo(pool, 0);
         pools.of(pool).allocated -= size(bytes);
         pools.settle(pool);
         return refusal();
@@ -326,22 +328,23 @@ impl Pools {
 
     /// Reserves what the pool may have to take for `bytes` more, and counts it as the pool's; `false` beyond the limit.
     fn reserve_growth(&mut self, pool: Handle, bytes: u64) -> bool {
-        let reserved = self.of(pool).charged;
-        let used = ask(|value| cuMemPoolGetAttribute(pool, USED_MEM_CURRENT, value)).unwrap_or(0);
-        let used = used.max(self.of(pool).allocated);
-        let growth = used.saturating_add(bytes).saturating_sub(reserved);
-        if growth == 0 {
-            return true;
-        }
-        let kind = self.of(pool).kind;
-        let steps = || STEPS.iter().filter_map(|step| growth.checked_next_multiple_of(*step));
-        let reserve = || steps().find(|growth| account::reserve(kind, *growth).is_ok());
-        let reserved = reserve().or_else(|| {
+        self.reserve_step(pool, bytes) || {
             deferred::wait_for_all();
             self.trim();
             graphs::trim();
-            reserve()
-        });
+            self.reserve_step(pool, bytes)
+        }
+    }
+
+    fn reserve_step(&mut self, pool: Handle, bytes: u64) -> bool {
+        let used = ask(|value| cuMemPoolGetAttribute(pool, USED_MEM_CURRENT, value)).unwrap_or(0);
+        let Pool { kind, charged, allocated, .. } = *self.of(pool);
+        let growth = used.max(allocated).saturating_add(bytes).saturating_sub(charged);
+        if growth == 0 {
+            return true;
+        }
+        let mut steps = STEPS.iter().filter_map(|step| growth.checked_next_multiple_of(*step));
+        let reserved = steps.find(|growth| account::reserve(kind, *growth).is_ok());
         self.of(pool).charged += reserved.unwrap_or(0);
         reserved.is_some()
     }

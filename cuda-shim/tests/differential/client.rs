@@ -1,6 +1,6 @@
 //! What a client does: the first word of `OMNI_TEST_CLIENT` says which scenario, the rest are its arguments.
 
-use crate::table;
+use crate::{sequences, table};
 use std::io::{BufRead, Write};
 
 pub(crate) fn run() {
@@ -8,6 +8,8 @@ pub(crate) fn run() {
     let words: Vec<&str> = scenario.split_whitespace().collect();
     match *words.first().expect("a scenario") {
         "table" => table::client(words[1]),
+        "sequence" => sequences::client(&words[1..], None),
+        "tight" => sequences::client(&words[1..], Some(sequences::TIGHT)),
         unknown => panic!("{unknown} is no scenario"),
     }
     std::process::exit(0); // without what the test program would say

@@ -10,7 +10,11 @@ mod client;
 #[path = "../memory/instance.rs"]
 #[allow(dead_code, reason = "shared with tests that use more of it")]
 mod instance;
+mod random;
+mod sequences;
+mod steps;
 mod table;
+mod world;
 
 /// The other side: see [`client`].
 #[test]

@@ -1,0 +1,194 @@
+//! What a client has: memory, streams, pools, graphs of one context at a time, and what the account should say of it.
+
+use crate::calls::{at, call};
+use crate::random::Random;
+use std::fmt::Write;
+
+pub(crate) const MIB: u64 = 1 << 20;
+/// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`, `CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT`, a pool's `_RELEASE_THRESHOLD`.
+const RESERVED: u64 = 5;
+const GRAPH_RESERVED: u64 = 2;
+const THRESHOLD: u64 = 4;
+
+/// How the shim was told to answer, which is how the model has to count.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rules {
+    pub unified: bool,
+    pub driver: u32,
+    /// `None`: more than there is.
+    pub limit: Option<u64>,
+    /// Whether others of this process use the device's default pool and graph memory, too.
+    pub is_alone: bool,
+}
+
+impl Rules {
+    fn converts_pools(self) -> bool {
+        self.unified && self.driver >= 13_000
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// `cuMemAlloc_v2` and its kin.
+    Plain,
+    /// With 32 bits.
+    Low,
+    Managed,
+    Pinned,
+    Array,
+    Mipmapped,
+    Handle,
+    HostHandle,
+    /// From a pool; 0: it was destroyed.
+    Ordered(u64),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Block {
+    pub kind: Kind,
+    /// Or handle.
+    pub address: u64,
+    pub bytes: u64,
+    /// Of its name in what is said: addresses differ from run to run.
+    pub number: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Sums {
+    pub managed: u64,
+    pub device: u64,
+    pub host: u64,
+}
+
+pub(crate) struct World {
+    pub rules: Rules,
+    pub random: Random,
+    pub context: u64,
+    pub blocks: Vec<Block>,
+    pub streams: Vec<u64>,
+    pub pools: Vec<u64>,
+    pub execs: Vec<u64>,
+    /// Reserved addresses, their size, and the number of the block mapped there.
+    pub mappings: Vec<(u64, u64, u64)>,
+    pub said: String,
+    /// Whether a memory node was ever launched.
+    pub has_graphs: bool,
+    next: u64,
+}
+
+impl World {
+    pub(crate) fn new(rules: Rules, seed: u64) -> Self {
+        let mut world = Self {
+            rules,
+            random: Random(seed),
+            context: 0,
+            blocks: Vec::new(),
+            streams: Vec::new(),
+            pools: Vec::new(),
+            execs: Vec::new(),
+            mappings: Vec::new(),
+            said: String::new(),
+            has_graphs: false,
+            next: 0,
+        };
+        world.begin();
+        world
+    }
+
+    /// A context of device 0 with its default pool.
+    pub(crate) fn begin(&mut self) {
+        assert_eq!(call("cuCtxCreate_v2", &[at(&mut self.context), 0, 0]), 0);
+        if self.pools.is_empty() {
+            self.pools.push(0);
+            assert_eq!(call("cuDeviceGetDefaultMemPool", &[at(&mut self.pools[0]), 0]), 0);
+        }
+    }
+
+    /// Notes what was done and what came of it; the answer is the result.
+    pub(crate) fn say(&mut self, what: &str, result: i32) -> bool {
+        writeln!(self.said, "{what} -> {result}").unwrap();
+        result == 0
+    }
+
+    pub(crate) fn keep(&mut self, kind: Kind, address: u64, bytes: u64) -> u64 {
+        self.next += 1;
+        self.blocks.push(Block { kind, address, bytes, number: self.next });
+        self.next
+    }
+
+    /// One of those of a kind.
+    pub(crate) fn any(&mut self, fits: impl Fn(Kind) -> bool) -> Option<Block> {
+        let of_kind: Vec<Block> = self.blocks.iter().copied().filter(|block| fits(block.kind)).collect();
+        self.random.of(&of_kind)
+    }
+
+    pub(crate) fn forget(&mut self, number: u64) {
+        self.blocks.retain(|block| block.number != number);
+    }
+
+    /// A stream, the legacy one among them.
+    pub(crate) fn stream(&mut self) -> u64 {
+        let streams: Vec<u64> = self.streams.iter().copied().chain([0]).collect();
+        self.random.of(&streams).unwrap()
+    }
+
+    pub(crate) fn reserved(pool: u64) -> u64 {
+        let mut bytes = 0_u64;
+        assert_eq!(call("cuMemPoolGetAttribute", &[pool, RESERVED, at(&mut bytes)]), 0);
+        bytes
+    }
+
+    pub(crate) fn keep_in_pool(pool: u64, mut bytes: u64) -> i32 {
+        call("cuMemPoolSetAttribute", &[pool, THRESHOLD, at(&mut bytes)])
+    }
+
+    fn graphs_have() -> u64 {
+        let mut bytes = 0_u64;
+        assert_eq!(call("cuDeviceGetGraphMemAttribute", &[0, GRAPH_RESERVED, at(&mut bytes)]), 0);
+        bytes
+    }
+
+    /// What pools and graphs have taken from the device.
+    pub(crate) fn kept(&self) -> u64 {
+        let graphs = if self.has_graphs { Self::graphs_have() } else { 0 };
+        graphs + self.pools.iter().map(|pool| Self::reserved(*pool)).sum::<u64>()
+    }
+
+    fn live_in(&self, pool: u64) -> u64 {
+        let from = self.blocks.iter().filter(|block| block.kind == Kind::Ordered(pool));
+        from.map(|block| block.bytes).sum()
+    }
+
+    /// What the account should say when nothing waits to be freed.
+    pub(crate) fn sums(&self) -> Sums {
+        let mut sums = Sums::default();
+        for block in &self.blocks {
+            match block.kind {
+                Kind::Plain if self.rules.unified => sums.managed += block.bytes,
+                Kind::Managed => sums.managed += block.bytes,
+                Kind::Plain | Kind::Low | Kind::Array | Kind::Mipmapped | Kind::Handle => sums.device += block.bytes,
+                Kind::Pinned | Kind::HostHandle => sums.host += block.bytes,
+                Kind::Ordered(_) if self.rules.unified && !self.rules.converts_pools() => sums.managed += block.bytes,
+                Kind::Ordered(0) if self.rules.unified => sums.managed += block.bytes,
+                Kind::Ordered(0) => sums.device += block.bytes,
+                Kind::Ordered(_) => {}
+            }
+        }
+        if !self.rules.unified || self.rules.converts_pools() {
+            let pools: u64 = self.pools.iter().map(|pool| Self::reserved(*pool).max(self.live_in(*pool))).sum();
+            if self.rules.unified { sums.managed += pools } else { sums.device += pools }
+        }
+        if self.has_graphs {
+            sums.device += Self::graphs_have();
+        }
+        sums
+    }
+
+    /// What is in use and cannot give way, and what pools and graphs keep besides.
+    pub(crate) fn in_use(&self) -> (u64, u64) {
+        let limited = |block: &&Block| !matches!(block.kind, Kind::Pinned | Kind::HostHandle);
+        let used = self.blocks.iter().filter(limited).map(|block| block.bytes).sum();
+        let graphs = if self.has_graphs { Self::graphs_have() } else { 0 };
+        (used, graphs)
+    }
+}
