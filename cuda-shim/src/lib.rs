@@ -22,6 +22,8 @@ use std::sync::OnceLock;
 /// Whether this process belongs to an instance. Read once: what a program does to its environment later changes nothing.
 pub(crate) fn active() -> bool {
     static ACTIVE: OnceLock<bool> = OnceLock::new();
-    let ours = [env::LIMIT_BYTES, env::MODE, env::ACCOUNT, env::CONTROL, env::DRIVER];
-    *ACTIVE.get_or_init(|| ours.iter().any(|name| std::env::var_os(name).is_some()))
+    *ACTIVE.get_or_init(|| {
+        let ours = [env::LIMIT_BYTES, env::MODE, env::ACCOUNT, env::CONTROL, env::DRIVER];
+        ours.iter().any(|name| std::env::var_os(name).is_some())
+    })
 }

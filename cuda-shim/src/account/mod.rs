@@ -157,7 +157,7 @@ fn limited(shared: &Shared) -> u64 {
     let taken = (0..shared.used()).filter(|slot| shared.slot(*slot, PID).load(Ordering::Relaxed) != 0);
     taken.fold(0, |sum: u64, slot| {
         let word = |place| shared.slot(slot, place).load(Ordering::Relaxed);
-        sum.saturating_add(word(MANAGED)).saturating_add(word(DEVICE))
+        sum.saturating_add(word(MANAGED).saturating_add(word(DEVICE)))
     })
 }
 

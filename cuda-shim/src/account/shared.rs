@@ -35,14 +35,19 @@ pub(super) struct Shared {
 /// The file of `OMNI_GPU_ACCOUNT`, or without that variable memory that only this process and its forks share. `None`
 /// when it cannot be had now (no descriptor is left, no memory): a file that is named is never replaced by something
 /// else, or each process would have the instance's limit for itself.
+#[inline]
 pub(super) fn shared() -> Option<&'static Shared> {
+    SHARED.get().or_else(find)
+}
+
+static SHARED: OnceLock<Shared> = OnceLock::new();
+
+#[cold]
+fn find() -> Option<&'static Shared> {
     static PATH: OnceLock<Option<OsString>> = OnceLock::new();
-    static SHARED: OnceLock<Shared> = OnceLock::new();
-    SHARED.get().or_else(|| {
-        let path = PATH.get_or_init(|| std::env::var_os(env::ACCOUNT).filter(|path| !path.is_empty()));
-        let fresh = path.as_ref().map_or_else(anonymous, |path| named(path))?;
-        Some(SHARED.get_or_init(|| fresh))
-    })
+    let path = PATH.get_or_init(|| std::env::var_os(env::ACCOUNT).filter(|path| !path.is_empty()));
+    let fresh = path.as_ref().map_or_else(anonymous, |path| named(path))?;
+    Some(SHARED.get_or_init(|| fresh))
 }
 
 fn named(path: &OsStr) -> Option<Shared> {

@@ -10,7 +10,7 @@ use super::entry::{CUresult, SUCCESS};
 use crate::account;
 use crate::process::PerProcess;
 use crate::ranges::{self, Range};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// `CU_EVENT_DISABLE_TIMING`.
@@ -32,9 +32,12 @@ struct Deferred {
 }
 
 static DEFERRED: PerProcess<Deferred> = PerProcess::new();
+/// Whether anything can wait: most programs never free in a stream.
+static IS_USED: AtomicBool = AtomicBool::new(false);
 
 /// Frees a range when what is in the stream now is done. `None` when there is no such range any more.
 pub(super) fn free(address: u64, stream: Handle) -> Option<CUresult> {
+    IS_USED.store(true, Ordering::Release);
     let range = ranges::remove(address)?;
     let event = match ask(|event| cuEventCreate(event, NO_TIMING)) {
         Ok(event) => event,
@@ -63,7 +66,7 @@ pub(super) fn holds(address: u64) -> bool {
 
 /// Frees what can be freed without a wait.
 pub(super) fn collect() {
-    if deferred().count.load(Ordering::Acquire) > 0
+    if any_waits()
         && let Ok(_freeing) = deferred().freeing.try_lock()
     {
         driver::outside_captures(|| free_where(|waiting| cuEventQuery(waiting.event) == SUCCESS));
@@ -104,6 +107,10 @@ fn take(which: impl Fn(&Waiting) -> bool) -> Vec<Waiting> {
     let taken: Vec<Waiting> = lock(deferred).extract_if(.., |waiting| which(waiting)).collect();
     deferred.count.fetch_sub(taken.len(), Ordering::Release);
     taken
+}
+
+fn any_waits() -> bool {
+    IS_USED.load(Ordering::Acquire) && deferred().count.load(Ordering::Acquire) > 0
 }
 
 fn deferred() -> &'static Deferred {
