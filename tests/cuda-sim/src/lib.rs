@@ -2,13 +2,22 @@
 //! launch succeeds, takes no time and computes nothing.
 //!
 //! The cards are files ([`omni_cuda_card`]), found by the environment variable `OMNI_CUDA_SIM` or in `/dev`. What is
-//! simulated: devices, contexts, streams as virtual timelines, events, memory of every kind with its residency, the time
-//! that transfers take, several processes on one card, several driver versions. What is not: anything undocumented
-//! (`cuGetExportTable` knows no table, so the real `libcudart` stops there), compute, and what the host does with managed
-//! memory by itself: nobody sees a load or a store of the program, so such memory stays where calls have put it.
+//! simulated:
+//! - devices, several processes on each, several versions of the driver, and faults that tests ask for;
+//! - contexts, streams as virtual timelines, events, functions of the host, values that streams wait for and write;
+//! - memory of every kind (plain, pitched, managed, pooled, pinned, by handle, external, of graphs, of arrays) and what
+//!   processes share of it, with its residency and the time that transfers take; all copies and fills of it;
+//! - capture, and graphs of memory nodes, copies, fills and functions of the host.
 //!
-//! Every symbol of `omni_cuda_entries` is exported: real, or a stub that answers `CUDA_ERROR_NOT_SUPPORTED`.
-//! Allocations take exactly the bytes that were asked for.
+//! Every symbol of `omni_cuda_entries` is exported. The rest are stubs that answer `CUDA_ERROR_NOT_SUPPORTED`: interop
+//! with other interfaces (OpenGL, EGL, VDPAU), semaphores and events of other processes, green contexts, multicast,
+//! texture references, questions about graphs' nodes and changes of instantiated graphs, tensor maps, checkpoints, core
+//! dumps and logs. Nothing undocumented is emulated: `cuGetExportTable` knows no table, so the real `libcudart` stops
+//! there.
+//!
+//! What differs from a card on purpose: what is put into a stream takes effect at once, and only its end is modelled.
+//! Nobody sees a load or a store of the program, so managed memory stays where calls have put it. Allocations take
+//! exactly the bytes that were asked for.
 
 mod abi;
 mod arrays;

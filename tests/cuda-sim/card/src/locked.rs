@@ -20,11 +20,11 @@ pub struct Locked<'a> {
 pub struct Resident {
     /// Bytes on the card.
     pub bytes: u64,
-    /// When its least recently used allocation was used, by [`Locked::tick`].
+    /// The rank of what is evicted first: when it was used, by [`Locked::tick`], or more, to be evicted later.
     pub oldest: u64,
     /// Bytes of that on the card.
     pub oldest_bytes: u64,
-    /// When its most recently used was.
+    /// The rank of what is evicted last.
     pub newest: u64,
 }
 
@@ -32,7 +32,7 @@ pub struct Resident {
 #[derive(Debug, Clone, Copy)]
 pub struct Victim {
     slot: usize,
-    /// When it was used.
+    /// Its rank.
     pub used: u64,
     /// How much of it is on the card.
     pub bytes: u64,

@@ -159,7 +159,10 @@ fn carry_out(wanted: &[Wanted], discards: bool, handle: Handle) -> Answer {
                 return Err(Error::INVALID_DEVICE);
             }
         }
-        obey_fault(device)?;
+        // The card that the memory shall come to is the one that has the fault; on the way to the host, the stream's.
+        for place in wanted.iter().filter_map(|one| one.place) {
+            obey_fault(usize::try_from(place).unwrap_or(device))?;
+        }
     }
     stream::submit(handle, |objects, device, start| {
         let device = machine::all()?.get(device).ok_or(Error::INVALID_DEVICE)?;

@@ -1,14 +1,44 @@
 //! What is on a card: making room, moving managed memory in and out, telling other processes.
 //!
 //! Device memory stays where it is. Managed memory takes a card's bytes only while it is there; when something else needs
-//! room, the driver evicts what was not used for longest, of all processes. An allocation fails when what cannot move
+//! room, the driver evicts what was not used for longest, of all processes, and what prefers this card (`cuMemAdvise`)
+//! only after all that does not. An allocation fails when what cannot move
 //! does not fit; a move into a card that is full of what cannot move takes what fits, and leaves the rest on the host.
 
 use crate::error::{Answer, Error};
 use crate::machine;
 use crate::memory::allocation::Allocations;
+use crate::memory::managed::Managed;
 use crate::ranges::Ranges;
 use omni_cuda_card::{Cause, Direction, Locked, Resident, now};
+
+/// Set in the rank of memory that prefers the card: it is evicted after all that does not, whenever that was used.
+const PREFERS: u64 = 1 << 63;
+
+/// What of an allocation is evicted next.
+#[derive(Debug)]
+struct Candidate {
+    base: u64,
+    part: Ranges,
+    /// When it was used, by [`Locked::tick`], or that and [`PREFERS`]. The least is evicted first.
+    rank: u64,
+    /// Of what is evicted last of the same allocation.
+    last_rank: u64,
+    /// All that the allocation has on the card.
+    bytes: u64,
+}
+
+impl Candidate {
+    fn of(base: u64, managed: &Managed, device: usize) -> Option<Self> {
+        let on = managed.on_device.get(&device)?;
+        let preferring = i32::try_from(device).ok().and_then(|device| managed.preferred.get(&device));
+        let loose = preferring.map_or_else(|| on.ranges.clone(), |preferring| on.ranges.without(preferring));
+        let (bytes, kept) = (on.ranges.bytes(), on.ranges.bytes() - loose.bytes());
+        let last_rank = if kept > 0 { on.used | PREFERS } else { on.used };
+        let (part, rank) = if loose.is_empty() { (on.ranges.clone(), last_rank) } else { (loose, on.used) };
+        Some(Self { base, part, rank, last_rank, bytes })
+    }
+}
 
 /// A card under its lock, with this process's allocations.
 #[derive(Debug)]
@@ -37,38 +67,29 @@ impl<'a> Work<'a> {
         Ok(work)
     }
 
-    /// Others evicted so much of ours: the least recently used of it.
+    /// Others evicted so much of ours: what comes first.
     fn settle(&mut self, owed: u64) {
         let mut owed = owed;
         while owed > 0
-            && let Some((base, _)) = self.oldest(None)
+            && let Some(Candidate { base, part, .. }) = self.first(None)
         {
-            let left = self.drop_from(base, owed);
-            if left == 0 {
-                break;
+            let part = part.first(owed);
+            owed -= part.bytes();
+            if let Some(managed) = self.allocations.at_mut(base).and_then(|allocation| allocation.managed_mut()) {
+                managed.left(self.device, &part);
             }
-            owed = owed.saturating_sub(left);
         }
     }
 
-    /// The allocation on this card that was not used for longest, and when that was.
-    fn oldest(&self, except: Option<u64>) -> Option<(u64, u64)> {
-        let on_card = self.allocations.iter().filter(|allocation| Some(allocation.base) != except);
-        let used = on_card.filter_map(|allocation| {
-            allocation.managed()?.on_device.get(&self.device).map(|on| (allocation.base, on.used))
-        });
-        used.min_by_key(|(_, used)| *used)
+    /// What this process has on the card, allocation by allocation.
+    fn candidates(&self) -> impl Iterator<Item = Candidate> {
+        let device = self.device;
+        self.allocations.iter().filter_map(move |one| Candidate::of(one.base, one.managed()?, device))
     }
 
-    /// Up to `bytes` of an allocation are on the host now; answers how many.
-    fn drop_from(&mut self, base: u64, bytes: u64) -> u64 {
-        let device = self.device;
-        let Some(managed) = self.allocations.at_mut(base).and_then(|allocation| allocation.managed_mut()) else {
-            return 0;
-        };
-        let part = managed.on_device.get(&device).map(|on| on.ranges.first(bytes)).unwrap_or_default();
-        managed.left(device, &part);
-        part.bytes()
+    /// What of it is evicted first.
+    fn first(&self, except: Option<u64>) -> Option<Candidate> {
+        self.candidates().filter(|one| Some(one.base) != except).min_by_key(|one| one.rank)
     }
 
     /// Evicts until `bytes` are free, or nothing is left to evict but `keep`. Answers what is free.
@@ -76,11 +97,9 @@ impl<'a> Work<'a> {
         loop {
             let free = self.card.free();
             let Some(missing) = bytes.checked_sub(free).filter(|missing| *missing > 0) else { return free };
-            let own = self.oldest(keep);
-            let other = self.card.victim();
-            match (own, other) {
-                (Some((_, used)), Some(victim)) if victim.used < used => self.evict_other(victim, missing),
-                (Some((base, _)), _) => self.evict(base, missing),
+            match (self.first(keep), self.card.victim()) {
+                (Some(own), Some(victim)) if victim.used < own.rank => self.evict_other(victim, missing),
+                (Some(own), _) => self.leave(own.base, &own.part.first(missing), Cause::Eviction),
                 (None, Some(victim)) => self.evict_other(victim, missing),
                 (None, None) => return free,
             }
@@ -90,12 +109,6 @@ impl<'a> Work<'a> {
     fn evict_other(&mut self, victim: omni_cuda_card::Victim, bytes: u64) {
         let evicted = self.card.evict(victim, bytes);
         self.done = self.card.transfer(self.done, evicted, Direction::ToHost, Cause::Eviction);
-    }
-
-    fn evict(&mut self, base: u64, bytes: u64) {
-        let Some(managed) = self.allocations.exact(base).and_then(|allocation| allocation.managed()) else { return };
-        let part = managed.on_device.get(&self.device).map(|on| on.ranges.first(bytes)).unwrap_or_default();
-        self.leave(base, &part, Cause::Eviction);
     }
 
     /// `part` of an allocation leaves this card for the host.
@@ -169,13 +182,11 @@ impl<'a> Work<'a> {
     /// Tells the other processes what this one has on the card.
     fn publish(&self) {
         let mut resident = Resident { oldest: u64::MAX, ..Resident::default() };
-        let managed = self.allocations.iter().filter_map(|allocation| allocation.managed());
-        for on in managed.filter_map(|managed| managed.on_device.get(&self.device)) {
-            let bytes = on.ranges.bytes();
-            resident.bytes += bytes;
-            resident.newest = resident.newest.max(on.used);
-            if on.used < resident.oldest {
-                (resident.oldest, resident.oldest_bytes) = (on.used, bytes);
+        for one in self.candidates() {
+            resident.bytes += one.bytes;
+            resident.newest = resident.newest.max(one.last_rank);
+            if one.rank < resident.oldest {
+                (resident.oldest, resident.oldest_bytes) = (one.rank, one.part.bytes());
             }
         }
         self.card.publish(resident);

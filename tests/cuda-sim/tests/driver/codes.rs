@@ -96,6 +96,7 @@ fn null_and_nonsense() {
             ("cuMemPoolDestroy 4096", INVALID_VALUE),
             ("cuCtxGetLimit &1 99", 215),
             ("cuGetErrorName 12345 &1", INVALID_VALUE),
+            ("cuGetErrorString 12345 &1", INVALID_VALUE),
             ("cuGetExportTable &1 &2", NOT_FOUND),
             ("cuGraphicsMapResources 0 0 0", NOT_SUPPORTED),
         ],
@@ -143,4 +144,27 @@ fn what_a_test_lets_go_wrong_goes_wrong() {
     assert_eq!(caller.call("cuMemAlloc_v2 &3 4096"), 46);
     assert_eq!(caller.call("cuMemGetInfo_v2 &3 &4"), 46);
     assert_eq!(caller.call("cuCtxSynchronize"), 46);
+}
+
+#[test]
+fn a_code_has_a_name_and_a_sentence() {
+    let machine = Machine::one();
+    let mut caller = machine.caller();
+    for code in [0, 1, 2, 709, 999] {
+        caller.ok(&format!("cuGetErrorName {code} &1"));
+        caller.ok(&format!("cuGetErrorString {code} &2"));
+        assert_ne!(caller.cell(1), caller.cell(2), "{code}");
+        assert!(caller.call("text 2") > 5, "{code}");
+    }
+}
+
+#[test]
+fn the_fault_of_a_prefetch_is_that_of_the_card_it_goes_to() {
+    let machine = Machine::new(2, |_| ());
+    let mut caller = machine.caller();
+    caller.ok("cuMemAllocManaged &1 4096 1");
+    machine.cards[1].set_faults(&Faults { prefetch: Prefetch::Fails(709), ..Faults::default() }).unwrap();
+    assert_eq!(caller.call("cuMemPrefetchAsync $1 4096 1 0"), 709);
+    caller.ok("cuMemPrefetchAsync $1 4096 0 0");
+    caller.ok("cuMemPrefetchAsync $1 4096 -1 0");
 }

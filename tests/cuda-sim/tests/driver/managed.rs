@@ -68,6 +68,30 @@ fn a_full_card_evicts_what_was_not_used_for_longest() {
 }
 
 #[test]
+fn what_prefers_the_card_is_evicted_last() {
+    let machine = Machine::one();
+    let (mut one, mut other) = (machine.caller(), machine.caller());
+    // The oldest prefers the card; the next, of another process, does not.
+    allocate(&mut one, 1, 400);
+    one.ok(&format!("cuMemAdvise $1 {} 3 0", 400 * MIB));
+    prefetch(&mut one, 1, 400, 0);
+    allocate(&mut other, 1, 400);
+    prefetch(&mut other, 1, 400, 0);
+    allocate(&mut one, 2, 400);
+    prefetch(&mut one, 2, 400, 0);
+    let resident = |pid: u32| {
+        let state = machine.cards[0].state().unwrap();
+        state.processes.iter().find(|process| process.pid == pid).unwrap().resident / MIB
+    };
+    assert_eq!((resident(one.pid()), resident(other.pid())), (800, 224));
+    // Nothing else is left that could go.
+    one.ok(&format!("cuMemAlloc_v2 &3 {}", 900 * MIB));
+    assert_eq!((resident(one.pid()), resident(other.pid())), (124, 0));
+    let last = machine.cards[0].state().unwrap().moves.last().unwrap().address;
+    assert_eq!(last, one.cell(1), "only then what prefers it");
+}
+
+#[test]
 fn a_prefetch_takes_what_fits() {
     let machine = Machine::one();
     let mut caller = machine.caller();

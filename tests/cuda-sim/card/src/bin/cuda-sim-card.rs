@@ -14,8 +14,9 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
-        ["create", dir, options @ ..] => make(Path::new(dir), options),
-        ["show", dir] => show(Path::new(dir)),
+        // An option in its place is a mistake, and no directory.
+        ["create", dir, options @ ..] if !dir.starts_with('-') => make(Path::new(dir), options),
+        ["show", dir] if !dir.starts_with('-') => show(Path::new(dir)),
         _ => Err(USAGE.to_owned()),
     };
     match done {
