@@ -9,6 +9,7 @@ mod cuda;
 mod desk;
 mod nvml;
 mod probe;
+mod seated;
 mod settings;
 mod task;
 mod view;

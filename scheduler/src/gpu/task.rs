@@ -6,6 +6,7 @@
 use super::desk::{Applicant, Ends, Told, Word};
 use super::nvml::NvmlError;
 use super::probe::{Card, EVERY, Probe, Reading};
+use super::seated::Seated;
 use super::settings::{host_memory, settings};
 use super::view::{self, View};
 use super::words::{self, Refused};
@@ -27,18 +28,10 @@ use tokio::time::Instant;
 const FOUND_WITHIN: Duration = Duration::from_secs(120);
 /// A driver that has not answered for so long is said to be stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(15);
+/// Who has done nothing since he said what he has is asked at every so many polls only.
+const IDLE_POLLS: u32 = 15;
 /// Requests that begin and end are published no more often than this.
 const CALM: Duration = Duration::from_millis(100);
-
-/// An instance that asked for a place, and has it until it is gone.
-struct Seated {
-    applicant: Applicant,
-    card: Option<CardIndex>,
-    /// The order that is not answered yet.
-    order: Option<(u64, GpuOrder)>,
-    /// A look at the card that began before this moment says nothing of what was said or moved since.
-    said_at: std::time::Instant,
-}
 
 pub(super) struct GpuTask {
     cards: Vec<Card>,
@@ -56,6 +49,7 @@ pub(super) struct GpuTask {
     /// The moment zero of the policy.
     began: Instant,
     publish_at: Option<Instant>,
+    polls: u32,
 }
 
 /// Finds the cards, then serves for as long as the scheduler lives.
@@ -79,8 +73,9 @@ pub(super) async fn run(config: Gpu, probe: Probe, ends: Ends, metrics: GpuMetri
     let policy = Residency::new(settings(&config, &cards, host_memory));
     let complaints = vec![None; cards.len()];
     let looked = std::time::Instant::now();
-    let (began, seated, publish_at) = (Instant::now(), HashMap::new(), None);
-    let task = GpuTask { cards, none, policy, seated, looked, complaints, ends, metrics, look, began, publish_at };
+    let (began, seated, publish_at, polls) = (Instant::now(), HashMap::new(), None, 0);
+    let task =
+        GpuTask { cards, none, policy, seated, looked, complaints, ends, metrics, look, began, publish_at, polls };
     task.serve(readings).await;
 }
 
@@ -131,7 +126,6 @@ impl GpuTask {
 
     async fn take(&mut self, key: InstanceKey, word: Word) {
         match word {
-            // Said again and again, and nothing that a look could contradict.
             Word::Busy | Word::Idle | Word::Used(_) => {
                 self.publish_at.get_or_insert_with(|| Instant::now() + CALM);
             }
@@ -144,10 +138,10 @@ impl GpuTask {
             | Word::Moved(_)
             | Word::Gone => {
                 self.publish_at = Some(Instant::now());
-                if let Some(seated) = self.seated.get_mut(&key) {
-                    seated.said_at = std::time::Instant::now();
-                }
             }
+        }
+        if let Some(seated) = self.seated.get_mut(&key) {
+            seated.hear(&word);
         }
         let instance = key;
         let event = match word {
@@ -173,7 +167,7 @@ impl GpuTask {
 
     async fn place(&mut self, key: InstanceKey, applicant: Applicant) {
         let (limit, mode) = (applicant.limit, applicant.mode);
-        self.seat(key, applicant, None);
+        self.seat(key, applicant, None, true);
         let cannot = self.cards.iter().find_map(|card| card.unified.as_ref().err());
         if let (GpuMode::Unified, Some(why)) = (mode, cannot) {
             return self.refuse(key, words::not_movable(why)).await;
@@ -184,13 +178,12 @@ impl GpuTask {
     async fn adopt(&mut self, key: InstanceKey, applicant: Applicant, uuid: &str, ready: bool) {
         let card = self.cards.iter().position(|card| card.uuid.as_str() == uuid);
         let (limit, mode) = (applicant.limit, applicant.mode);
-        self.seat(key, applicant, card);
+        self.seat(key, applicant, card, !ready);
         self.step(Event::Adopted { instance: key, card, limit, mode, ready }).await;
     }
 
-    fn seat(&mut self, key: InstanceKey, applicant: Applicant, card: Option<CardIndex>) {
-        let said_at = std::time::Instant::now();
-        self.seated.insert(key, Seated { applicant, card, order: None, said_at });
+    fn seat(&mut self, key: InstanceKey, applicant: Applicant, card: Option<CardIndex>, works: bool) {
+        self.seated.insert(key, Seated::new(applicant, card, works));
     }
 
     /// The answer to an order. One that was not given, or is answered already, is none.
@@ -269,9 +262,13 @@ impl GpuTask {
         }
     }
 
-    /// Asks everybody who has memory what it is: between orders nobody says so by himself.
+    /// Asks who has memory what it is: between orders nobody says so by himself. Asking wakes a worker, so that those
+    /// who do nothing are mostly left alone.
     async fn poll(&mut self) {
-        let placed = self.seated.iter().filter(|(_, seated)| seated.card.is_some());
+        self.polls = self.polls.wrapping_add(1);
+        let all = self.polls.is_multiple_of(IDLE_POLLS);
+        let asked = |seated: &Seated| seated.card.is_some() && (all || seated.may_have_changed());
+        let placed = self.seated.iter().filter(|(_, seated)| asked(seated));
         for key in placed.map(|(key, _)| *key).collect::<Vec<_>>() {
             self.tell(key, Told::Report).await;
         }
@@ -364,6 +361,9 @@ async fn sleep_until(at: Option<Instant>) {
     }
 }
 
+#[cfg(test)]
+#[path = "polls_tests.rs"]
+mod polls_tests;
 #[cfg(test)]
 #[path = "task_tests.rs"]
 mod tests;

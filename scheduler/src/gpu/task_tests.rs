@@ -9,12 +9,12 @@ use omni_ipc::instance::GpuUse;
 use std::sync::mpsc::Receiver;
 use tokio::sync::{mpsc, oneshot};
 
-const GIB: u64 = 1 << 30;
+pub(super) const GIB: u64 = 1 << 30;
 
 /// A node with cards of 10 GiB, of which models may have all.
-struct World {
+pub(super) struct World {
     handle: GpuHandle,
-    driver: watch::Sender<Reading>,
+    pub(super) driver: watch::Sender<Reading>,
     looks: Receiver<()>,
     metrics: Metrics,
     cards: usize,
@@ -26,7 +26,7 @@ fn card(index: u32) -> Card {
 }
 
 impl World {
-    fn new(cards: u32) -> Self {
+    pub(super) fn new(cards: u32) -> Self {
         Self::with((0..cards).map(card).collect::<Vec<_>>())
     }
 
@@ -52,7 +52,7 @@ impl World {
         Self { handle, driver, looks, metrics, cards: count }
     }
 
-    fn model(&self, name: &str, gib: u64) -> Played {
+    pub(super) fn model(&self, name: &str, gib: u64) -> Played {
         self.model_in(name, gib, GpuMode::Unified)
     }
 
@@ -96,11 +96,11 @@ fn applicant(name: &str, gib: u64, mode: GpuMode) -> (Applicant, mpsc::Receiver<
 }
 
 /// The task of a model, as far as GPU memory goes, and an honest instance.
-struct Played {
-    seat: Seat,
-    inbox: mpsc::Receiver<Message>,
-    instance: InstanceId,
-    usage: GpuUse,
+pub(super) struct Played {
+    pub(super) seat: Seat,
+    pub(super) inbox: mpsc::Receiver<Message>,
+    pub(super) instance: InstanceId,
+    pub(super) usage: GpuUse,
     card: Option<GpuSpec>,
 }
 
@@ -148,7 +148,7 @@ impl Played {
     }
 
     /// Placed, started, ready, and everything of its limit allocated.
-    async fn run(&mut self, gib: u64) {
+    pub(super) async fn run(&mut self, gib: u64) {
         let Told::Placed(spec) = self.obey().await else { panic!("not placed") };
         let bytes = gib * GIB;
         self.usage = GpuUse { managed_bytes: bytes, resident_bytes: bytes, ..GpuUse::default() };

@@ -126,7 +126,7 @@ impl Residency {
                 self.instances.remove(instance);
             }
             Event::Seen { instance, bytes, processes } => {
-                self.on_seen(*instance, *bytes, *processes, now, &mut actions)
+                self.on_seen(*instance, *bytes, *processes, now, &mut actions);
             }
             Event::CardUsed { card, bytes } => {
                 let ours = ledger::sum(&self.instances, *card, Instance::present);
