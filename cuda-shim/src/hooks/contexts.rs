@@ -3,8 +3,8 @@
 use super::driver::{Handle, ask, cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxRetain};
 use super::entry::{CUresult, Out, SUCCESS, hooks};
 use super::{deferred, driver, pools};
-use crate::account;
 use crate::ranges::{self, Range};
+use crate::{account, moves};
 
 hooks! {
     fn cuCtxDestroy(context: Handle) |real| destroyed(context, || real(context));
@@ -16,6 +16,7 @@ hooks! {
 }
 
 fn destroyed(context: Handle, call: impl FnOnce() -> CUresult) -> CUresult {
+    let _still = moves::none_runs();
     let ranges = if context == 0 { Vec::new() } else { ranges::remove_context(context) };
     let result = call();
     if result == SUCCESS {
@@ -28,6 +29,7 @@ fn destroyed(context: Handle, call: impl FnOnce() -> CUresult) -> CUresult {
 
 /// The last release destroys it, and which one is the last only shows afterwards.
 fn released(device: i32, call: impl FnOnce() -> CUresult) -> CUresult {
+    let _still = moves::none_runs();
     let Some(context) = primary(device) else { return call() };
     let result = call();
     if result == SUCCESS && !is_active(device) {

@@ -16,10 +16,12 @@ mod ending;
 mod plan;
 
 use crate::account;
+use crate::process::PerProcess;
 use crate::ranges::{self, Range};
 use driver::{Current, Place, Stream};
 use ending::Moving;
 use plan::Piece;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// `CUDA_ERROR_DEINITIALIZED`.
@@ -53,8 +55,16 @@ enum Way {
     In,
 }
 
+static MOVES: PerProcess<Mutex<()>> = PerProcess::new();
+
+/// No move runs while this lives: for who destroys a context, in which a move may be.
+pub(crate) fn none_runs() -> MutexGuard<'static, ()> {
+    MOVES.get(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn carry_out(way: Way, wanted: impl Fn(&Range) -> bool, plan: impl FnOnce(&[Range]) -> Vec<Piece>) -> Moved {
     let Some(_moving) = Moving::begin() else { return Moved { error: DEINITIALIZED, ..Moved::default() } };
+    let _only_one = none_runs();
     let mut claims = ranges::claim(wanted);
     let mut pieces = plan(&claims.ranges);
     // What outlived its pool has no context: any of the process will do.

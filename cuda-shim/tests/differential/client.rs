@@ -1,6 +1,6 @@
 //! What a client does: the first word of `OMNI_TEST_CLIENT` says which scenario, the rest are its arguments.
 
-use crate::{sequences, table};
+use crate::{sequences, surroundings, table};
 use std::io::{BufRead, Write};
 
 pub(crate) fn run() {
@@ -10,6 +10,10 @@ pub(crate) fn run() {
         "table" => table::client(words[1]),
         "sequence" => sequences::client(&words[1..], None),
         "tight" => sequences::client(&words[1..], Some(sequences::TIGHT)),
+        "python" => surroundings::python(words[1]),
+        "small-stack" => surroundings::small_stack(),
+        "many-threads" => surroundings::many_threads(),
+        "hold" => surroundings::hold(),
         unknown => panic!("{unknown} is no scenario"),
     }
     std::process::exit(0); // without what the test program would say

@@ -13,6 +13,7 @@ mod instance;
 mod random;
 mod sequences;
 mod steps;
+mod surroundings;
 mod table;
 mod world;
 
