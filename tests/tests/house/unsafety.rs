@@ -25,6 +25,7 @@ const FENCED: &[(&str, &str)] = &[
     ("cuda-shim/src/resolve/proc_address.rs", "exported functions with the driver's signatures"),
     ("cuda-shim/tests/differential/calls.rs", "calls of the GPU driver"),
     ("cuda-shim/tests/memory/calls.rs", "calls of the GPU driver"),
+    ("cuda-shim/tests/memory/imports.rs", "a file without a name"),
     ("cuda-shim/tests/memory/processes.rs", "fork, waitpid, dlmopen"),
     ("cuda-shim/src/runtime/bodies.rs", "functions of the CUDA runtime and what their callers point to"),
     ("cuda-shim/src/runtime/loaded.rs", "a library that is in use is kept loaded"),
