@@ -1,4 +1,4 @@
-"""A program in Python that uses the driver and does what programs do around it: see surroundings.rs, which starts it."""
+"""A program in Python that uses the driver and does what programs do around it; surroundings.rs starts it."""
 
 import ctypes
 import multiprocessing

@@ -71,7 +71,7 @@ pub(crate) fn hold() {
 #[test]
 fn children_of_every_sort_share_the_limit() {
     each(|instance| {
-        expect(instance, "python children", &["fork: 0 2", "spawn: 0 2", "forkserver: 0 2", "parent: 0 2"])
+        expect(instance, "python children", &["fork: 0 2", "spawn: 0 2", "forkserver: 0 2", "parent: 0 2"]);
     });
 }
 
