@@ -27,10 +27,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("omni-ipc", &[]),
     ("omni-meminfo-fs", &[]),
     ("omni-snapshot", &["omni-ipc"]),
-    (
-        "omni-worker",
-        &["omni-cgroup", "omni-config", "omni-gpu-wire", "omni-ipc", "omni-meminfo-fs", "omni-snapshot"],
-    ),
+    ("omni-worker", &["omni-cgroup", "omni-config", "omni-gpu-wire", "omni-ipc", "omni-meminfo-fs", "omni-snapshot"]),
     ("omni-scheduler", &["omni-api", "omni-config", "omni-ipc"]),
     ("omnictl", &["omni-api", "omni-config"]),
     ("omni-tests", &["omni-api", "omni-cuda-card"]),
