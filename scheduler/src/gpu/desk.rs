@@ -80,6 +80,24 @@ pub(super) enum Word {
     Gone,
 }
 
+impl Word {
+    /// Whether it changes where the instance's memory is or goes. The others are said again and again: they are shown a
+    /// little later, and there is nothing in them that a look at the card could contradict.
+    pub(super) fn is_news(&self) -> bool {
+        match self {
+            Self::Busy | Self::Idle | Self::Used(_) => false,
+            Self::Place(_)
+            | Self::Adopted { .. }
+            | Self::Ready
+            | Self::Want
+            | Self::Unwanted
+            | Self::Yielded
+            | Self::Moved(_)
+            | Self::Gone => true,
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Desk {
     words: Mutex<Vec<(InstanceKey, Word)>>,

@@ -32,19 +32,7 @@ impl Seated {
 
     /// What a word of it says of itself.
     pub(super) fn hear(&mut self, word: &Word) {
-        let outdates_looks = match word {
-            // Said again and again, and nothing that a look could contradict.
-            Word::Busy | Word::Idle | Word::Used(_) => false,
-            Word::Place(_)
-            | Word::Adopted { .. }
-            | Word::Ready
-            | Word::Want
-            | Word::Unwanted
-            | Word::Yielded
-            | Word::Moved(_)
-            | Word::Gone => true,
-        };
-        if outdates_looks {
+        if word.is_news() {
             self.said_at = Instant::now();
         }
         match word {

@@ -125,20 +125,10 @@ impl GpuTask {
     }
 
     async fn take(&mut self, key: InstanceKey, word: Word) {
-        match word {
-            Word::Busy | Word::Idle | Word::Used(_) => {
-                self.publish_at.get_or_insert_with(|| Instant::now() + CALM);
-            }
-            Word::Place(_)
-            | Word::Adopted { .. }
-            | Word::Ready
-            | Word::Want
-            | Word::Unwanted
-            | Word::Yielded
-            | Word::Moved(_)
-            | Word::Gone => {
-                self.publish_at = Some(Instant::now());
-            }
+        if word.is_news() {
+            self.publish_at = Some(Instant::now());
+        } else {
+            self.publish_at.get_or_insert_with(|| Instant::now() + CALM);
         }
         if let Some(seated) = self.seated.get_mut(&key) {
             seated.hear(&word);
