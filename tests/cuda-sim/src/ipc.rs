@@ -10,11 +10,8 @@ use crate::error::{Answer, Error};
 use crate::machine;
 use crate::memory::allocation::{Allocation, Kind};
 use crate::objects::objects;
-use crate::ranges::Ranges;
-use crate::sharable::{Place, Sharable};
+use crate::sharable::{self, Place, Sharable};
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::ops::Range;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 api! {
@@ -86,17 +83,9 @@ fn get(handle: Out<Shared>, pointer: u64) -> Answer {
     };
     let card = machine::all()?.get(allocation.device).ok_or(Error::INVALID_DEVICE)?.settings.uuid;
     let mut table = table();
-    let file = match table.given.entry(pointer) {
-        Entry::Occupied(known) => known.into_mut(),
-        Entry::Vacant(place) => {
-            let touched = region.touched(&(0..allocation.bytes)).into_iter().collect::<Ranges>();
-            let touched: Vec<Range<u64>> = touched.iter().cloned().collect();
-            let file = Sharable::new("omni-cuda-sim ipc", allocation.bytes)?;
-            file.take_over(pointer, allocation.bytes, &touched)?;
-            place.insert(file)
-        }
-    };
-    let (pid, descriptor, inode, bytes) = (std::process::id(), file.descriptor(), file.inode(), allocation.bytes);
+    let bytes = allocation.bytes;
+    let file = sharable::give(&mut table.given, "omni-cuda-sim ipc", pointer, bytes, region)?;
+    let (pid, descriptor, inode) = (std::process::id(), file.descriptor(), file.inode());
     handle.put(Shared { magic: MAGIC, pid, descriptor, inode, bytes, card, _reserved: [0; 2] })
 }
 

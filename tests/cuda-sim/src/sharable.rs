@@ -4,10 +4,14 @@
 //! is the memory: it lives as long as anybody has it open or mapped, in any process.
 #![allow(unsafe_code, reason = "memfd, mappings at fixed places, descriptors that programs hand over")]
 
+use crate::backing::Region;
 use crate::error::{Answer, Error};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::{CString, c_void};
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 
@@ -111,7 +115,7 @@ impl Sharable {
 
     /// Takes over what is at these addresses of ours, which are mapped from here afterwards. `touched` are the parts,
     /// counted from `base`, that are not zeros.
-    pub(crate) fn take_over(&self, base: u64, bytes: u64, touched: &[std::ops::Range<u64>]) -> Answer {
+    fn take_over(&self, base: u64, bytes: u64, touched: &[Range<u64>]) -> Answer {
         for part in touched {
             let length = usize::try_from(part.end - part.start).map_err(|_| Error::OUT_OF_MEMORY)?;
             // SAFETY: mapped memory of ours, as the caller vouches.
@@ -119,6 +123,28 @@ impl Sharable {
             self.0.write_all_at(there, part.start).map_err(|_| Error::OUT_OF_MEMORY)?;
         }
         self.map_over(base, 0, bytes)
+    }
+}
+
+/// The file of the memory at `base` that other processes may have: the one in `given`, or a new one that takes over what
+/// is there.
+///
+/// # Errors
+/// The host has no room for it.
+pub(crate) fn give<'a>(
+    given: &'a mut HashMap<u64, Sharable>,
+    label: &str,
+    base: u64,
+    bytes: u64,
+    region: &Region,
+) -> Result<&'a Sharable, Error> {
+    match given.entry(base) {
+        Entry::Occupied(known) => Ok(known.into_mut()),
+        Entry::Vacant(place) => {
+            let file = Sharable::new(label, bytes)?;
+            file.take_over(base, bytes, &region.touched(&(0..bytes)))?;
+            Ok(place.insert(file))
+        }
     }
 }
 

@@ -8,13 +8,13 @@ use crate::objects::Objects;
 use crate::stream::{run, submit};
 
 api! {
-    fn cuMemcpy2D_v2 | cuMemcpy2D_v2_ptds(copy: In<Flat>) = flat;
-    fn cuMemcpy2DUnaligned_v2 | cuMemcpy2DUnaligned_v2_ptds(copy: In<Flat>) = flat;
-    fn cuMemcpy2DAsync_v2 | cuMemcpy2DAsync_v2_ptsz(copy: In<Flat>, stream: Handle) = flat_async;
-    fn cuMemcpy3D_v2 | cuMemcpy3D_v2_ptds(copy: In<Solid>) = solid;
-    fn cuMemcpy3DAsync_v2 | cuMemcpy3DAsync_v2_ptsz(copy: In<Solid>, stream: Handle) = solid_async;
-    fn cuMemcpy3DPeer | cuMemcpy3DPeer_ptds(copy: In<Solid>) = solid;
-    fn cuMemcpy3DPeerAsync | cuMemcpy3DPeerAsync_ptsz(copy: In<Solid>, stream: Handle) = solid_async;
+    fn cuMemcpy2D_v2 | cuMemcpy2D_v2_ptds(copy: In<Flat>) = described;
+    fn cuMemcpy2DUnaligned_v2 | cuMemcpy2DUnaligned_v2_ptds(copy: In<Flat>) = described;
+    fn cuMemcpy2DAsync_v2 | cuMemcpy2DAsync_v2_ptsz(copy: In<Flat>, stream: Handle) = described_async;
+    fn cuMemcpy3D_v2 | cuMemcpy3D_v2_ptds(copy: In<Solid>) = described;
+    fn cuMemcpy3DAsync_v2 | cuMemcpy3DAsync_v2_ptsz(copy: In<Solid>, stream: Handle) = described_async;
+    fn cuMemcpy3DPeer | cuMemcpy3DPeer_ptds(copy: In<Solid>) = described;
+    fn cuMemcpy3DPeerAsync | cuMemcpy3DPeerAsync_ptsz(copy: In<Solid>, stream: Handle) = described_async;
     fn cuMemcpyAtoH_v2 | cuMemcpyAtoH_v2_ptds(to: u64, array: Handle, offset: usize, bytes: usize) = out_of_array;
     fn cuMemcpyAtoD_v2 | cuMemcpyAtoD_v2_ptds(to: u64, array: Handle, offset: usize, bytes: usize)
         = out_of_array_to_device;
@@ -133,23 +133,15 @@ impl Solid {
     }
 }
 
-fn flat(copy: In<Flat>) -> Answer {
-    let copy = Solid::from(copy.get()?);
+/// A copy that is described in any of the forms, done at once.
+pub(super) fn described<T: Copy + Into<Solid>>(copy: In<T>) -> Answer {
+    let copy: Solid = copy.get()?.into();
     run(|objects, device, start| copy.run(objects, device, start))
 }
 
-fn flat_async(copy: In<Flat>, stream: Handle) -> Answer {
-    let copy = Solid::from(copy.get()?);
-    submit(stream, |objects, device, start| copy.run(objects, device, start))
-}
-
-fn solid(copy: In<Solid>) -> Answer {
-    let copy = copy.get()?;
-    run(|objects, device, start| copy.run(objects, device, start))
-}
-
-fn solid_async(copy: In<Solid>, stream: Handle) -> Answer {
-    let copy = copy.get()?;
+/// The same in the order of a stream.
+pub(super) fn described_async<T: Copy + Into<Solid>>(copy: In<T>, stream: Handle) -> Answer {
+    let copy: Solid = copy.get()?.into();
     submit(stream, |objects, device, start| copy.run(objects, device, start))
 }
 

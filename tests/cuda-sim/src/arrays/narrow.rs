@@ -1,16 +1,15 @@
 //! Copies of rows and arrays in their first forms, whose device addresses, offsets and sizes have 32 bits.
 
-use super::copies::{self, Solid, SolidEnd};
+use super::copies::{self, Solid, SolidEnd, described, described_async};
 use crate::abi::{Handle, In, api};
 use crate::error::Answer;
-use crate::stream::{run, submit};
 
 api! {
-    fn cuMemcpy2D(copy: In<Flat>) = flat;
-    fn cuMemcpy2DUnaligned(copy: In<Flat>) = flat;
-    fn cuMemcpy2DAsync(copy: In<Flat>, stream: Handle) = flat_async;
-    fn cuMemcpy3D(copy: In<Boxed>) = solid;
-    fn cuMemcpy3DAsync(copy: In<Boxed>, stream: Handle) = solid_async;
+    fn cuMemcpy2D(copy: In<Flat>) = described;
+    fn cuMemcpy2DUnaligned(copy: In<Flat>) = described;
+    fn cuMemcpy2DAsync(copy: In<Flat>, stream: Handle) = described_async;
+    fn cuMemcpy3D(copy: In<Boxed>) = described;
+    fn cuMemcpy3DAsync(copy: In<Boxed>, stream: Handle) = described_async;
     fn cuMemcpyAtoH(to: u64, array: Handle, offset: u32, bytes: u32) = out_of_array;
     fn cuMemcpyAtoHAsync(to: u64, array: Handle, offset: u32, bytes: u32, stream: Handle) = out_of_array_async;
     fn cuMemcpyAtoD(to: u32, array: Handle, offset: u32, bytes: u32) = out_of_array_to_device;
@@ -115,26 +114,6 @@ impl From<Boxed> for Solid {
         let [width, height, depth] = [width, height, depth].map(|number| number as usize);
         Self { from: from.into(), to: to.into(), width, height, depth }
     }
-}
-
-fn flat(copy: In<Flat>) -> Answer {
-    let copy = Solid::from(copy.get()?);
-    run(|objects, device, start| copy.run(objects, device, start))
-}
-
-fn flat_async(copy: In<Flat>, stream: Handle) -> Answer {
-    let copy = Solid::from(copy.get()?);
-    submit(stream, |objects, device, start| copy.run(objects, device, start))
-}
-
-fn solid(copy: In<Boxed>) -> Answer {
-    let copy = Solid::from(copy.get()?);
-    run(|objects, device, start| copy.run(objects, device, start))
-}
-
-fn solid_async(copy: In<Boxed>, stream: Handle) -> Answer {
-    let copy = Solid::from(copy.get()?);
-    submit(stream, |objects, device, start| copy.run(objects, device, start))
 }
 
 fn out_of_array(to: u64, array: Handle, offset: u32, bytes: u32) -> Answer {

@@ -152,7 +152,12 @@ fn free(pointer: u64) -> Answer {
         return Ok(());
     }
     objects.refuse_unsafe_while_captured()?;
-    if crate::graph::free(&mut objects, pointer) {
+    release(&mut objects, pointer)
+}
+
+/// Frees what begins at this address, of the kinds that a device has.
+pub(super) fn release(objects: &mut Objects, pointer: u64) -> Answer {
+    if crate::graph::free(objects, pointer) {
         return Ok(());
     }
     match objects.allocations.exact(pointer).map(|allocation| &allocation.kind) {

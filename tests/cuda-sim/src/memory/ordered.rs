@@ -3,6 +3,7 @@
 use crate::abi::{Handle, Out, api};
 use crate::backing::Region;
 use crate::error::{Answer, Error};
+use crate::memory::alloc::release;
 use crate::memory::allocation::{Allocation, Kind};
 use crate::memory::managed::{Managed, NOWHERE};
 use crate::memory::residency::Work;
@@ -80,13 +81,5 @@ fn free(pointer: u64, stream: Handle) -> Answer {
     if objects.records(stream)? {
         return objects.record_free(stream, pointer);
     }
-    if crate::graph::free(&mut objects, pointer) {
-        return Ok(());
-    }
-    match objects.allocations.exact(pointer).map(|allocation| &allocation.kind) {
-        Some(Kind::Device | Kind::Managed(_) | Kind::Pooled { .. }) => {}
-        Some(Kind::Host { .. } | Kind::Elsewhere) | None => return Err(Error::INVALID_VALUE),
-    }
-    objects.discard(pointer);
-    Ok(())
+    release(&mut objects, pointer)
 }

@@ -12,12 +12,9 @@ use crate::machine;
 use crate::memory::allocation::{Allocation, Kind};
 use crate::memory::pool::Pool;
 use crate::objects::objects;
-use crate::ranges::Ranges;
-use crate::sharable::Sharable;
+use crate::sharable::{self, Sharable};
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::ffi::c_void;
-use std::ops::Range;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 api! {
@@ -105,17 +102,9 @@ fn export_pointer(shared: Out<Shared>, pointer: u64) -> Answer {
     let pool = objects.pools.get(pool).filter(|pool| !pool.is_imported).and_then(|pool| pool.shared.as_ref());
     let pool = pool.ok_or(Error::INVALID_VALUE)?.inode();
     let mut given = given();
-    let file = match given.entry(pointer) {
-        Entry::Occupied(known) => known.into_mut(),
-        Entry::Vacant(place) => {
-            let touched = region.touched(&(0..allocation.bytes)).into_iter().collect::<Ranges>();
-            let touched: Vec<Range<u64>> = touched.iter().cloned().collect();
-            let file = Sharable::new("omni-cuda-sim memory of a pool", allocation.bytes)?;
-            file.take_over(pointer, allocation.bytes, &touched)?;
-            place.insert(file)
-        }
-    };
-    let (pid, descriptor, inode, bytes) = (std::process::id(), file.descriptor(), file.inode(), allocation.bytes);
+    let bytes = allocation.bytes;
+    let file = sharable::give(&mut given, "omni-cuda-sim memory of a pool", pointer, bytes, region)?;
+    let (pid, descriptor, inode) = (std::process::id(), file.descriptor(), file.inode());
     shared.put(Shared { magic: MAGIC, pid, descriptor, inode, bytes, pool, _reserved: [0; 3] })
 }
 
