@@ -4,18 +4,19 @@ use super::entry::{In, NOT_SUPPORTED, Out, SUCCESS, driver};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// A context, stream, event, pool, graph, node, array or handle: never looked into.
-pub(super) type Handle = u64;
+pub(crate) type Handle = u64;
 
 /// `CUmemLocation`: type and id.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(super) struct Location {
+pub(crate) struct Location {
     pub kind: i32,
     pub id: i32,
 }
 
 impl Location {
-    pub(super) const DEVICE: i32 = 1;
+    pub(crate) const DEVICE: i32 = 1;
+    pub(crate) const HOST: i32 = 2;
     /// `HOST`, `HOST_NUMA` and `HOST_NUMA_CURRENT`.
     pub(super) fn is_host(self) -> bool {
         matches!(self.kind, 2..=4)
@@ -65,7 +66,7 @@ const CONCURRENT_MANAGED_ACCESS: i32 = 89;
 const ADVISE_PREFERRED_LOCATION: i32 = 3;
 
 /// What a function answered through a pointer, or its error.
-pub(super) fn ask<T: Copy + Default>(call: impl FnOnce(Out<T>) -> i32) -> Result<T, i32> {
+pub(crate) fn ask<T: Copy + Default>(call: impl FnOnce(Out<T>) -> i32) -> Result<T, i32> {
     let mut value = T::default();
     match call(Out::of(&mut value)) {
         SUCCESS => Ok(value),
@@ -79,8 +80,13 @@ pub(super) fn context() -> Handle {
 }
 
 /// The device of this thread's context.
-pub(super) fn device() -> Result<i32, i32> {
+pub(crate) fn device() -> Result<i32, i32> {
     ask(cuCtxGetDevice)
+}
+
+/// The newest version of CUDA that the driver knows: 13000 is 13.0. 0 when it cannot be asked.
+pub(crate) fn version() -> i32 {
+    ask(cuDriverGetVersion).unwrap_or(0)
 }
 
 /// Whether memory of a device can be moved while programs run on it.
@@ -126,8 +132,9 @@ pub(super) fn is_capturing(stream: Handle) -> bool {
     ask(|status| cuStreamIsCapturing(stream, status)).is_ok_and(|status| status != 0)
 }
 
-/// Runs calls that are no part of any capture, without breaking one that another stream of this thread is in.
-pub(super) fn outside_captures<T>(calls: impl FnOnce() -> T) -> T {
+/// Runs calls that are no part of any capture, without breaking one that another stream is in, of whichever thread. A
+/// driver without the call (before 10.1) has no such rule to lift.
+pub(crate) fn outside_captures<T>(calls: impl FnOnce() -> T) -> T {
     const RELAXED: i32 = 2;
     let mut mode = RELAXED;
     let was_exchanged = cuThreadExchangeStreamCaptureMode(Out::of(&mut mode)) == SUCCESS;

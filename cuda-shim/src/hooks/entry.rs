@@ -5,21 +5,21 @@
 #![allow(unsafe_code, reason = "exported functions, and the pointers that their callers give")]
 
 /// What every function of the driver returns.
-pub(super) type CUresult = i32;
+pub(crate) type CUresult = i32;
 
-pub(super) const SUCCESS: CUresult = 0;
+pub(crate) const SUCCESS: CUresult = 0;
 pub(super) const INVALID_VALUE: CUresult = 1;
 pub(super) const OUT_OF_MEMORY: CUresult = 2;
 /// What a caller gets from an entry that this driver does not have.
-pub(super) const NOT_SUPPORTED: CUresult = 801;
+pub(crate) const NOT_SUPPORTED: CUresult = 801;
 
 /// A pointer through which a caller of the driver API wants an answer: null, or writable as the API's contract says.
 #[repr(transparent)]
-pub(super) struct Out<T>(*mut T);
+pub(crate) struct Out<T>(*mut T);
 
 /// A pointer to something that a caller of the driver API describes: null, or readable as the API's contract says.
 #[repr(transparent)]
-pub(super) struct In<T>(*const T);
+pub(crate) struct In<T>(*const T);
 
 impl<T> Clone for Out<T> {
     fn clone(&self) -> Self {
@@ -37,21 +37,26 @@ impl<T> Copy for In<T> {}
 
 impl<T: Copy> Out<T> {
     /// To a place of ours that outlives the call it is given to.
-    pub(super) fn of(place: &mut T) -> Self {
+    pub(crate) fn of(place: &mut T) -> Self {
         Self(place)
     }
 
+    /// To the first of places of ours that outlive the call it is given to.
+    pub(crate) fn array(places: &mut [T]) -> Self {
+        Self(places.as_mut_ptr())
+    }
+
     /// Nowhere.
-    pub(super) fn null() -> Self {
+    pub(crate) fn null() -> Self {
         Self(std::ptr::null_mut())
     }
 
-    pub(super) fn is_null(self) -> bool {
+    pub(crate) fn is_null(self) -> bool {
         self.0.is_null()
     }
 
     /// `None` for null.
-    pub(super) fn get(self) -> Option<T> {
+    pub(crate) fn get(self) -> Option<T> {
         // SAFETY: not null, so the caller's, who has to give what the API asks for.
         (!self.0.is_null()).then(|| unsafe { self.0.read_unaligned() })
     }
@@ -67,12 +72,12 @@ impl<T: Copy> Out<T> {
 
 impl<T: Copy> In<T> {
     /// To a value of ours that outlives the call it is given to.
-    pub(super) fn of(value: &T) -> Self {
+    pub(crate) fn of(value: &T) -> Self {
         Self(value)
     }
 
     /// `None` for null.
-    pub(super) fn get(self) -> Option<T> {
+    pub(crate) fn get(self) -> Option<T> {
         // SAFETY: not null, so the caller's, who has to give what the API asks for.
         (!self.0.is_null()).then(|| unsafe { self.0.read_unaligned() })
     }
@@ -120,7 +125,7 @@ macro_rules! hooks {
 macro_rules! driver {
     ($( fn $symbol:ident($($name:ident: $type:ty),* $(,)?); )*) => {
         $(
-            #[allow(unsafe_code, non_snake_case, reason = "the driver's function, under its name")]
+            #[allow(unsafe_code, non_snake_case, clippy::too_many_arguments, reason = "the driver's function, as it is")]
             pub(super) fn $symbol($($name: $type),*) -> $crate::hooks::entry::CUresult {
                 let Some(entry) = $crate::real::function!(
                     $symbol as unsafe extern "C" fn($($type),*) -> $crate::hooks::entry::CUresult
@@ -134,4 +139,5 @@ macro_rules! driver {
     };
 }
 
-pub(super) use {driver, hooks};
+pub(crate) use driver;
+pub(super) use hooks;

@@ -153,8 +153,7 @@ fn allocated_by(graph: Handle, depth: u32) -> u64 {
         return 0;
     }
     let mut nodes = vec![0; count];
-    let Some(first) = nodes.first_mut() else { return 0 };
-    if cuGraphGetNodes(graph, Out::of(first), Out::of(&mut count)) != SUCCESS {
+    if nodes.is_empty() || cuGraphGetNodes(graph, Out::array(&mut nodes), Out::of(&mut count)) != SUCCESS {
         return 0;
     }
     let of_node = |node: &Handle| match ask(|kind| cuGraphNodeGetType(*node, kind)) {

@@ -18,8 +18,8 @@
 mod arrays;
 mod contexts;
 mod deferred;
-mod driver;
-mod entry;
+pub(crate) mod driver;
+pub(crate) mod entry;
 mod graphs;
 mod host;
 mod imports;

@@ -6,8 +6,7 @@
 //! managed one of ours, and pools that a program makes are managed where they may be: what comes out can be moved.
 
 use super::driver::{
-    self, Handle, Location, ask, context, cuDriverGetVersion, cuMemAllocFromPoolAsync, cuMemFreeAsync,
-    cuMemPoolGetAttribute,
+    self, Handle, Location, ask, context, cuMemAllocFromPoolAsync, cuMemFreeAsync, cuMemPoolGetAttribute,
 };
 use super::entry::{CUresult, INVALID_VALUE, In, Out, SUCCESS, hooks};
 use super::ledger::{refusal, size};
@@ -150,9 +149,7 @@ fn is_movable(properties: &Properties) -> bool {
 }
 
 fn has_managed_pools(device: i32) -> bool {
-    settings().mode == Mode::Unified
-        && ask(cuDriverGetVersion).is_ok_and(|version| version >= MANAGED_POOLS)
-        && driver::can_move(device)
+    settings().mode == Mode::Unified && driver::version() >= MANAGED_POOLS && driver::can_move(device)
 }
 
 /// The managed pool that stands for the default pool of a device.

@@ -16,6 +16,7 @@ mod ending;
 mod plan;
 
 use crate::account;
+use crate::hooks::driver::outside_captures;
 use crate::process::PerProcess;
 use crate::ranges::{self, Range};
 use driver::{Current, Place, Stream};
@@ -73,10 +74,9 @@ fn carry_out(way: Way, wanted: impl Fn(&Range) -> bool, plan: impl FnOnce(&[Rang
     claims.keep(pieces.iter().map(|piece| piece.range));
     let (mut moved, mut came, mut gone) = (Moved::default(), 0, Vec::new());
     let begin = Instant::now();
-    driver::relax_capture();
     for context in contexts(&pieces) {
         let pieces: Vec<Piece> = pieces.iter().filter(|piece| piece.context == context).copied().collect();
-        let (done, error) = in_context(context, way, &pieces).unwrap_or_else(|error| {
+        let (done, error) = outside_captures(|| in_context(context, way, &pieces)).unwrap_or_else(|error| {
             gone.extend((context != 0 && CONTEXT_IS_GONE.contains(&error)).then_some(context));
             (Vec::new(), error)
         });

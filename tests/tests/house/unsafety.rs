@@ -13,7 +13,6 @@ const FENCED: &[(&str, &str)] = &[
     ("cuda-shim/src/control/mod.rs", "masks of signals: not in std"),
     ("cuda-shim/src/control/socket.rs", "a socket that may stop being ours: not in std"),
     ("cuda-shim/src/hooks/entry.rs", "exported functions with the driver's signatures, pointers of callers"),
-    ("cuda-shim/src/moves/driver.rs", "calls of the GPU driver"),
     ("cuda-shim/src/moves/ending.rs", "atexit: not in std"),
     ("cuda-shim/tests/control/calls.rs", "calls of the GPU driver, fork, descriptors of others"),
     ("cuda-shim/src/nvml.rs", "exported functions, and what NVML has written"),
