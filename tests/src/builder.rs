@@ -188,8 +188,12 @@ impl NodeBuilder {
     }
 }
 
-/// A program of this build, or of the folder in `OMNI_BIN`.
-pub(crate) fn program(name: &str) -> PathBuf {
+/// A program or library of this build, or of the folder in `OMNI_BIN`.
+///
+/// # Panics
+/// When there is none.
+#[must_use]
+pub fn program(name: &str) -> PathBuf {
     let beside = || env::current_exe().ok().and_then(|test| Some(test.parent()?.parent()?.to_owned()));
     let folder = env::var_os("OMNI_BIN").map(PathBuf::from).or_else(beside).expect("a folder of programs");
     let program = folder.join(name);

@@ -15,7 +15,7 @@ pub mod probe;
 pub mod process;
 mod wait;
 
-pub use builder::NodeBuilder;
+pub use builder::{NodeBuilder, program};
 pub use http::{Answer, Client, Stream};
 pub use node::{Node, Output};
 pub use wait::{PATIENCE, SetOnDrop, rounds, wait_for};

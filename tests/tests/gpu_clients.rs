@@ -4,7 +4,7 @@
 
 use omni_cuda_card::{Card, DIRECTORY, Settings, driver_dir};
 use std::env;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
@@ -51,7 +51,7 @@ fn nvidia_ml_py() {
 #[test]
 fn a_program_of_the_runtime() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/gpu/runtime.c");
-    let runtime = built("libcudart_double.so");
+    let runtime = omni_tests::program("libcudart_double.so");
     for (between, driver) in ALL.into_iter().flat_map(|between| [(between, 12090), (between, 13050)]) {
         let bench = Bench::new(driver);
         let program = bench.dir.path().join("runtime");
@@ -105,7 +105,7 @@ impl Bench {
         let dir = TempDir::new().unwrap();
         let settings = Settings { memory: CARD, driver, ..Settings::numbered(0) };
         let card = Card::create(&dir.path().join("dev"), &[settings]).unwrap().remove(0);
-        driver_dir(&built("libcuda_sim.so"), &dir.path().join("driver")).unwrap();
+        driver_dir(&omni_tests::program("libcuda_sim.so"), &dir.path().join("driver")).unwrap();
         Self { dir, card }
     }
 
@@ -119,7 +119,7 @@ impl Bench {
                 .env("OMNI_TEST_TOTAL", SHARE.to_string())
                 .env("OMNI_GPU_LIMIT_BYTES", SHARE.to_string())
                 .env("OMNI_GPU_MODE", mode)
-                .env("LD_PRELOAD", built("libomni_cuda.so")),
+                .env("LD_PRELOAD", omni_tests::program("libomni_cuda.so")),
         };
         client
     }
@@ -132,12 +132,4 @@ impl Bench {
         let state = self.card.state().unwrap();
         assert_eq!((state.used(), state.processes.len()), (0, 0), "{between:?}: {told}");
     }
-}
-
-/// A library that the build has put beside the tests.
-fn built(name: &str) -> PathBuf {
-    let beside = || env::current_exe().ok().and_then(|test| Some(test.parent()?.parent()?.to_owned()));
-    let path = env::var_os("OMNI_BIN").map(PathBuf::from).or_else(beside).expect("a folder of programs").join(name);
-    assert!(path.exists(), "{} is not built: make test, or set OMNI_BIN", path.display());
-    path
 }

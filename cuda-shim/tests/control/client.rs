@@ -17,8 +17,9 @@
 
 use crate::calls::{self, cuCtxCreate_v2, cuCtxDestroy_v2, cuCtxSetCurrent, cuInit, cuMemAlloc_v2, cuMemFree_v2};
 use crate::calls::{cuMemsetD8_v2, cuStreamBeginCapture_v2, cuStreamCreate, cuStreamEndCapture};
+use crate::instance::say;
 use std::fs;
-use std::io::{BufRead, Read, Write};
+use std::io::{BufRead, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -41,9 +42,7 @@ pub(crate) fn run() {
     let mut client = Client { inherited: descriptors(), ..Client::default() };
     while let Some(command) = command() {
         let answer = client.obey(&command);
-        let mut out = std::io::stdout().lock();
-        writeln!(out, "client: {answer}").unwrap();
-        out.flush().unwrap();
+        say(&answer.to_string());
     }
     calls::end_now();
 }

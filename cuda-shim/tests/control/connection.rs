@@ -1,6 +1,7 @@
 //! The connection to the worker: who has one, what ends it, and that its end ends nothing else.
 
-use crate::node::{Client, DRIVERS, MIB, Node, Shim, until};
+use crate::instance::MIB;
+use crate::node::{Client, DRIVERS, Node, Shim, until};
 use omni_cuda_card::Settings;
 use omni_gpu_wire::control::{Report, Verb};
 use std::fs;
@@ -33,7 +34,7 @@ fn a_lost_worker_changes_nothing_and_the_next_one_is_found() {
         let address = client.ask("take 4096");
         assert_eq!(client.ask(&format!("free {address}")), 0);
     }
-    assert_eq!(node.used().resident, 2 * MIB, "nothing was moved");
+    assert_eq!(node.instance.used().resident, 2 * MIB, "nothing was moved");
     node.begin_worker();
     let (mut shim, hello) = connects_again(&node, &mut client);
     assert_eq!(hello.pid, client.pid());
@@ -112,7 +113,7 @@ fn a_program_that_ends_in_the_middle_of_a_move_ends_well() {
         let (mut client, _) = Client::holding(&node, &[64 * MIB]);
         let (mut shim, _) = node.accept();
         shim.send(Verb::Evict { bytes: u64::MAX });
-        until("the move runs", || (node.card.state().unwrap().counters.prefetch_calls > 0).then_some(()));
+        until("the move runs", || (node.instance.card.state().unwrap().counters.prefetch_calls > 0).then_some(()));
         client.tell("exit");
         client.end();
         while shim.hear().is_some() {}

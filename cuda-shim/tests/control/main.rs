@@ -8,6 +8,9 @@
 mod calls;
 mod client;
 mod connection;
+#[path = "../memory/instance.rs"]
+#[allow(dead_code, reason = "shared with tests that use more of it")]
+mod instance;
 mod moves;
 mod node;
 mod races;

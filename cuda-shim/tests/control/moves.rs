@@ -1,13 +1,14 @@
 //! What is moved: exactly what was asked for, by the card's own counters, with every form of the driver's prefetch.
 
-use crate::node::{Client, DRIVERS, MIB, Node};
+use crate::instance::MIB;
+use crate::node::{Client, DRIVERS, Node};
 use omni_cuda_card::{Counters, Direction, Faults, Prefetch};
 use omni_gpu_wire::control::Verb;
 
 const ALL: u64 = u64::MAX;
 
 fn counters(node: &Node) -> Counters {
-    node.card.state().unwrap().counters
+    node.instance.card.state().unwrap().counters
 }
 
 #[test]
@@ -24,8 +25,8 @@ fn all_of_it_goes_and_comes_back() {
         let before = counters(&node);
         let report = shim.evict(ALL);
         assert_eq!((report.error, report.moved, report.managed, report.resident), (0, whole, whole, 0), "{driver}");
-        assert_eq!(node.card.state().unwrap().resident(), 0);
-        assert_eq!((node.used().managed, node.used().resident), (whole, 0));
+        assert_eq!(node.instance.card.state().unwrap().resident(), 0);
+        assert_eq!((node.instance.used().managed, node.instance.used().resident), (whole, 0));
         assert!(report.nanos > 0);
         assert_eq!(shim.evict(ALL).moved, 0, "there is no more");
         let report = shim.order(Verb::Restore);
@@ -37,7 +38,7 @@ fn all_of_it_goes_and_comes_back() {
         assert_eq!((after.fault_to_device, after.evicted), (before.fault_to_device, before.evicted));
         // The card counts pages.
         let moved = (after.prefetch_to_host - before.prefetch_to_host, after.prefetch_to_device);
-        assert_eq!(moved.0, node.card.state().unwrap().resident(), "{driver}");
+        assert_eq!(moved.0, node.instance.card.state().unwrap().resident(), "{driver}");
         assert_eq!(moved.0, moved.1, "{driver}");
         assert!(moved.0 >= whole && moved.0 < whole + 4 * 4096, "{driver}: {}", moved.0);
     }
@@ -56,9 +57,9 @@ fn a_part_is_the_youngest_memory_in_blocks_of_2_mib() {
             resident -= moved * MIB;
             assert_eq!((report.moved, report.resident), (moved * MIB, resident), "{driver}: {asked}");
             assert_eq!(counters(&node).prefetch_to_host - before, moved * MIB);
-            assert_eq!(node.card.state().unwrap().resident(), resident);
+            assert_eq!(node.instance.card.state().unwrap().resident(), resident);
         }
-        let moves = node.card.state().unwrap().moves;
+        let moves = node.instance.card.state().unwrap().moves;
         let out: Vec<u64> =
             moves.iter().filter(|one| one.direction == Direction::ToHost).map(|one| one.address).collect();
         assert_eq!(out.first(), Some(&(addresses[2] + 2 * MIB)), "the end of the youngest");
@@ -78,7 +79,7 @@ fn what_was_freed_is_not_moved_and_what_is_new_is() {
     let report = shim.order(Verb::Report);
     assert_eq!((report.managed, report.resident), (6 * MIB, 4 * MIB));
     assert_eq!(shim.order(Verb::Restore).moved, 2 * MIB);
-    assert_eq!(node.card.state().unwrap().resident(), 6 * MIB);
+    assert_eq!(node.instance.card.state().unwrap().resident(), 6 * MIB);
 }
 
 #[test]
@@ -87,19 +88,19 @@ fn errors_are_told_and_nothing_counts_as_moved() {
         let node = Node::new(driver);
         let (mut client, _) = Client::holding(&node, &[2 * MIB, 2 * MIB]);
         let (mut shim, _) = node.accept();
-        node.card.set_faults(&Faults { prefetch: Prefetch::Fails(304), ..Faults::default() }).unwrap();
+        node.instance.card.set_faults(&Faults { prefetch: Prefetch::Fails(304), ..Faults::default() }).unwrap();
         let report = shim.evict(ALL);
         assert_eq!((report.error, report.moved, report.resident), (304, 0, 4 * MIB), "{driver}");
-        node.card.set_faults(&Faults { lost: 700, ..Faults::default() }).unwrap();
+        node.instance.card.set_faults(&Faults { lost: 700, ..Faults::default() }).unwrap();
         let report = shim.evict(ALL);
         assert_eq!((report.error, report.moved, report.resident), (700, 0, 4 * MIB), "{driver}");
-        node.card.set_faults(&Faults::default()).unwrap();
+        node.instance.card.set_faults(&Faults::default()).unwrap();
         assert_eq!((shim.evict(ALL).moved, client.ask("take 1") > 0), (4 * MIB, true), "{driver}: it lives");
         // It runs on without a restore that failed: from then on it may have everything there.
-        node.card.set_faults(&Faults { prefetch: Prefetch::Fails(304), ..Faults::default() }).unwrap();
+        node.instance.card.set_faults(&Faults { prefetch: Prefetch::Fails(304), ..Faults::default() }).unwrap();
         let report = shim.order(Verb::Restore);
         assert_eq!((report.error, report.moved, report.resident), (304, 0, report.managed), "{driver}");
-        node.card.set_faults(&Faults::default()).unwrap();
+        node.instance.card.set_faults(&Faults::default()).unwrap();
         assert_eq!(shim.evict(ALL).resident, 0, "{driver}");
     }
 }

@@ -1,28 +1,22 @@
 //! What a test stands on: a simulated card, an account, the worker's socket, clients, and shims that have connected.
 
+use crate::instance::{self, Instance, PATIENCE};
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
-use omni_cuda_card::{Card, Settings};
-use omni_gpu_wire::account::{FILE_BYTES, Use, sum};
+use omni_cuda_card::Settings;
 use omni_gpu_wire::control::{Kind, ORDER_BYTES, Order, REPORT_BYTES, Report, Verb};
 use std::fs;
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 
-/// Longer than anything here takes on a machine that is busy.
-const PATIENCE: Duration = Duration::from_secs(60);
-pub(crate) const MIB: u64 = 1 << 20;
 /// Drivers that differ in how memory is prefetched: by ordinal, by location, in batches.
 pub(crate) const DRIVERS: [u32; 3] = [12_010, 12_090, 13_050];
 
 pub(crate) struct Node {
-    dir: TempDir,
-    pub(crate) card: Card,
+    pub(crate) instance: Instance,
     worker: Option<UnixListener>,
 }
 
@@ -32,41 +26,31 @@ impl Node {
     }
 
     pub(crate) fn with(settings: Settings) -> Self {
-        let dir = TempDir::new().unwrap();
-        let card = Card::create(&dir.path().join("dev"), &[settings]).unwrap().remove(0);
-        omni_cuda_card::driver_dir(&library("libcuda_sim.so"), &dir.path().join("driver")).unwrap();
-        fs::write(dir.path().join("account"), vec![0; FILE_BYTES]).unwrap();
-        let mut node = Self { dir, card, worker: None };
+        let mut node = Self { instance: Instance::with(settings, "unified", None), worker: None };
         node.begin_worker();
         node
+    }
+
+    fn control(&self) -> PathBuf {
+        self.instance.dir.path().join("control")
     }
 
     /// Listens, in place of the worker that was.
     pub(crate) fn begin_worker(&mut self) {
         self.end_worker();
-        let path = self.dir.path().join("control");
         let socket = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_NONBLOCK, None).unwrap();
-        bind(socket.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
+        bind(socket.as_raw_fd(), &UnixAddr::new(&self.control()).unwrap()).unwrap();
         listen(&socket, Backlog::new(64).unwrap()).unwrap();
         self.worker = Some(socket.into());
     }
 
     pub(crate) fn end_worker(&mut self) {
         self.worker = None;
-        let _ = fs::remove_file(self.dir.path().join("control"));
+        let _ = fs::remove_file(self.control());
     }
 
     pub(crate) fn start(&self) -> Client {
-        let driver = self.dir.path().join("driver");
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["client", "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
-        command.env("LD_PRELOAD", library("libomni_cuda.so")).env("LD_LIBRARY_PATH", &driver);
-        command.env("OMNI_CUDA_SIM", self.dir.path().join("dev")).env("OMNI_GPU_DRIVER", &driver);
-        command.env("OMNI_GPU_MODE", "unified").env("OMNI_GPU_ACCOUNT", self.dir.path().join("account"));
-        command.env("OMNI_GPU_CONTROL", self.dir.path().join("control"));
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (to, from) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        Client { child, to, from }
+        Client(self.instance.start_with("", &[("OMNI_GPU_CONTROL", self.control().to_str().unwrap())]))
     }
 
     /// The next shim that has said hello, if one does so at once.
@@ -87,37 +71,22 @@ impl Node {
     pub(crate) fn accept(&self) -> (Shim, Report) {
         until("a shim connects", || self.try_accept())
     }
-
-    /// What the living say in the account, as the worker would read it.
-    pub(crate) fn used(&self) -> Use {
-        sum(&fs::read(self.dir.path().join("account")).unwrap(), |slot| is_alive(slot.pid))
-    }
 }
 
-/// A client, killed when dropped.
-pub(crate) struct Client {
-    child: Child,
-    to: ChildStdin,
-    from: BufReader<ChildStdout>,
-}
+/// A client that answers each command with a number.
+pub(crate) struct Client(instance::Client);
 
 impl Client {
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.0.pid()
     }
 
     pub(crate) fn tell(&mut self, command: &str) {
-        writeln!(self.to, "{command}").unwrap();
+        self.0.tell(command);
     }
 
     pub(crate) fn answer(&mut self) -> u64 {
-        loop {
-            let mut line = String::new();
-            assert!(self.from.read_line(&mut line).unwrap() > 0, "the client has ended");
-            if let Some((_, said)) = line.split_once("client: ") {
-                return said.trim_end().parse().unwrap();
-            }
-        }
+        self.0.line().expect("the client has not ended").parse().unwrap()
     }
 
     pub(crate) fn ask(&mut self, command: &str) -> u64 {
@@ -135,20 +104,12 @@ impl Client {
 
     /// Waits for its own end, which must be a good one.
     pub(crate) fn end(mut self) {
-        let status = until("the client ends", || self.child.try_wait().unwrap());
+        let status = until("the client ends", || self.0.child.try_wait().unwrap());
         assert!(status.success(), "{status}");
     }
 
-    pub(crate) fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    pub(crate) fn kill(self) {
+        self.0.kill();
     }
 }
 
@@ -203,17 +164,4 @@ pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         thread::sleep(Duration::from_millis(1));
     }
     panic!("{what}: not within {PATIENCE:?}");
-}
-
-fn is_alive(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.starts_with(" Z"))
-}
-
-/// What `cargo build` has made, beside this program.
-fn library(name: &str) -> PathBuf {
-    let program = std::env::current_exe().unwrap();
-    let library = program.parent().and_then(Path::parent).unwrap().join(name);
-    assert!(library.exists(), "{}: run `cargo build -p omni-cuda -p omni-cuda-sim` first", library.display());
-    library
 }

@@ -1,13 +1,9 @@
 //! Moves while eight threads allocate and free: nothing is freed under a move, and nothing is counted twice.
 
+use crate::instance::rounds;
 use crate::node::{DRIVERS, Node};
 use omni_gpu_wire::account::Use;
 use omni_gpu_wire::control::Verb;
-
-/// How often each thread allocates: all of them with `OMNI_SOAK=1`, else a twentieth.
-fn rounds(full: u64) -> u64 {
-    if std::env::var_os("OMNI_SOAK").is_some() { full } else { full / 20 }
-}
 
 #[test]
 fn moves_and_frees_do_not_meet() {
@@ -25,12 +21,12 @@ fn moves_and_frees_do_not_meet() {
             let report = shim.order(Verb::Restore);
             assert_eq!(report.error, 0, "{driver}");
             assert!(report.resident <= report.managed);
-            if report.managed == 0 && node.used() == Use::default() && moved > 0 {
+            if report.managed == 0 && node.instance.used() == Use::default() && moved > 0 {
                 break;
             }
         }
         assert_eq!(client.answer(), 0);
-        assert_eq!((node.used(), node.card.state().unwrap().used()), (Use::default(), 0), "{driver}");
+        assert_eq!((node.instance.used(), node.instance.card.state().unwrap().used()), (Use::default(), 0), "{driver}");
         client.tell("exit");
         client.end();
     }

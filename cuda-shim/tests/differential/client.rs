@@ -1,7 +1,6 @@
 //! What a client does: the first word of `OMNI_TEST_CLIENT` says which scenario, the rest are its arguments.
 
 use crate::{sequences, surroundings, table};
-use std::io::{BufRead, Write};
 
 pub(crate) fn run() {
     let scenario = std::env::var("OMNI_TEST_CLIENT").expect("started by a test of this program");
@@ -17,17 +16,4 @@ pub(crate) fn run() {
         unknown => panic!("{unknown} is no scenario"),
     }
     std::process::exit(0); // without what the test program would say
-}
-
-/// Says something to the test.
-pub(crate) fn say(what: &str) {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "client: {what}").unwrap();
-    out.flush().unwrap();
-}
-
-/// Waits until the test lets it go on, or is gone.
-pub(crate) fn wait() {
-    let mut line = String::new();
-    std::io::stdin().lock().read_line(&mut line).unwrap();
 }

@@ -2,8 +2,8 @@
 //! sequence says, and nothing left at the end. With a tight limit the model says which allocation may succeed.
 
 use crate::calls::call;
-use crate::client::{say, wait};
-use crate::instance::Instance;
+use crate::instance::{Instance, rounds, say, wait};
+use crate::table::until_done;
 use crate::world::{MIB, Rules, Sums, World};
 use omni_cuda_card::{Card, Settings};
 use omni_gpu_wire::account::{Use, sum};
@@ -15,11 +15,6 @@ const DRIVERS: [u32; 3] = [12_010, 12_090, 13_050];
 const STEPS: u64 = 300;
 /// No multiple of anything.
 pub(crate) const TIGHT: u64 = 24 * MIB + 12_345;
-
-/// All of them in a soak, a twentieth else.
-fn rounds(full: u64) -> u64 {
-    if std::env::var_os("OMNI_SOAK").is_some() { full } else { full / 20 }
-}
 
 /// `OMNI_SEED` of an earlier failure, or the time.
 fn seed() -> u64 {
@@ -63,21 +58,6 @@ fn a_tight_limit_allows_what_fits_and_not_a_byte_more() {
         assert_eq!(said.last().map(String::as_str), Some("done"), "seed {seed}, {mode}, {driver}: {said:?}");
         assert_eq!(left, Use::default(), "seed {seed}, {mode}, {driver}");
     }
-}
-
-fn until_done(instance: &Instance, scenario: &str) -> (Vec<String>, Use) {
-    let mut client = instance.start(scenario);
-    let mut said = Vec::new();
-    while let Some(line) = client.line() {
-        let is_done = line == "done";
-        said.push(line);
-        if is_done {
-            break;
-        }
-    }
-    let left = instance.used();
-    client.go_on();
-    (said, left)
 }
 
 /// The words: seed, mode, driver, threads.

@@ -1,8 +1,7 @@
 //! What programs do around the driver: threads of all sizes, children of every sort, descriptors and memory that run out.
 
 use crate::calls::{at, call};
-use crate::client::{say, wait};
-use crate::instance::{Instance, MIB};
+use crate::instance::{Instance, MIB, say, wait};
 use omni_gpu_wire::account::Use;
 use std::os::unix::process::CommandExt;
 use std::process::Command;

@@ -2,8 +2,7 @@
 //! a context, in one, and in one that is destroyed. The driver's codes come back, nobody crashes, nothing stays counted.
 
 use crate::calls::{at, call};
-use crate::client::{say, wait};
-use crate::instance::Instance;
+use crate::instance::{Instance, say, wait};
 use omni_cuda_card::Settings;
 use omni_cuda_entries::{ENTRIES, Entry, Role};
 use omni_gpu_wire::account::Use;
@@ -55,7 +54,7 @@ fn converted_memory_survives_wrong_arguments_too() {
 }
 
 /// What a client says, and what the account says when it is done and alive.
-fn until_done(instance: &Instance, case: &str) -> (Vec<String>, Use) {
+pub(crate) fn until_done(instance: &Instance, case: &str) -> (Vec<String>, Use) {
     let mut client = instance.start(case);
     let mut said = Vec::new();
     while let Some(line) = client.line() {

@@ -1,9 +1,9 @@
 //! What the shim answers where it does not decide: what the driver answers. And how much there is.
 
 use crate::calls::*;
-use crate::client::{allocate, begin, free, say};
+use crate::client::{allocate, begin, free};
 use crate::entries::nulls;
-use crate::instance::{DRIVERS, Instance, MIB};
+use crate::instance::{DRIVERS, Instance, MIB, say};
 use omni_cuda_card::Settings;
 use std::ptr::{null, null_mut};
 

@@ -1,19 +1,14 @@
 //! Processes killed at any point: what they had counts no longer, and the lock they held holds nobody up.
 
 use crate::calls::*;
-use crate::client::{begin, say};
-use crate::instance::{DRIVERS, Instance, MIB, MODES};
+use crate::client::begin;
+use crate::instance::{DRIVERS, Instance, MIB, MODES, rounds, say};
 use crate::races::Random;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const ROUNDS: u64 = 1000;
 const LIMIT: u64 = 40 * MIB;
-
-/// All of it in a soak, a twentieth else.
-fn rounds() -> u64 {
-    if std::env::var_os("OMNI_SOAK").is_some() { ROUNDS } else { ROUNDS / 20 }
-}
 
 #[test]
 fn a_killed_process_has_nothing_and_holds_nobody_up() {
@@ -22,7 +17,7 @@ fn a_killed_process_has_nothing_and_holds_nobody_up() {
     println!("OMNI_SEED={seed}");
     let mut random = Random(seed);
     let instances = MODES.map(|mode| Instance::new(DRIVERS[0], mode, LIMIT));
-    for round in 0..rounds() {
+    for round in 0..rounds(ROUNDS) {
         let instance = &instances[usize::try_from(round % 2).unwrap()];
         let mut clients: Vec<_> =
             (0..2).map(|_| instance.start(&format!("churn {}", random.below(u64::MAX)))).collect();

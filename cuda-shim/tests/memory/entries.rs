@@ -1,8 +1,8 @@
 //! Every entry of the generated table: ours is what a program finds, and none allocates beyond the limit.
 
 use crate::calls::*;
-use crate::client::{begin, say};
-use crate::instance::{DRIVERS, Instance, MIB, MODES};
+use crate::client::begin;
+use crate::instance::{DRIVERS, Instance, MIB, MODES, say};
 use crate::{graphs, imports};
 use omni_cuda_entries::{ENTRIES, Entry, Role};
 use std::ptr::{null, null_mut};

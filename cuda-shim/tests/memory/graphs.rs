@@ -1,9 +1,9 @@
 //! Memory nodes: refused beyond the limit when they are made and when they are launched, and counted while they have memory.
 
 use crate::calls::*;
-use crate::client::{allocate, begin, free, say, wait};
+use crate::client::{allocate, begin, free};
 use crate::entries::NODES;
-use crate::instance::{DRIVERS, Instance, MIB, MODES};
+use crate::instance::{DRIVERS, Instance, MIB, MODES, say, wait};
 use omni_cuda_entries::ENTRIES;
 use omni_gpu_wire::account::Use;
 

@@ -2,8 +2,8 @@
 #![allow(unsafe_code, reason = "a file without a name")]
 
 use crate::calls::*;
-use crate::client::{allocate, begin, say, wait};
-use crate::instance::{DRIVERS, Instance, MIB, MODES};
+use crate::client::{allocate, begin};
+use crate::instance::{DRIVERS, Instance, MIB, MODES, say, wait};
 use omni_gpu_wire::account::Use;
 use std::fs::File;
 use std::os::fd::AsRawFd;

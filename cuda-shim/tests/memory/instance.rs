@@ -1,16 +1,16 @@
 //! An instance for a test: a simulated card, an accounting file, and clients that share them.
 
-use omni_cuda_card::{Card, Settings, State};
+use omni_cuda_card::{Card, Settings, State, built};
 use omni_gpu_wire::account::{FILE_BYTES, Slot, Use, slots, sum};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Longer than anything here takes on a machine that is busy.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) const MIB: u64 = 1 << 20;
 
 /// Versions of the driver whose ways differ: without and with managed pools.
@@ -18,8 +18,8 @@ pub(crate) const DRIVERS: [u32; 2] = [12090, 13050];
 pub(crate) const MODES: [&str; 2] = ["device", "unified"];
 
 pub(crate) struct Instance {
-    dir: TempDir,
-    card: Card,
+    pub(crate) dir: TempDir,
+    pub(crate) card: Card,
     limit: Option<u64>,
     mode: &'static str,
     is_shimmed: bool,
@@ -27,7 +27,7 @@ pub(crate) struct Instance {
 
 /// A client, killed when dropped.
 pub(crate) struct Client {
-    child: Child,
+    pub(crate) child: Child,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
 }
@@ -40,7 +40,7 @@ impl Instance {
     pub(crate) fn with(settings: Settings, mode: &'static str, limit: Option<u64>) -> Self {
         let dir = TempDir::new().unwrap();
         let card = Card::create(&dir.path().join("dev"), &[settings]).unwrap().remove(0);
-        omni_cuda_card::driver_dir(&library("libcuda_sim.so"), &dir.path().join("driver")).unwrap();
+        omni_cuda_card::driver_dir(&built("libcuda_sim.so").unwrap(), &dir.path().join("driver")).unwrap();
         fs::write(dir.path().join("account"), vec![0; FILE_BYTES]).unwrap();
         Self { dir, card, limit, mode, is_shimmed: true }
     }
@@ -66,7 +66,7 @@ impl Instance {
         command.env("OMNI_TEST_CLIENT", scenario).env("OMNI_CUDA_SIM", self.dir.path().join("dev"));
         command.env("LD_LIBRARY_PATH", &driver).stdin(Stdio::piped()).stdout(Stdio::piped());
         if self.is_shimmed {
-            command.env("LD_PRELOAD", library("libomni_cuda.so")).env("OMNI_GPU_DRIVER", &driver);
+            command.env("LD_PRELOAD", built("libomni_cuda.so").unwrap()).env("OMNI_GPU_DRIVER", &driver);
             command.env("OMNI_GPU_MODE", self.mode).env("OMNI_GPU_ACCOUNT", self.account());
             command.envs(self.limit.map(|limit| ("OMNI_GPU_LIMIT_BYTES", limit.to_string())));
         }
@@ -140,7 +140,12 @@ impl Client {
 
     /// Lets it go on.
     pub(crate) fn go_on(&mut self) {
-        self.to.write_all(b"\n").unwrap();
+        self.tell("");
+    }
+
+    /// Tells it what to do next.
+    pub(crate) fn tell(&mut self, command: &str) {
+        writeln!(self.to, "{command}").unwrap();
     }
 
     pub(crate) fn kill(mut self) {
@@ -152,6 +157,19 @@ impl Client {
         let rest: Vec<String> = std::iter::from_fn(|| self.line()).collect();
         assert!(self.child.wait().unwrap().success(), "{rest:?}");
     }
+}
+
+/// What a client says to the test.
+pub(crate) fn say(what: &str) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "client: {what}").unwrap();
+    out.flush().unwrap();
+}
+
+/// A client waits until the test lets it go on, or is gone.
+pub(crate) fn wait() {
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line).unwrap();
 }
 
 impl Drop for Client {
@@ -166,11 +184,7 @@ pub(crate) fn is_alive(pid: u32) -> bool {
     stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.starts_with(" Z"))
 }
 
-/// What `cargo build` has made, beside this program.
-pub(crate) fn library(name: &str) -> PathBuf {
-    let program = std::env::current_exe().unwrap();
-    let profile = program.parent().and_then(Path::parent).unwrap();
-    let library = profile.join(name);
-    assert!(library.exists(), "{}: run `cargo build -p omni-cuda -p omni-cuda-sim` first", library.display());
-    library
+/// How often something is tried: all of it in a soak, a twentieth else.
+pub(crate) fn rounds(full: u64) -> u64 {
+    if std::env::var_os("OMNI_SOAK").is_some() { full } else { full / 20 }
 }

@@ -1,8 +1,8 @@
 //! Memory of every kind at once: counted as what it is, and nothing is left when all of it is freed.
 
 use crate::calls::*;
-use crate::client::{begin, free, say, wait};
-use crate::instance::{DRIVERS, Instance, MIB, MODES};
+use crate::client::{begin, free};
+use crate::instance::{DRIVERS, Instance, MIB, MODES, say, wait};
 use omni_gpu_wire::account::Use;
 
 #[test]

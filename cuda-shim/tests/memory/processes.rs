@@ -2,8 +2,8 @@
 #![allow(unsafe_code, reason = "fork, exec, dlmopen")]
 
 use crate::calls::cuMemAlloc_v2;
-use crate::client::{allocate, begin, free, say, wait};
-use crate::instance::{DRIVERS, Instance, MIB, library};
+use crate::client::{allocate, begin, free};
+use crate::instance::{DRIVERS, Instance, MIB, say, wait};
 use omni_gpu_wire::account::{FILE_BYTES, HEADER_BYTES, SLOT_BYTES};
 use std::ffi::{CString, c_void};
 use std::fs;
@@ -199,7 +199,7 @@ fn a_second_copy_of_the_library_counts_into_the_same_account() {
 pub(crate) fn hold_twice() {
     begin();
     say(&format!("first: {}", allocate(6 * MIB).err().unwrap_or(0)));
-    let path = CString::new(library("libomni_cuda.so").as_os_str().as_bytes()).unwrap();
+    let path = CString::new(omni_cuda_card::built("libomni_cuda.so").unwrap().as_os_str().as_bytes()).unwrap();
     // SAFETY: a path that ends with a zero.
     let copy = unsafe { libc::dlmopen(libc::LM_ID_NEWLM, path.as_ptr(), libc::RTLD_NOW) };
     assert!(!copy.is_null(), "no second copy");

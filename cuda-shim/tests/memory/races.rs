@@ -1,8 +1,8 @@
 //! Threads and processes that race to the limit: never a byte over it, and all of it can be had.
 
 use crate::calls::cuCtxSetCurrent;
-use crate::client::{allocate, begin, free, say, wait};
-use crate::instance::{DRIVERS, Instance, MIB, MODES};
+use crate::client::{allocate, begin, free};
+use crate::instance::{DRIVERS, Instance, MIB, MODES, say, wait};
 use std::thread;
 
 const PROCESSES: usize = 4;

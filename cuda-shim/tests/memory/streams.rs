@@ -1,8 +1,8 @@
 //! Allocation in the order of a stream: managed where it can be, in its order, and exact after waits, trims and ends.
 
 use crate::calls::*;
-use crate::client::{allocate, begin, free, say, wait};
-use crate::instance::{DRIVERS, Instance, MIB, MODES};
+use crate::client::{allocate, begin, free};
+use crate::instance::{DRIVERS, Instance, MIB, MODES, say, wait};
 use omni_gpu_wire::account::Use;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -27,13 +27,9 @@ pub(crate) enum Shim {
     Active,
 }
 
-/// A file that this package or the workspace builds, beside the test program.
+/// A file that this package or the workspace builds.
 pub(crate) fn built(name: &str) -> PathBuf {
-    let test = std::env::current_exe().expect("a test is a program");
-    let profile = test.parent().and_then(Path::parent).expect("target/debug/deps");
-    let file = profile.join(name);
-    assert!(file.exists(), "{}: not there; `cargo build --workspace` makes it", file.display());
-    file
+    omni_cuda_card::built(name).expect("it was built")
 }
 
 /// A file of the CUDA packages that `make setup` fetched.

@@ -19,6 +19,6 @@ pub use card::Card;
 pub use kernel::{close_after_fork, now};
 pub use layout::{MOVES, SLOTS};
 pub use locked::{Locked, Resident, Victim};
-pub use machine::{CARDS, DIRECTORY, create, driver_dir, size};
+pub use machine::{CARDS, DIRECTORY, built, create, driver_dir, size};
 pub use settings::{Faults, Prefetch, Settings};
 pub use state::{Cause, Counters, Direction, Move, Process, State};

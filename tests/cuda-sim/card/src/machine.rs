@@ -44,6 +44,20 @@ pub fn create(dir: &Path, settings: &[Settings]) -> io::Result<Vec<Card>> {
     settings.iter().enumerate().map(card).collect()
 }
 
+/// What a build has put beside the programs of its profile: for tests, whose own programs lie one directory deeper.
+///
+/// # Errors
+/// There is no such file; the error says how it is made.
+pub fn built(name: &str) -> io::Result<PathBuf> {
+    let test = std::env::current_exe()?;
+    let file = test.parent().and_then(Path::parent).unwrap_or(Path::new("/")).join(name);
+    if file.exists() {
+        return Ok(file);
+    }
+    let message = format!("{} is not there: `cargo build --workspace --lib --bins` makes it", file.display());
+    Err(io::Error::new(io::ErrorKind::NotFound, message))
+}
+
 /// Makes a directory of driver libraries: the built simulator under the names that programs look for.
 ///
 /// # Errors

@@ -98,10 +98,7 @@ impl Drop for Caller {
 
 /// The driver that was built with this test.
 pub(crate) fn library() -> PathBuf {
-    let program = std::env::current_exe().unwrap();
-    let path = program.parent().and_then(Path::parent).unwrap().join("libcuda_sim.so");
-    assert!(path.exists(), "{}: build it first (cargo build -p omni-cuda-sim)", path.display());
-    path
+    omni_cuda_card::built("libcuda_sim.so").unwrap()
 }
 
 fn symbol(library: *mut c_void, name: &str) -> *mut c_void {
