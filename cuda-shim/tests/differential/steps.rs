@@ -196,7 +196,8 @@ impl World {
         if self.say(&format!("{what} of {number}, {kind:?}").replace(&format!("({})", pool_of(kind)), ""), result) {
             self.forget(number);
         }
-        if self.random.below(8) == 0 && matches!(kind, Kind::Plain | Kind::Ordered(_)) {
+        // Beside other threads the address can be one of theirs by now.
+        if self.random.below(8) == 0 && self.rules.is_alone && matches!(kind, Kind::Plain | Kind::Ordered(_)) {
             let result = call("cuMemFree_v2", &[address]);
             self.say("freed again", result);
         }
