@@ -2,47 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 
 use omni_api::Residency;
-use omni_cuda_card::Settings;
+use omni_tests::gpu::{MIB, card, model, place};
 use omni_tests::{Node, PATIENCE, wait_for};
 use serde_json::json;
-
-const MIB: u64 = 1 << 20;
-
-/// Takes so many MiB on the card when it starts, and touches all of it on the card at every request.
-const MODEL: &str = r#"
-import ctypes
-
-cuda = ctypes.CDLL("libcuda.so.1")
-memory, size = ctypes.c_uint64(), ctypes.c_size_t(MIB << 20)
-
-
-def call(name, *arguments):
-    result = getattr(cuda, name)(*arguments)
-    if result != 0:
-        raise RuntimeError(f"{name} answered {result}")
-
-
-def enter():
-    device, context = ctypes.c_int(), ctypes.c_void_p()
-    call("cuInit", 0)
-    call("cuDeviceGet", ctypes.byref(device), 0)
-    call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-    call("cuCtxSetCurrent", context)
-
-
-def setup(context):
-    enter()
-    call("cuMemAlloc_v2", ctypes.byref(memory), size)
-    call("cuMemsetD8_v2", memory, ctypes.c_ubyte(7), size)
-
-
-def handle_request(request, context):
-    enter()
-    free, total = ctypes.c_size_t(), ctypes.c_size_t()
-    call("cuMemsetD8_v2", memory, ctypes.c_ubyte(7), size)
-    call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
-    return {"free": free.value, "total": total.value}
-"#;
 
 /// Takes its memory in a process of its own that has left the shim behind.
 const CHEAT: &str = r#"
@@ -81,33 +43,24 @@ def handle_request(request, context):
     return 1
 "#;
 
-fn model(allocates: u64, limit: &str) -> [(&'static str, String); 2] {
-    let manifest = format!("schema = 1\n[resources]\ngpu-memory = \"{limit}\"\n");
-    [("model.py", MODEL.replace("MIB", &allocates.to_string())), ("omni.toml", manifest)]
-}
-
-fn publish(node: &Node, name: &str, allocates: u64, limit: &str) {
-    let files = model(allocates, limit);
-    node.publish(name, &files.each_ref().map(|(file, text)| (*file, text.as_str())));
-    wait_for("the model to be seen", PATIENCE, || node.models().iter().any(|model| model.name == name).then_some(()));
+/// 40 MiB of weights, 64 MiB to have.
+fn publish(node: &Node, name: &str) {
+    model(name, 40).limit(64).publish(node);
 }
 
 fn residency(node: &Node, model: &str) -> Option<Residency> {
-    let gpus = node.gpus();
-    let found = gpus.gpus.iter().flat_map(|gpu| &gpu.instances).find(|instance| instance.model == model)?;
-    Some(found.residency)
+    place(node, model).map(|(residency, _)| residency)
 }
 
 #[test]
 fn memory_of_an_idle_model_leaves_the_card_for_another_and_comes_back_for_its_request() {
-    let card = Settings { memory: 512 * MIB, ..Settings::numbered(0) };
-    let node = Node::builder().gpus(&[card], "memory-budget = \"96MiB\"\nquantum = \"50ms\"").start();
-    publish(&node, "first", 40, "64MiB");
-    publish(&node, "second", 40, "64MiB");
+    let node = Node::builder().gpus(&[card(512)], "memory-budget = \"96MiB\"\nquantum = \"50ms\"").start();
+    publish(&node, "first");
+    publish(&node, "second");
 
-    let answer = node.http().run("first", &json!({}));
+    let answer = node.http().run("first", &json!("tell(total=memory()[1])"));
     assert_eq!(answer.status, 200, "{}\n{}", answer.text(), node.log());
-    assert_eq!(answer.json()["result"]["total"], 64 * MIB, "it sees its own share");
+    assert_eq!(answer.json()["result"]["found"]["total"], 64 * MIB, "it sees its own share");
     assert!(!answer.header("server-timing").unwrap().contains("swap"));
     let card = &node.cards()[0];
     assert_eq!(card.state().unwrap().resident(), 40 * MIB);
@@ -135,9 +88,8 @@ fn memory_of_an_idle_model_leaves_the_card_for_another_and_comes_back_for_its_re
 
 #[test]
 fn a_new_scheduler_finds_memory_where_it_is() {
-    let card = Settings { memory: 512 * MIB, ..Settings::numbered(0) };
-    let mut node = Node::builder().gpus(&[card], "memory-budget = \"96MiB\"").start();
-    publish(&node, "first", 40, "64MiB");
+    let mut node = Node::builder().gpus(&[card(512)], "memory-budget = \"96MiB\"").start();
+    publish(&node, "first");
     assert_eq!(node.http().run("first", &json!({})).status, 200, "{}", node.log());
     let (engine, moves) = (node.engine("first"), node.cards()[0].state().unwrap().moved);
     assert!(engine.is_some());
@@ -154,9 +106,8 @@ fn a_new_scheduler_finds_memory_where_it_is() {
 
 #[test]
 fn a_model_that_no_card_fits_is_refused_and_says_why() {
-    let card = Settings { memory: 512 * MIB, ..Settings::numbered(0) };
-    let node = Node::builder().gpus(&[card], "memory-budget = \"96MiB\"").start();
-    publish(&node, "large", 1, "128MiB");
+    let node = Node::builder().gpus(&[card(512)], "memory-budget = \"96MiB\"").start();
+    model("large", 4).limit(128).publish(&node);
     for _ in 0..2 {
         let answer = node.http().run("large", &json!({}));
         assert_eq!((answer.status, answer.header("x-omni-retry")), (503, Some("other-node")), "{}", answer.text());
@@ -171,7 +122,7 @@ fn a_model_that_no_card_fits_is_refused_and_says_why() {
 fn a_node_without_a_gpu_says_why_and_serves_the_rest() {
     let plain = [("model.py", "def handle_request(request, context):\n    return 1\n")];
     let node = Node::builder().config("[gpu]\ndriver-dir = \"/nonexistent\"\n").model("plain", &plain).start();
-    publish(&node, "large", 1, "128MiB");
+    model("large", 4).limit(128).publish(&node);
     assert_eq!(node.http().run("plain", &json!({})).status, 200);
     assert_eq!(node.http().run("large", &json!({})).status, 503);
     let said = node.omnictl(["gpu"]);
@@ -180,11 +131,10 @@ fn a_node_without_a_gpu_says_why_and_serves_the_rest() {
 
 #[test]
 fn a_model_that_goes_past_the_shim_is_ended() {
-    let card = Settings { memory: 4096 * MIB, ..Settings::numbered(0) };
-    let node = Node::builder().gpus(&[card], "memory-budget = \"2GiB\"").start();
+    let node = Node::builder().gpus(&[card(4096)], "memory-budget = \"2GiB\"").start();
     let manifest = "schema = 1\n[resources]\ngpu-memory = \"64MiB\"\n";
     node.publish("cheat", &[("model.py", CHEAT), ("omni.toml", manifest)]);
-    publish(&node, "honest", 40, "64MiB");
+    publish(&node, "honest");
     assert_eq!(node.http().run("honest", &json!({})).status, 200, "{}", node.log());
     let honest = node.engine("honest");
     assert_eq!(node.http().run("cheat", &json!({})).status, 200, "{}", node.log());
