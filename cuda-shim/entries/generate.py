@@ -38,6 +38,7 @@ REVIEWED = {
     # memory goes
     "cuArrayDestroy": ("Frees", "an array"),
     "cuCtxDestroy": ("Frees", "everything that was made in the context"),
+    "cuCtxDetach": ("Frees", "the last one takes everything that was made in the context"),
     "cuDestroyExternalMemory": ("Frees", "what was imported"),
     "cuDevicePrimaryCtxRelease": ("Frees", "the last one takes everything that was made in the context"),
     "cuDevicePrimaryCtxReset": ("Frees", "everything that was made in the context"),

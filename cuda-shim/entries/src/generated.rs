@@ -51,7 +51,7 @@ pub const ENTRIES: &[Entry] = &[
     plain("cuCtxCreate_v4", "cuCtxCreate", 12050, BOTH, Other),
     plain("cuCtxDestroy", "cuCtxDestroy", 2000, BOTH, Frees),
     plain("cuCtxDestroy_v2", "cuCtxDestroy", 4000, BOTH, Frees),
-    plain("cuCtxDetach", "cuCtxDetach", 2000, BOTH, Other),
+    plain("cuCtxDetach", "cuCtxDetach", 2000, BOTH, Frees),
     plain("cuCtxDisablePeerAccess", "cuCtxDisablePeerAccess", 4000, BOTH, Other),
     plain("cuCtxEnablePeerAccess", "cuCtxEnablePeerAccess", 4000, BOTH, Other),
     plain("cuCtxFromGreenCtx", "cuCtxFromGreenCtx", 12040, BOTH, Other),

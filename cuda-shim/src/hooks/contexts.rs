@@ -1,14 +1,18 @@
 //! What goes with a context: everything that was allocated in it, except what pools and handles hold.
 
-use super::driver::{Handle, ask, cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxRetain};
+use super::driver::{Handle, ask, cuCtxGetApiVersion, cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxRetain};
 use super::entry::{CUresult, Out, SUCCESS, hooks};
 use super::{deferred, driver, pools};
 use crate::ranges::{self, Range};
 use crate::{account, moves};
 
+const INVALID_CONTEXT: CUresult = 201;
+const CONTEXT_IS_DESTROYED: CUresult = 709;
+
 hooks! {
     fn cuCtxDestroy(context: Handle) |real| destroyed(context, || real(context));
     fn cuCtxDestroy_v2(context: Handle) |real| destroyed(context, || real(context));
+    fn cuCtxDetach(context: Handle) |real| detached(context, || real(context));
     fn cuDevicePrimaryCtxRelease(device: i32) |real| released(device, || real(device));
     fn cuDevicePrimaryCtxRelease_v2(device: i32) |real| released(device, || real(device));
     fn cuDevicePrimaryCtxReset(device: i32) |real| reset(device, || real(device));
@@ -16,10 +20,24 @@ hooks! {
 }
 
 fn destroyed(context: Handle, call: impl FnOnce() -> CUresult) -> CUresult {
+    ended(context, call, || true)
+}
+
+/// The last one destroys it, and which one is the last only shows afterwards. Another error than these says nothing about
+/// the context: its memory stays counted.
+fn detached(context: Handle, call: impl FnOnce() -> CUresult) -> CUresult {
+    ended(context, call, || {
+        let version = ask(|version| cuCtxGetApiVersion(context, version));
+        matches!(version, Err(INVALID_CONTEXT | CONTEXT_IS_DESTROYED))
+    })
+}
+
+/// A call that may be the end of a context: `is_gone` says so after it went well.
+fn ended(context: Handle, call: impl FnOnce() -> CUresult, is_gone: impl FnOnce() -> bool) -> CUresult {
     let _still = moves::none_runs();
     let ranges = if context == 0 { Vec::new() } else { ranges::remove_context(context) };
     let result = call();
-    if result == SUCCESS {
+    if result == SUCCESS && is_gone() {
         gone(context, &ranges);
     } else {
         ranges.into_iter().for_each(ranges::insert);

@@ -24,6 +24,7 @@ impl Location {
 }
 
 driver! {
+    fn cuCtxGetApiVersion(context: Handle, version: Out<u32>);
     fn cuCtxGetCurrent(context: Out<Handle>);
     fn cuCtxGetDevice(device: Out<i32>);
     fn cuDeviceGetAttribute(value: Out<i32>, attribute: i32, device: i32);

@@ -53,6 +53,8 @@ calls! {
     fn cuDriverGetVersion(version: *mut i32);
     fn cuCtxCreate_v2(context: *mut u64, flags: u32, device: i32);
     fn cuCtxDestroy_v2(context: u64);
+    fn cuCtxAttach(context: *mut u64, flags: u32);
+    fn cuCtxDetach(context: u64);
     fn cuCtxSynchronize();
     fn cuCtxSetCurrent(context: u64);
     fn cuDevicePrimaryCtxRetain(context: *mut u64, device: i32);

@@ -18,7 +18,7 @@ api! {
     fn cuCtxDestroy(context: Handle) = destroy;
     fn cuCtxDestroy_v2(context: Handle) = destroy;
     fn cuCtxAttach(context: Out<Handle>, flags: u32) = attach;
-    fn cuCtxDetach(context: Handle) = destroy;
+    fn cuCtxDetach(context: Handle) = detach;
     fn cuCtxPushCurrent(context: Handle) = push;
     fn cuCtxPushCurrent_v2(context: Handle) = push;
     fn cuCtxPopCurrent(context: Out<Handle>) = pop;
@@ -51,12 +51,13 @@ impl Objects {
         residency::take(&mut self.allocations, device, bytes)?;
         let (context, legacy) = (self.handle(), self.handle());
         let (limits, per_thread, peers) = (BTreeMap::new(), HashMap::new(), BTreeSet::new());
-        let (is_primary, cache, shared) = (false, 0, 0);
+        let (is_primary, attached, cache, shared) = (false, 0, 0, 0);
         let new = Context {
             device,
             flags,
             api_version,
             is_primary,
+            attached,
             limits,
             cache,
             shared,
@@ -155,8 +156,27 @@ fn attach(context: Out<Handle>, flags: u32) -> Answer {
     if flags != 0 {
         return Err(Error::INVALID_VALUE);
     }
-    let (current, _) = objects()?.current()?;
-    context.put(current)
+    let mut objects = objects()?;
+    let (current, _) = objects.current()?;
+    context.put(current)?;
+    objects.context(current)?.attached += 1;
+    Ok(())
+}
+
+/// The last one destroys. It has to be current here.
+fn detach(context: Handle) -> Answer {
+    {
+        let mut objects = objects()?;
+        let known = objects.context(context)?;
+        if with_stack(|stack| stack.last() != Some(&context)) {
+            return Err(Error::INVALID_CONTEXT);
+        }
+        if known.attached > 0 {
+            known.attached -= 1;
+            return Ok(());
+        }
+    }
+    destroy(context)
 }
 
 fn push(context: Handle) -> Answer {

@@ -41,6 +41,8 @@ pub(crate) struct Context {
     /// What `cuCtxGetApiVersion` says: the version of the entry that made it.
     pub(crate) api_version: u32,
     pub(crate) is_primary: bool,
+    /// How often it was attached (`cuCtxAttach`) and not yet detached.
+    pub(crate) attached: u64,
     pub(crate) limits: BTreeMap<u32, usize>,
     pub(crate) cache: u32,
     pub(crate) shared: u32,

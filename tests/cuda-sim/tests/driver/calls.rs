@@ -23,6 +23,24 @@ fn contexts_are_a_stack() {
 }
 
 #[test]
+fn the_last_detach_destroys_a_context() {
+    let machine = Machine::one();
+    let mut caller = machine.caller();
+    caller.ok("cuMemAlloc_v2 &1 1048576");
+    caller.ok("cuCtxAttach &2 0");
+    assert_eq!(caller.cell(2), caller.cell(0));
+    caller.ok("cuCtxDetach $2");
+    caller.ok("cuCtxGetApiVersion $0 &3");
+    assert_eq!(machine.cards[0].state().unwrap().used(), MIB);
+    caller.ok("cuCtxPopCurrent_v2 &3");
+    assert_eq!(caller.call("cuCtxDetach $0"), 201, "it is not current");
+    caller.ok("cuCtxPushCurrent_v2 $0");
+    caller.ok("cuCtxDetach $0");
+    assert_eq!(caller.call("cuCtxGetApiVersion $0 &3"), 201);
+    assert_eq!(machine.cards[0].state().unwrap().used(), 0);
+}
+
+#[test]
 fn bytes_go_where_they_are_sent() {
     let machine = Machine::one();
     let mut caller = machine.caller();
