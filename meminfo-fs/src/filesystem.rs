@@ -59,8 +59,8 @@ impl<S: MemorySource> Filesystem for MeminfoFile<S> {
         reply.attr(&ATTRIBUTES_VALID, &ATTRIBUTES);
     }
 
-    fn open(&self, _request: &Request, _inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let Ok(sample) = self.source.sample() else {
+    fn open(&self, request: &Request, _inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let Ok(sample) = self.source.sample_for(request.pid()) else {
             return reply.error(Errno::EIO);
         };
         let handle = self.snapshots().open(|text| render(&sample, text));

@@ -1,4 +1,5 @@
-//! One file that shows one control group's memory in the format of `/proc/meminfo`, served over FUSE.
+//! One file that shows a control group's memory in the format of `/proc/meminfo`, served over FUSE: that of one group,
+//! or, where several share a mount, that of the reader's own ([`Groups`]).
 //!
 //! Called by `omni-worker` only: it makes the mount, attaches it over `/proc/meminfo` inside the model's mount
 //! namespace, and serves it from outside of that namespace and of the model's memory limit.
@@ -27,6 +28,7 @@
 
 mod cgroup;
 mod filesystem;
+mod groups;
 mod mount;
 mod render;
 mod sample;
@@ -34,6 +36,7 @@ mod server;
 mod snapshots;
 
 pub use cgroup::{CgroupV1, CgroupV2};
+pub use groups::{Groups, name_in};
 pub use mount::{Connection, DetachedMount, PrepareError, prepare};
 pub use render::render;
 pub use sample::{MemorySample, MemorySource, SampleError};

@@ -56,12 +56,25 @@ pub trait MemorySource: Send + Sync + 'static {
     /// # Errors
     /// When a number is not known; the reader then gets `EIO`.
     fn sample(&self) -> Result<MemorySample, SampleError>;
+
+    /// The memory that this process is to see, by the number that it has for the server. It waits in its `open` for the
+    /// answer, so the number is still its own.
+    ///
+    /// # Errors
+    /// As for [`MemorySource::sample`].
+    fn sample_for(&self, _reader: u32) -> Result<MemorySample, SampleError> {
+        self.sample()
+    }
 }
 
 /// For a caller that finds out at run time which version of the controller it has.
 impl<S: MemorySource + ?Sized> MemorySource for Box<S> {
     fn sample(&self) -> Result<MemorySample, SampleError> {
         (**self).sample()
+    }
+
+    fn sample_for(&self, reader: u32) -> Result<MemorySample, SampleError> {
+        (**self).sample_for(reader)
     }
 }
 

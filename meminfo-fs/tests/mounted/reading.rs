@@ -8,7 +8,7 @@ use std::process::{self, Command};
 
 use crate::support::{GIB, Group, line, output, seven_gib, until, with_meminfo};
 use nix::libc;
-use omni_meminfo_fs::{OPEN_FILES_MAX, prepare};
+use omni_meminfo_fs::{Groups, OPEN_FILES_MAX, prepare};
 
 const MEMINFO: &str = "/proc/meminfo";
 
@@ -170,5 +170,23 @@ fn open_files_are_bounded_and_closed_ones_make_room() {
         let mut text = String::new();
         open[0].read_to_string(&mut text).unwrap();
         assert_eq!(line(&text, "MemTotal"), 7_340_032);
+    });
+}
+
+#[test]
+fn each_reader_of_a_shared_file_sees_its_own_group() {
+    let (one, two) = (Group::new("one", GIB), Group::new("two", 2 * GIB));
+    let groups = Groups::new(seven_gib());
+    let (mount, connection) = prepare().unwrap();
+    let _server = connection.serve(groups.clone()).unwrap();
+    groups.add(one.name(), one.source());
+    groups.add(two.name(), two.source());
+    with_meminfo(mount, || {
+        let seen = |group: &Group| line(&output(&mut group.reader(MEMINFO)), "MemTotal") * 1024;
+        assert_eq!([seen(&one), seen(&two)], [GIB, 2 * GIB]);
+        let outside = |text: String| line(&text, "MemTotal") * 1024;
+        assert_eq!(outside(fs::read_to_string(MEMINFO).unwrap()), 7 * GIB, "in none of them");
+        groups.remove(&one.name());
+        assert_eq!([seen(&one), seen(&two)], [7 * GIB, 2 * GIB]);
     });
 }

@@ -98,6 +98,18 @@ impl Group {
         }
     }
 
+    /// As [`omni_meminfo_fs::Groups`] takes it.
+    pub(crate) fn name(&self) -> String {
+        self.dir.file_name().unwrap().to_str().unwrap().to_owned()
+    }
+
+    /// A process that joins the group and prints a file.
+    pub(crate) fn reader(&self, file: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec cat \"$1\""]).arg(&self.dir).arg(file);
+        command
+    }
+
     /// A process in the group that has touched so many bytes and keeps them until it is dropped.
     pub(crate) fn eater(&self, bytes: u64) -> Reader {
         let script = "echo $$ > \"$0/cgroup.procs\" && exec python3 -c \
