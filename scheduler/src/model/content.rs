@@ -89,6 +89,7 @@ impl Content {
             env: manifest.env.iter().map(|(name, value)| (name.as_str().to_owned(), value.clone())).collect(),
             log_lines_per_second: node.logs.lines_per_second,
             gpu: None,
+            zygote: None,
             note: self.text.clone().unwrap_or_default(),
         }
     }

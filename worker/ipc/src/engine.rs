@@ -1,6 +1,7 @@
 //! Worker and model process: a `SOCK_SEQPACKET` pair that the model finds as descriptor 3.
 //!
-//! The worker speaks first (`boot`). The engine answers once, with `ready` or `failed`. It then reads this socket only
+//! The worker speaks first (`boot`), but for an engine that was forked by a zygote ([`crate::zygote`]): that says `forked`
+//! before, and hears `boot` once it is in its control group. The engine answers once, with `ready` or `failed`. It then reads this socket only
 //! while it has no data connection: `attach` brings one, `stop` ends the engine. The model is not trusted: descriptors
 //! from it are refused, and a packet that does not parse ends the instance.
 
@@ -49,6 +50,8 @@ pub struct Boot {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum FromEngine {
+    /// The first word of a process that a zygote has forked: the kernel says beside it which process that is.
+    Forked,
     /// The entry point is loaded, `setup` and `healthcheck` have returned.
     Ready {
         /// How the handler runs.

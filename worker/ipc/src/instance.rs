@@ -150,6 +150,10 @@ pub struct Stats {
     pub cpu_usec: u64,
     /// Processes and threads now.
     pub pids: u64,
+    /// What the engine of an instance from a zygote takes, with its part of what it shares (the kernel's PSS), in bytes.
+    /// `None` for an instance that shares nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pss_bytes: Option<u64>,
     /// GPU memory; `None` for a model without a GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuUse>,

@@ -83,8 +83,18 @@ pub struct StartSpec {
     /// The GPU it may use, and how much of it; `None`: no GPU at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuSpec>,
+    /// Make it from the zygote of its generation; `None`: as a process that shares nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zygote: Option<ZygoteSpec>,
     /// Stays with the worker and comes back in `Welcome`, unread.
     pub note: String,
+}
+
+/// What the zygote of a generation is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ZygoteSpec {
+    /// Python modules that it imports, in this order.
+    pub preload: Vec<String>,
 }
 
 /// A GPU as an instance gets it.

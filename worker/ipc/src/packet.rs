@@ -5,7 +5,9 @@
 
 use nix::cmsg_space;
 use nix::errno::Errno;
-use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recv, recvmsg, send, sendmsg};
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, UnixCredentials, recv, recvmsg, send, sendmsg,
+};
 use serde::{Serialize, de::DeserializeOwned};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -101,6 +103,31 @@ pub fn recv_packet_no_fds<M: DeserializeOwned>(socket: impl AsFd) -> Result<M, P
     decode(bytes.get(..len).unwrap_or_default(), len > MAX_PACKET)
 }
 
+/// Receives one message and the process that sent it, which the kernel says, numbered for the receiver. The socket must
+/// have `SO_PASSCRED`. A message that brings descriptors is refused, and the kernel drops them.
+///
+/// # Errors
+/// See [`PacketError`]. [`PacketError::Truncated`] also when there were descriptors.
+pub fn recv_packet_from<M: DeserializeOwned>(socket: impl AsFd) -> Result<(M, i32), PacketError> {
+    let mut bytes = vec![0_u8; MAX_PACKET];
+    let raw = socket.as_fd().as_raw_fd();
+    let (len, cut, sender) = retry(|| {
+        let mut iov = [IoSliceMut::new(&mut bytes)];
+        // Room for the sender alone, who comes first: descriptors have none.
+        let mut control = cmsg_space!(UnixCredentials);
+        let received = recvmsg::<SockaddrStorage>(raw, &mut iov, Some(&mut control), MsgFlags::MSG_CMSG_CLOEXEC)?;
+        let sender = received.cmsgs().ok().and_then(|mut messages| {
+            messages.find_map(|message| match message {
+                ControlMessageOwned::ScmCredentials(credentials) => Some(credentials.pid()),
+                _ => None,
+            })
+        });
+        Ok((received.bytes, received.flags.contains(MsgFlags::MSG_TRUNC), sender))
+    })?;
+    let message = decode(bytes.get(..len).unwrap_or_default(), cut)?;
+    Ok((message, sender.ok_or(PacketError::Truncated)?))
+}
+
 fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, PacketError> {
     loop {
         match call() {
@@ -141,11 +168,27 @@ fn owned(received: &nix::sys::socket::RecvMsg<'_, '_, SockaddrStorage>) -> Vec<O
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socketpair, sockopt};
     use std::io::{Read, Write};
 
     fn pair() -> (OwnedFd, OwnedFd) {
         socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).unwrap()
+    }
+
+    #[test]
+    fn a_message_brings_its_sender_and_no_descriptors() {
+        let (a, b) = pair();
+        setsockopt(&b, sockopt::PassCred, &true).unwrap();
+        let (mut read_end, write_end) = std::io::pipe().unwrap();
+        send_packet(&a, &"first", &[]).unwrap();
+        send_packet(&a, &"second", &[write_end.as_raw_fd()]).unwrap();
+        drop(write_end);
+        let (text, sender) = recv_packet_from::<String>(&b).unwrap();
+        assert_eq!((text.as_str(), sender), ("first", std::process::id().cast_signed()));
+        assert!(matches!(recv_packet_from::<String>(&b), Err(PacketError::Truncated)));
+        assert_eq!(read_end.read(&mut [0; 1]).unwrap(), 0, "no copy of the descriptor is kept");
+        drop(a);
+        assert!(matches!(recv_packet_from::<String>(&b), Err(PacketError::Closed)));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Every message of the three JSON wires, held still by snapshots. A worker outlives its scheduler and a scheduler its
+//! Every message of the JSON wires, held still by snapshots. A worker outlives its scheduler and a scheduler its
 //! launcher, so a change here is a change for processes of another version: raise the wire's `PROTOCOL` with it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops at the first surprise")]
@@ -7,7 +7,8 @@ use omni_ipc::engine::{Boot, FromEngine, HandlerMode, ToEngine};
 use omni_ipc::exit::ExitCause;
 use omni_ipc::id::{EnvironmentKey, InstanceId, SnapshotDigest};
 use omni_ipc::instance::{FromWorker, GpuOrder, GpuReport, GpuUse, LogLine, LogStream, Stats, ToWorker, Welcome};
-use omni_ipc::launcher::{FromLauncher, GpuMode, GpuSpec, StartSpec, ToLauncher};
+use omni_ipc::launcher::{FromLauncher, GpuMode, GpuSpec, StartSpec, ToLauncher, ZygoteSpec};
+use omni_ipc::zygote::{FromZygote, FromZygoteWorker, ToZygote, ToZygoteWorker};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -64,6 +65,7 @@ fn engine() {
     insta::assert_snapshot!(
         "from_engine",
         lines(&[
+            FromEngine::Forked,
             FromEngine::Ready { mode: HandlerMode::Serial },
             FromEngine::Ready { mode: HandlerMode::Concurrent },
             FromEngine::Failed { phase: "import".into(), message: "no module".into() },
@@ -101,6 +103,7 @@ fn worker() {
     let with_gpu = Welcome { gpu: Some(gpu()), ..welcome.clone() };
     let usage = GpuUse { managed_bytes: 5, resident_bytes: 4, device_bytes: 3, host_bytes: 2 };
     let moved = GpuReport { number: 7, moved_bytes: 1, micros: 2, usage, error: 2, silent: 1 };
+    let stats = Stats { memory_bytes: 1, memory_limit_bytes: 2, cpu_usec: 3, pids: 4, ..Stats::default() };
     let line = |stream| FromWorker::Log(LogLine { seq: 1, unix_ms: 1_700_000_000_000, stream, text: "moo".into() });
     let mut messages = vec![
         FromWorker::Welcome(welcome),
@@ -110,12 +113,39 @@ fn worker() {
         line(LogStream::Stdout),
         line(LogStream::Stderr),
         line(LogStream::Worker),
-        FromWorker::Stats(Stats { memory_bytes: 1, memory_limit_bytes: 2, cpu_usec: 3, pids: 4, gpu: None }),
-        FromWorker::Stats(Stats { memory_bytes: 1, memory_limit_bytes: 2, cpu_usec: 3, pids: 4, gpu: Some(usage) }),
+        FromWorker::Stats(stats),
+        FromWorker::Stats(Stats { gpu: Some(usage), ..stats }),
+        FromWorker::Stats(Stats { pss_bytes: Some(5), ..stats }),
         FromWorker::Gpu(moved),
     ];
     messages.extend(exits().into_iter().map(FromWorker::Exited));
     insta::assert_snapshot!("from_worker", lines(&messages));
+}
+
+#[test]
+fn zygote() {
+    let claim = ToZygoteWorker::Claim { pid: 4711 };
+    insta::assert_snapshot!("to_zygote_worker", lines(&[ToZygoteWorker::Fork { instance: instance() }, claim]));
+    let line = LogLine { seq: 1, unix_ms: 1_700_000_000_000, stream: LogStream::Stderr, text: "moo".into() };
+    insta::assert_snapshot!(
+        "from_zygote_worker",
+        lines(&[
+            FromZygoteWorker::Forking,
+            FromZygoteWorker::Claimed { log: vec![line] },
+            FromZygoteWorker::Refused { message: "no module".into() },
+            FromZygoteWorker::Ended { status: 256 },
+        ])
+    );
+    let preload = ToZygote::Preload { model_dir: "/model".into(), modules: vec!["numpy".into()] };
+    insta::assert_snapshot!("to_zygote", lines(&[preload, ToZygote::Fork { instance: instance() }]));
+    insta::assert_snapshot!(
+        "from_zygote",
+        lines(&[
+            FromZygote::Preloaded,
+            FromZygote::Unusable { message: "no module".into() },
+            FromZygote::ForkFailed { instance: instance(), message: "EAGAIN".into() },
+        ])
+    );
 }
 
 fn gpu() -> GpuSpec {
@@ -146,8 +176,11 @@ fn launcher() {
         env: BTreeMap::from([("HF_HUB_OFFLINE".into(), "1".into())]),
         log_lines_per_second: 1000,
         gpu: None,
+        zygote: None,
         note: "{}".into(),
     };
+    let zygote = ZygoteSpec { preload: vec!["numpy".into()] };
+    let with_zygote = StartSpec { zygote: Some(zygote), ..start.clone() };
     let with_gpu = StartSpec { gpu: Some(gpu()), ..start.clone() };
     let prepare = |interpreter| ToLauncher::Prepare {
         model: "cowsay".into(),
@@ -163,6 +196,7 @@ fn launcher() {
             prepare(Some("/opt/venv/bin/python".into())),
             ToLauncher::Start(Box::new(start)),
             ToLauncher::Start(Box::new(with_gpu)),
+            ToLauncher::Start(Box::new(with_zygote)),
             ToLauncher::Kill { instance: instance() },
             ToLauncher::Quit,
         ])

@@ -166,6 +166,7 @@ impl Running {
             memory_limit_bytes: usage.memory_limit_bytes.unwrap_or(self.memory_bytes),
             cpu_usec: usage.cpu_usec,
             pids: usage.pids,
+            pss_bytes: None,
             gpu: self.gpu.as_ref().map(Memory::usage),
         })
     }

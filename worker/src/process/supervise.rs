@@ -203,6 +203,7 @@ impl Instance {
         }
         self.answered = true;
         match message {
+            FromEngine::Forked => self.kill("the engine broke its contract: nobody asked for a fork".into(), now),
             FromEngine::Ready { mode } => {
                 self.ready = Some(mode);
                 vec![Action::Tell(FromWorker::Ready { mode })]

@@ -320,6 +320,7 @@ pub(crate) fn request(id: &str, model: &str, snapshot: &SnapshotDigest, environm
         env: std::collections::BTreeMap::new(),
         log_lines_per_second: 100,
         gpu: None,
+        zygote: None,
         note: "note".to_owned(),
     }
 }
