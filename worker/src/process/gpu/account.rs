@@ -2,13 +2,14 @@
 //!
 //! It is read at one place, a bounded amount, and never mapped. A slot counts when its process is alive: the slot names
 //! it as the sandbox numbers it, so the processes of the control group are asked what they are called inside (`NSpid`
-//! of `/proc/<pid>/status`) and when they began. Which program such a process runs by now is not asked: that stands in
+//! of `/proc/<pid>/status`) and when they began; a slot without a beginning, of a process that could not open its own
+//! `/proc`, is that of whoever has its number. Which program such a process runs by now is not asked: that stands in
 //! its own memory, and reading there could wait for the model. So memory that went with an exec is counted until the
 //! new program's shim clears it, or the process ends.
 
 use omni_gpu_wire::account::{FILE_BYTES, Slot, sum};
 use omni_ipc::instance::GpuUse;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -24,8 +25,10 @@ impl Account {
 
     /// What the living among these processes (as this process's namespace numbers them) say that they have.
     pub(super) fn usage(&self, processes: &[i32]) -> GpuUse {
-        let alive: HashSet<(u32, u64)> = processes.iter().filter_map(|pid| identity(*pid)).collect();
-        let total = sum(&self.read(), |slot: &Slot| alive.contains(&(slot.pid, slot.start_time)));
+        let alive: HashMap<u32, u64> = processes.iter().filter_map(|pid| identity(*pid)).collect();
+        let total = sum(&self.read(), |slot: &Slot| {
+            alive.get(&slot.pid).is_some_and(|began| slot.start_time == 0 || slot.start_time == *began)
+        });
         GpuUse {
             managed_bytes: total.managed,
             resident_bytes: total.resident,
@@ -94,6 +97,8 @@ mod tests {
         let slots = [
             [pid.into(), start, 0, 100, 60, 7, 3],
             [pid.into(), start + 1, 0, 9, 9, 9, 9],
+            [pid.into(), 0, 0, 1000, 500, 0, 0],
+            [gone, 0, 0, 9, 9, 9, 9],
             [gone, start, 0, 9, 9, 9, 9],
         ];
         let mut bytes = vec![0; HEADER_BYTES + slots.len() * SLOT_BYTES];
@@ -104,7 +109,7 @@ mod tests {
                 bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
             }
         }
-        let full = GpuUse { managed_bytes: 100, resident_bytes: 60, device_bytes: 7, host_bytes: 3 };
+        let full = GpuUse { managed_bytes: 1100, resident_bytes: 560, device_bytes: 7, host_bytes: 3 };
         let nothing = GpuUse::default();
         for (length, expected) in
             [(0, nothing), (HEADER_BYTES, nothing), (bytes.len(), full), (FILE_BYTES, full), (9 * FILE_BYTES, full)]
