@@ -190,6 +190,23 @@ os.wait()",
 }
 
 #[test]
+fn a_connection_that_says_nothing_holds_up_nobody() {
+    let host = Host::new();
+    let (instance, mut scheduler) = start(
+        &host,
+        "silent = Shim()
+shim = Shim(managed=9).hello()
+tell(connected=True)
+tell(orders=shim.serve(1))",
+    );
+    hears(&mut scheduler, "connected");
+    let report = order(&mut scheduler, 1, GpuOrder::Evict { bytes: 5 });
+    assert_eq!((report.moved_bytes, report.silent), (5, 0));
+    assert_eq!(hears(&mut scheduler, "orders"), json!([[1, 5]]), "no question first: there is one shim");
+    end(instance);
+}
+
+#[test]
 fn a_shim_that_never_answers_holds_nobody_but_its_order() {
     let host = Host::new();
     let (instance, mut scheduler) = start(

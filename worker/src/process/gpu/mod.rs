@@ -2,7 +2,7 @@
 //!
 //! Called by the loop in [`super::instance`]. What is decided is in [`orders`]; here are the descriptors. Everything
 //! that the model's side does is untrusted: who connects is checked by user, packets are of fixed size, each connection
-//! is read once per round, and nothing waits for it.
+//! is read once per round and once per order, and nothing waits for it.
 
 mod account;
 mod orders;
@@ -110,10 +110,11 @@ impl Memory {
     /// An order of the scheduler. Connections whose process is gone are not asked: a copy of such a socket may live on
     /// in a child.
     pub(super) fn order(&mut self, number: u64, order: GpuOrder, now: Duration) -> Vec<Word> {
+        let mut words = self.catch_up(now);
         let processes = self.processes();
         let gone = self.connections.iter().filter(|(_, connection)| !processes.contains(&connection.pid));
         let gone: Vec<Shim> = gone.map(|(shim, _)| *shim).collect();
-        let mut words: Vec<Word> = gone.into_iter().flat_map(|shim| self.left(shim, now)).collect();
+        words.extend(gone.into_iter().flat_map(|shim| self.left(shim, now)));
         words.extend(self.handle(Event::Asked { number, order }, now));
         words
     }
@@ -121,7 +122,7 @@ impl Memory {
     /// Takes one connection, or one packet.
     pub(super) fn read(&mut self, source: Source, now: Duration) -> Vec<Word> {
         match source {
-            Source::Listener => self.accept(now),
+            Source::Listener => self.accept(now).unwrap_or_default(),
             Source::Shim(shim) => self.hear(shim, now),
         }
     }
@@ -131,18 +132,28 @@ impl Memory {
         self.account.usage(&self.processes())
     }
 
-    /// Takes a connection of the instance's user; one too many is closed, and its shim tries again later.
-    fn accept(&mut self, now: Duration) -> Vec<Word> {
-        let Ok((stream, _)) = self.control.accept() else { return vec![] };
+    /// Takes in what was there before an order came: who waits to be let in, and a packet of each. A shim that has said
+    /// hello is told of every order that was given after it.
+    fn catch_up(&mut self, now: Duration) -> Vec<Word> {
+        let mut words: Vec<Word> = (0..CONNECTIONS).map_while(|_| self.accept(now)).flatten().collect();
+        let shims: Vec<Shim> = self.connections.keys().copied().collect();
+        words.extend(shims.into_iter().flat_map(|shim| self.hear(shim, now)));
+        words
+    }
+
+    /// Takes a connection of the instance's user; one too many is closed, and its shim tries again later. `None` when
+    /// nobody waits.
+    fn accept(&mut self, now: Duration) -> Option<Vec<Word>> {
+        let (stream, _) = self.control.accept().ok()?;
         let socket = OwnedFd::from(stream);
-        let Ok(peer) = getsockopt(&socket, sockopt::PeerCredentials) else { return vec![] };
+        let peer = getsockopt(&socket, sockopt::PeerCredentials).ok()?;
         if peer.uid() != self.owner || self.connections.len() >= CONNECTIONS.into() {
-            return vec![];
+            return Some(vec![]);
         }
         let shim = self.next;
         self.next += 1;
         self.connections.insert(shim, Connection { socket, pid: peer.pid() });
-        self.handle(Event::Connected { shim }, now)
+        Some(self.handle(Event::Connected { shim }, now))
     }
 
     fn hear(&mut self, shim: Shim, now: Duration) -> Vec<Word> {

@@ -5,6 +5,9 @@
 //! known by its number and dropped. With several shims, an eviction of a part first asks each what it has, and then takes
 //! from the one with the most first; one that does not say in time is asked for what it said last.
 //!
+//! A connection is a shim's once it has said hello. Before, it is told nothing and owes nothing: a program that connects
+//! and keeps silent does not hold up an order. What such a process has on the card stands in the account all the same.
+//!
 //! A shim answers each order once and says nothing else. One that does otherwise, or leaves [`OWED`] orders unanswered,
 //! is disconnected.
 
@@ -32,7 +35,7 @@ pub(super) enum Event {
     Asked { number: u64, order: GpuOrder },
     /// A scheduler has come, whose numbers mean other orders.
     Scheduler,
-    /// A shim has connected.
+    /// Somebody has connected: a shim, if it says hello.
     Connected { shim: Shim },
     /// A shim has sent a packet; `None` for one that is no report.
     Said { shim: Shim, report: Option<Report> },
@@ -137,7 +140,7 @@ impl Orders {
             return vec![];
         }
         // Nobody was asked, so nobody has answered; with no shim left there would still be an order that was not done.
-        let silent = u32::try_from(self.shims.len()).unwrap_or(u32::MAX).max(1);
+        let silent = u32::try_from(self.greeted().count()).unwrap_or(u32::MAX).max(1);
         vec![Action::Answer(Answer { number, silent, ..Answer::default() })]
     }
 
@@ -197,7 +200,9 @@ impl Orders {
 
     fn begin(&mut self, number: u64, order: GpuOrder, now: Duration, actions: &mut Vec<Action>) {
         let (verb, to_evict) = match order {
-            GpuOrder::Evict { bytes } if bytes < u64::MAX && self.shims.len() > 1 => (Verb::Report, Some(bytes)),
+            GpuOrder::Evict { bytes } if bytes < u64::MAX && self.greeted().nth(1).is_some() => {
+                (Verb::Report, Some(bytes))
+            }
             GpuOrder::Evict { bytes } => (Verb::Evict { bytes }, None),
             GpuOrder::Restore => (Verb::Restore, None),
             GpuOrder::Report => (Verb::Report, None),
@@ -212,7 +217,7 @@ impl Orders {
             until: now.saturating_add(patience),
             answer: Answer::default(),
         });
-        let shims: Vec<Shim> = self.shims.keys().copied().collect();
+        let shims: Vec<Shim> = self.greeted().map(|(shim, _)| shim).collect();
         for shim in shims {
             self.send(shim, verb, actions);
         }
@@ -224,7 +229,7 @@ impl Orders {
         if let Some(running) = &mut self.running {
             running.number = self.last;
         }
-        let mut shares: Vec<(u64, Shim)> = self.shims.iter().map(|(shim, state)| (state.resident, *shim)).collect();
+        let mut shares: Vec<(u64, Shim)> = self.greeted().map(|(shim, state)| (state.resident, shim)).collect();
         shares.sort_unstable_by_key(|(resident, shim)| (u64::MAX - resident, *shim));
         let mut left = bytes;
         for (resident, shim) in shares {
@@ -234,6 +239,11 @@ impl Orders {
                 self.send(shim, Verb::Evict { bytes: share }, actions);
             }
         }
+    }
+
+    /// The connections that are shims'.
+    fn greeted(&self) -> impl Iterator<Item = (Shim, &State)> {
+        self.shims.iter().filter(|(_, state)| state.has_said_hello).map(|(shim, state)| (*shim, state))
     }
 
     fn send(&mut self, shim: Shim, verb: Verb, actions: &mut Vec<Action>) {

@@ -74,6 +74,32 @@ fn one_shim_is_told_the_order_itself() {
 }
 
 #[test]
+fn who_has_not_said_hello_is_told_nothing_and_owes_nothing() {
+    for order in [ALL, GpuOrder::Evict { bytes: 9 }, GpuOrder::Restore, GpuOrder::Report] {
+        let mut orders = Orders::default();
+        orders.on(Event::Connected { shim: 1 }, ms(0));
+        orders.on(Event::Connected { shim: 2 }, ms(0));
+        assert_eq!(orders.on(asked(1, order), ms(1)), [answer(1, 0, 0)]);
+        orders.on(hello(2, GIB), ms(2));
+        let told = sent(&orders.on(asked(2, order), ms(3)));
+        assert_eq!(told.len(), 1, "the only one there is, without being asked first: {told:?}");
+        assert!(told[0].0 == 2 && (told[0].2 == Verb::Report) == (order == GpuOrder::Report), "{told:?}");
+        assert_eq!(orders.on(done(2, told[0].1, 9, 0), ms(4)), [answer(2, 9, 1000)]);
+    }
+}
+
+#[test]
+fn who_comes_while_others_are_asked_is_taken_at_its_word() {
+    let mut orders = with(&[GIB, GIB]);
+    orders.on(asked(1, GpuOrder::Evict { bytes: GIB }), ms(0));
+    orders.on(Event::Connected { shim: 3 }, ms(1));
+    orders.on(Event::Connected { shim: 4 }, ms(1));
+    orders.on(hello(4, 5 * GIB), ms(1));
+    orders.on(done(1, 1, 0, GIB), ms(2));
+    assert_eq!(sent(&orders.on(done(2, 1, 0, GIB), ms(2))), [(4, 2, Verb::Evict { bytes: GIB })]);
+}
+
+#[test]
 fn an_eviction_asks_and_takes_from_the_largest_first() {
     let table: [(u64, &[(Shim, u64)]); 6] = [
         (0, &[]),
