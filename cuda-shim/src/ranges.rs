@@ -39,13 +39,19 @@ pub(crate) enum Kind {
 }
 
 impl Range {
-    /// A fresh allocation: managed memory counts as resident.
+    /// A fresh allocation.
     pub(crate) fn new(address: u64, bytes: u64, kind: Kind, context: u64) -> Self {
-        let resident = match kind {
-            Kind::Managed => bytes,
-            Kind::Device | Kind::Host => 0,
-        };
-        Self { address, bytes, kind, context, resident }
+        Self { address, bytes, kind, context, resident: kind.resident(bytes) }
+    }
+}
+
+impl Kind {
+    /// How much of a fresh allocation is meant to be on the device, as far as that can change.
+    pub(crate) fn resident(self, bytes: u64) -> u64 {
+        match self {
+            Self::Managed => bytes,
+            Self::Device | Self::Host => 0,
+        }
     }
 }
 

@@ -317,8 +317,8 @@ def rewrite(content):
 full = (1 << 64) - 1
 own = struct.pack('<Q', os.getpid() | 77 << 32)
 start = struct.pack('<Q', int(open('/proc/self/stat').read().rsplit(')', 1)[1].split()[19]))
-slot = (own + start + b'\\xff' * 112)
-for content in (b'', b'omnigpu1', b'\\xff' * size, os.urandom(size), b'omnigpu1' + bytes(HEADER - 8) + slot * 256):
+slot = own + start + struct.pack('<5Q', 0, full, 0, full, full) + bytes(72)
+for content in (b'', b'omnigpu2', b'\\xff' * size, os.urandom(size), b'omnigpu2' + bytes(HEADER - 8) + slot * 256):
     rewrite(content)
     tell(written=True)
     shim.serve(1)",

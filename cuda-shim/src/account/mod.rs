@@ -1,13 +1,16 @@
 //! How much GPU memory the instance has, over all its processes, and the limit.
 //!
 //! The hooks call this: [`reserve`] before the driver allocates, [`give_back`] after it has freed. Between the two the
-//! account says more than there is, never less. Sums are computed from the slots each time, so there is none to go
-//! wrong: a process that is killed at any point leaves a slot that is true until nobody counts it any more.
+//! account says more than there is, never less. The truth is in the slots: a process that is killed at any point leaves
+//! one that is true until nobody counts it any more. Beside them the header has a bound, [`Guard::at_most`]: raised
+//! before a slot is, and lowered by nobody but who counts all slots anew. So it is never too low, whoever is killed
+//! where; it answers as long as there is room below it, and nobody is refused before the slots are counted.
 //!
 //! | who | changes | under the lock |
 //! | --- | --- | --- |
-//! | a process | amounts of its own slot, each one word | to raise them against a limit |
-//! | a process | takes a free slot, clears those of processes that ended | yes |
+//! | a process | lowers amounts of its own slot, each one word, and raises those that no limit is for | no |
+//! | a process | raises the bound and then its own slot | yes |
+//! | a process | takes a free slot, clears those of processes that ended, sets the bound to the sum | yes |
 
 mod identity;
 mod shared;
@@ -25,7 +28,7 @@ const PID: usize = 0;
 const START_TIME: usize = 1;
 const EXEC_ID: usize = 2;
 const MANAGED: usize = 3;
-const RESIDENT: usize = 4;
+const AWAY: usize = 4;
 const DEVICE: usize = 5;
 const HOST: usize = 6;
 
@@ -42,62 +45,93 @@ struct Own {
 
 static OWN: PerProcess<Own> = PerProcess::new();
 
-/// Counts `bytes` before they are allocated. Host memory is counted and never refused.
-pub(crate) fn reserve(kind: Kind, bytes: u64) -> Result<(), Full> {
-    let limit = match (settings().limit, kind) {
-        (Some(limit), Kind::Managed | Kind::Device) => limit,
-        (None, _) | (_, Kind::Host) => return charge(kind, bytes),
-    };
-    let shared = shared().ok_or(Full)?;
-    let guard = shared.lock().ok_or(Full)?;
-    let fits = || limited(shared).checked_add(bytes).is_some_and(|sum| sum <= limit);
-    if !fits() {
-        clear_ended(shared, this().identity);
-        if !fits() {
-            return Err(Full);
-        }
-    }
-    let slot = own_slot(shared, &guard).ok_or(Full)?;
-    add(shared, slot, place(kind), bytes)
+/// Counts `bytes` before they are allocated, of which `resident` are meant to be on the device. Host memory is counted
+/// and never refused.
+pub(crate) fn reserve(kind: Kind, bytes: u64, resident: u64) -> Result<(), Full> {
+    raise(kind, bytes, resident, settings().limit)
 }
 
 /// Counts what is there already, whatever the limit says.
 pub(crate) fn charge(kind: Kind, bytes: u64) -> Result<(), Full> {
-    let shared = shared().ok_or(Full)?;
-    let slot = match known_slot(shared) {
-        Some(slot) => slot,
-        None => own_slot(shared, &shared.lock().ok_or(Full)?).ok_or(Full)?,
-    };
-    add(shared, slot, place(kind), bytes)
+    raise(kind, bytes, 0, None)
 }
 
-/// Counts `bytes` no longer. Needs no lock: who reads a sum meanwhile finds it too high at worst.
-pub(crate) fn give_back(kind: Kind, bytes: u64) {
-    if let Some((shared, slot)) = known() {
-        take(shared, slot, place(kind), bytes);
+fn raise(kind: Kind, bytes: u64, resident: u64, limit: Option<u64>) -> Result<(), Full> {
+    let shared = shared().ok_or(Full)?;
+    if kind == Kind::Host
+        && let Some(slot) = known_slot(shared)
+    {
+        return add(shared, slot, HOST, bytes);
     }
+    let guard = shared.lock().ok_or(Full)?;
+    if kind != Kind::Host {
+        let at_most = guard.at_most().load(Ordering::Relaxed);
+        let at_most = if fits(at_most, bytes, limit) { at_most } else { recount(shared, &guard, bytes, limit)? };
+        // Before the slot: whoever is killed in between leaves a bound that is too high.
+        guard.at_most().store(at_most.saturating_add(bytes), Ordering::Relaxed);
+    }
+    let slot = own_slot(shared, &guard).ok_or(Full)?;
+    add(shared, slot, place(kind), bytes)?;
+    if let Some(away) = away(kind, bytes, resident) {
+        add(shared, slot, AWAY, away).ok();
+    }
+    Ok(())
+}
+
+fn fits(counted: u64, bytes: u64, limit: Option<u64>) -> bool {
+    limit.is_none_or(|limit| counted.checked_add(bytes).is_some_and(|sum| sum <= limit))
+}
+
+/// What counts for the limit now, where `bytes` more fit.
+#[cold]
+fn recount(shared: &Shared, guard: &Guard<'_>, bytes: u64, limit: Option<u64>) -> Result<u64, Full> {
+    let mut sum = limited(shared);
+    if !fits(sum, bytes, limit) {
+        clear_ended(shared, this().identity);
+        sum = limited(shared);
+    }
+    guard.at_most().store(sum, Ordering::Relaxed);
+    if fits(sum, bytes, limit) { Ok(sum) } else { Err(Full) }
+}
+
+/// Counts `bytes` no longer, none of which were resident.
+pub(crate) fn give_back(kind: Kind, bytes: u64) {
+    lower(kind, bytes, 0);
 }
 
 /// Counts a range no longer that has been freed.
 pub(crate) fn forget(range: &Range) {
+    lower(range.kind, range.bytes, range.resident);
+}
+
+/// Needs no lock: who reads a sum meanwhile finds it too high at worst.
+fn lower(kind: Kind, bytes: u64, resident: u64) {
     let Some((shared, slot)) = known() else { return };
-    if range.resident > 0 {
-        take(shared, slot, RESIDENT, range.resident);
+    if let Some(away) = away(kind, bytes, resident) {
+        take(shared, slot, AWAY, away);
     }
-    take(shared, slot, place(range.kind), range.bytes);
+    take(shared, slot, place(kind), bytes);
+}
+
+/// What of these bytes could be on the device and is not. Of a fresh allocation, and of most that are freed: nothing.
+fn away(kind: Kind, bytes: u64, resident: u64) -> Option<u64> {
+    match kind {
+        Kind::Managed => bytes.checked_sub(resident).filter(|away| *away > 0),
+        Kind::Device | Kind::Host => None,
+    }
 }
 
 /// Managed memory is meant to be on the device now.
 pub(crate) fn came(bytes: u64) {
     if let Some((shared, slot)) = known() {
-        add(shared, slot, RESIDENT, bytes).ok();
+        take(shared, slot, AWAY, bytes);
     }
 }
 
-/// Managed memory has left the device, or has been freed.
+/// Managed memory has left the device, or is kept by a pool for later.
 pub(crate) fn left(bytes: u64) {
     if let Some((shared, slot)) = known() {
-        take(shared, slot, RESIDENT, bytes);
+        add(shared, slot, AWAY, bytes).ok();
     }
 }
 
@@ -105,7 +139,8 @@ pub(crate) fn left(bytes: u64) {
 pub(crate) fn own_use() -> Use {
     let Some((shared, slot)) = known() else { return Use::default() };
     let word = |place| shared.slot(slot, place).load(Ordering::Relaxed);
-    Use { managed: word(MANAGED), resident: word(RESIDENT), device: word(DEVICE), host: word(HOST) }
+    let managed = word(MANAGED);
+    Use { managed, resident: managed.saturating_sub(word(AWAY)), device: word(DEVICE), host: word(HOST) }
 }
 
 /// What the instance sees of a device that has `free` of `total` bytes: its share, in the same order.
@@ -143,8 +178,12 @@ fn this() -> &'static Own {
 /// What is no number any more is not counted: taken back later it would take others' bytes along.
 fn add(shared: &Shared, slot: usize, place: usize, bytes: u64) -> Result<(), Full> {
     let word = shared.slot(slot, place);
-    let added = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |have| have.checked_add(bytes));
-    added.map_or(Err(Full), |_| Ok(()))
+    let had = word.fetch_add(bytes, Ordering::Release);
+    if had.checked_add(bytes).is_some() {
+        return Ok(());
+    }
+    word.fetch_sub(bytes, Ordering::Relaxed);
+    Err(Full)
 }
 
 fn take(shared: &Shared, slot: usize, place: usize, bytes: u64) {

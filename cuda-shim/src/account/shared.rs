@@ -130,7 +130,7 @@ impl Shared {
         };
         match result {
             0 => Some(Guard(self)),
-            // Whoever held it is gone. Every store was a whole word and sums are not kept: what is there is true.
+            // Whoever held it is gone. Every store was a whole word, in an order that is right at each step.
             libc::EOWNERDEAD => {
                 // SAFETY: this thread holds the mutex.
                 unsafe { libc::pthread_mutex_consistent(mutex) };
@@ -190,6 +190,7 @@ impl Shared {
             self.word(word).store(0, Ordering::Relaxed);
         }
         self.word(offset_of!(Header, used_slots)).store(0, Ordering::Relaxed);
+        self.word(offset_of!(Header, at_most)).store(0, Ordering::Relaxed);
         self.word(offset_of!(Header, magic)).store(MAGIC, Ordering::Release);
         Some(())
     }
@@ -200,6 +201,11 @@ impl Guard<'_> {
     pub(super) fn use_up_to(&self, number: usize) {
         let used = u64::try_from(number + 1).unwrap_or(0);
         self.0.word(offset_of!(Header, used_slots)).fetch_max(used, Ordering::Release);
+    }
+
+    /// More than this the sum over the slots is not; the word of the header, which changes with the lock only.
+    pub(super) fn at_most(&self) -> &AtomicU64 {
+        self.0.word(offset_of!(Header, at_most))
     }
 }
 

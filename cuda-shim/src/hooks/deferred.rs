@@ -60,15 +60,20 @@ pub(super) fn free(address: u64, stream: Handle) -> Option<CUresult> {
 
 /// Whether the program has freed this already: to it there is no such memory any more.
 pub(super) fn holds(address: u64) -> bool {
-    let deferred = deferred();
-    deferred.count.load(Ordering::Acquire) > 0 && lock(deferred).iter().any(|waiting| waiting.range.address == address)
+    any_waits() && lock(deferred()).iter().any(|waiting| waiting.range.address == address)
 }
 
 /// Frees what can be freed without a wait.
+#[inline]
 pub(super) fn collect() {
-    if any_waits()
-        && let Ok(_freeing) = deferred().freeing.try_lock()
-    {
+    if any_waits() {
+        free_what_is_done();
+    }
+}
+
+#[cold]
+fn free_what_is_done() {
+    if let Ok(_freeing) = deferred().freeing.try_lock() {
         driver::outside_captures(|| free_where(|waiting| cuEventQuery(waiting.event) == SUCCESS));
     }
 }

@@ -245,7 +245,7 @@ impl Graphs {
         let used = ask(|value| cuDeviceGetGraphMemAttribute(device, USED_MEM_CURRENT, value)).unwrap_or(0);
         let charged = self.charged.entry(device).or_default();
         let growth = used.saturating_add(bytes).saturating_sub(*charged);
-        let is_reserved = account::reserve(Kind::Device, growth).is_ok();
+        let is_reserved = account::reserve(Kind::Device, growth, 0).is_ok();
         if is_reserved {
             *charged += growth;
         }

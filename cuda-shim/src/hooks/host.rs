@@ -23,7 +23,7 @@ hooks! {
 
 /// Counts what the driver has pinned. Without an account to count it in it is pinned all the same.
 fn pinned(bytes: u64, call: impl FnOnce() -> CUresult, address: impl FnOnce() -> Option<u64>) -> CUresult {
-    let is_counted = account::reserve(Kind::Host, bytes).is_ok();
+    let is_counted = account::reserve(Kind::Host, bytes, 0).is_ok();
     let result = call();
     match (result, address()) {
         (SUCCESS, Some(address)) if is_counted => keep(address, bytes, Kind::Host),

@@ -6,14 +6,20 @@ use super::{deferred, graphs, pools};
 use crate::account::{self, Full};
 use crate::ranges::{self, Kind, Range};
 
-/// Counts `bytes`; what is only cached by pools or waits to be freed gives way first.
+/// Counts a fresh allocation of `bytes`; what is only cached by pools or waits to be freed gives way first.
+#[inline]
 pub(super) fn reserve(kind: Kind, bytes: u64) -> Result<(), Full> {
-    account::reserve(kind, bytes).or_else(|_| {
-        deferred::wait_for_all();
-        pools::trim();
-        graphs::trim();
-        account::reserve(kind, bytes)
+    account::reserve(kind, bytes, kind.resident(bytes)).or_else(|_| {
+        make_room();
+        account::reserve(kind, bytes, kind.resident(bytes))
     })
+}
+
+#[cold]
+fn make_room() {
+    deferred::wait_for_all();
+    pools::trim();
+    graphs::trim();
 }
 
 /// Reserves, calls the driver, and gives back what the driver refused.
@@ -23,7 +29,7 @@ pub(super) fn allocate(kind: Kind, bytes: u64, call: impl FnOnce() -> CUresult) 
     }
     let result = call();
     if result != SUCCESS {
-        account::give_back(kind, bytes);
+        account::forget(&Range::new(0, bytes, kind, 0));
     }
     result
 }
@@ -35,11 +41,7 @@ pub(super) fn refusal() -> CUresult {
 
 /// Remembers what was allocated, and counted already.
 pub(super) fn keep(address: u64, bytes: u64, kind: Kind) {
-    let range = Range::new(address, bytes, kind, context());
-    if range.resident > 0 {
-        account::came(range.resident);
-    }
-    ranges::insert(range);
+    ranges::insert(Range::new(address, bytes, kind, context()));
     crate::control::allocated();
 }
 

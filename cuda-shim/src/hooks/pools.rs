@@ -214,7 +214,7 @@ pub(super) fn allocate(address: Out<u64>, bytes: usize, pool: Handle, stream: Ha
         pools.of(pool).allocated += size(bytes);
     }
     let excess = pools.taken(pool).saturating_sub(pools.of(pool).charged);
-    let is_within = excess == 0 || account::reserve(kind, excess).is_ok();
+    let is_within = excess == 0 || account::reserve(kind, excess, 0).is_ok();
     if is_within {
         pools.of(pool).charged += excess;
     }
@@ -341,7 +341,7 @@ impl Pools {
             return true;
         }
         let mut steps = STEPS.iter().filter_map(|step| growth.checked_next_multiple_of(*step));
-        let reserved = steps.find(|growth| account::reserve(kind, *growth).is_ok());
+        let reserved = steps.find(|growth| account::reserve(kind, *growth, 0).is_ok());
         self.of(pool).charged += reserved.unwrap_or(0);
         reserved.is_some()
     }

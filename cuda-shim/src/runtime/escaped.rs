@@ -27,7 +27,7 @@ pub(super) fn call<T>(runtime: impl FnOnce() -> T) -> (T, bool) {
 /// Counts an allocation; `false` when the limit does not allow it.
 #[must_use]
 pub(super) fn count(address: usize, bytes: u64) -> bool {
-    let fits = account::reserve(Kind::Device, bytes).is_ok();
+    let fits = account::reserve(Kind::Device, bytes, 0).is_ok();
     if fits {
         ANY.store(true, Ordering::Relaxed);
         table().insert(address, bytes);

@@ -27,11 +27,32 @@ fn a_killed_process_has_nothing_and_holds_nobody_up() {
             client.kill();
         }
         instance.expect_nothing();
+        let left = instance.slots().iter().fold(0, |sum, slot| sum + slot.managed + slot.device);
+        assert!(instance.at_most() >= left, "{left} in the slots, and the bound is {}", instance.at_most());
         assert!(instance.slots().len() <= 2, "slots of the dead are used again: {:?}", instance.slots());
         if round % 10 < 2 {
             let mut whole = instance.start(&format!("hold {LIMIT}"));
             whole.expect("0");
             whole.kill();
+        }
+    }
+}
+
+#[test]
+fn a_bound_that_the_dead_have_left_too_high_refuses_nobody() {
+    for mode in MODES {
+        let instance = Instance::new(DRIVERS[0], mode, LIMIT);
+        let mut first = instance.start(&format!("hold {}", 10 * MIB));
+        first.expect("0");
+        assert_eq!(instance.at_most(), 10 * MIB);
+        for bound in [LIMIT, u64::MAX] {
+            instance.set_at_most(bound);
+            let mut rest = instance.start(&format!("hold {}", LIMIT - 10 * MIB));
+            rest.expect("0");
+            assert_eq!(instance.at_most(), LIMIT, "counted anew");
+            let mut more = instance.start("hold 1");
+            more.expect("2");
+            rest.kill();
         }
     }
 }

@@ -1,9 +1,11 @@
 //! An instance for a test: a simulated card, an accounting file, and clients that share them.
 
 use omni_cuda_card::{Card, Settings, State, built};
-use omni_gpu_wire::account::{FILE_BYTES, Slot, Use, slots, sum};
+use omni_gpu_wire::account::{FILE_BYTES, Header, Slot, Use, slots, sum};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::mem::offset_of;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -95,6 +97,20 @@ impl Instance {
 
     pub(crate) fn slots(&self) -> Vec<Slot> {
         slots(&fs::read(self.account()).unwrap()).collect()
+    }
+
+    /// What the account says that all processes have at most.
+    pub(crate) fn at_most(&self) -> u64 {
+        let mut word = [0; 8];
+        let file = fs::File::open(self.account()).unwrap();
+        file.read_exact_at(&mut word, offset_of!(Header, at_most) as u64).unwrap();
+        u64::from_le_bytes(word)
+    }
+
+    /// As if processes had been killed just before they took so much.
+    pub(crate) fn set_at_most(&self, bytes: u64) {
+        let file = fs::File::options().write(true).open(self.account()).unwrap();
+        file.write_all_at(&bytes.to_le_bytes(), offset_of!(Header, at_most) as u64).unwrap();
     }
 
     /// What the processes that are alive have.

@@ -1,14 +1,14 @@
 //! The accounting file of one instance: a header and one slot for each process that has GPU memory.
 //!
-//! The shims map it and change their own slot only, under the lock in the header; the worker reads it as bytes and
-//! trusts nothing in it. A slot belongs to the process with its pid and start time (field 22 of `/proc/<pid>/stat`; both
+//! The shims map it and change their own slot, and the header under the lock that is in it; the worker reads it as bytes
+//! and trusts nothing in it. A slot belongs to the process with its pid and start time (field 22 of `/proc/<pid>/stat`; both
 //! as seen inside the sandbox) since the exec named by `exec_id` (the kernel's 16 random bytes of `AT_RANDOM`, the
 //! first eight): the same pid with another `exec_id` has thrown its memory away by executing something else, the same
 //! `exec_id` twice is a second copy of the shim in one process (`dlmopen`). A slot whose process is gone counts for
 //! nothing, whatever it says; the next shim that needs room clears it.
 
 /// First eight bytes of a file that is set up.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"omnigpu1");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"omnigpu2");
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 4096;
 /// Processes of one instance that can have GPU memory at a time.
@@ -28,6 +28,8 @@ pub struct Header {
     pub used_slots: u64,
     /// A robust, process-shared `pthread_mutex_t`; only the shims look into it.
     pub lock: [u64; 8],
+    /// What counts for the limit, over all slots, is at most so much. Only the shims look at it.
+    pub at_most: u64,
 }
 
 /// What one process holds. All in bytes.
@@ -44,8 +46,8 @@ pub struct Slot {
     pub exec_id: u64,
     /// Managed memory: it can be moved. Counts for the limit.
     pub managed: u64,
-    /// Of `managed`, what is meant to be on the device now.
-    pub resident: u64,
+    /// Of `managed`, what is not meant to be on the device now: what was allocated is, until it is moved.
+    pub away: u64,
     /// Device memory that cannot be moved: VMM handles, arrays, pools, memory nodes. Counts for the limit.
     pub device: u64,
     /// Pinned host memory: counted, not limited.
@@ -57,7 +59,7 @@ pub struct Slot {
 pub struct Use {
     /// See [`Slot::managed`].
     pub managed: u64,
-    /// See [`Slot::resident`].
+    /// Of `managed`, what is meant to be on the device now.
     pub resident: u64,
     /// See [`Slot::device`].
     pub device: u64,
@@ -86,7 +88,7 @@ pub fn slots(file: &[u8]) -> impl Iterator<Item = Slot> + '_ {
 pub fn sum(file: &[u8], is_alive: impl Fn(&Slot) -> bool) -> Use {
     slots(file).filter(is_alive).fold(Use::default(), |sum, slot| Use {
         managed: sum.managed.saturating_add(slot.managed),
-        resident: sum.resident.saturating_add(slot.resident.min(slot.managed)),
+        resident: sum.resident.saturating_add(slot.managed.saturating_sub(slot.away)),
         device: sum.device.saturating_add(slot.device),
         host: sum.host.saturating_add(slot.host),
     })
@@ -102,7 +104,7 @@ fn slot(bytes: &[u8]) -> Slot {
         start_time: word(8),
         exec_id: word(16),
         managed: word(24),
-        resident: word(32),
+        away: word(32),
         device: word(40),
         host: word(48),
     }
@@ -126,7 +128,7 @@ mod tests {
 
     #[test]
     fn living_slots_are_summed_and_the_dead_and_the_free_are_not() {
-        let file = file(&[[7, 1, 2, 100, 60, 10, 1], [0, 1, 2, 9, 9, 9, 9], [8, 1, 2, 1000, 600, 100, 10]]);
+        let file = file(&[[7, 1, 2, 100, 40, 10, 1], [0, 1, 2, 9, 9, 9, 9], [8, 1, 2, 1000, 400, 100, 10]]);
         assert_eq!(sum(&file, |_| true), Use { managed: 1100, resident: 660, device: 110, host: 11 });
         assert_eq!(sum(&file, |slot| slot.pid == 7), Use { managed: 100, resident: 60, device: 10, host: 1 });
         assert_eq!(sum(&file, |_| true).limited(), 1210);
@@ -141,7 +143,7 @@ mod tests {
         let full = u64::MAX;
         let wild = file(&[[full, 0, 0, full, full, full, full], [full, 0, 0, full, full, full, full]]);
         assert_eq!(sum(&wild, |_| true).limited(), full);
-        assert_eq!(sum(&file(&[[7, 0, 0, 5, 9, 0, 0]]), |_| true).resident, 5, "never more than there is");
+        assert_eq!(sum(&file(&[[7, 0, 0, 5, 9, 0, 0]]), |_| true).resident, 0, "never less than nothing");
         let mut unset = file(&[[7, 1, 2, 3, 4, 5, 6]]);
         unset[0] = 0;
         assert_eq!(sum(&unset, |_| true), Use::default());
@@ -149,9 +151,9 @@ mod tests {
 
     #[test]
     fn the_layout_is_the_same_on_both_sides() {
-        let slot = Slot { pid: 1, reserved: 0, start_time: 2, exec_id: 3, managed: 4, resident: 5, device: 6, host: 7 };
+        let slot = Slot { pid: 1, reserved: 0, start_time: 2, exec_id: 3, managed: 4, away: 5, device: 6, host: 7 };
         assert_eq!(slots(&file(&[[1, 2, 3, 4, 5, 6, 7]])).next(), Some(slot));
         let offset = std::mem::offset_of!(Slot, host);
-        assert_eq!((offset, std::mem::offset_of!(Header, lock)), (48, 16));
+        assert_eq!((offset, std::mem::offset_of!(Header, lock), std::mem::offset_of!(Header, at_most)), (48, 16, 80));
     }
 }

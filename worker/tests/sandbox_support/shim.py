@@ -55,9 +55,9 @@ class Shim:
         """Writes what it has into its slot of the account; slots are the processes' numbers here."""
         with open("/proc/self/stat") as own:
             stat = own.read().rsplit(")", 1)[1].split()
-        words = [os.getpid(), int(stat[19]), 0, self.managed, self.resident, self.device, self.host]
+        words = [os.getpid(), int(stat[19]), 0, self.managed, self.managed - self.resident, self.device, self.host]
         with open(ACCOUNT, "r+b", buffering=0) as account:
-            account.write(b"omnigpu1")
+            account.write(b"omnigpu2")
             account.seek(HEADER + (os.getpid() if slot is None else slot) * SLOT)
             account.write(struct.pack("<7Q", *words))
         return self

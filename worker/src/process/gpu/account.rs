@@ -95,7 +95,7 @@ mod tests {
         let (pid, start) = identity(own).unwrap();
         let gone = u64::from(u32::MAX);
         let slots = [
-            [pid.into(), start, 0, 100, 60, 7, 3],
+            [pid.into(), start, 0, 100, 40, 7, 3],
             [pid.into(), start + 1, 0, 9, 9, 9, 9],
             [pid.into(), 0, 0, 1000, 500, 0, 0],
             [gone, 0, 0, 9, 9, 9, 9],
