@@ -1,26 +1,25 @@
 //! What the shim adds to `cuMemAlloc` and `cuMemFree`: the same program with and without it, over a driver that does
 //! nothing, so that what is left is the shim.
 //!
-//! `cargo bench -p omni-cuda --bench allocation`. Prints nanoseconds for a call, as medians over rounds that take
-//! turns, in time of the thread; more processes with memory make the sum over their slots longer, so that is measured too.
+//! `cargo bench -p omni-cuda --bench allocation`. Alone, and beside eight other processes of the instance that have
+//! memory: they are in the sum that has to stay below the limit.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step is a failed run")]
 #![allow(unsafe_code, reason = "functions of the driver, found by name")]
 
 mod shim;
 
-use shim::{ROUNDS, median, thread_time};
+use shim::{BATCH, added, report, time};
 use std::ffi::c_void;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 use tempfile::TempDir;
 
-/// Allocations before they are freed again.
-const BATCH: usize = 100;
-const BATCHES: usize = 2000;
 /// Allocations that are there all the time: what a table of ranges holds in a model.
 const HELD: usize = 1000;
+/// Of a card of 24 GiB: nine processes have 9 of them, and what is left is gone through again and again.
+const LIMIT_BYTES: &str = "25769803776";
+const ROLE: &str = "OMNI_BENCH_CLIENT";
 
 /// A driver whose allocations cost nothing. It has what the shim asks for on the way.
 const DRIVER: &str = r"
@@ -42,39 +41,41 @@ int cuMemFree_v2(unsigned long long address) { (void)address; return 0; }
 ";
 
 fn main() {
-    if let Some(role) = std::env::var_os("OMNI_BENCH_CLIENT") {
-        client(role == "holds");
+    if let Ok(role) = std::env::var(ROLE) {
+        client(&role);
         return;
     }
     let dir = TempDir::new().unwrap();
     build_driver(dir.path());
     let library = shim::build();
-    println!("nanoseconds for a call, 1 MiB each, {HELD} other ranges held; medians of {ROUNDS} rounds");
+    let mut criterion = shim::criterion();
     for (mode, others) in [("device", 0), ("device", 8), ("unified", 0), ("unified", 8)] {
         let account = dir.path().join(format!("account-{mode}-{others}"));
-        let shimmed = |role| {
-            let mut command = client_command(dir.path(), role);
+        let plain = |role: &str| {
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command.env(ROLE, role).env("LD_LIBRARY_PATH", dir.path());
+            command
+        };
+        let shimmed = |role: &str| {
+            let mut command = plain(role);
             command.env("LD_PRELOAD", &library).env("OMNI_GPU_DRIVER", dir.path()).env("OMNI_GPU_MODE", mode);
-            command.env("OMNI_GPU_ACCOUNT", &account).env("OMNI_GPU_LIMIT_BYTES", "1000000000000");
+            command.env("OMNI_GPU_ACCOUNT", &account).env("OMNI_GPU_LIMIT_BYTES", LIMIT_BYTES);
             command
         };
         let holders: Vec<Child> = (0..others).map(|_| holder(shimmed("holds"))).collect();
-        let (mut with, mut without) = (Vec::new(), Vec::new());
-        for _ in 0..ROUNDS {
-            without.push(measured(client_command(dir.path(), "measures")));
-            with.push(measured(shimmed("measures")));
+        let mut group = criterion.benchmark_group(format!("added, {mode}, {others} others"));
+        for call in ["cuMemAlloc", "cuMemFree"] {
+            group.bench_function(call, |bencher| {
+                bencher.iter_custom(|calls| added(calls, plain(call), shimmed(call)));
+            });
         }
+        group.finish();
         for mut holder in holders {
             drop(holder.stdin.take());
             holder.wait().unwrap();
         }
-        for (number, call) in ["cuMemAlloc", "cuMemFree"].into_iter().enumerate() {
-            let of_call = |all: &[[f64; 2]]| median(all.iter().map(|both| both[number]).collect());
-            let (with, without) = (of_call(&with), of_call(&without));
-            let added = with - without;
-            println!("{mode:8} {others} others  {call:10} {with:6.1} with, {without:5.1} without: {added:6.1} added");
-        }
     }
+    criterion.final_summary();
 }
 
 fn build_driver(dir: &Path) {
@@ -87,12 +88,6 @@ fn build_driver(dir: &Path) {
     assert!(cc.status().unwrap().success());
 }
 
-fn client_command(dir: &Path, role: &str) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.env("OMNI_BENCH_CLIENT", role).env("LD_LIBRARY_PATH", dir);
-    command
-}
-
 /// A process that has memory until its standard input ends.
 fn holder(mut client: Command) -> Child {
     let mut holder = client.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -102,17 +97,8 @@ fn holder(mut client: Command) -> Child {
     holder
 }
 
-/// Nanoseconds of an allocation, and of a free.
-fn measured(mut command: Command) -> [f64; 2] {
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let said = String::from_utf8(output.stdout).unwrap();
-    let mut numbers = said.split_whitespace().map(|number| number.parse().unwrap());
-    [numbers.next().unwrap(), numbers.next().unwrap()]
-}
-
-/// Prints nanoseconds for each of the calls, or holds memory.
-fn client(holds: bool) {
+/// Measures one of the calls, or holds memory.
+fn client(role: &str) {
     // SAFETY: a string that ends with a zero.
     let driver = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
     assert!(!driver.is_null(), "no driver");
@@ -133,27 +119,25 @@ fn client(holds: bool) {
         // SAFETY: a place of ours.
         assert_eq!(unsafe { allocate(&raw mut address, 1 << 20) }, 0);
     }
-    if holds {
+    if role == "holds" {
         println!("ready");
         std::io::stdin().read_line(&mut String::new()).unwrap();
         return;
     }
-    let (mut allocating, mut freeing) = (Duration::ZERO, Duration::ZERO);
     let mut addresses = [0; BATCH];
-    for _ in 0..BATCHES {
-        let begin = thread_time();
-        for address in &mut addresses {
-            // SAFETY: a place of ours.
-            assert_eq!(unsafe { allocate(address, 1 << 20) }, 0);
-        }
-        let between = thread_time();
-        for address in addresses {
-            // SAFETY: what was allocated.
-            assert_eq!(unsafe { free(address) }, 0);
-        }
-        allocating += between - begin;
-        freeing += thread_time() - between;
-    }
-    let nanos = |time: Duration| time.as_secs_f64() * 1e9 / (BATCH * BATCHES) as f64;
-    println!("{} {}", nanos(allocating), nanos(freeing));
+    report(|| {
+        let allocating = time(|| {
+            for address in &mut addresses {
+                // SAFETY: a place of ours.
+                assert_eq!(unsafe { allocate(address, 1 << 20) }, 0);
+            }
+        });
+        let freeing = time(|| {
+            for address in addresses {
+                // SAFETY: what was allocated.
+                assert_eq!(unsafe { free(address) }, 0);
+            }
+        });
+        if role == "cuMemAlloc" { allocating } else { freeing }
+    });
 }

@@ -1,14 +1,27 @@
-//! The library that is measured, and how: built here and now as `make build` builds it, in time of the thread.
+//! What both benchmarks share: the library that is measured, and how the cost of a call is measured.
 //!
-//! Cargo builds a `cdylib` for nobody, so a benchmark that took the file it finds could measure an older shim.
+//! The library is built here and now, as `make build` builds it: cargo builds a `cdylib` for nobody, so a benchmark that
+//! took the file it finds could measure an older shim. A sample of criterion's is two fresh processes, one without the
+//! shim and one with it: whatever else the machine does meets both. Each prints what one call takes, in time of its
+//! thread, without what others took of the processor. The sample is the difference.
 
+use criterion::Criterion;
 use nix::time::{ClockId, clock_gettime};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-/// Rounds with and without the shim, which take turns.
-pub(crate) const ROUNDS: usize = 15;
+/// Calls between two looks at the clock.
+pub(crate) const BATCH: usize = 100;
+
+/// Tells a client how many times to measure [`BATCH`] calls.
+const BATCHES: &str = "OMNI_BENCH_BATCHES";
+
+/// What the command line says, and no pictures.
+pub(crate) fn criterion() -> Criterion {
+    let criterion = Criterion::default().sample_size(40).warm_up_time(Duration::from_secs(1));
+    criterion.without_plots().configure_from_args()
+}
 
 /// Builds the library and says where it is.
 pub(crate) fn build() -> PathBuf {
@@ -21,13 +34,29 @@ pub(crate) fn build() -> PathBuf {
     library
 }
 
-/// What this thread has computed, without what others took of the processor.
-pub(crate) fn thread_time() -> Duration {
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap().into()
+/// What the shim adds to so many calls of a client.
+pub(crate) fn added(calls: u64, without: Command, with: Command) -> Duration {
+    let [without, with] = [without, with].map(|mut client| {
+        let output = client.env(BATCHES, calls.div_ceil(BATCH as u64).to_string()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().parse::<f64>().unwrap()
+    });
+    Duration::from_secs_f64((with - without).max(0.0) * 1e-9 * calls as f64)
 }
 
-/// Of an odd number of rounds.
-pub(crate) fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+/// In a client: prints what one call takes. `batch` makes [`BATCH`] calls and says how long they took. The median:
+/// caches are cold after another process had the processor, and that is nobody's cost.
+pub(crate) fn report(mut batch: impl FnMut() -> Duration) {
+    let batches: usize = std::env::var(BATCHES).unwrap().parse().unwrap();
+    let mut times: Vec<Duration> = (0..batches).map(|_| batch()).collect();
+    times.sort_unstable();
+    println!("{}", times[times.len() / 2].as_secs_f64() * 1e9 / BATCH as f64);
+}
+
+/// What this thread computes for it.
+pub(crate) fn time(work: impl FnOnce()) -> Duration {
+    let now = || Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap());
+    let begin = now();
+    work();
+    now() - begin
 }
