@@ -5,6 +5,7 @@ in the request is run as Python after that: a test's own words, with the driver 
 """
 
 import ctypes
+import mmap
 import os
 import time
 import zlib
@@ -80,7 +81,11 @@ class Weights:
 
     def __init__(self, model, size):
         self.seed = zlib.crc32(model.encode())
-        self.parts = [allocate(PART) for _ in range(size // PART)]
+        # No part lies beside another, or it would be left to the kernel how many pieces a move is made of.
+        self.parts, self.between = [], []
+        for _ in range(size // PART):
+            self.parts.append(allocate(PART))
+            self.between.append(mmap.mmap(-1, PART, flags=mmap.MAP_PRIVATE))
         # What each part holds. Two words that differ: its request was cancelled while it wrote the second one.
         self.marks = [(0, 0) for _ in self.parts]
         self.turn = 0

@@ -7,7 +7,7 @@ use crate::process::start_time;
 use crate::{Answer, Node};
 use nix::unistd::Pid;
 use omni_api::{GpuInstance, Residency};
-use omni_cuda_card::{Cause, Direction, Settings};
+use omni_cuda_card::{Cause, Direction, Faults, Settings};
 use serde_json::{Value, json};
 
 /// The model's `model.py`.
@@ -75,6 +75,13 @@ impl GpuModel {
 #[must_use]
 pub fn card(mib: u64) -> Settings {
     Settings { memory: mib * MIB, ..Settings::numbered(0) }
+}
+
+/// Every move takes so long. What is slow is the wait for its end, which each move has once: it begins with as many
+/// calls as its memory has pieces, and how many those are is different at every start of a process.
+#[must_use]
+pub fn slow_moves(milliseconds: u64) -> Faults {
+    Faults { slow_call: "cuStreamSynchronize".to_owned(), slow_milliseconds: milliseconds, ..Faults::default() }
 }
 
 /// Asks a model, which finds all of its data whole.

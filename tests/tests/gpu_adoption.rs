@@ -5,7 +5,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use omni_api::{Residency, State};
 use omni_cuda_card::Faults;
-use omni_tests::gpu::{MIB, ask, card, instance, model, moved, on_card, place};
+use omni_tests::gpu::{MIB, ask, card, instance, model, moved, on_card, place, slow_moves};
 use omni_tests::{Node, PATIENCE, SetOnDrop, rounds, wait_for};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -78,12 +78,11 @@ fn memory_is_where_it_was_after_a_crash_and_after_a_handover() {
 #[test]
 fn a_crash_while_memory_moves() {
     let mut node = node();
-    let slow = Faults { slow_call: "cuMemPrefetchAsync_v2".to_owned(), slow_milliseconds: 700, ..Faults::default() };
     let before = engines(&node);
     for residency in [Residency::Evicting, Residency::Restoring] {
         ask(&node, "a");
         ask(&node, "b");
-        node.cards()[0].set_faults(&slow).unwrap();
+        node.cards()[0].set_faults(&slow_moves(700)).unwrap();
         let http = node.http();
         let asked = thread::spawn(move || http.send("c", &json!(null)));
         wait_for("the move", PATIENCE, || {

@@ -4,12 +4,12 @@
 use nix::sys::signal::{Signal, kill};
 use omni_api::Residency;
 use omni_cuda_card::{Faults, Prefetch};
-use omni_tests::gpu::{MIB, ask, card, model, on_card, place};
+use omni_tests::gpu::{MIB, ask, card, model, on_card, place, slow_moves};
 use omni_tests::{Node, PATIENCE, wait_for};
 use serde_json::json;
 use std::thread;
 
-/// Long enough for a test to do something in the middle of it.
+/// Milliseconds of a move: long enough to do something in the middle of it, and half of what it may take.
 const SLOW: u64 = 1500;
 
 /// Two models of 40 MiB where 64 may be; both were asked, `one` last.
@@ -26,10 +26,6 @@ fn node() -> Node {
 
 fn set(node: &Node, faults: &Faults) {
     node.cards()[0].set_faults(faults).unwrap();
-}
-
-fn slow_moves(node: &Node) {
-    set(node, &Faults { slow_call: "cuMemPrefetchAsync_v2".to_owned(), slow_milliseconds: SLOW, ..Faults::default() });
 }
 
 /// Both are served again, whoever was ended, and the ledger is that of two models.
@@ -83,7 +79,7 @@ fn a_move_that_hangs_costs_its_model_its_place_when_the_time_is_over() {
 #[test]
 fn a_model_that_is_killed_while_its_memory_leaves() {
     let node = node();
-    slow_moves(&node);
+    set(&node, &slow_moves(SLOW));
     thread::scope(|scope| {
         let waits = scope.spawn(|| ask(&node, "two"));
         wait_for("the move", PATIENCE, || matches!(place(&node, "one"), Some((Residency::Evicting, _))).then_some(()));
@@ -99,7 +95,7 @@ fn a_model_that_is_killed_while_its_memory_leaves() {
 #[test]
 fn a_model_that_is_killed_while_its_memory_comes_back() {
     let node = node();
-    slow_moves(&node);
+    set(&node, &slow_moves(SLOW));
     thread::scope(|scope| {
         let waits = scope.spawn(|| node.http().run("two", &json!(null)));
         wait_for("it", PATIENCE, || matches!(place(&node, "two"), Some((Residency::Restoring, _))).then_some(()));
@@ -117,7 +113,7 @@ fn a_model_that_is_killed_while_its_memory_comes_back() {
 #[test]
 fn a_request_that_goes_away_while_memory_moves_leaves_everything_in_order() {
     let node = node();
-    slow_moves(&node);
+    set(&node, &slow_moves(SLOW));
     for _ in 0..3 {
         let gone = node.http().send("two", &json!(null));
         wait_for("the move", PATIENCE, || {
