@@ -11,6 +11,7 @@ use omni_api as api;
 use omni_ipc::id::InstanceId;
 use omni_ipc::instance::{GpuOrder, GpuReport, GpuUse};
 use omni_ipc::launcher::{GpuMode, GpuSpec};
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, mpsc, watch};
@@ -175,10 +176,10 @@ impl GpuHandle {
         self.view.borrow().now()
     }
 
-    /// Whether an instance's memory is on its card; `None` for one without GPU memory.
+    /// The instances whose memory is not, or not all, on their card.
     #[must_use]
-    pub fn is_resident(&self, instance: &str) -> Option<bool> {
-        self.view.borrow().is_resident(instance)
+    pub fn away(&self) -> HashSet<String> {
+        self.view.borrow().away()
     }
 }
 

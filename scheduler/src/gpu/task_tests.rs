@@ -6,6 +6,7 @@ use crate::gpu::probe::Seen;
 use crate::metrics::Metrics;
 use omni_ipc::id::InstanceId;
 use omni_ipc::instance::GpuUse;
+use std::collections::HashSet;
 use std::sync::mpsc::Receiver;
 use tokio::sync::{mpsc, oneshot};
 
@@ -200,10 +201,12 @@ async fn a_dropped_seat_frees_what_it_had() {
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(world.metrics.render().contains("omni_gpu_resident_bytes{model=\"a\"}"));
     let id = model.instance.to_string();
-    assert_eq!(world.handle.is_resident(&id), Some(true));
+    assert_eq!(world.handle.view().gpus[0].instances[0].instance, id);
+    assert!(world.handle.away().is_empty());
     drop(model);
     tokio::time::sleep(Duration::from_secs(3)).await;
-    assert_eq!((world.handle.view().gpus[0].committed_bytes, world.handle.is_resident(&id)), (0, None));
+    assert_eq!(world.handle.view().gpus[0].committed_bytes, 0);
+    assert!(world.handle.view().gpus[0].instances.is_empty());
     assert!(!world.metrics.render().contains("omni_gpu_resident_bytes{model=\"a\"}"));
 }
 
@@ -228,7 +231,7 @@ async fn an_idle_model_leaves_for_one_that_starts_and_comes_back_for_its_request
     let out: u64 = world.metric("omni_gpu_swap_bytes_total{direction=\"out\"}").parse().unwrap();
     assert!(out >= 2 * GIB);
     tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!(world.handle.is_resident(first.instance.as_str()), Some(false));
+    assert_eq!(world.handle.away(), HashSet::from([first.instance.to_string()]));
 
     let second = background(second);
     first.seat.want();

@@ -4,6 +4,7 @@ use super::probe::Card;
 use crate::policy::Moment;
 use crate::policy::residency::{CardView, InstanceKey, InstanceView, Place};
 use omni_api as api;
+use std::collections::HashSet;
 use tokio::time::Instant;
 
 /// A published state.
@@ -35,10 +36,10 @@ impl View {
         gpus
     }
 
-    /// Whether an instance's memory is on its card; `None` for one that has no place.
-    pub(super) fn is_resident(&self, instance: &str) -> Option<bool> {
-        let found = self.gpus.gpus.iter().flat_map(|gpu| &gpu.instances).find(|at| at.instance == instance)?;
-        Some(found.residency == api::Residency::Resident)
+    /// The instances whose memory is not, or not all, on their card.
+    pub(super) fn away(&self) -> HashSet<String> {
+        let all = self.gpus.gpus.iter().flat_map(|gpu| &gpu.instances);
+        all.filter(|at| at.residency != api::Residency::Resident).map(|at| at.instance.clone()).collect()
     }
 }
 

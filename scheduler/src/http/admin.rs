@@ -10,6 +10,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use omni_api::State;
 use omni_ipc::instance::Stats;
 use serde::Serialize;
+use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,7 +93,8 @@ struct ModelCapacity {
 }
 
 fn capacity(node: &Node, known: Option<&HeaderValue>) -> Response<AnswerBody> {
-    let models = node.models().iter().map(|model| model_capacity(node, model)).collect();
+    let away = node.context.gpu.away();
+    let models = node.models().iter().map(|model| model_capacity(model, &away)).collect();
     let capacity = Capacity { idle_since_unix_ms: node.idle_since(), draining: node.draining(), models };
     let mut hasher = DefaultHasher::new();
     capacity.hash(&mut hasher);
@@ -107,7 +109,7 @@ fn capacity(node: &Node, known: Option<&HeaderValue>) -> Response<AnswerBody> {
     response
 }
 
-fn model_capacity(node: &Node, model: &Model) -> ModelCapacity {
+fn model_capacity(model: &Model, away: &HashSet<String>) -> ModelCapacity {
     let view = model.view();
     let concurrency = model.front().content.map_or(0, |content| u64::from(content.manifest.scaling.concurrency));
     let (ready, startable) = match view.state {
@@ -118,8 +120,7 @@ fn model_capacity(node: &Node, model: &Model) -> ModelCapacity {
     };
     let free_slots = if startable { concurrency.saturating_sub(view.in_flight + view.queued) } else { 0 };
     let wait = model.metrics.usual_time().map(|each| each * u32::try_from(view.queued).unwrap_or(u32::MAX));
-    let instance = view.instance.as_ref();
-    let on_card = instance.is_none_or(|instance| node.context.gpu.is_resident(&instance.id) != Some(false));
+    let on_card = view.instance.as_ref().is_none_or(|instance| !away.contains(&instance.id));
     ModelCapacity {
         name: view.name,
         state: view.state.as_str(),
