@@ -94,6 +94,28 @@ fn a_model_that_is_larger_than_the_budget_is_refused_without_a_try() {
     node.stop();
 }
 
+/// One that is kept without requests asks of itself, again and again, and the log says so once.
+#[test]
+fn a_model_that_is_always_on_asks_for_room_until_there_is_some() {
+    let node = Node::builder().gpus(&[card(512)], "memory-budget = \"64MiB\"").start();
+    model("stays", 40).device().publish(&node);
+    ask(&node, "stays");
+    model("kept", 32).manifest("[scaling]\nmin-instances = 1\n").publish(&node);
+    let tries = || count(&node, "omni_gpu_refusals_total{reason=\"pinned\"}");
+    wait_for("its third try", PATIENCE, || (tries() >= 3.0).then_some(()));
+    never_started(&node, "kept", "only 24MiB can be made free");
+    let said = |state: &str| {
+        let log = node.log();
+        log.lines().filter(|line| line.contains("kept") && line.contains(&format!("\"to\":\"{state}\""))).count()
+    };
+    assert_eq!(["preparing", "starting", "failed"].map(said), [1, 1, 1], "{}", node.log());
+    node.unpublish("stays");
+    // A request does not wait for the model's own next try.
+    wait_for("its start", PATIENCE, || (node.http().run("kept", &json!(null)).status == 200).then_some(()));
+    assert_eq!((on_card(&node, "kept"), said("ready")), (32, 1), "{}", node.log());
+    node.stop();
+}
+
 /// `device` memory never leaves: what it and another would need together is not promised.
 #[test]
 fn memory_that_never_leaves_is_not_promised_twice() {

@@ -108,7 +108,7 @@ pub struct Model {
     pub restarts: u64,
     /// How the last instance ended.
     pub last_exit: Option<String>,
-    /// Seconds until the next try, while it is in back-off.
+    /// Seconds until the next try, while it is in back-off or without a place on a GPU.
     pub retry_in_seconds: Option<f64>,
     /// The last lines of an environment being built.
     pub build_log: Vec<String>,

@@ -18,167 +18,19 @@
 //! - a model that is held, refused or removed starts nothing;
 //! - in every phase that waits for somebody else there is a moment at which it stops waiting.
 
+mod events;
+
 use super::Moment;
-use super::backoff::Tally;
+use super::backoff::{FIRST_WITHOUT_PLACE, Tally, without_place};
+pub use events::{Action, Event, Next, Phase, Settings};
 use std::time::Duration;
 
 /// After SIGKILL the kernel needs moments; a worker that has not reported by then is given up as lost.
 pub const GONE_AFTER_KILL: Duration = Duration::from_secs(10);
 /// Time for `teardown` once nothing is in flight.
 pub const STOP_GRACE: Duration = Duration::from_secs(5);
-/// A model without a place on a GPU asks for one again after this, at its next request.
-pub const PLACE_AGAIN: Duration = Duration::from_secs(2);
 /// A launcher that was lost is asked again after this.
 pub const ASK_AGAIN: Duration = Duration::from_millis(500);
-
-/// The parts of a manifest that decide a life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
-    /// Keep an instance whether or not requests come.
-    pub always_on: bool,
-    /// Without a request for this long the instance stops.
-    pub idle_timeout: Duration,
-    /// From the start of the sandbox to ready.
-    pub startup: Duration,
-    /// For requests in flight when the instance has to go.
-    pub drain: Duration,
-}
-
-/// Where a model is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Phase {
-    /// No process.
-    Stopped,
-    /// The launcher makes the environment. It bounds that time itself.
-    Preparing,
-    /// An instance is being started.
-    Starting {
-        /// Give up then.
-        until: Moment,
-    },
-    /// The instance takes requests.
-    Ready {
-        /// Since when.
-        since: Moment,
-        /// Since when it has nothing to do.
-        idle_since: Option<Moment>,
-    },
-    /// The instance finishes what it has.
-    Draining {
-        /// Then the rest is cancelled.
-        until: Moment,
-        /// What follows.
-        then: Next,
-    },
-    /// The instance was told to stop, or killed.
-    Stopping {
-        /// Kill (again) then.
-        until: Moment,
-        /// What follows.
-        then: Next,
-    },
-    /// It failed; the next try is at `until`.
-    Waiting {
-        /// The moment of the next try.
-        until: Moment,
-    },
-    /// It cannot work with this content.
-    Refused,
-}
-
-/// What follows when the instance is gone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
-    /// Nothing, until a request comes.
-    Rest,
-    /// A new instance.
-    Again,
-    /// A new instance after a death: its tally counts.
-    Replace,
-}
-
-/// Something happened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
-    /// The directory has new content, or its settings changed.
-    Content(Settings),
-    /// The directory has content that cannot be served.
-    BadContent,
-    /// The directory is gone, or the node shuts down.
-    Removed,
-    /// A request waits.
-    Demand,
-    /// Something is in flight now.
-    Busy,
-    /// Nothing is in flight any more.
-    Idle,
-    /// The environment is there.
-    Prepared,
-    /// It is not.
-    PrepareFailed {
-        /// Trying again cannot help.
-        permanent: bool,
-    },
-    /// No process could be made.
-    StartFailed,
-    /// It has waited for a place on a GPU and got one: it is being started from now on.
-    Placed,
-    /// There is no place for it on a GPU; there never was a process.
-    NoPlace {
-        /// Trying again cannot help.
-        hopeless: bool,
-    },
-    /// Another model needs its place, and it has nothing to do: it rests until its next request.
-    Displaced,
-    /// The engine takes requests.
-    Ready,
-    /// The engine says that it cannot work with this content; `Gone` follows.
-    EngineRefused,
-    /// An instance of an earlier scheduler serves on.
-    Adopted {
-        /// Whether its engine is ready.
-        ready: bool,
-        /// Whether it runs the present content.
-        current: bool,
-    },
-    /// All processes of the instance are gone.
-    Gone,
-    /// A handler ignores its cancellation, or the engine broke the wire.
-    Unresponsive,
-    /// The launcher is lost: what it was asked is not going to be answered.
-    LauncherLost,
-    /// A person says start.
-    Start,
-    /// A person says stop.
-    Stop,
-    /// A person says restart.
-    Restart,
-    /// Time passed; see [`Lifecycle::wake_at`].
-    Tick,
-}
-
-/// What the model's task has to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
-    /// Ask the launcher for the environment.
-    Prepare,
-    /// Ask the launcher for an instance.
-    StartInstance,
-    /// Let requests through.
-    Open,
-    /// Let no further requests through.
-    Close,
-    /// Cancel what is in flight.
-    CancelInFlight,
-    /// Tell the worker to stop the engine.
-    StopInstance,
-    /// Kill the instance.
-    KillInstance,
-    /// Refuse everything that waits: the model cannot start now.
-    RefuseWaiting,
-    /// The model is gone: the task ends.
-    End,
-}
 
 /// The state of one model.
 #[derive(Debug, Clone)]
@@ -198,6 +50,10 @@ pub struct Lifecycle {
     demand: bool,
     /// It pauses, or is refused, for want of a place on a GPU: nothing died.
     no_place: bool,
+    /// How often in a row it was refused a place on a GPU.
+    refusals: u32,
+    /// When it asks for a place of itself, if it is kept without requests.
+    ask_again: Option<Moment>,
     /// Set by the caller before a step that may back off; `0.0..1.0`.
     jitter: f64,
 }
@@ -217,6 +73,8 @@ impl Lifecycle {
             refused: false,
             demand: false,
             no_place: false,
+            refusals: 0,
+            ask_again: None,
             jitter: 0.5,
         }
     }
@@ -243,7 +101,8 @@ impl Lifecycle {
     #[must_use]
     pub fn wake_at(&self) -> Option<Moment> {
         match self.phase {
-            Phase::Stopped | Phase::Preparing | Phase::Refused => None,
+            Phase::Stopped => self.ask_again.filter(|_| self.settings.always_on),
+            Phase::Preparing | Phase::Refused => None,
             Phase::Starting { until }
             | Phase::Draining { until, .. }
             | Phase::Stopping { until, .. }
@@ -270,6 +129,12 @@ impl Lifecycle {
     #[must_use]
     pub fn lacks_place(&self) -> bool {
         self.no_place && !self.held && !self.removed && matches!(self.phase, Phase::Waiting { .. } | Phase::Refused)
+    }
+
+    /// Whether it was refused a place on a GPU the last time, and is going to ask for one again or does so now.
+    #[must_use]
+    pub fn asks_again(&self) -> bool {
+        self.refusals > 0 && self.servable && !self.held && !self.removed
     }
 
     /// Takes one event. `jitter` (`0.0..1.0`) spreads back-off.
@@ -327,6 +192,7 @@ impl Lifecycle {
                 }
             }
             Event::Placed => {
+                self.refusals = 0;
                 if let Phase::Starting { until } = &mut self.phase {
                     *until = now + self.settings.startup;
                 }
@@ -370,7 +236,7 @@ impl Lifecycle {
             },
             Event::Start => {
                 self.held = false;
-                self.tally.forgive();
+                self.forgive();
                 match &mut self.phase {
                     Phase::Stopped | Phase::Waiting { .. } | Phase::Refused => self.begin(&mut actions),
                     Phase::Draining { then, .. } | Phase::Stopping { then, .. } => *then = Next::Again,
@@ -384,7 +250,7 @@ impl Lifecycle {
             }
             Event::Restart => {
                 self.held = false;
-                self.tally.forgive();
+                self.forgive();
                 self.leave(Next::Again, now, &mut actions);
             }
             Event::Tick => self.on_tick(now, &mut actions),
@@ -399,7 +265,7 @@ impl Lifecycle {
         self.settings = settings;
         self.servable = true;
         self.removed = false;
-        self.tally.forgive();
+        self.forgive();
         match self.phase {
             Phase::Stopped | Phase::Waiting { .. } | Phase::Refused => {
                 self.phase = Phase::Stopped;
@@ -445,7 +311,13 @@ impl Lifecycle {
         }
         self.demand = false;
         self.no_place = true;
-        self.phase = if hopeless { Phase::Refused } else { Phase::Waiting { until: now + PLACE_AGAIN } };
+        self.refusals = self.refusals.saturating_add(1);
+        if hopeless {
+            self.phase = Phase::Refused;
+        } else {
+            self.phase = Phase::Waiting { until: now + FIRST_WITHOUT_PLACE };
+            self.ask_again = Some(now + without_place(self.refusals, self.jitter));
+        }
         actions.push(Action::RefuseWaiting);
     }
 
@@ -496,16 +368,26 @@ impl Lifecycle {
             Phase::Stopping { then, .. } => self.kill(then, now, actions),
             Phase::Waiting { .. } => {
                 self.phase = Phase::Stopped;
-                if !self.no_place || self.settings.always_on {
+                // Without a place it refuses no longer: the next request asks for one, if it does not itself before.
+                if !self.no_place || self.wake_at().is_some_and(|at| at <= now) {
                     self.begin(actions);
                 }
             }
-            Phase::Stopped | Phase::Preparing | Phase::Refused => {}
+            Phase::Stopped => self.begin(actions),
+            Phase::Preparing | Phase::Refused => {}
         }
+    }
+
+    /// New content or a person's word: the past does not count.
+    fn forgive(&mut self) {
+        self.tally.forgive();
+        self.refusals = 0;
+        self.ask_again = None;
     }
 
     /// The way up, if there is one.
     fn begin(&mut self, actions: &mut Vec<Action>) {
+        self.ask_again = None;
         if self.held || self.removed || !self.servable {
             self.phase = Phase::Stopped;
             actions.push(Action::RefuseWaiting);
@@ -522,7 +404,7 @@ impl Lifecycle {
             Phase::Stopped | Phase::Waiting { .. } | Phase::Refused => {
                 self.phase = Phase::Stopped;
                 match then {
-                    Next::Rest => {}
+                    Next::Rest => self.ask_again = None,
                     Next::Again | Next::Replace => self.begin(actions),
                 }
             }

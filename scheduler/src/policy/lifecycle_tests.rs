@@ -153,10 +153,52 @@ fn without_a_place_it_pauses_and_asks_again_at_its_next_request() {
     assert_eq!(run(&mut life, &[(9, Event::Demand)]), [Action::Prepare]);
     assert_eq!(life.deaths(), 0);
 
-    let mut always = Lifecycle::new(settings());
+    assert_eq!(life.wake_at(), None);
+}
+
+/// Kept without requests, it asks of itself, at growing pauses; a request in one of them asks at once.
+#[test]
+fn one_that_is_always_on_asks_for_a_place_until_it_has_one() {
+    const NO_PLACE: Event = Event::NoPlace { hopeless: false };
+    let mut life = Lifecycle::new(settings());
     let always_on = Settings { always_on: true, ..settings() };
-    run(&mut always, &[(0, Event::Content(always_on)), (0, Event::Prepared), (1, Event::NoPlace { hopeless: false })]);
-    assert_eq!(run(&mut always, &[(3, Event::Tick)]), [Action::Prepare], "it is wanted without a request");
+    run(&mut life, &[(0, Event::Content(always_on)), (0, Event::Prepared)]);
+    assert!(!life.asks_again());
+    let mut now = 0;
+    for pause in [2, 4, 8, 16, 30, 30] {
+        assert_eq!(run(&mut life, &[(now, NO_PLACE)]), [Action::RefuseWaiting]);
+        assert!(life.refuses() && life.asks_again());
+        if pause > 2 {
+            assert_eq!(run(&mut life, &[(now + 2, Event::Tick)]), []);
+            assert!(*life.phase() == Phase::Stopped && !life.refuses(), "a request would ask");
+            assert_eq!(run(&mut life, &[(now + pause - 1, Event::Tick)]), [], "too early");
+        }
+        now += pause;
+        assert_eq!(life.wake_at(), Some(Duration::from_secs(now)));
+        assert_eq!(run(&mut life, &[(now, Event::Tick)]), [Action::Prepare]);
+        assert_eq!(run(&mut life, &[(now, Event::Prepared)]), [Action::StartInstance]);
+    }
+    run(&mut life, &[(now, NO_PLACE), (now + 2, Event::Tick)]);
+    assert_eq!(run(&mut life, &[(now + 3, Event::Demand)]), [Action::Prepare]);
+    assert_eq!(run(&mut life, &[(now + 3, Event::Prepared)]), [Action::StartInstance]);
+    assert_eq!(run(&mut life, &[(now + 3, Event::Placed), (now + 4, Event::Ready)]), [Action::Open]);
+    assert!(!life.asks_again(), "the next refusal is the first one again");
+    assert_eq!(life.deaths(), 0);
+}
+
+#[test]
+fn one_that_is_not_wanted_any_more_asks_for_no_place() {
+    let always_on = Settings { always_on: true, ..settings() };
+    for end in [Event::Stop, Event::Removed, Event::BadContent] {
+        let mut life = Lifecycle::new(settings());
+        run(
+            &mut life,
+            &[(0, Event::Content(always_on)), (0, Event::Prepared), (0, Event::NoPlace { hopeless: false })],
+        );
+        assert!(life.asks_again());
+        run(&mut life, &[(1, end)]);
+        assert_eq!((life.phase(), life.wake_at(), life.asks_again()), (&Phase::Stopped, None, false));
+    }
 }
 
 #[test]

@@ -16,15 +16,25 @@ use std::time::{Duration, Instant};
 
 impl ModelTask {
     pub(super) fn event(&mut self, event: &Event) {
-        let before = state(self.life.phase());
+        let (before, asked_before) = (state(self.life.phase()), self.life.asks_again());
         for action in self.life.step(event, self.now(), fastrand::f64()) {
             self.act(action);
         }
         let after = state(self.life.phase());
         if before != after {
             let reason = self.message.as_deref().filter(|_| after == api::State::Failed).unwrap_or_default();
-            let reason = reason.lines().last().unwrap_or_default();
-            tracing::info!(model = %self.model.name, from = before.as_str(), to = after.as_str(), reason, "state");
+            let reason = reason.lines().last().unwrap_or_default().to_owned();
+            let (model, from, to) = (&self.model.name, before.as_str(), after.as_str());
+            // Who asks for a place on a GPU again and again says so once, and again when the reason is another.
+            let is_said = after != api::State::Failed || self.life.lacks_place() && self.failed_for == reason;
+            if asked_before && self.life.asks_again() && is_said {
+                tracing::debug!(%model, from, to, reason, "state");
+            } else {
+                tracing::info!(%model, from, to, reason, "state");
+            }
+            if after == api::State::Failed {
+                self.failed_for = reason;
+            }
         }
         // Work that begins and ends is counted by the metrics; it changes nothing else that is published.
         if before != after || !matches!(event, Event::Busy | Event::Idle) {
@@ -162,9 +172,10 @@ impl ModelTask {
             restarts: self.life.deaths(),
             last_exit: self.last_exit.clone(),
             retry_in_seconds: match phase {
-                Phase::Waiting { until } => Some(until.saturating_sub(now).as_secs_f64()),
-                Phase::Stopped
-                | Phase::Preparing
+                Phase::Waiting { .. } | Phase::Stopped => {
+                    self.life.wake_at().map(|at| at.saturating_sub(now).as_secs_f64())
+                }
+                Phase::Preparing
                 | Phase::Starting { .. }
                 | Phase::Ready { .. }
                 | Phase::Draining { .. }

@@ -87,6 +87,8 @@ pub(crate) struct ModelTask {
     broken_ends: Option<Instant>,
     prepare_asked: Instant,
     message: Option<String>,
+    /// What the log said was the reason, when it failed last.
+    failed_for: String,
     last_exit: Option<String>,
     build_log: VecDeque<String>,
     stats_waiters: Vec<tokio::sync::oneshot::Sender<omni_ipc::instance::Stats>>,
@@ -139,6 +141,7 @@ pub(crate) fn spawn(model: Arc<Model>, ends: TaskEnds, context: Arc<NodeContext>
         broken_ends: None,
         prepare_asked: Instant::now(),
         message: None,
+        failed_for: String::new(),
         last_exit: None,
         build_log: VecDeque::new(),
         stats_waiters: Vec::new(),
