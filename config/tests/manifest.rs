@@ -152,6 +152,7 @@ const BAD: &[&str] = &[
     "[scaling]\nconcurrency = 1025",
     "[scaling]\nqueue = -1",
     "[scaling]\nidle-timeout = 600",
+    "[scaling]\nidle-timeout = \"0s\"",
     "[timeouts]\nrequest = \"60\"",
     "[timeouts]\nrequest = \"1h30m\"",
     "[timeouts]\nrequest = \"0s\"",

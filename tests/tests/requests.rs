@@ -236,6 +236,21 @@ fn concurrency_is_what_the_manifest_says() {
     node.stop();
 }
 
+/// Each request finds the model stopped, or on its way there, and none is lost.
+#[test]
+fn a_model_that_stops_as_soon_as_it_is_idle_answers_all_the_same() {
+    let code = "def handle_request(request, context):\n    return request.body.json\n";
+    let manifest = "[scaling]\nidle-timeout = \"1ms\"\n";
+    let node = Node::builder().model("brief", &[("model.py", code), ("omni.toml", manifest)]).start();
+    for number in 0..5 {
+        let answer = node.http().run("brief", &json!(number));
+        assert_eq!((answer.status, &answer.json()["result"]), (200, &json!(number)), "{}", node.log());
+    }
+    wait_for("the stop", PATIENCE, || (node.model("brief").state == State::Stopped).then_some(()));
+    assert_eq!((node.model("brief").restarts, node.engine("brief")), (0, None), "a stop is no death");
+    node.stop();
+}
+
 #[test]
 fn the_first_requests_start_the_model_and_wait_in_order() {
     let model = r#"
