@@ -89,6 +89,18 @@ fn one_with_a_connection_that_never_answers_is_ended_when_its_memory_is_to_come_
 }
 
 #[test]
+fn one_with_a_connection_that_says_nothing_is_served_as_if_it_were_not_there() {
+    let node = node();
+    let _ = run(&node, "hostile", CONNECT);
+    for _ in 0..3 {
+        honest_is_well(&node);
+        ask(&node, "hostile");
+    }
+    assert_eq!(node.model("hostile").restarts, 0, "{}", node.log());
+    node.stop();
+}
+
+#[test]
 fn a_model_that_stands_still_is_ended_when_another_needs_its_room() {
     let node = node();
     kill(node.engine("hostile").unwrap(), Signal::SIGSTOP).unwrap();
