@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use omni_config::manifest::{Access, Entrypoint, GpuMode, Kind};
+use omni_config::manifest::{Access, Entrypoint, GpuMode, Kind, ZygoteUse};
 use omni_config::{ByteSize, Manifest, Problem};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -22,6 +22,9 @@ engine = "python"
 python = "3.12"
 interpreter = "/opt/env/bin/python"
 command = []
+[python]
+preload = []
+zygote = false
 [weights]
 source = ""
 sha256 = ""
@@ -229,6 +232,10 @@ fn manifests() -> impl Strategy<Value = Manifest> {
         manifest.resources.cpus = f64::from(used.1) / 100.0;
         manifest.resources.pids = used.2;
         manifest.resources.gpu_memory = ByteSize::from_bytes(gpu.0);
+        if gpu.0 == 0 {
+            manifest.python.preload = vec![manifest.model.entrypoint.module().to_owned()];
+            manifest.python.zygote = if gpu.1 { ZygoteUse::On } else { ZygoteUse::Off };
+        }
         manifest.resources.gpu_mode = if gpu.0 > 0 && gpu.1 { GpuMode::Device } else { GpuMode::Unified };
         manifest.limits.body = ByteSize::from_bytes(used.3);
         manifest.scaling.min_instances = busy.0;
@@ -250,13 +257,40 @@ proptest! {
     #[test]
     fn no_text_panics(
         text in concat!(
-            "(\\[(model|runtime|weights|resources|scaling|timeouts|limits|network|env)\\]\n",
+            "(\\[(model|runtime|python|weights|resources|scaling|timeouts|limits|network|env)\\]\n",
             "|[a-z-]{1,9} = |[\"0-9.GiBsm{}\\[\\],]{0,6}|.{0,4}|\n){0,12}",
         ),
     ) {
         if let Err(error) = Manifest::parse(&text) {
             prop_assert!(!error.0.listed().is_empty());
         }
+    }
+}
+
+#[test]
+fn who_has_a_zygote() {
+    let table = [
+        ("", false),
+        ("[python]\nzygote = true", true),
+        ("[python]\npreload = [\"numpy\"]", true),
+        ("[python]\npreload = [\"numpy\", \"safetensors.numpy\"]\nzygote = \"auto\"", true),
+        ("[python]\npreload = [\"numpy\"]\nzygote = false", false),
+        ("[resources]\ngpu-memory = \"1GiB\"", false),
+        ("[resources]\ngpu-memory = \"1GiB\"\n[python]\nzygote = false", false),
+    ];
+    for (text, expected) in table {
+        assert_eq!(Manifest::parse(text).unwrap().has_zygote(), expected, "{text}");
+    }
+    let mut several = Manifest::default();
+    several.scaling.max_instances = 2;
+    assert!(several.has_zygote());
+    for key in ["zygote = true", "preload = [\"numpy\"]"] {
+        let error = Manifest::parse(&format!("[resources]\ngpu-memory = \"1GiB\"\n[python]\n{key}")).unwrap_err();
+        assert!(matches!(error.0.listed(), [Problem::Refused { line: 4, .. }]), "{error}");
+    }
+    for key in ["zygote = \"yes\"", "zygote = 1", "preload = [\"a-b\"]", "preload = [\"\"]", "preload = \"numpy\""] {
+        let error = Manifest::parse(&format!("[python]\n{key}")).unwrap_err();
+        assert!(matches!(error.0.listed(), [Problem::Value { line: 2, .. }]), "{error}");
     }
 }
 

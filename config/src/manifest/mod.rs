@@ -12,6 +12,7 @@ mod program;
 mod resources;
 mod scaling;
 mod support;
+mod zygote;
 
 use std::collections::BTreeMap;
 
@@ -22,6 +23,7 @@ pub use env::{EnvName, EnvNameError};
 pub use program::{Engine, Entrypoint, EntrypointError, Kind, Model, Runtime, Weights};
 pub use resources::{Access, GpuMode, Limits, Network, Resources};
 pub use scaling::{Scaling, Timeouts};
+pub use zygote::{Python, ZygoteUse};
 
 use crate::error::Problems;
 use crate::kind::{Wrong, integer, string};
@@ -42,6 +44,8 @@ pub struct Manifest {
     pub model: Model,
     /// `[runtime]`: what runs it.
     pub runtime: Runtime,
+    /// `[python]`: how instances begin.
+    pub python: Python,
     /// `[weights]`: files that are not in the directory.
     pub weights: Weights,
     /// `[resources]`: what an instance may use.
@@ -64,6 +68,7 @@ impl Default for Manifest {
             schema: SCHEMA,
             model: Model::default(),
             runtime: Runtime::default(),
+            python: Python::default(),
             weights: Weights::default(),
             resources: Resources::default(),
             scaling: Scaling::default(),
@@ -93,6 +98,7 @@ impl Manifest {
             schema: root.get("schema", schema, SCHEMA),
             model: root.section("model", Model::read),
             runtime: root.section("runtime", Runtime::read),
+            python: root.section("python", Python::read),
             weights: root.section("weights", Weights::read),
             resources: root.section("resources", Resources::read),
             scaling: root.section("scaling", Scaling::read),
@@ -106,6 +112,19 @@ impl Manifest {
             document.refuse(refusal.section, refusal.key, refusal.reason);
         }
         document.finish(manifest).map_err(ManifestError)
+    }
+
+    /// Whether instances come from a zygote. One of a GPU model would share a driver's state that no fork survives.
+    #[must_use]
+    pub fn has_zygote(&self) -> bool {
+        match self.python.zygote {
+            ZygoteUse::On => true,
+            ZygoteUse::Off => false,
+            ZygoteUse::Auto => {
+                let gains = !self.python.preload.is_empty() || self.scaling.max_instances > 1;
+                gains && self.resources.gpu_memory.bytes() == 0
+            }
+        }
     }
 
     /// The effective manifest as TOML: every key with its value in force.

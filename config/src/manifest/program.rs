@@ -111,7 +111,7 @@ impl FromStr for Entrypoint {
     }
 }
 
-fn is_identifier(text: &str) -> bool {
+pub(super) fn is_identifier(text: &str) -> bool {
     let mut bytes = text.bytes();
     let first = bytes.next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
     first && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')

@@ -3,7 +3,7 @@
 //! Called by [`super::Manifest::parse`] once all keys are read. A feature that arrives deletes its line here. What
 //! always holds: nothing a manifest asks for is ignored in silence.
 
-use super::{Engine, GpuMode, Kind, Manifest};
+use super::{Engine, GpuMode, Kind, Manifest, ZygoteUse};
 
 /// A value that is refused although it is well formed.
 pub(super) struct Refusal {
@@ -23,7 +23,7 @@ impl Refusal {
 /// wrong value contradicts what its author did not write.
 pub(super) fn contradictions(manifest: &Manifest) -> Vec<Refusal> {
     let mut refusals = Vec::new();
-    let Manifest { runtime, weights, resources, scaling, .. } = manifest;
+    let Manifest { runtime, python, weights, resources, scaling, .. } = manifest;
     if runtime.engine == Engine::Python && !runtime.command.is_empty() {
         refusals.push(Refusal::of("runtime", "command", "only engine = \"openai\" is started by a command: remove it"));
     }
@@ -33,6 +33,12 @@ pub(super) fn contradictions(manifest: &Manifest) -> Vec<Refusal> {
     if resources.gpu_mode == GpuMode::Device && resources.gpu_memory.bytes() == 0 {
         let reason = "the model has no GPU: say how much of one it needs as `resources.gpu-memory`, or remove it";
         refusals.push(Refusal::of("resources", "gpu-mode", reason));
+    }
+    if resources.gpu_memory.bytes() > 0 {
+        let reason = "a model with a GPU has no zygote: remove this, or `resources.gpu-memory`";
+        let asked = [("zygote", python.zygote == ZygoteUse::On), ("preload", !python.preload.is_empty())];
+        let asked = asked.into_iter().filter(|(_, asked)| *asked);
+        refusals.extend(asked.map(|(key, _)| Refusal::of("python", key, reason)));
     }
     if scaling.min_instances > scaling.max_instances {
         let most = scaling.max_instances;

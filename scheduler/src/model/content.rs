@@ -5,7 +5,7 @@ use omni_config::manifest::{Access, Manifest};
 use omni_config::name::ModelName;
 use omni_config::node::NodeConfig;
 use omni_ipc::id::{EnvironmentKey, InstanceId, SnapshotDigest};
-use omni_ipc::launcher::StartSpec;
+use omni_ipc::launcher::{StartSpec, ZygoteSpec};
 
 /// A content that can be served.
 #[derive(Debug, Clone)]
@@ -89,7 +89,7 @@ impl Content {
             env: manifest.env.iter().map(|(name, value)| (name.as_str().to_owned(), value.clone())).collect(),
             log_lines_per_second: node.logs.lines_per_second,
             gpu: None,
-            zygote: None,
+            zygote: manifest.has_zygote().then(|| ZygoteSpec { preload: manifest.python.preload.clone() }),
             note: self.text.clone().unwrap_or_default(),
         }
     }

@@ -1,0 +1,71 @@
+//! `[python]`: what the instances of a model import before they are there.
+//!
+//! Read by [`super::Manifest::parse`]; done by the worker. What always holds: a module to preload has a Python name.
+
+use serde::{Serialize, Serializer};
+use toml::de::DeValue;
+
+use super::program::is_identifier;
+use crate::kind::{Wrong, string};
+use crate::reader::Section;
+
+/// Longest name of a module, in bytes.
+const MODULE_LIMIT: usize = 200;
+
+/// `[python]`: how instances begin.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Python {
+    /// Modules that the zygote imports, in this order.
+    pub preload: Vec<String>,
+    /// Whether instances are forked from a zygote.
+    pub zygote: ZygoteUse,
+}
+
+impl Python {
+    pub(super) fn read(section: &mut Section<'_>) -> Self {
+        Self {
+            preload: section.list("preload", module),
+            zygote: section.get("zygote", zygote_use, ZygoteUse::default()),
+        }
+    }
+}
+
+/// Whether instances are forked from a process that has imported their modules already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ZygoteUse {
+    /// Where it gains something: with modules to preload, or several instances.
+    #[default]
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
+impl Serialize for ZygoteUse {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => serializer.serialize_str("auto"),
+            Self::On => serializer.serialize_bool(true),
+            Self::Off => serializer.serialize_bool(false),
+        }
+    }
+}
+
+fn zygote_use(value: &DeValue<'_>) -> Result<ZygoteUse, Wrong> {
+    match (value.as_bool(), value.as_str()) {
+        (Some(true), _) => Ok(ZygoteUse::On),
+        (Some(false), _) => Ok(ZygoteUse::Off),
+        (None, Some("auto")) => Ok(ZygoteUse::Auto),
+        (None, _) => Err(Wrong::expected("true, false or \"auto\"")),
+    }
+}
+
+fn module(value: &DeValue<'_>) -> Result<String, Wrong> {
+    let is_module = |name: &String| name.len() <= MODULE_LIMIT && name.split('.').all(is_identifier);
+    string(value)
+        .ok()
+        .filter(is_module)
+        .ok_or_else(|| Wrong::expected("the name of a module, such as \"numpy\" or \"safetensors.numpy\""))
+}
