@@ -2,6 +2,7 @@
 //! (one per instance). Only this crate clones, mounts and executes; nothing in it reads from the network.
 
 pub mod launcher;
+mod pidfd;
 pub mod process;
 pub mod sandbox;
 pub mod spec;

@@ -15,6 +15,8 @@ use std::path::PathBuf;
 pub enum WorkerSpec {
     /// Serve a model until it ends.
     Instance(Box<InstanceSpec>),
+    /// Keep a zygote, and make processes from it.
+    Zygote(Box<Zygote>),
     /// Run one command in a sandbox with its output passed through, then exit with its code. Builds environments.
     Build(Box<BuildSpec>),
 }
@@ -42,6 +44,10 @@ pub struct InstanceSpec {
     pub memory_bytes: u64,
     /// Log lines per second that are kept.
     pub log_lines_per_second: u32,
+    /// The socket of the zygote that its process comes from; `None` for one with a sandbox of its own. What is below says
+    /// how to make that sandbox all the same: when the zygote cannot help, the instance starts without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zygote: Option<PathBuf>,
     /// The GPU, with the control socket of its shims; `None` for a model without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<Gpu>,
@@ -61,6 +67,28 @@ pub struct Gpu {
     /// be there when the sandbox is made, which binds it. The accounting file has no place on the host: see
     /// [`GpuDir`](crate::sandbox::GpuDir).
     pub control: PathBuf,
+}
+
+/// The zygote of one generation of a model. Its worker listens on a socket that it finds as its standard output: whoever
+/// connects before it runs waits there.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Zygote {
+    /// Where that socket is; the worker removes it when it makes no more processes.
+    pub socket: PathBuf,
+    /// Where to write the exit cause, as for an instance.
+    pub exit_file: PathBuf,
+    /// The zygote's control group, with the limits of an instance. Processes are moved from here to their instance's.
+    pub cgroup: CgroupPaths,
+    /// The worker's own.
+    pub worker_cgroup: CgroupPaths,
+    /// The memory limit of an instance, also the MemTotal that it sees, in bytes.
+    pub memory_bytes: u64,
+    /// The model's directory inside.
+    pub model_dir: String,
+    /// The modules to import.
+    pub preload: Vec<String>,
+    /// Where and how it runs: as an instance does.
+    pub sandbox: SandboxSpec,
 }
 
 /// One command of an environment's build.
@@ -168,14 +196,28 @@ mod tests {
             cgroup: cgroup.clone(),
             memory_bytes: 1 << 31,
             log_lines_per_second: 200,
+            zygote: None,
             gpu: None,
             sandbox: sandbox(),
             boot,
         };
+        let zygote = Zygote {
+            socket: "/run/omni/zygotes/0123456789ab.sock".into(),
+            exit_file: "/run/omni/zygotes/0123456789ab.exit".into(),
+            cgroup: cgroup.clone(),
+            worker_cgroup: CgroupPaths::V2 { dir: "/sys/fs/cgroup/omni/zygote-0123456789ab/worker".into() },
+            memory_bytes: 1 << 31,
+            model_dir: "/model".into(),
+            preload: vec!["numpy".into()],
+            sandbox: sandbox(),
+        };
         let build = BuildSpec { cgroup, sandbox: sandbox() };
-        for (name, spec) in
-            [("instance", WorkerSpec::Instance(Box::new(instance))), ("build", WorkerSpec::Build(Box::new(build)))]
-        {
+        let all = [
+            ("instance", WorkerSpec::Instance(Box::new(instance))),
+            ("zygote", WorkerSpec::Zygote(Box::new(zygote))),
+            ("build", WorkerSpec::Build(Box::new(build))),
+        ];
+        for (name, spec) in all {
             insta::assert_json_snapshot!(name, spec);
             let text = serde_json::to_string(&spec).unwrap();
             assert_eq!(serde_json::from_str::<WorkerSpec>(&text).unwrap(), spec);

@@ -49,7 +49,7 @@ const FENCED: &[(&str, &str)] = &[
     ("worker/cgroup/src/pidfd.rs", "pidfd_open, pidfd_send_signal: not in nix"),
     ("worker/cgroup/tests/support/mod.rs", "children join their group between fork and exec"),
     ("worker/ipc/src/packet.rs", "descriptors that arrive with a message"),
-    ("worker/src/launcher/pidfd.rs", "pidfd_open, pidfd_send_signal: not in nix"),
+    ("worker/src/pidfd.rs", "pidfd_open, pidfd_send_signal: not in nix"),
     ("worker/src/sandbox/kernel.rs", "system calls that are not in nix"),
     ("worker/src/sandbox/loop_device.rs", "ioctls of loop devices"),
     ("worker/src/sandbox/pid1.rs", "fork, raw wait status, signal handler"),

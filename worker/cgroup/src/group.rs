@@ -63,6 +63,16 @@ impl Group {
         self.procs.iter().try_for_each(|mut procs| procs.write_all(b"0"))
     }
 
+    /// Moves a process of somebody else into the group, in every hierarchy. What it has allocated stays charged where it
+    /// was.
+    ///
+    /// # Errors
+    /// The kernel's answer; the process may then be in some of the hierarchies and must end.
+    pub fn take(&self, pid: i32) -> io::Result<()> {
+        let text = pid.to_string();
+        self.procs.iter().try_for_each(|mut procs| procs.write_all(text.as_bytes()))
+    }
+
     /// Sends SIGKILL to every process of the group, also to those that it forks meanwhile.
     ///
     /// # Errors

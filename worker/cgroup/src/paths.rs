@@ -67,6 +67,33 @@ impl CgroupPaths {
         once
     }
 
+    /// The group of the same part of another instance: `<parent>/<instance>/<part>` in every hierarchy.
+    #[must_use]
+    pub fn of_instance(&self, instance: &str) -> Self {
+        let other = |dir: &Path| {
+            let part = dir.file_name().unwrap_or_default();
+            dir.parent().and_then(Path::parent).unwrap_or(dir).join(instance).join(part)
+        };
+        match self {
+            Self::V2 { dir } => Self::V2 { dir: other(dir) },
+            Self::V1 { memory, pids, cpu, cpuacct, unified } => Self::V1 {
+                memory: other(memory),
+                pids: other(pids),
+                cpu: other(cpu),
+                cpuacct: other(cpuacct),
+                unified: unified.as_deref().map(other),
+            },
+        }
+    }
+
+    /// What the group is called below the driver's parent: `<instance>/<part>`, in every hierarchy.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let memory = self.memory();
+        let end = memory.parent().and_then(Path::file_name).map(Path::new).unwrap_or(Path::new(""));
+        end.join(memory.file_name().unwrap_or_default()).to_string_lossy().into_owned()
+    }
+
     /// The group `name` below this one, in every hierarchy.
     pub(crate) fn join(&self, name: impl AsRef<Path>) -> Self {
         let name = name.as_ref();
@@ -105,6 +132,13 @@ mod tests {
         assert!(group.dirs().iter().all(|dir| dir.ends_with("omni/a/model")));
         assert_eq!(group.memory(), Path::new("/c/memory/omni/a/model"));
         assert_eq!(group.unified(), Some(Path::new("/c/unified/omni/a/model")));
+    }
+
+    #[test]
+    fn the_group_of_another_instance() {
+        let group = v1("/c/cpuacct").join("omni/a/model");
+        assert_eq!(group.of_instance("b"), v1("/c/cpuacct").join("omni/b/model"));
+        assert_eq!((group.name().as_str(), group.of_instance("b").name().as_str()), ("a/model", "b/model"));
     }
 
     #[test]

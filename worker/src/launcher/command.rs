@@ -1,6 +1,6 @@
 //! Runs a program to its end, bounded in time and output. For interpreters, byte compilation and the steps of a build.
 
-use super::pidfd;
+use crate::pidfd;
 use nix::unistd::Pid;
 use std::io::{self, Read, Write};
 use std::process::{Command, Stdio};

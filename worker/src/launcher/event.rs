@@ -28,6 +28,10 @@ pub(super) enum Event {
     Built { key: EnvironmentKey, result: Result<(), Failure> },
     /// A start ended.
     Started { instance: InstanceId, result: Result<Running, String> },
+    /// The start of a zygote ended.
+    ZygoteStarted { id: InstanceId, result: Result<Running, String> },
+    /// A zygote is gone with all its traces.
+    ZygoteGone { id: InstanceId, cause: ExitCause },
     /// An instance is gone with all its traces.
     Gone { instance: InstanceId, cause: ExitCause },
 }

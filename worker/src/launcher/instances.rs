@@ -1,12 +1,12 @@
 //! The instances of this node: which live, and the traces by which a later launcher finds them.
 
-use super::pidfd;
 use super::start::Running;
 use super::uids::UidSlots;
+use crate::pidfd;
 use nix::unistd::Pid;
 use omni_ipc::exit::ExitCause;
 use omni_ipc::id::{InstanceId, SnapshotDigest};
-use omni_ipc::launcher::StartSpec;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -38,7 +38,8 @@ pub(super) enum Phase {
 /// All instances, and the user ids that they have.
 pub(super) struct Instances {
     living: BTreeMap<InstanceId, Instance>,
-    uids: UidSlots,
+    /// Zygotes have theirs from here too.
+    pub(super) uids: UidSlots,
 }
 
 impl Instances {
@@ -47,19 +48,31 @@ impl Instances {
         Self { living: BTreeMap::new(), uids }
     }
 
-    /// A new instance, with a user id of its own; `None` when there is no such id, or the instance exists.
-    pub(super) fn begin(&mut self, id: &InstanceId, model: String, snapshot: SnapshotDigest) -> Option<u32> {
+    /// A new instance, with its zygote's user id or one of its own; `None` when there is none, or the instance exists.
+    pub(super) fn begin(
+        &mut self,
+        id: &InstanceId,
+        model: String,
+        snapshot: SnapshotDigest,
+        zygote: Option<u32>,
+    ) -> Option<u32> {
         if self.living.contains_key(id) {
             return None;
         }
-        let uid = self.uids.take()?;
+        let uid = match zygote {
+            Some(uid) => {
+                self.uids.share(uid);
+                uid
+            }
+            None => self.uids.take()?,
+        };
         self.living.insert(id.clone(), Instance { model, snapshot, uid, phase: Phase::Starting { kill: false } });
         Some(uid)
     }
 
     /// An instance of an earlier launcher.
     pub(super) fn adopt(&mut self, id: InstanceId, record: InstanceRecord, running: Running) {
-        self.uids.adopt(record.uid);
+        self.uids.share(record.uid);
         let InstanceRecord { model, snapshot, uid, .. } = record;
         self.living.insert(id, Instance { model, snapshot, uid, phase: Phase::Running(running) });
     }
@@ -101,17 +114,30 @@ impl Instances {
 /// `<runtime-dir>/instances/<id>.json`. Control groups are not in it: their names follow from the id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct InstanceRecord {
+    #[serde(flatten)]
+    pub(super) worker: RecordedWorker,
+    pub(super) uid: u32,
+    pub(super) model: String,
+    pub(super) snapshot: SnapshotDigest,
+}
+
+/// A worker's process as a record names it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct RecordedWorker {
     worker_pid: i32,
     /// With the id the name of one process and no other.
     started_ticks: u64,
-    uid: u32,
-    model: String,
-    snapshot: SnapshotDigest,
 }
 
-impl InstanceRecord {
+impl RecordedWorker {
+    /// The name of a process that is there now.
+    pub(super) fn of(pid: Pid) -> io::Result<Self> {
+        let started_ticks = pidfd::started_ticks(pid).ok_or(ErrorKind::NotFound)?;
+        Ok(Self { worker_pid: pid.as_raw(), started_ticks })
+    }
+
     /// The worker, when it is still the process that was recorded.
-    pub(super) fn worker(&self) -> Option<Running> {
+    pub(super) fn find(&self) -> Option<Running> {
         let pid = Pid::from_raw(self.worker_pid);
         let pidfd = pidfd::open(pid).ok()?;
         // After the descriptor is open: the number cannot come to mean another process any more.
@@ -119,8 +145,8 @@ impl InstanceRecord {
     }
 }
 
-/// The folder `<runtime-dir>/instances`: sockets, exit files and records, named by instance. Only root can write it; a
-/// record that somebody else could have written would tell us whom to kill.
+/// The folder `<runtime-dir>/instances`, or that of the zygotes: sockets, exit files and records, named by instance. Only
+/// root can write it; a record that somebody else could have written would tell us whom to kill.
 #[derive(Debug, Clone)]
 pub(super) struct Traces {
     dir: PathBuf,
@@ -128,8 +154,8 @@ pub(super) struct Traces {
 
 impl Traces {
     /// Opens the folder, makes it when it is missing.
-    pub(super) fn open(runtime_dir: &Path) -> io::Result<Self> {
-        let dir = runtime_dir.join("instances");
+    pub(super) fn open(runtime_dir: &Path, name: &str, mode: u32) -> io::Result<Self> {
+        let dir = runtime_dir.join(name);
         match fs::create_dir(&dir) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
             Ok(()) | Err(_) => {}
@@ -139,7 +165,7 @@ impl Traces {
             let message = format!("{} must be a directory of root: remove what is there", dir.display());
             return Err(io::Error::new(ErrorKind::PermissionDenied, message));
         }
-        fs::set_permissions(&dir, fs::Permissions::from_mode(0o755))?;
+        fs::set_permissions(&dir, fs::Permissions::from_mode(mode))?;
         Ok(Self { dir })
     }
 
@@ -161,18 +187,15 @@ impl Traces {
     }
 
     /// Records a worker that has just been started, complete or not at all.
-    pub(super) fn record(&self, spec: &StartSpec, pid: Pid, uid: u32) -> io::Result<()> {
-        let started_ticks = pidfd::started_ticks(pid).ok_or(ErrorKind::NotFound)?;
-        let (model, snapshot) = (spec.model.clone(), spec.snapshot.clone());
-        let record = InstanceRecord { worker_pid: pid.as_raw(), started_ticks, uid, model, snapshot };
-        let temporary = self.dir.join(format!("{}.new", spec.instance));
+    pub(super) fn record(&self, id: &InstanceId, record: &impl Serialize) -> io::Result<()> {
+        let temporary = self.dir.join(format!("{id}.new"));
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-        file.write_all(&serde_json::to_vec(&record)?)?;
-        fs::rename(temporary, self.record_file(&spec.instance))
+        file.write_all(&serde_json::to_vec(record)?)?;
+        fs::rename(temporary, self.record_file(id))
     }
 
     /// The record of an instance, when it is one that root wrote.
-    pub(super) fn read(&self, id: &InstanceId) -> Option<InstanceRecord> {
+    pub(super) fn read<R: DeserializeOwned>(&self, id: &InstanceId) -> Option<R> {
         let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(self.record_file(id)).ok()?;
         let found = file.metadata().ok()?;
         let mut text = String::new();

@@ -75,7 +75,7 @@ pub fn keep(arguments: &[OsString]) -> io::Result<ExitCode> {
         }
         wait = pause(wait, begun.elapsed());
         tracing::warn!(?status, ?wait, "the launcher ended; it is started again");
-        if super::pidfd::readable_before(&signals, Instant::now() + wait)? {
+        if crate::pidfd::readable_before(&signals, Instant::now() + wait)? {
             let signal = signals.read_signal()?.and_then(|info| Signal::try_from(info.ssi_signo.cast_signed()).ok());
             if signal.is_some_and(|signal| signal != Signal::SIGCHLD) {
                 return Ok(ExitCode::SUCCESS);

@@ -17,16 +17,16 @@ mod instances;
 pub mod keep;
 mod link;
 mod node;
-mod pidfd;
 mod program;
 mod reap;
 mod start;
 mod uids;
 mod watch;
+mod zygotes;
 
 use environment::{Environments, Package, Planner, build_all};
 use gpu::Gpus;
-use instances::{Instances, Traces};
+use instances::{InstanceRecord, Instances, Traces};
 use link::Link;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -51,6 +51,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use uids::UidSlots;
 use watch::{WatchError, Watcher};
+use zygotes::{ZygoteRecord, Zygotes};
 
 /// Questions for the planner, and environments for the builder, that wait.
 const JOBS: usize = 256;
@@ -164,13 +165,18 @@ pub fn run(settings: Settings) -> Result<(), LauncherError> {
     let (events, inbox) = event::queue().map_err(kernel("make an event queue"))?;
     let watcher = Watcher::new(&settings.models, Arc::clone(&store), events.clone())?;
 
-    let traces = Traces::open(&settings.runtime_dir).map_err(at("use the instances of", &settings.runtime_dir))?;
+    let at_runtime = |action| at(action, &settings.runtime_dir);
+    let traces = Traces::open(&settings.runtime_dir, "instances", 0o755).map_err(at_runtime("use the instances of"))?;
+    let nests = Traces::open(&settings.runtime_dir, "zygotes", 0o700).map_err(at_runtime("use the zygotes of"))?;
     let node = &settings.config.node;
     let mut instances = Instances::new(UidSlots::new(node.uid_base, node.uid_count - 1));
     let mut state = State::default();
-    let found = traces.list().map_err(at("list the instances of", &settings.runtime_dir))?;
-    state.unheard.extend(adopt(found, &traces, &mut instances, &*driver)?);
-    let package = Package::install(&settings.state_dir.join("python"), instances.is_empty());
+    let found = nests.list().map_err(at_runtime("list the zygotes of"))?;
+    let zygotes = adopt_zygotes(found, &nests, &mut instances, &*driver);
+    let found = traces.list().map_err(at_runtime("list the instances of"))?;
+    state.unheard.extend(adopt(found, &traces, &mut instances, &zygotes, &*driver)?);
+    let unused = instances.is_empty() && zygotes.is_empty();
+    let package = Package::install(&settings.state_dir.join("python"), unused);
     let package = Arc::new(package.map_err(at("install the package omni below", &settings.state_dir))?);
     let gpus = Gpus::open(&settings, instances.is_empty());
     let gpus = Arc::new(gpus.map_err(at("install the CUDA shim below", &settings.state_dir))?);
@@ -190,6 +196,8 @@ pub fn run(settings: Settings) -> Result<(), LauncherError> {
     spawn("build", move || build_all(&builder, groups, runs, &build_jobs, &tell))?;
     tracing::info!(models = %settings.models.display(), socket = %socket.display(), "the launcher is ready");
     let node = Node {
+        nests,
+        zygotes,
         settings,
         link,
         inbox,
@@ -210,17 +218,42 @@ pub fn run(settings: Settings) -> Result<(), LauncherError> {
     node.run().map_err(kernel("wait for events"))
 }
 
+/// Takes over the zygotes of an earlier launcher and removes what has no living worker.
+fn adopt_zygotes(
+    found: BTreeSet<InstanceId>,
+    nests: &Traces,
+    instances: &mut Instances,
+    driver: &dyn Driver,
+) -> Zygotes {
+    let mut zygotes = Zygotes::default();
+    for id in found {
+        match nests.read::<ZygoteRecord>(&id).and_then(|record| Some((record.worker.find()?, record))) {
+            Some((running, record)) => {
+                tracing::info!(zygote = %id, pid = running.pid.as_raw(), "zygote taken over");
+                instances.uids.share(zygotes.adopt(id, record, running));
+            }
+            None => {
+                let cause = reap::reap_groups(&zygotes::groups(&id), &id, None, driver, nests);
+                tracing::info!(zygote = %id, %cause, "a zygote ended while no launcher was there");
+            }
+        }
+    }
+    zygotes
+}
+
 /// Takes over the instances of an earlier launcher and removes what has no living worker; the ends to be told.
 fn adopt(
     found: BTreeSet<InstanceId>,
     traces: &Traces,
     instances: &mut Instances,
+    zygotes: &Zygotes,
     driver: &dyn Driver,
 ) -> Result<Vec<FromLauncher>, LauncherError> {
     let mut ended = Vec::new();
-    let mut living = BTreeSet::new();
+    let mut living: BTreeSet<String> = zygotes.running().map(|(id, ..)| zygotes::groups(id)).collect();
     for instance in found {
-        match traces.read(&instance).and_then(|record| Some((record.worker()?, record))) {
+        let record = traces.read::<InstanceRecord>(&instance);
+        match record.and_then(|record| Some((record.worker.find()?, record))) {
             Some((running, record)) => {
                 tracing::info!(%instance, pid = running.pid.as_raw(), "instance taken over");
                 living.insert(instance.to_string());

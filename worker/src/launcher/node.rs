@@ -2,6 +2,7 @@
 //! takes time happens in threads, which answer with events.
 
 mod lives;
+mod nests;
 mod prepare;
 
 use super::Settings;
@@ -12,6 +13,7 @@ use super::gpu::Gpus;
 use super::instances::{Instances, Traces};
 use super::link::Link;
 use super::program::Program;
+use super::zygotes::Zygotes;
 use crate::process::chain;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -39,6 +41,9 @@ pub(super) struct Node {
     pub(super) driver: Arc<dyn Driver>,
     pub(super) worker: Arc<Program>,
     pub(super) traces: Traces,
+    /// The traces of zygotes.
+    pub(super) nests: Traces,
+    pub(super) zygotes: Zygotes,
     pub(super) package: Arc<Package>,
     pub(super) gpus: Arc<Gpus>,
     pub(super) environments: Environments,
@@ -67,6 +72,7 @@ enum Token {
     Listener,
     Scheduler,
     Worker(InstanceId),
+    Zygote(InstanceId),
 }
 
 impl Node {
@@ -81,6 +87,7 @@ impl Node {
                                 Signal::try_from(info.ssi_signo.cast_signed()).map_or("a signal", Signal::as_str);
                             tracing::info!(signal, "the launcher ends; instances go on");
                             self.end_builds();
+                            self.end_idle_zygotes();
                             return Ok(());
                         }
                     }
@@ -91,10 +98,14 @@ impl Node {
                     }
                     Token::Scheduler => self.link.receive().into_iter().for_each(|message| self.on_message(message)),
                     Token::Worker(id) => self.on_worker_end(&id),
+                    Token::Zygote(id) => self.on_zygote_end(id),
                 }
             }
             self.link.flush();
             if self.state.quitting && self.instances.is_empty() {
+                self.kill_zygotes();
+            }
+            if self.state.quitting && self.instances.is_empty() && self.zygotes.is_empty() {
                 tracing::info!("the launcher ends with its scheduler");
                 self.end_builds();
                 if let Err(error) = self.driver.remove_parent() {
@@ -116,6 +127,7 @@ impl Node {
             fds.push((fd, PollFlags::POLLIN | write, Token::Scheduler));
         }
         fds.extend(self.instances.running().map(|(id, fd)| (fd, PollFlags::POLLIN, Token::Worker(id.clone()))));
+        fds.extend(self.zygotes.running().map(|(id, fd, _)| (fd, PollFlags::POLLIN, Token::Zygote(id.clone()))));
         let mut polled: Vec<PollFd<'_>> = fds.iter().map(|(fd, flags, _)| PollFd::new(*fd, *flags)).collect();
         match poll(&mut polled, PollTimeout::NONE) {
             Err(Errno::EINTR) => return Ok(Vec::new()),
@@ -165,6 +177,8 @@ impl Node {
             Event::BuildLine { key, line } => self.on_build_line(&key, &line),
             Event::Built { key, result } => self.on_built(&key, &result),
             Event::Started { instance, result } => self.on_started(instance, result),
+            Event::ZygoteStarted { id, result } => self.on_zygote_started(&id, result),
+            Event::ZygoteGone { id, cause } => self.on_zygote_gone(&id, &cause),
             Event::Gone { instance, cause } => {
                 tracing::info!(%instance, %cause, "the instance is gone");
                 self.instances.end(&instance);
@@ -199,11 +213,15 @@ impl Node {
         }
     }
 
-    /// Removes snapshots that neither a model, an instance nor an environment to be built needs.
+    /// Removes snapshots that neither a model, an instance, a zygote nor an environment to be built needs.
     fn sweep_snapshots(&self) {
         let Some(current) = self.state.catalog.snapshots() else { return };
         let building = self.state.waiting.values().flat_map(|waiting| &waiting.snapshots);
-        let keep = current.chain(self.instances.snapshots()).chain(building).chain(&self.state.planning);
+        let keep = current
+            .chain(self.instances.snapshots())
+            .chain(self.zygotes.snapshots())
+            .chain(building)
+            .chain(&self.state.planning);
         match self.store.retain(&keep.cloned().collect()) {
             Ok(removed) => removed.iter().for_each(|snapshot| tracing::debug!(%snapshot, "snapshot removed")),
             Err(error) => tracing::warn!(error = chain(&error), "old snapshots are left"),

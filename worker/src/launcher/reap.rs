@@ -11,7 +11,18 @@ use omni_ipc::id::InstanceId;
 /// Removes everything of an instance whose worker is gone or must go; says how it ended. The record goes last: a launcher
 /// that is killed before does this again.
 pub(super) fn reap(id: &InstanceId, worker: Option<Pid>, driver: &dyn Driver, traces: &Traces) -> ExitCause {
-    if let Err(error) = driver.destroy(id.as_str()) {
+    reap_groups(id.as_str(), id, worker, driver, traces)
+}
+
+/// As [`reap`], for what has its control groups under another name than its id.
+pub(super) fn reap_groups(
+    groups: &str,
+    id: &InstanceId,
+    worker: Option<Pid>,
+    driver: &dyn Driver,
+    traces: &Traces,
+) -> ExitCause {
+    if let Err(error) = driver.destroy(groups) {
         tracing::error!(instance = %id, error = crate::process::chain(&error), "the control groups of an instance are left");
     }
     if let Some(pid) = worker {

@@ -5,9 +5,9 @@
 
 use super::environment::{ENGINE, INSIDE, Record};
 use super::gpu::{self, GpuError, Gpus, Grant};
-use super::instances::Traces;
-use super::pidfd;
+use super::instances::{InstanceRecord, RecordedWorker, Traces};
 use super::program::Program;
+use crate::pidfd;
 use crate::spec::{Bind, Cache, Gpu, InstanceSpec, SandboxSpec, WorkerSpec};
 use nix::unistd::Pid;
 use omni_cgroup::{CgroupPaths, Driver, Group, GroupName, Limits, Part};
@@ -25,8 +25,10 @@ use std::time::{Duration, Instant};
 const LISTEN_WITHIN: Duration = Duration::from_secs(10);
 /// Numbers above it are device files of no card (`nvidia-modeset` and `nvidiactl`).
 const MINOR_MAX: u32 = 253;
+/// Modules that a zygote imports.
+const PRELOAD: usize = 256;
 /// Where things are inside.
-const MODEL: &str = "/model";
+pub(super) const MODEL: &str = "/model";
 const CACHE: &str = "/cache";
 
 /// A running worker.
@@ -45,7 +47,11 @@ pub(super) enum Refused {
     Bound { what: &'static str, value: u64, least: u64, most: u64 },
     #[error("`{0}` is not a card's uuid")]
     Card(String),
-    #[error("`{0}` is not an entry point")]
+    #[error(
+        "a model with a GPU has no zygote: what it preloads would be told of the card before its instance is there"
+    )]
+    GpuZygote,
+    #[error("`{0}` is not an entry point or a module")]
     EntryPoint(String),
     #[error("`{0}` is not a name of an environment variable, or its value has a zero byte or is too long")]
     Env(String),
@@ -84,7 +90,15 @@ pub(super) fn check(spec: &StartSpec, config: &NodeConfig) -> Result<ModelName, 
     if let Some(gpu) = spec.gpu.as_ref().filter(|gpu| gpu.uuid.parse::<GpuUuid>().is_err()) {
         return Err(Refused::Card(gpu.uuid.chars().take(80).collect()));
     }
-    for text in [&spec.module, &spec.function] {
+    let preload = spec.zygote.iter().flat_map(|zygote| &zygote.preload);
+    if preload.clone().count() > PRELOAD {
+        let value = preload.count() as u64;
+        return Err(Refused::Bound { what: "modules to preload", value, least: 0, most: PRELOAD as u64 });
+    }
+    if spec.zygote.is_some() && spec.gpu.is_some() {
+        return Err(Refused::GpuZygote);
+    }
+    for text in [&spec.module, &spec.function].into_iter().chain(preload) {
         let identifier = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || c == '_');
         if text.len() > 200 || !text.split('.').all(identifier) {
             return Err(Refused::EntryPoint(text.chars().take(80).collect()));
@@ -106,6 +120,7 @@ pub(super) fn check(spec: &StartSpec, config: &NodeConfig) -> Result<ModelName, 
 }
 
 /// A checked request with all that it takes.
+#[derive(Clone)]
 pub(super) struct Start {
     pub(super) spec: StartSpec,
     pub(super) name: ModelName,
@@ -121,6 +136,8 @@ pub(super) struct Start {
     pub(super) traces: Traces,
     pub(super) driver: Arc<dyn Driver>,
     pub(super) worker: Arc<Program>,
+    /// The socket of the zygote that it comes from.
+    pub(super) zygote: Option<PathBuf>,
 }
 
 /// The step of a start that failed.
@@ -149,12 +166,7 @@ impl Start {
         let control = self.traces.gpu_socket(&self.spec.instance);
         let grant = self.spec.gpu.as_ref().map(|gpu| self.gpus.grant(gpu, control)).transpose()?;
         let worker = self.driver.create(&GroupName::new(id, Part::Worker)?, &Limits::default())?;
-        let limits = Limits {
-            memory_bytes: Some(group_memory(&self.spec)),
-            pids: Some(self.spec.pids),
-            cpu_millis: Some(self.spec.cpu_millis),
-        };
-        let cgroup = self.driver.create(&GroupName::new(id, Part::Model)?, &limits)?;
+        let cgroup = self.driver.create(&GroupName::new(id, Part::Model)?, &self.limits())?;
         let spec = serde_json::to_vec(&WorkerSpec::Instance(Box::new(self.instance(cgroup, grant))))?;
 
         let mut command = self.worker.command();
@@ -168,16 +180,28 @@ impl Start {
         begun
     }
 
+    /// What the processes of the instance may have together.
+    pub(super) fn limits(&self) -> Limits {
+        Limits {
+            memory_bytes: Some(group_memory(&self.spec)),
+            pids: Some(self.spec.pids),
+            cpu_millis: Some(self.spec.cpu_millis),
+        }
+    }
+
     /// Gives a new worker its specification and waits until it listens.
     fn begin(&self, child: &mut Child, spec: &[u8], group: &CgroupPaths) -> Result<Running, StartError> {
         let pid = Pid::from_raw(child.id().cast_signed());
         let pidfd = pidfd::open(pid).map_err(|errno| StartError::Spawn(errno.into()))?;
         // Only a worker with a record gets its specification; one without ends at the end of its input.
-        self.traces.record(&self.spec, pid, self.uid).map_err(StartError::Record)?;
+        let worker = RecordedWorker::of(pid).map_err(StartError::Record)?;
+        let (model, snapshot) = (self.spec.model.clone(), self.spec.snapshot.clone());
+        let record = InstanceRecord { worker, uid: self.uid, model, snapshot };
+        self.traces.record(&self.spec.instance, &record).map_err(StartError::Record)?;
         child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(spec)).map_err(StartError::Spawn)?;
         // The kernel moves a process only after a grace period, of milliseconds: meanwhile the worker works. What it
         // clones joins the model's own group by itself, wherever the worker is.
-        join(&Group::open(group)?, pid).map_err(StartError::Spawn)?;
+        Group::open(group)?.take(pid.as_raw()).map_err(StartError::Spawn)?;
         let mut stdout = child.stdout.take().ok_or(StartError::Ended)?;
         let deadline = Instant::now() + LISTEN_WITHIN;
         if !pidfd::readable_before(&stdout, deadline).map_err(|errno| StartError::Spawn(errno.into()))? {
@@ -205,6 +229,7 @@ impl Start {
             cgroup,
             memory_bytes: spec.memory_bytes,
             log_lines_per_second: spec.log_lines_per_second,
+            zygote: self.zygote.clone(),
             gpu: spec.gpu.clone().map(|spec| Gpu { spec, control }),
             sandbox: self.sandbox(grant),
             boot: Boot {
@@ -222,7 +247,7 @@ impl Start {
         }
     }
 
-    fn sandbox(&self, grant: Option<Grant>) -> SandboxSpec {
+    pub(super) fn sandbox(&self, grant: Option<Grant>) -> SandboxSpec {
         let bind = |source: PathBuf, target: PathBuf| Bind { source, target, writable: false };
         let mut binds: Vec<Bind> = self.environment.mounts.iter().map(|dir| bind(dir.clone(), dir.clone())).collect();
         binds.push(bind(self.package.clone(), INSIDE.into()));
@@ -255,13 +280,6 @@ fn group_memory(spec: &StartSpec) -> u64 {
         Some(gpu) if gpu.mode == GpuMode::Unified => spec.memory_bytes.saturating_add(gpu.limit_bytes),
         Some(_) | None => spec.memory_bytes,
     }
-}
-
-/// Moves a process into a group.
-pub(super) fn join(group: &Group, pid: Pid) -> io::Result<()> {
-    group
-        .procs_fds()
-        .try_for_each(|fd| nix::unistd::write(fd, pid.to_string().as_bytes()).map(drop).map_err(io::Error::from))
 }
 
 /// The manifest's variables, then ours, which win but for the first: how many threads a library takes is the author's.

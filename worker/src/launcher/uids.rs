@@ -1,6 +1,7 @@
-//! Which user id the next instance gets: one that no living instance has, and not one that was free a moment ago. Pure.
+//! Which user id the next instance gets: one that nothing alive has, and not one that was free a moment ago. A zygote and
+//! its instances have one together, which is free when the last of them is gone. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 /// The node's range of user ids for instances.
 #[derive(Debug)]
@@ -8,33 +9,42 @@ pub(super) struct UidSlots {
     base: u32,
     count: u32,
     next: u32,
-    used: BTreeSet<u32>,
+    /// How many have it.
+    used: BTreeMap<u32, u32>,
 }
 
 impl UidSlots {
     /// `count` user ids from `base` on.
     pub(super) fn new(base: u32, count: u32) -> Self {
-        Self { base, count, next: 0, used: BTreeSet::new() }
+        Self { base, count, next: 0, used: BTreeMap::new() }
     }
 
     /// A free one, in turn; `None` when all are in use.
     pub(super) fn take(&mut self) -> Option<u32> {
         let free = (0..self.count)
             .map(|step| self.base + (self.next + step) % self.count)
-            .find(|uid| !self.used.contains(uid))?;
+            .find(|uid| !self.used.contains_key(uid))?;
         self.next = (free - self.base + 1) % self.count;
-        self.used.insert(free);
+        self.used.insert(free, 1);
         Some(free)
     }
 
-    /// Marks one as in use: an instance of an earlier launcher has it.
-    pub(super) fn adopt(&mut self, uid: u32) {
-        self.used.insert(uid);
+    /// One more has it: from a zygote that has it already, or of an earlier launcher.
+    pub(super) fn share(&mut self, uid: u32) {
+        *self.used.entry(uid).or_default() += 1;
     }
 
-    /// Nobody has it any more.
+    /// One of those who have it is gone.
     pub(super) fn give_back(&mut self, uid: u32) {
-        self.used.remove(&uid);
+        if let Some(count) = self.used.get_mut(&uid) {
+            *count = count.saturating_sub(1);
+        }
+        self.used.retain(|_, count| *count > 0);
+    }
+
+    /// How many have it.
+    pub(super) fn users(&self, uid: u32) -> u32 {
+        self.used.get(&uid).copied().unwrap_or_default()
     }
 }
 
@@ -42,11 +52,12 @@ impl UidSlots {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn in_turn_and_never_twice() {
         let mut slots = UidSlots::new(100, 3);
-        slots.adopt(101);
+        slots.share(101);
         assert_eq!([slots.take(), slots.take(), slots.take()], [Some(100), Some(102), None]);
         slots.give_back(100);
         slots.give_back(101);
@@ -55,6 +66,18 @@ mod tests {
         slots.give_back(102);
         assert_eq!(slots.take(), Some(102), "not the one that was given back last");
         assert_eq!(UidSlots::new(100, 0).take(), None);
+    }
+
+    #[test]
+    fn shared_until_the_last_is_gone() {
+        let mut slots = UidSlots::new(100, 1);
+        assert_eq!(slots.take(), Some(100));
+        slots.share(100);
+        assert_eq!((slots.users(100), slots.take()), (2, None));
+        slots.give_back(100);
+        assert_eq!((slots.users(100), slots.take()), (1, None));
+        slots.give_back(100);
+        assert_eq!((slots.users(100), slots.take()), (0, Some(100)));
     }
 
     proptest! {

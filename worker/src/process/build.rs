@@ -23,8 +23,15 @@ pub(super) fn run(spec: &BuildSpec) -> Result<u8, WorkerError> {
     let oom = OomWatch::new(&spec.cgroup)?;
     let before = oom.count()?;
     let (stdout, stderr) = (stdout(), stderr());
-    let given =
-        Given { stdout: stdout.as_fd(), stderr: stderr.as_fd(), engine: None, meminfo: None, gpu: None, group: &group };
+    let given = Given {
+        stdout: stdout.as_fd(),
+        stderr: stderr.as_fd(),
+        engine: None,
+        meminfo: None,
+        gpu: None,
+        zygote: false,
+        group: &group,
+    };
     let sandbox = sandbox::spawn(&spec.sandbox, &given)?;
     wait_for_end(&sandbox)?;
     let (_, status) = sandbox::wait(sandbox.pid.as_raw()).map_err(WorkerError::Wait)?;
@@ -36,6 +43,7 @@ pub(super) fn run(spec: &BuildSpec) -> Result<u8, WorkerError> {
             Report::Failed(message) => on(Event::Failed(message)),
             Report::Ended(status) => on(Event::Ended(status)),
             Report::Note(note) => super::say(&note),
+            Report::Orphan { .. } => {}
         }
     }
     if oom.count()? > before {

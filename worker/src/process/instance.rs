@@ -9,22 +9,18 @@ use super::gpu::{self, Memory, Word};
 use super::journal::{Journal, Moment};
 use super::link::Link;
 use super::running::{Running, Source};
+use super::setup::{protect, release_standard_streams, timeout, unix_ms, write_exit_file};
 use super::supervise::{Action, Event, Instance};
 use super::{WorkerError, chain};
 use crate::spec::InstanceSpec;
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::prctl;
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::unistd::{dup2_stdin, dup2_stdout};
-use omni_ipc::engine::ToEngine;
+use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::signalfd::SignalFd;
 use omni_ipc::exit::ExitCause;
 use omni_ipc::instance::{FromWorker, GpuOrder, GpuReport, PROTOCOL, ToWorker, Welcome};
-use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// How long a worker whose instance has ended waits for a scheduler to hear of it.
 const LINGER: Duration = Duration::from_secs(2);
@@ -48,7 +44,7 @@ pub(super) fn run(spec: &InstanceSpec) -> Result<(), WorkerError> {
         Ok(running) => worker.serve(running)?,
         Err(error) => ExitCause::StartFailed { message: chain(&error) },
     };
-    write_exit_file(spec, &cause).map_err(WorkerError::ExitFile)?;
+    write_exit_file(&spec.exit_file, &cause)?;
     worker.deliver(&cause)
 }
 
@@ -75,13 +71,12 @@ enum Token {
 
 impl Worker<'_> {
     /// The loop, from the start of the sandbox to the end of its last process.
-    fn serve(&mut self, mut running: Running) -> Result<ExitCause, WorkerError> {
-        for note in running.take_notes() {
-            self.note(note);
-        }
+    fn serve(&mut self, mut running: Running<'_>) -> Result<ExitCause, WorkerError> {
         loop {
             let gpu = running.gpu.as_ref().and_then(Memory::deadline);
-            let deadline = [self.instance.deadline(), self.journal.deadline(), gpu].into_iter().flatten().min();
+            let deadlines = [self.instance.deadline(), self.journal.deadline(), gpu, running.deadline()];
+            let deadline = deadlines.into_iter().flatten().min();
+            running.take_notes().into_iter().for_each(|note| self.note(note));
             for token in self.wait(Some(&running), deadline)? {
                 match token {
                     Token::Terminate => {
@@ -100,6 +95,9 @@ impl Worker<'_> {
                 }
             }
             self.handle(Event::Tick, &mut running);
+            for event in running.tick(self.epoch.elapsed()) {
+                self.handle(event, &mut running);
+            }
             self.about_gpu(&mut running, Memory::tick);
             self.journal.tick(self.moment());
             if let Some(cause) = self.instance.cause() {
@@ -143,7 +141,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    fn wait(&self, running: Option<&Running>, deadline: Option<Duration>) -> Result<Vec<Token>, WorkerError> {
+    fn wait(&self, running: Option<&Running<'_>>, deadline: Option<Duration>) -> Result<Vec<Token>, WorkerError> {
         let mut tokens = vec![Token::Terminate, Token::Listener];
         let mut fds = vec![
             PollFd::new(self.terminate.as_fd(), PollFlags::POLLIN),
@@ -170,12 +168,12 @@ impl Worker<'_> {
         Ok(tokens.into_iter().zip(&fds).filter(|(_, fd)| fd.any() == Some(true)).map(|(token, _)| token).collect())
     }
 
-    fn handle(&mut self, event: Event, running: &mut Running) {
+    fn handle(&mut self, event: Event, running: &mut Running<'_>) {
         let now = self.epoch.elapsed();
         for action in self.instance.on(event, now) {
             match action {
                 Action::StopEngine => {
-                    if running.tell_engine(&ToEngine::Stop, &[]).is_err() {
+                    if running.stop().is_err() {
                         self.handle(Event::EngineClosed, running);
                     }
                 }
@@ -198,14 +196,14 @@ impl Worker<'_> {
     }
 
     /// One message of the scheduler.
-    fn hear(&mut self, running: &mut Running) {
+    fn hear(&mut self, running: &mut Running<'_>) {
         let Some((message, fds)) = self.link.receive() else { return };
         match message {
             ToWorker::Hello { protocol, log_seen } => {
                 self.greet(protocol, log_seen);
                 self.about_gpu(running, Memory::greet);
             }
-            ToWorker::Attach => self.attach(&fds, running),
+            ToWorker::Attach => self.attach(fds, running),
             ToWorker::Stop { grace_ms } => {
                 self.handle(Event::Stop { grace: Duration::from_millis(grace_ms) }, running);
             }
@@ -219,7 +217,7 @@ impl Worker<'_> {
     }
 
     /// An instance without a GPU has nothing to move, and says so.
-    fn order(&mut self, number: u64, order: GpuOrder, running: &mut Running) {
+    fn order(&mut self, number: u64, order: GpuOrder, running: &mut Running<'_>) {
         if running.gpu.is_none() {
             return self.link.tell(FromWorker::Gpu(GpuReport { number, ..GpuReport::default() }));
         }
@@ -227,7 +225,7 @@ impl Worker<'_> {
     }
 
     /// Does something with the instance's GPU memory, if it has a GPU, and passes on what comes of it.
-    fn about_gpu(&mut self, running: &mut Running, what: impl FnOnce(&mut Memory, Duration) -> Vec<Word>) {
+    fn about_gpu(&mut self, running: &mut Running<'_>, what: impl FnOnce(&mut Memory, Duration) -> Vec<Word>) {
         let now = self.epoch.elapsed();
         for word in running.gpu.as_mut().map(|gpu| what(gpu, now)).unwrap_or_default() {
             match word {
@@ -275,8 +273,8 @@ impl Worker<'_> {
     }
 
     /// Passes a data connection on. The scheduler sees a failure as the end of its connection, and of this one.
-    fn attach(&mut self, fds: &[OwnedFd], running: &Running) {
-        if fds.len() != 2 || running.tell_engine(&ToEngine::Attach, fds).is_err() {
+    fn attach(&mut self, fds: Vec<OwnedFd>, running: &mut Running<'_>) {
+        if fds.len() != 2 || running.attach(fds).is_err() {
             self.link.disconnect();
         }
     }
@@ -290,41 +288,9 @@ impl Worker<'_> {
     }
 }
 
-/// Nobody reads this process's memory, and huge pages do not make it big. SIGTERM becomes a descriptor.
-fn protect() -> Result<SignalFd, WorkerError> {
-    let setup = |step| move |errno: Errno| WorkerError::Setup { step, source: errno.into() };
-    prctl::set_dumpable(false).map_err(setup("forbid tracing"))?;
-    prctl::set_thp_disable(true).map_err(setup("forbid huge pages"))?;
-    let mut signals = SigSet::empty();
-    signals.add(Signal::SIGTERM);
-    signals.thread_block().map_err(setup("block SIGTERM"))?;
-    SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(setup("watch SIGTERM"))
-}
-
 /// Tells the launcher, by one line on standard output, and lets go of both pipes to it.
 fn say_listening() -> io::Result<()> {
     // A launcher that is gone meanwhile finds this worker by its socket.
     let _ = writeln!(io::stdout(), "listening");
-    let null = File::options().read(true).write(true).open("/dev/null")?;
-    dup2_stdin(&null)?;
-    dup2_stdout(&null)?;
-    Ok(())
-}
-
-fn write_exit_file(spec: &InstanceSpec, cause: &ExitCause) -> io::Result<()> {
-    let unfinished = spec.exit_file.with_extension("tmp");
-    fs::write(&unfinished, serde_json::to_vec(cause)?)?;
-    fs::rename(&unfinished, &spec.exit_file)
-}
-
-/// Rounded up, so that a deadline has passed when poll returns for it.
-fn timeout(deadline: Option<Duration>, now: Duration) -> PollTimeout {
-    let Some(deadline) = deadline else { return PollTimeout::NONE };
-    let left = deadline.saturating_sub(now).as_micros().div_ceil(1000);
-    i32::try_from(left).ok().and_then(|ms| PollTimeout::try_from(ms).ok()).unwrap_or(PollTimeout::MAX)
-}
-
-fn unix_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    release_standard_streams()
 }

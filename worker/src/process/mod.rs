@@ -2,15 +2,21 @@
 //!
 //! It is small, has one thread beside those of the FUSE server, and stays when launcher and scheduler go: it holds what
 //! an instance needs to live. What it decides is in [`supervise`]; what it keeps of the model's output in [`journal`];
-//! how it speaks with the scheduler in [`link`], and with the shims of a GPU model in [`gpu`]; [`running`] holds the descriptors and [`instance`] is the loop.
+//! how it speaks with the scheduler in [`link`], and with the shims of a GPU model in [`gpu`]; [`running`] holds the descriptors and [`instance`] is the loop. A
+//! process that several instances come from has a worker of its own, [`zygote`].
 
 mod build;
+mod forked;
 mod gpu;
 mod instance;
 mod journal;
 mod link;
+mod pss;
 mod running;
+mod setup;
 mod supervise;
+mod wires;
+mod zygote;
 
 use crate::sandbox::StepError;
 use crate::spec::WorkerSpec;
@@ -78,6 +84,7 @@ pub fn run() -> Result<u8, WorkerError> {
     match serde_json::from_str(&text).map_err(WorkerError::Spec)? {
         WorkerSpec::Build(spec) => build::run(&spec),
         WorkerSpec::Instance(spec) => instance::run(&spec).map(|()| 0),
+        WorkerSpec::Zygote(spec) => zygote::run(&spec).map(|()| 0),
     }
 }
 

@@ -1,30 +1,33 @@
 //! What the worker holds of a running instance: descriptors, and one bounded read for each of them.
 //!
-//! Called by the loop in [`super::instance`]. The engine's side of everything here is untrusted: its packets are bounded
-//! and parsed strictly, descriptors from it are refused, and nothing waits for it.
+//! Called by the loop in [`super::instance`]. The process is one in a sandbox of its own, or one that a zygote has forked
+//! ([`super::forked`]); what differs between them is in here and nowhere else. The engine's side of everything is
+//! untrusted: its packets are bounded and parsed strictly, descriptors from it are refused, and nothing waits for it.
 
+use super::forked::{Forked, Heard};
 use super::gpu::Memory;
 use super::journal::{Journal, Moment};
 use super::supervise::Event;
-use super::{WorkerError, chain};
+use super::wires::{Ends, Wires, read_log};
+use super::{WorkerError, chain, pss};
 use crate::sandbox::{self, Given, GpuDir, Report, Sandbox};
 use crate::spec::InstanceSpec;
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::Signal;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
-use nix::unistd::{pipe2, read};
 use omni_cgroup::{CgroupPaths, Group, OomWatch};
 use omni_ipc::engine::{FromEngine, ToEngine};
-use omni_ipc::instance::{LogStream, Stats};
-use omni_ipc::packet::{PacketError, recv_packet_no_fds, send_packet};
-use omni_meminfo_fs::{CgroupV1, CgroupV2, Server};
+use omni_ipc::instance::{LogLine, LogStream, Stats};
+use omni_ipc::packet::{PacketError, recv_packet_from, recv_packet_no_fds, send_packet};
+use omni_meminfo_fs::{CgroupV1, CgroupV2, MemorySource, SampleError, Server};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::time::Duration;
 
-/// Bytes taken from a log pipe per round: what a pipe holds.
-const LOG_ROUND: usize = 64 * 1024;
-const LOG_BUFFER: usize = 8 * 1024;
+/// How long one look at the end of a forked process may wait for the rest of its group, and how many looks there are
+/// for its status. The first is enough but on a machine in trouble.
+const LOOK: Duration = Duration::from_millis(20);
+const LOOKS: u32 = 50;
 
 /// A descriptor of the instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,97 +35,122 @@ pub(super) enum Source {
     Stdout,
     Stderr,
     Reports,
+    Zygote,
     Engine,
     OutOfMemory,
     /// Last in every round: what the instance said before its end comes first.
     End,
 }
 
+/// Where the instance's process comes from.
+enum Origin {
+    /// A sandbox of its own, which ends with it.
+    Sandbox { sandbox: Sandbox, meminfo: Server, reporting: bool },
+    /// The sandbox of a zygote, which it shares.
+    Zygote(Forked),
+}
+
 /// A running instance.
-pub(super) struct Running {
-    sandbox: Sandbox,
-    engine: Option<OwnedFd>,
-    stdout: Option<OwnedFd>,
-    stderr: Option<OwnedFd>,
-    reporting: bool,
+pub(super) struct Running<'a> {
+    spec: &'a InstanceSpec,
+    origin: Origin,
+    wires: Wires,
     group: Group,
     oom: OomWatch,
     oom_before: u64,
     stats: omni_cgroup::Stats,
-    meminfo: Server,
-    memory_bytes: u64,
+    notes: Vec<String>,
+    /// A data connection that came before there was a process to have it.
+    connection: Option<Vec<OwnedFd>>,
+    /// There will be no process: it was told to end before it was there. Its raw status, had it been.
+    abandoned: Option<i32>,
+    looks: u32,
     /// For a model with a GPU.
     pub(super) gpu: Option<Memory>,
 }
 
-impl Running {
-    /// Starts the sandbox and gives the engine its first message.
-    pub(super) fn start(spec: &InstanceSpec) -> Result<Self, WorkerError> {
-        let setup = |step| move |source: io::Error| WorkerError::Setup { step, source };
+impl<'a> Running<'a> {
+    /// Asks for the process, or starts its sandbox and gives it its first message.
+    pub(super) fn start(spec: &'a InstanceSpec) -> Result<Self, WorkerError> {
         let group = Group::open(&spec.cgroup)?;
         let oom = OomWatch::new(&spec.cgroup)?;
         let oom_before = oom.count()?;
         let stats = omni_cgroup::Stats::open(&spec.cgroup)?;
-        let (mount, connection) = omni_meminfo_fs::prepare()?;
-        let (engine, theirs) = engine_pair().map_err(|errno| setup("make the engine's socket")(errno.into()))?;
-        send_packet(&engine, &ToEngine::Boot(spec.boot.clone()), &[])?;
-        let (stdout, to_stdout) = log_pipe().map_err(|errno| setup("make a log pipe")(errno.into()))?;
-        let (stderr, to_stderr) = log_pipe().map_err(|errno| setup("make a log pipe")(errno.into()))?;
-        let gpu_dir = spec.gpu.as_ref().map(|_| GpuDir::new(spec.sandbox.gid)).transpose()?;
-        let memory = |(gpu, dir)| Memory::prepare(gpu, dir, spec.sandbox.uid, &spec.cgroup);
-        let gpu = spec.gpu.as_ref().zip(gpu_dir.as_ref()).map(memory).transpose()?;
-        let given = Given {
-            stdout: to_stdout.as_fd(),
-            stderr: to_stderr.as_fd(),
-            engine: Some(theirs.as_fd()),
-            meminfo: Some(mount.as_fd()),
-            gpu: gpu_dir.as_ref(),
-            group: &group,
+        let mut notes = Vec::new();
+        let asked = spec.zygote.as_deref().and_then(|socket| match ask(spec, socket) {
+            Ok(asked) => Some(asked),
+            Err(error) => {
+                notes.push(without(&chain(&error)));
+                None
+            }
+        });
+        let (origin, wires, gpu) = match asked {
+            Some((forked, wires)) => (Origin::Zygote(forked), wires, None),
+            None => alone(spec, &group, &mut notes)?,
         };
-        let sandbox = sandbox::spawn(&spec.sandbox, &given)?;
-        // Held here, the mount would keep its server from seeing the end of the sandbox.
-        drop(mount);
-        let shown = Some(spec.memory_bytes);
-        let meminfo = match &spec.cgroup {
-            CgroupPaths::V1 { memory, .. } => connection.serve(CgroupV1::open(memory, shown)?),
-            CgroupPaths::V2 { dir } => connection.serve(CgroupV2::open(dir, shown)?),
-        }?;
         Ok(Self {
-            sandbox,
-            engine: Some(engine),
-            stdout: Some(stdout),
-            stderr: Some(stderr),
-            reporting: true,
+            spec,
+            origin,
+            wires,
             group,
             oom,
             oom_before,
             stats,
-            meminfo,
-            memory_bytes: spec.memory_bytes,
+            notes,
+            connection: None,
+            abandoned: None,
+            looks: 0,
             gpu,
         })
     }
 
     /// What the start had to say to the operator.
     pub(super) fn take_notes(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.sandbox.notes)
+        std::mem::take(&mut self.notes)
     }
 
     /// Every descriptor to wait for.
     pub(super) fn sources(&self) -> impl Iterator<Item = (Source, BorrowedFd<'_>)> {
-        let optional = [(Source::Stdout, &self.stdout), (Source::Stderr, &self.stderr), (Source::Engine, &self.engine)];
-        let optional = optional.into_iter().filter_map(|(source, fd)| Some((source, fd.as_ref()?.as_fd())));
-        let reports = self.reporting.then(|| (Source::Reports, self.sandbox.reports.as_fd()));
-        let last = [(Source::OutOfMemory, self.oom.as_fd()), (Source::End, self.sandbox.pidfd.as_fd())];
-        optional.chain(reports).chain(last)
+        let Wires { engine, stdout, stderr } = &self.wires;
+        let wires = [(Source::Stdout, stdout), (Source::Stderr, stderr), (Source::Engine, engine)];
+        let wires = wires.into_iter().filter_map(|(source, fd)| Some((source, fd.as_ref()?.as_fd())));
+        let (told, end) = match &self.origin {
+            Origin::Sandbox { sandbox, reporting, .. } => {
+                let reports = reporting.then(|| (Source::Reports, sandbox.reports.as_fd()));
+                (reports, Some(sandbox.pidfd.as_fd()))
+            }
+            Origin::Zygote(forked) => (forked.connection().map(|fd| (Source::Zygote, fd)), forked.process()),
+        };
+        let last = [Some((Source::OutOfMemory, self.oom.as_fd())), end.map(|fd| (Source::End, fd))];
+        wires.chain(told).chain(last.into_iter().flatten())
+    }
+
+    /// When [`Running::tick`] has something to do.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        match &self.origin {
+            Origin::Zygote(forked) => forked.deadline(),
+            Origin::Sandbox { .. } => None,
+        }
+    }
+
+    /// What happens without a descriptor: a zygote that takes too long, and the end of an instance that never began.
+    pub(super) fn tick(&mut self, now: Duration) -> Vec<Event> {
+        if let Some(status) = self.abandoned.take() {
+            return vec![Event::Ended(status), Event::Gone(status)];
+        }
+        if self.deadline().is_some_and(|deadline| deadline <= now) {
+            return self.start_alone("it did not fork in time");
+        }
+        vec![]
     }
 
     /// Reads a bounded amount from a descriptor that is ready.
     pub(super) fn read(&mut self, source: Source, journal: &mut Journal, now: Moment) -> Vec<Event> {
         match source {
-            Source::Stdout => read_log(&mut self.stdout, LogStream::Stdout, journal, now),
-            Source::Stderr => read_log(&mut self.stderr, LogStream::Stderr, journal, now),
+            Source::Stdout => read_log(&mut self.wires.stdout, LogStream::Stdout, journal, now),
+            Source::Stderr => read_log(&mut self.wires.stderr, LogStream::Stderr, journal, now),
             Source::Reports => return self.read_reports(journal, now),
+            Source::Zygote => return self.hear_zygote(journal, now),
             Source::Engine => return self.read_engine(),
             Source::OutOfMemory => {
                 self.oom.clear();
@@ -135,38 +163,70 @@ impl Running {
 
     /// Reads what the ended instance has left in its pipes.
     pub(super) fn drain_logs(&mut self, journal: &mut Journal, now: Moment) {
-        read_log(&mut self.stdout, LogStream::Stdout, journal, now);
-        read_log(&mut self.stderr, LogStream::Stderr, journal, now);
+        self.wires.read_logs(journal, now);
     }
 
-    /// Sends without waiting; an engine whose socket is full is not reading it.
-    pub(super) fn tell_engine(&self, message: &ToEngine, fds: &[OwnedFd]) -> Result<(), PacketError> {
+    /// Tells the engine to end. Without waiting; an engine whose socket is full is not reading it.
+    pub(super) fn stop(&mut self) -> Result<(), PacketError> {
+        if self.awaits_process() {
+            self.abandon(0);
+            return Ok(());
+        }
+        self.tell_engine(&ToEngine::Stop, &[])
+    }
+
+    /// Passes a data connection on, now or when there is somebody to have it.
+    pub(super) fn attach(&mut self, fds: Vec<OwnedFd>) -> Result<(), PacketError> {
+        if self.awaits_process() {
+            self.connection = Some(fds);
+            return Ok(());
+        }
+        self.tell_engine(&ToEngine::Attach, &fds)
+    }
+
+    fn tell_engine(&self, message: &ToEngine, fds: &[OwnedFd]) -> Result<(), PacketError> {
         let raw: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
-        send_packet(self.engine.as_ref().ok_or(PacketError::Closed)?, message, &raw)
+        send_packet(self.wires.engine.as_ref().ok_or(PacketError::Closed)?, message, &raw)
     }
 
-    /// SIGKILL to pid 1, with which the kernel ends its whole namespace, and to all of the group.
-    pub(super) fn kill(&self) -> Result<(), WorkerError> {
-        match sandbox::pidfd_send_signal(&self.sandbox.pidfd, Signal::SIGKILL) {
+    /// SIGKILL to all of the group, and to what ends its processes with it: pid 1 of its own sandbox, or the process that
+    /// a zygote made and that may not have been moved yet.
+    pub(super) fn kill(&mut self) -> Result<(), WorkerError> {
+        let killed = match &self.origin {
+            Origin::Sandbox { sandbox, .. } => sandbox::pidfd_send_signal(&sandbox.pidfd, Signal::SIGKILL),
+            Origin::Zygote(forked) => forked.kill(),
+        };
+        match killed {
             Ok(()) | Err(Errno::ESRCH) => {}
-            Err(errno) => return Err(WorkerError::Setup { step: "kill pid 1", source: errno.into() }),
+            Err(errno) => return Err(WorkerError::Setup { step: "kill the engine", source: errno.into() }),
+        }
+        if self.awaits_process() {
+            self.abandon(Signal::SIGKILL as i32);
         }
         Ok(self.group.kill()?)
     }
 
+    /// Only the file of a sandbox of its own is the instance's to end.
     pub(super) fn abort_meminfo(&self) {
-        // Done by root on a file that is open already: the one thing that could fail is that it has ended, which is right.
-        let _ = self.meminfo.abort();
+        if let Origin::Sandbox { meminfo, .. } = &self.origin {
+            // Done by root on a file that is open already: the one thing that could fail is that it has ended, which is
+            // right.
+            let _ = meminfo.abort();
+        }
     }
 
     pub(super) fn stats(&self) -> Result<Stats, WorkerError> {
         let usage = self.stats.read()?;
+        let shares = match &self.origin {
+            Origin::Sandbox { .. } => None,
+            Origin::Zygote(forked) => forked.pid(),
+        };
         Ok(Stats {
             memory_bytes: usage.memory_bytes,
-            memory_limit_bytes: usage.memory_limit_bytes.unwrap_or(self.memory_bytes),
+            memory_limit_bytes: usage.memory_limit_bytes.unwrap_or(self.spec.memory_bytes),
             cpu_usec: usage.cpu_usec,
             pids: usage.pids,
-            pss_bytes: None,
+            pss_bytes: shares.and_then(pss::of),
             gpu: self.gpu.as_ref().map(Memory::usage),
         })
     }
@@ -177,34 +237,103 @@ impl Running {
         self.oom.count().is_ok_and(|count| count > self.oom_before)
     }
 
+    fn awaits_process(&self) -> bool {
+        matches!(&self.origin, Origin::Zygote(forked) if forked.pid().is_none())
+    }
+
+    /// The connection to the zygote's worker closes with what is dropped here, and a process that is made all the same
+    /// finds its socket closed.
+    fn abandon(&mut self, status: i32) {
+        self.abandoned.get_or_insert(status);
+        self.wires.engine = None;
+    }
+
+    fn hear_zygote(&mut self, journal: &mut Journal, now: Moment) -> Vec<Event> {
+        let Origin::Zygote(forked) = &mut self.origin else { return vec![] };
+        match forked.hear(now.monotonic) {
+            Heard::Nothing => vec![],
+            Heard::Refused(_) if self.abandoned.is_some() => vec![],
+            Heard::Refused(why) => self.start_alone(&why),
+            Heard::Claimed { pid, log } => {
+                for LogLine { stream, text, .. } in log {
+                    journal.write(stream, format!("{text}\n").as_bytes(), now);
+                }
+                self.begin(pid)
+            }
+        }
+    }
+
+    /// The process is there and waits: into its group, and then it may begin.
+    fn begin(&mut self, pid: i32) -> Vec<Event> {
+        let mut begin = || -> Result<(), WorkerError> {
+            let moved = |source| WorkerError::Setup { step: "move the process into its control group", source };
+            self.group.take(pid).map_err(moved)?;
+            self.tell_engine(&ToEngine::Boot(self.spec.boot.clone()), &[])?;
+            match self.connection.take() {
+                Some(fds) => Ok(self.tell_engine(&ToEngine::Attach, &fds)?),
+                None => Ok(()),
+            }
+        };
+        match begin() {
+            Ok(()) => vec![Event::Executing { pid }],
+            Err(error) => vec![Event::Executing { pid }, Event::EngineBroken(chain(&error))],
+        }
+    }
+
+    /// The zygote cannot help: a sandbox of its own. This process still has one thread, which making one takes.
+    fn start_alone(&mut self, why: &str) -> Vec<Event> {
+        self.notes.push(without(why));
+        match alone(self.spec, &self.group, &mut self.notes) {
+            Ok((origin, wires, gpu)) => {
+                (self.origin, self.wires, self.gpu) = (origin, wires, gpu);
+                let attached = self.connection.take().map(|fds| self.attach(fds));
+                attached.and_then(Result::err).map(|_| Event::EngineClosed).into_iter().collect()
+            }
+            Err(error) => vec![Event::Failed(chain(&error)), Event::Gone(0)],
+        }
+    }
+
     fn read_engine(&mut self) -> Vec<Event> {
-        let Some(engine) = &self.engine else { return vec![] };
+        let Some(engine) = &self.wires.engine else { return vec![] };
+        if let Origin::Zygote(forked) = &mut self.origin
+            && forked.pid().is_none()
+        {
+            let claimed = match recv_packet_from::<FromEngine>(engine) {
+                Ok((FromEngine::Forked, pid)) => forked.claim(pid),
+                Ok((FromEngine::Ready { .. } | FromEngine::Failed { .. }, _)) => Err("it spoke out of turn".into()),
+                Err(error) if error.would_block() => Ok(()),
+                Err(error) => Err(chain(&error)),
+            };
+            return claimed.err().map(|why| self.start_alone(&why)).unwrap_or_default();
+        }
         match recv_packet_no_fds::<FromEngine>(engine) {
             Ok(message) => vec![Event::Engine(message)],
             Err(error) if error.would_block() => vec![],
             Err(PacketError::Closed) => {
-                self.engine = None;
+                self.wires.engine = None;
                 vec![Event::EngineClosed]
             }
             Err(error) => {
-                self.engine = None;
+                self.wires.engine = None;
                 vec![Event::EngineBroken(chain(&error))]
             }
         }
     }
 
     fn read_reports(&mut self, journal: &mut Journal, now: Moment) -> Vec<Event> {
+        let Origin::Sandbox { sandbox, reporting, .. } = &mut self.origin else { return vec![] };
         let mut events = Vec::new();
         loop {
-            match self.sandbox.reports.receive() {
+            match sandbox.reports.receive() {
                 Ok(Some((_, Report::Note(text)))) => journal.note(text, now),
                 Ok(Some((pid, Report::Executing))) => events.push(Event::Executing { pid }),
                 Ok(Some((_, Report::Failed(message)))) => events.push(Event::Failed(message)),
                 Ok(Some((_, Report::Ended(status)))) => events.push(Event::Ended(status)),
+                Ok(Some((_, Report::Orphan { .. }))) => {}
                 Ok(None) => return events,
                 Err(_) => {
                     // All writers are gone: the end follows.
-                    self.reporting = false;
+                    *reporting = false;
                     return events;
                 }
             }
@@ -213,45 +342,84 @@ impl Running {
 
     /// Everything is gone: what it said and what the kernel counted, then its end.
     fn end(&mut self, journal: &mut Journal, now: Moment) -> Vec<Event> {
+        let end = match &mut self.origin {
+            Origin::Sandbox { sandbox, .. } => match sandbox::wait(sandbox.pid.as_raw()) {
+                Ok((_, status)) => vec![Event::Gone(status)],
+                Err(Errno::EINTR) => return vec![],
+                Err(errno) => {
+                    journal.note(format!("cannot read how the sandbox ended: {errno}"), now);
+                    vec![Event::Gone(Signal::SIGKILL as i32)]
+                }
+            },
+            Origin::Zygote(forked) => {
+                // No pid 1 of its own takes the rest with it. What is not done in time is looked at again: the descriptor
+                // stays readable.
+                if self.group.kill().is_err() || self.group.wait_empty(LOOK).is_err() {
+                    return vec![];
+                }
+                self.looks += 1;
+                match forked.status(LOOK) {
+                    Ok(Some(status)) => vec![Event::Ended(status), Event::Gone(status)],
+                    Ok(None) if self.looks < LOOKS => return vec![],
+                    Ok(None) | Err(()) => vec![Event::Unseen],
+                }
+            }
+        };
         let mut events = self.read_engine();
         events.extend(self.read_reports(journal, now));
         events.extend(self.was_out_of_memory().then_some(Event::OutOfMemory));
-        match sandbox::wait(self.sandbox.pid.as_raw()) {
-            Ok((_, status)) => events.push(Event::Gone(status)),
-            Err(Errno::EINTR) => {}
-            Err(errno) => {
-                journal.note(format!("cannot read how the sandbox ended: {errno}"), now);
-                events.push(Event::Gone(Signal::SIGKILL as i32));
-            }
-        }
+        events.extend(end);
         events
     }
 }
 
-/// Our end does not wait; the engine's does, as its program expects.
-fn engine_pair() -> Result<(OwnedFd, OwnedFd), Errno> {
-    let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
-    fcntl(&ours, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-    Ok((ours, theirs))
+/// What an instance's log says when its zygote could not be used.
+fn without(why: &str) -> String {
+    format!("started without the zygote: {why}")
 }
 
-/// As for the engine's socket: a program whose output is non-blocking would see errors it does not expect.
-fn log_pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
-    let (ours, theirs) = pipe2(OFlag::O_CLOEXEC)?;
-    fcntl(&ours, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-    Ok((ours, theirs))
+fn ask(spec: &InstanceSpec, socket: &Path) -> Result<(Forked, Wires), WorkerError> {
+    let (wires, ends) = new_wires()?;
+    Ok((Forked::ask(socket, &spec.instance, &ends)?, wires))
 }
 
-fn read_log(pipe: &mut Option<OwnedFd>, stream: LogStream, journal: &mut Journal, now: Moment) {
-    let mut buffer = [0; LOG_BUFFER];
-    for _ in 0..LOG_ROUND / LOG_BUFFER {
-        let Some(fd) = pipe else { return };
-        match read(fd, &mut buffer) {
-            Ok(0) => *pipe = None,
-            Ok(length) => journal.write(stream, buffer.get(..length).unwrap_or_default(), now),
-            Err(Errno::EAGAIN) => return,
-            Err(Errno::EINTR) => {}
-            Err(_) => *pipe = None,
-        }
-    }
+/// A sandbox of the instance's own.
+fn alone(
+    spec: &InstanceSpec,
+    group: &Group,
+    notes: &mut Vec<String>,
+) -> Result<(Origin, Wires, Option<Memory>), WorkerError> {
+    let (mount, connection) = omni_meminfo_fs::prepare()?;
+    let (wires, ends) = new_wires()?;
+    send_packet(wires.engine.as_ref().ok_or(PacketError::Closed)?, &ToEngine::Boot(spec.boot.clone()), &[])?;
+    let gpu_dir = spec.gpu.as_ref().map(|_| GpuDir::new(spec.sandbox.gid)).transpose()?;
+    let memory = |(gpu, dir)| Memory::prepare(gpu, dir, spec.sandbox.uid, &spec.cgroup);
+    let gpu = spec.gpu.as_ref().zip(gpu_dir.as_ref()).map(memory).transpose()?;
+    let given = Given {
+        stdout: ends.stdout.as_fd(),
+        stderr: ends.stderr.as_fd(),
+        engine: Some(ends.engine.as_fd()),
+        meminfo: Some(mount.as_fd()),
+        gpu: gpu_dir.as_ref(),
+        zygote: false,
+        group,
+    };
+    let mut sandbox = sandbox::spawn(&spec.sandbox, &given)?;
+    notes.append(&mut sandbox.notes);
+    // Held here, the mount would keep its server from seeing the end of the sandbox.
+    drop(mount);
+    let meminfo = connection.serve(memory_of(&spec.cgroup, spec.memory_bytes)?)?;
+    Ok((Origin::Sandbox { sandbox, meminfo, reporting: true }, wires, gpu))
+}
+
+fn new_wires() -> Result<(Wires, Ends), WorkerError> {
+    Wires::new().map_err(|errno| WorkerError::Setup { step: "make the engine's wires", source: io::Error::from(errno) })
+}
+
+/// The memory of a group as its processes see it, with this total.
+pub(super) fn memory_of(group: &CgroupPaths, shown: u64) -> Result<Box<dyn MemorySource>, SampleError> {
+    Ok(match group {
+        CgroupPaths::V1 { memory, .. } => Box::new(CgroupV1::open(memory, Some(shown))?),
+        CgroupPaths::V2 { dir } => Box::new(CgroupV2::open(dir, Some(shown))?),
+    })
 }

@@ -10,7 +10,8 @@
 //! | any | all processes gone | Gone | tells nobody: the caller reads [`Instance::cause`] |
 //!
 //! The cause of an end: out of memory when the kernel counted such a kill; else the step that failed; else how the
-//! engine ended, as pid 1 saw it; else how pid 1 itself ended.
+//! engine ended, as pid 1 saw it; else how pid 1 itself ended; else, for a process of a zygote whose sandbox is gone with
+//! it, that nobody saw it.
 
 use omni_ipc::engine::{FromEngine, HandlerMode};
 use omni_ipc::exit::ExitCause;
@@ -30,11 +31,11 @@ const LOOK_FOR: Duration = Duration::from_secs(1);
 /// Something happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Event {
-    /// The engine's process is there and about to execute.
+    /// The engine's process is there and about to begin.
     Executing { pid: i32 },
     /// A step of the sandbox failed.
     Failed(String),
-    /// Pid 1 saw the engine's end: its raw wait status.
+    /// Pid 1, its own or the zygote's, saw the engine's end: its raw wait status.
     Ended(i32),
     /// The engine said something.
     Engine(FromEngine),
@@ -54,8 +55,10 @@ pub(super) enum Event {
     Terminate,
     /// A deadline may have passed.
     Tick,
-    /// Pid 1 is gone, and so is every process: its raw wait status.
+    /// Pid 1, or the process of a zygote, is gone, and so is every other process: its raw wait status.
     Gone(i32),
+    /// As `Gone`, but who could have seen how has ended too.
+    Unseen,
 }
 
 /// Something to do.
@@ -82,7 +85,7 @@ enum Phase {
     Running,
     Stopping { kill_at: Duration },
     Killed { again_at: Duration },
-    Gone { status: i32 },
+    Gone { status: Option<i32> },
 }
 
 /// A shortage of memory whose victim is looked for.
@@ -144,10 +147,13 @@ impl Instance {
             (true, _, _) => ExitCause::OomKilled,
             (false, Some(message), _) => ExitCause::StartFailed { message: message.clone() },
             (false, None, Some(ended)) => cause_of(ended),
-            (false, None, None) if libc::WIFEXITED(status) => {
-                ExitCause::StartFailed { message: "the sandbox's first process ended without a report".into() }
-            }
-            (false, None, None) => cause_of(status),
+            (false, None, None) => match status {
+                Some(status) if libc::WIFEXITED(status) => {
+                    ExitCause::StartFailed { message: "the sandbox's first process ended without a report".into() }
+                }
+                Some(status) => cause_of(status),
+                None => ExitCause::WorkerLost,
+            },
         })
     }
 
@@ -189,11 +195,8 @@ impl Instance {
                 actions.extend(self.look(now));
                 actions
             }
-            Event::Gone(status) => {
-                self.phase = Phase::Gone { status };
-                self.short = None;
-                vec![]
-            }
+            Event::Gone(status) => self.gone(Some(status)),
+            Event::Unseen => self.gone(None),
         }
     }
 
@@ -244,6 +247,12 @@ impl Instance {
         }
     }
 
+    fn gone(&mut self, status: Option<i32>) -> Vec<Action> {
+        self.phase = Phase::Gone { status };
+        self.short = None;
+        vec![]
+    }
+
     fn look(&mut self, now: Duration) -> Option<Action> {
         let short = self.short.filter(|short| short.next <= now)?;
         let next = now + LOOK_EVERY;
@@ -266,7 +275,7 @@ impl Instance {
 }
 
 /// What a raw wait status says, for every signal there is.
-fn cause_of(status: i32) -> ExitCause {
+pub(super) fn cause_of(status: i32) -> ExitCause {
     if libc::WIFSIGNALED(status) {
         ExitCause::Signaled { signal: libc::WTERMSIG(status) }
     } else {

@@ -41,12 +41,10 @@ pub(super) struct Start<'a> {
 
 /// The child's whole life. Its exit code, which says nothing: all there is to say is in a report.
 pub(super) fn main(start: &Start<'_>) -> i32 {
-    let report = match prepare(start).and_then(|()| pid1::run(&start.program, start.reports)) {
-        Ok(status) => Report::Ended(status),
-        Err(error) => Report::Failed(error.chain()),
-    };
-    // Without a reader the worker is gone, and so is this process by its parent-death signal.
-    let _ = send(start.reports, &report);
+    if let Err(error) = prepare(start).and_then(|()| pid1::run(&start.program, start.reports)) {
+        // Without a reader the worker is gone, and so is this process by its parent-death signal.
+        let _ = send(start.reports, &Report::Failed(error.chain()));
+    }
     0
 }
 

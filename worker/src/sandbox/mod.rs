@@ -67,6 +67,9 @@ pub struct Given<'a> {
     pub meminfo: Option<BorrowedFd<'a>>,
     /// What is at `/gpu`.
     pub gpu: Option<&'a GpuDir>,
+    /// The program is a zygote: the sandbox stays when it ends, while there are processes that came from it, and the end
+    /// of each is a report.
+    pub zygote: bool,
     /// The control group that it lives in, from its first instruction on v2, from its first act on v1.
     pub group: &'a Group,
 }
@@ -81,6 +84,7 @@ struct Program<'a> {
     stdout: BorrowedFd<'a>,
     stderr: BorrowedFd<'a>,
     engine: Option<BorrowedFd<'a>>,
+    zygote: bool,
 }
 
 /// A sandbox that was started. Whether its program runs is told by its reports.
@@ -134,6 +138,7 @@ pub fn spawn(spec: &SandboxSpec, given: &Given<'_>) -> Result<Sandbox, StepError
         stdout: given.stdout,
         stderr: given.stderr,
         engine: engine.as_ref().map(AsFd::as_fd),
+        zygote: given.zygote,
     };
     let start = Start {
         spec,

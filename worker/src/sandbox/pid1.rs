@@ -1,5 +1,8 @@
 //! Process 1 of the sandbox: starts the engine as process 2, reaps what is orphaned, reports how the engine ended.
 //!
+//! An engine that is a zygote forks others, twice each, so that they become this process's children: it reports how each
+//! of them ended, and ends itself when the last one has.
+//!
 //! An engine as process 1 would lose its default signals and `abort()`. This process runs no model code; it is not
 //! dumpable, so a model, which has the same user, can neither trace it nor read its memory and descriptors; and signals
 //! from inside without a handler do not reach a pid 1. When it ends, the kernel ends everything of the sandbox.
@@ -18,8 +21,8 @@ use std::sync::atomic::{AtomicI32, Ordering};
 /// The engine, for the signal handler; 0 before it is there.
 static ENGINE: AtomicI32 = AtomicI32::new(0);
 
-/// Starts the program and stays until it ends. Returns only what failed before the program was started.
-pub(super) fn run(program: &Program<'_>, reports: BorrowedFd<'_>) -> Result<i32, StepError> {
+/// Starts the program, stays until it ends, and reports that. Fails only by what failed before the program was started.
+pub(super) fn run(program: &Program<'_>, reports: BorrowedFd<'_>) -> Result<(), StepError> {
     // SAFETY: this process has one thread, the copy made by clone3.
     match unsafe { fork() }.step(|| "fork the engine".into())? {
         ForkResult::Child => {
@@ -32,7 +35,8 @@ pub(super) fn run(program: &Program<'_>, reports: BorrowedFd<'_>) -> Result<i32,
             ENGINE.store(child.as_raw(), Ordering::Relaxed);
             kernel::close_except(&[reports.as_raw_fd()]).step(|| "close descriptors of pid 1".into())?;
             forward_sigterm().step(|| "forward SIGTERM".into())?;
-            reap_until(child.as_raw()).step(|| "wait for the engine".into())
+            let reap = if program.zygote { reap_all } else { reap_until };
+            reap(child.as_raw(), reports).step(|| "wait for the engine".into())
         }
     }
 }
@@ -55,25 +59,52 @@ fn execute(program: &Program<'_>, reports: BorrowedFd<'_>) -> Result<std::conver
     execve(path, program.argv, program.env).step(|| format!("execute {}", path.to_string_lossy()))
 }
 
-/// The raw status of `engine`; everything else that ends meanwhile is reaped and forgotten. nix's own `wait` knows no
-/// real-time signals.
-fn reap_until(engine: i32) -> Result<i32, Errno> {
+/// Reaps until `engine` has ended; everything else that ends before is forgotten.
+fn reap_until(engine: i32, reports: BorrowedFd<'_>) -> Result<(), Errno> {
     loop {
-        let (pid, status) = match kernel::wait(-1) {
-            Err(Errno::EINTR) => continue,
-            other => other?,
-        };
+        let (pid, status) = reap()?;
         if pid == engine {
-            return Ok(status);
+            report(reports, &Report::Ended(status));
+            return Ok(());
         }
     }
+}
+
+/// Reaps until no process is left in the sandbox.
+fn reap_all(engine: i32, reports: BorrowedFd<'_>) -> Result<(), Errno> {
+    loop {
+        match reap() {
+            Ok((pid, status)) if pid == engine => {
+                ENGINE.store(0, Ordering::Relaxed);
+                report(reports, &Report::Ended(status));
+            }
+            Ok((pid, status)) => report(reports, &Report::Orphan { pid, status }),
+            Err(Errno::ECHILD) => return Ok(()),
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// The next child that has ended, and its raw status. nix's own `wait` knows no real-time signals.
+fn reap() -> Result<(i32, i32), Errno> {
+    loop {
+        match kernel::wait(-1) {
+            Err(Errno::EINTR) => {}
+            other => return other,
+        }
+    }
+}
+
+fn report(reports: BorrowedFd<'_>, report: &Report) {
+    // Without a reader the worker is gone, and so is this process by its parent-death signal.
+    let _ = send(reports, report);
 }
 
 extern "C" fn forward(signal: libc::c_int) {
     let engine = ENGINE.load(Ordering::Relaxed);
     if engine > 0 {
-        // SAFETY: kill may be called in a signal handler. The engine is not reaped before this process ends its loop,
-        // so the number is still its own.
+        // SAFETY: kill may be called in a signal handler. The engine is reaped where this process ends its loop, or
+        // forgets the number at once, long before the kernel has gone round all others: so it is still its own.
         unsafe { libc::kill(engine, signal) };
     }
 }

@@ -27,8 +27,16 @@ pub enum Report {
     Executing,
     /// A step failed; no model code has run, and none will.
     Failed(String),
-    /// From pid 1: the engine's raw wait status. Pid 1 ends next, and everything with it.
+    /// From pid 1: the engine's raw wait status. Pid 1 ends next, and everything with it, unless the engine is a zygote:
+    /// then it stays while a process does.
     Ended(i32),
+    /// From pid 1 of a zygote: another process than the zygote itself has ended.
+    Orphan {
+        /// As the sandbox numbers it.
+        pid: i32,
+        /// Its raw wait status.
+        status: i32,
+    },
 }
 
 /// The worker's end of the socket.

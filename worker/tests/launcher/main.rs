@@ -8,3 +8,4 @@ mod gpu_driver;
 mod instances;
 mod models;
 mod node;
+mod zygotes;

@@ -5,7 +5,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a helper of tests fails the test")]
 
 use nix::sys::signal::Signal;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket, sockopt};
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, setsockopt, socket, sockopt,
+};
 use nix::sys::time::{TimeVal, TimeValLike};
 use nix::unistd::Pid;
 use omni_cgroup::{CgroupPaths, Cgroupfs, Driver, GroupName, Limits, Part};
@@ -15,7 +17,7 @@ use omni_ipc::id::{InstanceId, SnapshotDigest};
 use omni_ipc::instance::{FromWorker, LogLine, PROTOCOL, ToWorker, Welcome};
 use omni_ipc::launcher::GpuSpec;
 use omni_ipc::packet::{recv_packet, send_packet};
-use omni_worker::spec::{Bind, BuildSpec, Cache, Gpu, InstanceSpec, SandboxSpec, WorkerSpec};
+use omni_worker::spec::{self, Bind, BuildSpec, Cache, Gpu, InstanceSpec, SandboxSpec, WorkerSpec};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -59,6 +61,9 @@ pub struct Setup {
     pub env: Vec<(String, String)>,
     pub uid: Option<u32>,
     pub peer_uid: u32,
+    /// The body is the model of the real engine, from this zygote where there is one.
+    pub real: bool,
+    pub zygote: Option<PathBuf>,
 }
 
 /// An instance whose engine runs this Python.
@@ -78,8 +83,19 @@ pub fn body(body: &str) -> Setup {
         env: vec![],
         uid: None,
         peer_uid: 0,
+        real: false,
+        zygote: None,
     }
 }
+
+/// An instance of a model with this code, run by the real engine.
+pub fn model(code: &str) -> Setup {
+    Setup { real: true, ..body(&format!("{MODEL}{code}")) }
+}
+
+/// What models of these tests use.
+const MODEL: &str = "import json, os, sys\ndef tell(**facts):\n    print(json.dumps(facts), flush=True)\n\
+                     def handle_request(request, context):\n    return 1\n";
 
 pub struct Instance {
     pub worker: Child,
@@ -101,7 +117,7 @@ impl Host {
 
     fn group(&self, memory_bytes: u64, pids: u32) -> (u32, GroupName, CgroupPaths) {
         let number = self.counter.fetch_add(1, Ordering::Relaxed);
-        let name = GroupName::new(&format!("i{number}"), Part::Model).unwrap();
+        let name = GroupName::new(&format!("{number:012x}"), Part::Model).unwrap();
         let limits = Limits { memory_bytes: Some(memory_bytes), pids: Some(pids), cpu_millis: None };
         let paths = self.driver.create(&name, &limits).unwrap();
         (number, name, paths)
@@ -112,11 +128,15 @@ impl Host {
         let (number, name, cgroup) = self.group(setup.memory_bytes + setup.unseen_bytes, setup.pids);
         let model = self.dir.path().join(format!("model{number}"));
         fs::create_dir(&model).unwrap();
+        let body = if setup.real { "model.py" } else { "body.py" };
         fs::write(model.join("engine.py"), ENGINE).unwrap();
-        fs::write(model.join("body.py"), &setup.body).unwrap();
+        fs::write(model.join(body), &setup.body).unwrap();
         let uid = setup.uid.unwrap_or(3_000_000 + std::process::id() % 100_000 * 10 + number % 10);
         let mut binds = vec![Bind { source: model, target: "/model".into(), writable: false }];
         binds.extend(python().bind());
+        if setup.real {
+            binds.push(package());
+        }
         binds.extend(setup.binds);
         let mut env = vec![("PATH".into(), "/usr/bin:/bin".into()), ("HOME".into(), "/tmp/home".into())];
         env.extend(setup.env);
@@ -131,6 +151,7 @@ impl Host {
             cgroup,
             memory_bytes: setup.memory_bytes,
             log_lines_per_second: setup.log_lines_per_second,
+            zygote: setup.zygote,
             gpu: setup.gpu.map(|spec| Gpu { spec, control: self.dir.path().join(format!("{number}.gpu")) }),
             sandbox: SandboxSpec {
                 hostname: "test".into(),
@@ -142,7 +163,7 @@ impl Host {
                 tmp_bytes: setup.tmp_bytes,
                 host_network: setup.host_network,
                 env,
-                argv: vec![python().path.clone(), "-u".into(), "/model/engine.py".into()],
+                argv: argv(setup.real),
                 cwd: "/model".into(),
             },
             boot: boot(),
@@ -155,6 +176,51 @@ impl Host {
         line.clear();
         assert_eq!(from_worker.read_line(&mut line).unwrap(), 0, "the worker lets go of its standard output");
         Instance { worker, spec, name, driver: self.driver.clone() }
+    }
+
+    /// Starts the zygote of a generation whose model is this, which preloads these modules. Callers may come at once.
+    pub fn zygote(&self, code: &str, preload: &[&str], memory_bytes: u64) -> Zygote {
+        let number = self.counter.fetch_add(1, Ordering::Relaxed);
+        let name = format!("zygote-{number}");
+        let limits = Limits { memory_bytes: Some(memory_bytes), pids: Some(64), cpu_millis: None };
+        let group = |part, limits| self.driver.create(&GroupName::new(&name, part).unwrap(), limits).unwrap();
+        let (worker_cgroup, cgroup) = (group(Part::Worker, &Limits::default()), group(Part::Model, &limits));
+        let model = self.dir.path().join(format!("model{number}"));
+        fs::create_dir(&model).unwrap();
+        fs::write(model.join("model.py"), format!("{MODEL}{code}")).unwrap();
+        let uid = 3_000_000 + std::process::id() % 100_000 * 10 + number % 10;
+        let mut binds = vec![Bind { source: model, target: "/model".into(), writable: false }, package()];
+        binds.extend(python().bind());
+        let spec = spec::Zygote {
+            socket: self.dir.path().join(format!("{number}.sock")),
+            exit_file: self.dir.path().join(format!("{number}.exit")),
+            cgroup,
+            worker_cgroup,
+            memory_bytes,
+            model_dir: "/model".into(),
+            preload: preload.iter().map(|name| (*name).to_owned()).collect(),
+            sandbox: SandboxSpec {
+                hostname: "test".into(),
+                uid,
+                gid: uid,
+                binds,
+                devices: vec![],
+                cache: None,
+                tmp_bytes: 16 * MIB,
+                host_network: false,
+                env: vec![("PATH".into(), "/usr/bin:/bin".into()), ("OMP_NUM_THREADS".into(), "2".into())],
+                argv: argv(true),
+                cwd: "/model".into(),
+            },
+        };
+        let listener = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).unwrap();
+        bind(listener.as_raw_fd(), &UnixAddr::new(&spec.socket).unwrap()).unwrap();
+        listen(&listener, Backlog::new(64).unwrap()).unwrap();
+        let mut worker =
+            Command::new(env!("CARGO_BIN_EXE_omni-worker")).stdin(Stdio::piped()).stdout(listener).spawn().unwrap();
+        let job = WorkerSpec::Zygote(Box::new(spec.clone()));
+        worker.stdin.take().unwrap().write_all(&serde_json::to_vec(&job).unwrap()).unwrap();
+        Zygote { worker, spec, name, driver: self.driver.clone() }
     }
 
     /// Runs one command as a build step.
@@ -204,6 +270,45 @@ impl Drop for Host {
         assert_eq!(self.driver.list().unwrap(), Vec::<String>::new(), "control groups are left");
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert!(!mounts.contains(self.dir.path().to_str().unwrap()), "mounts are left");
+    }
+}
+
+/// A zygote's worker.
+pub struct Zygote {
+    pub worker: Child,
+    pub spec: spec::Zygote,
+    name: String,
+    driver: Cgroupfs,
+}
+
+impl Zygote {
+    /// As [`model`], from this zygote; what an instance of its own would run is the same.
+    pub fn model(&self, code: &str) -> Setup {
+        let memory_bytes = self.spec.memory_bytes;
+        Setup { zygote: Some(self.spec.socket.clone()), uid: Some(self.spec.sandbox.uid), memory_bytes, ..model(code) }
+    }
+
+    /// The processes in its own group: the zygote, and nothing else between two forks.
+    pub fn pids(&self) -> Vec<i32> {
+        let procs = fs::read_to_string(self.spec.cgroup.memory().join("cgroup.procs")).unwrap();
+        procs.lines().map(|line| line.parse().unwrap()).collect()
+    }
+
+    /// Waits for the end of its worker, at which everything that came from it is gone.
+    pub fn wait(&mut self) -> Option<ExitCause> {
+        wait_until("the zygote's worker ends", || self.worker.try_wait().unwrap().is_some());
+        wait_until("everything of the zygote ends", || self.pids().is_empty());
+        serde_json::from_slice(&fs::read(&self.spec.exit_file).ok()?).ok()
+    }
+}
+
+impl Drop for Zygote {
+    fn drop(&mut self) {
+        let _ = self.worker.kill();
+        let _ = self.worker.wait();
+        if let Err(error) = self.driver.destroy(&self.name) {
+            eprintln!("control group is left: {error}");
+        }
     }
 }
 
@@ -351,6 +456,17 @@ pub fn python() -> &'static Python {
         let (path, prefix) = text.trim().split_once('\n').unwrap();
         Python { path: path.into(), prefix: prefix.into() }
     })
+}
+
+/// The package `omni`, where the engine finds it.
+fn package() -> Bind {
+    let source = fs::canonicalize(Path::new(env!("CARGO_MANIFEST_DIR")).join("python")).unwrap();
+    Bind { source, target: "/omni/python".into(), writable: false }
+}
+
+fn argv(real: bool) -> Vec<String> {
+    let engine = if real { "/omni/python/omni/_engine/main.py" } else { "/model/engine.py" };
+    vec![python().path.clone(), "-u".into(), engine.into()]
 }
 
 fn boot() -> Boot {

@@ -2,6 +2,7 @@
 
     main        descriptor 3, the order of events, exit codes
     control     messages with omni-worker
+    zygote      imports once, forks often
     model       import, entry point, setup, healthcheck
     wire        frames of the data connection: constants and encoding
     descriptors the engine's own sockets, and what a forked copy does with them

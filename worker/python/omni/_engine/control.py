@@ -1,5 +1,5 @@
-"""Messages with omni-worker, as `worker/ipc/src/engine.rs` defines them: one JSON object per packet,
-on descriptor 3."""
+"""Messages with omni-worker, as `engine.rs` and, for a zygote, `zygote.rs` in `worker/ipc/src` define them: one JSON
+object per packet, on descriptor 3."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 ENGINE_FD = 3
 MAX_PACKET = 128 * 1024
 MAX_MESSAGE = 32 * 1024
+_MAX_DESCRIPTORS = 3
 
 
 class Control:
@@ -26,7 +27,15 @@ class Control:
 
     def receive(self) -> tuple[dict[str, Any], list[socket.socket]] | None:
         """The next message and its sockets; None when the worker is gone."""
-        space = socket.CMSG_SPACE(2 * array.array("i").itemsize)
+        message = self.receive_descriptors()
+        if message is None:
+            return None
+        told, found = message
+        return told, [descriptors.adopt(fd) for fd in found]
+
+    def receive_descriptors(self) -> tuple[dict[str, Any], list[int]] | None:
+        """The next message and its descriptors, whatever they are; None when the worker is gone."""
+        space = socket.CMSG_SPACE(_MAX_DESCRIPTORS * array.array("i").itemsize)
         packet, ancillary, _, _ = self.socket.recvmsg(MAX_PACKET, space, socket.MSG_CMSG_CLOEXEC)
         if not packet:
             return None
@@ -34,18 +43,26 @@ class Control:
         for _, kind, data in ancillary:
             if kind == socket.SCM_RIGHTS:
                 found.frombytes(data)
-        return _json.decode(packet), [descriptors.adopt(fd) for fd in found]
+        return _json.decode(packet), list(found)
+
+    def say(self, message: dict[str, Any]) -> None:
+        """Sends one message."""
+        self.socket.send(_json.encode(message))
 
     def ready(self, mode: str) -> None:
         """The model can be served: `mode` is `serial` or `concurrent`."""
-        self.socket.send(_json.encode({"type": "ready", "mode": mode}))
+        self.say({"type": "ready", "mode": mode})
 
     def failed(self, phase: str, message: str) -> None:
-        """The model cannot be served. The end of a long message is kept: there a traceback says what happened."""
+        """The model cannot be served."""
+        self.say_at_length({"type": "failed", "phase": phase}, message)
+
+    def say_at_length(self, about: dict[str, Any], message: str) -> None:
+        """Sends `message` with `about`. The end of a long one is kept: there a traceback says what happened."""
         limit = MAX_MESSAGE
         while True:
             kept = message.encode("utf-8", "replace")[-limit:].decode("utf-8", "ignore")
-            packet = _json.encode({"type": "failed", "phase": phase, "message": kept})
+            packet = _json.encode({**about, "message": kept})
             if len(packet) <= MAX_PACKET:
                 break
             limit //= 2  # control characters take six bytes each as JSON

@@ -1,7 +1,7 @@
 """The engine's own descriptors: not inherited, out of the way of 0, 1 and 2, and closed in a forked copy.
 
 A model may fork (multiprocessing does). The copy must never answer on the engine's sockets: it closes them, and when
-its code returns to the engine instead of ending, the engine ends it.
+its code returns to the engine instead of ending, the engine ends it. The copies that a zygote makes are engines.
 """
 
 from __future__ import annotations
@@ -39,6 +39,13 @@ def end_copy() -> None:
     returns to the engine, before a lock is taken that a thread of the original may have held."""
     if _copied:
         os._exit(0)
+
+
+def begin_anew() -> None:
+    """This copy is none of a model's: a zygote has forked it to be an engine itself."""
+    global _copied
+    _copied = False
+    _sockets.clear()
 
 
 def _leave() -> None:

@@ -1,6 +1,7 @@
 """The engine: `python /omni/python/omni/_engine/main.py`, started by the sandbox's init with descriptor 3 open.
 
 Reads `boot`, loads the model, says `ready` or `failed`, then serves one data connection after the other until `stop`.
+When the first message is `preload` instead, it is a zygote, and all that happens in its copies.
 
     exit code 0    stopped
               1    setup or healthcheck failed, or the engine cannot go on: trying again may help
@@ -47,6 +48,14 @@ def _serve(control: Control) -> int:
     from omni._engine.model import LoadError, Model
 
     first = control.receive()
+    if first is not None and first[0]["type"] == "preload":
+        from omni._engine import zygote
+
+        forked = zygote.run(control, first[0])
+        if isinstance(forked, int):
+            return forked
+        control = forked
+        first = control.receive()
     if first is None:
         return 1
     boot, _ = first

@@ -77,15 +77,21 @@ class Model:
 
 
 def _import(name: str, directory: str) -> ModuleType:
-    os.chdir(directory)
-    sys.path.insert(0, directory)
+    enter(directory)
     try:
         return importlib.import_module(name)
     except BaseException as err:
-        raise LoadError("import", f"cannot import {name}\n{_without_machinery(err)}", permanent=True) from None
+        raise LoadError("import", f"cannot import {name}\n{without_machinery(err)}", permanent=True) from None
 
 
-def _without_machinery(error: BaseException) -> str:
+def enter(directory: str) -> None:
+    """Modules are found in the model's directory first. A zygote has done it for its instances already."""
+    os.chdir(directory)
+    if sys.path[:1] != [directory]:
+        sys.path.insert(0, directory)
+
+
+def without_machinery(error: BaseException) -> str:
     """The traceback from the model's first line on, without the engine and the import system."""
     frames = error.__traceback__
     first = frames

@@ -270,7 +270,7 @@ impl Builder {
             let worker = Group::open(&self.driver.create(&GroupName::new(&name, Part::Worker)?, &Limits::default())?)?;
             let cgroup = self.driver.create(&GroupName::new(&name, Part::Model)?, &limits)?;
             let spec = serde_json::to_vec(&WorkerSpec::Build(Box::new(BuildSpec { cgroup, sandbox })))?;
-            let join = |pid| crate::launcher::start::join(&worker, pid);
+            let join = |pid: nix::unistd::Pid| worker.take(pid.as_raw());
             Ok(command::run(self.worker.command(), &spec, limit, join, &mut *line)?)
         };
         let result = run();

@@ -5,6 +5,7 @@ use crate::launcher::event::Event;
 use crate::launcher::instances::Phase;
 use crate::launcher::reap::reap;
 use crate::launcher::start::{self, Running, Start};
+use crate::launcher::zygotes::Generation;
 use crate::process::chain;
 use nix::sys::signal::Signal;
 use omni_ipc::exit::ExitCause;
@@ -12,6 +13,7 @@ use omni_ipc::id::InstanceId;
 use omni_ipc::launcher::{FromLauncher, StartSpec};
 use std::sync::Arc;
 use std::thread;
+use std::time::Instant;
 
 /// Starts at the same time.
 const STARTS: usize = 64;
@@ -39,14 +41,18 @@ impl Node {
         if self.instances.starting() >= STARTS {
             return Err(format!("{STARTS} instances are being started already: try again"));
         }
-        let uid = self.instances.begin(&spec.instance, spec.model.clone(), spec.snapshot.clone()).ok_or(
+        let generation = Generation::of(&spec, self.package.dir());
+        let usable = generation.as_ref().and_then(|of| self.zygotes.of(of, &self.nests, Instant::now()));
+        let shared = usable.as_ref().map(|(_, uid)| *uid);
+        let uid = self.instances.begin(&spec.instance, spec.model.clone(), spec.snapshot.clone(), shared).ok_or(
             "the instance exists, or all user ids are in use (`uid-count` in [node] of the node's configuration)",
         )?;
         let id = spec.instance.clone();
-        let start = Start {
+        let mut start = Start {
             spec,
             name,
             uid,
+            zygote: None,
             snapshot,
             environment,
             package: self.package.dir().to_owned(),
@@ -56,6 +62,11 @@ impl Node {
             traces: self.traces.clone(),
             driver: Arc::clone(&self.driver),
             worker: Arc::clone(&self.worker),
+        };
+        start.zygote = match (usable, generation) {
+            (Some((zygote, _)), _) => Some(self.nests.socket(&zygote)),
+            (None, Some(generation)) => self.begin_zygote(&start, generation),
+            (None, None) => None,
         };
         let events = self.events.clone();
         let run = move || {

@@ -29,6 +29,8 @@ fn every_end_has_its_cause() {
         (vec![Event::Ended(6 | 0x80), Event::Gone(0)], ExitCause::Signaled { signal: 6 }),
         (vec![Event::Ended(40), Event::Gone(0)], ExitCause::Signaled { signal: 40 }),
         (vec![Event::Gone(KILLED)], ExitCause::Signaled { signal: 9 }),
+        (vec![Event::Unseen], ExitCause::WorkerLost),
+        (vec![Event::OutOfMemory, Event::Unseen], ExitCause::OomKilled),
         (vec![Event::OutOfMemory, Event::Gone(KILLED)], ExitCause::OomKilled),
         (vec![Event::Ended(KILLED), Event::OutOfMemory, Event::Gone(0)], ExitCause::OomKilled),
         (vec![Event::Ended(EXIT_3), Event::OutOfMemory, Event::Gone(0)], ExitCause::OomKilled),

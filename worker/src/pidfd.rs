@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 /// A descriptor of the process that has this id now; readable once it has ended.
-pub(super) fn open(pid: Pid) -> Result<OwnedFd, Errno> {
+pub(crate) fn open(pid: Pid) -> Result<OwnedFd, Errno> {
     // SAFETY: plain numbers.
     let fd = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) })?;
     let fd = RawFd::try_from(fd).map_err(|_| Errno::EBADF)?;
@@ -17,14 +17,14 @@ pub(super) fn open(pid: Pid) -> Result<OwnedFd, Errno> {
 }
 
 /// When a process began, in clock ticks after boot: with its id the name of one process and no other.
-pub(super) fn started_ticks(pid: Pid) -> Option<u64> {
+pub(crate) fn started_ticks(pid: Pid) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Fields are counted behind the command, which is in brackets and may contain anything (proc_pid_stat(5)).
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
 /// Waits until a descriptor is readable; `false` when the deadline comes first.
-pub(super) fn readable_before(fd: impl AsFd, deadline: Instant) -> Result<bool, Errno> {
+pub(crate) fn readable_before(fd: impl AsFd, deadline: Instant) -> Result<bool, Errno> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         // Rounded up, so that the last part of a millisecond is not spent in a busy loop.

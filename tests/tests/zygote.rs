@@ -1,0 +1,93 @@
+//! Instances from a zygote, through a whole node: they answer, come back, change with their model, and leave nothing.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
+
+use nix::sys::signal::{Signal, kill};
+use omni_tests::{Node, PATIENCE, rounds, wait_for};
+use serde_json::{Value, json};
+
+/// Says whether it was forked, and by which process's child it was preloaded.
+const MODEL: &str = r#"
+import os, sys
+import state
+
+def handle_request(request, context):
+    return {"forked": "omni._engine.zygote" in sys.modules, "preloaded": state.pid != os.getpid(), "instance": context.instance}
+"#;
+/// A module of the model's own.
+const STATE: &str = "import os\npid = os.getpid()\n";
+const PRELOAD: &str = "schema = 1\n[python]\npreload = [\"state\"]\n";
+
+fn ask(node: &Node) -> Value {
+    let answer = node.http().post("/ai/run/m", &json!(null));
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    answer.json()["result"].clone()
+}
+
+fn node(manifest: &str) -> Node {
+    Node::builder().model("m", &[("model.py", MODEL), ("state.py", STATE), ("omni.toml", manifest)]).start()
+}
+
+#[test]
+fn an_instance_that_is_killed_comes_back_from_its_zygote() {
+    let node = node(PRELOAD);
+    let mut instances = vec![];
+    for _ in 0..rounds(40).max(4) {
+        let answer = ask(&node);
+        assert_eq!((&answer["forked"], &answer["preloaded"]), (&json!(true), &json!(true)));
+        instances.push(answer["instance"].clone());
+        let engine = node.engine("m").expect("an engine");
+        kill(engine, Signal::SIGKILL).unwrap();
+        wait_for("its end", PATIENCE, || (node.engine("m") != Some(engine)).then_some(()));
+        // Deaths in a row are paused for; what is tried here is the start.
+        assert_eq!(node.omnictl(["start", "m", "--wait"]).code, 0);
+    }
+    instances.dedup();
+    assert_eq!(instances.len(), rounds(40).max(4), "each is another one");
+    node.stop();
+}
+
+#[test]
+fn another_version_has_another_zygote() {
+    let node = node(PRELOAD);
+    assert_eq!(ask(&node)["preloaded"], true);
+    let changed = MODEL.replace("{\"forked\"", "{\"version\": 2, \"forked\"");
+    node.publish("m", &[("model.py", &changed), ("state.py", STATE), ("omni.toml", PRELOAD)]);
+    wait_for("the new version", PATIENCE, || (ask(&node)["version"] == 2).then_some(()));
+    assert_eq!(ask(&node)["preloaded"], true);
+    node.stop();
+}
+
+#[test]
+fn a_launcher_that_is_killed_finds_it_again() {
+    let node = node(PRELOAD);
+    ask(&node);
+    let launcher = node.launcher().expect("a launcher");
+    kill(launcher, Signal::SIGKILL).unwrap();
+    wait_for("another launcher", PATIENCE, || (node.launcher().is_some_and(|pid| pid != launcher)).then_some(()));
+    kill(node.engine("m").expect("an engine"), Signal::SIGKILL).unwrap();
+    wait_for("an answer", PATIENCE, || (node.http().post("/ai/run/m", &json!(null)).status == 200).then_some(()));
+    assert_eq!(ask(&node)["preloaded"], true);
+    node.stop();
+}
+
+#[test]
+fn it_is_used_where_the_manifest_says() {
+    for (manifest, forked) in [
+        ("schema = 1\n", false),
+        ("schema = 1\n[python]\nzygote = true\n", true),
+        ("schema = 1\n[python]\npreload = [\"state\"]\nzygote = false\n", false),
+    ] {
+        let node = node(manifest);
+        assert_eq!(ask(&node)["forked"], forked, "{manifest}");
+        node.stop();
+    }
+}
+
+#[test]
+fn a_model_whose_preload_fails_answers_all_the_same_and_its_log_says_why() {
+    let node = node("schema = 1\n[python]\npreload = [\"not_there\"]\n");
+    assert_eq!(ask(&node)["forked"], false);
+    let log = node.omnictl(["logs", "m"]).stdout;
+    assert!(log.contains("started without the zygote") && log.contains("cannot import not_there"), "{log}");
+    node.stop();
+}

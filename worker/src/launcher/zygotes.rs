@@ -1,0 +1,272 @@
+//! The zygotes of this node: at most one for each generation of a model takes callers at a time.
+//!
+//! Called by the main loop: [`Zygotes`] says which one an instance comes from and when a new one is worth a try,
+//! [`ZygoteStart`] starts its worker in a thread. A zygote is named by the instance that it was started for. It ends by
+//! itself when nobody needs it; what the launcher does is to begin it, to sweep up, and to end those without instances
+//! when the node ends. An instance never waits for anything here.
+
+use super::instances::{RecordedWorker, Traces};
+use super::start::{MODEL, Running, Start, StartError};
+use crate::pidfd;
+use crate::spec::{WorkerSpec, Zygote as ZygoteJob};
+use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
+use nix::unistd::Pid;
+use omni_cgroup::{Group, GroupName, Limits, Part};
+use omni_ipc::exit::{ExitCause, PERMANENT_FAILURE};
+use omni_ipc::id::{InstanceId, SnapshotDigest};
+use omni_ipc::launcher::StartSpec;
+use omni_ipc::zygote::PROTOCOL;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+/// The pause after the first failure in a row, which doubles, and the longest.
+const PAUSE_FIRST: Duration = Duration::from_secs(1);
+const PAUSE_MOST: Duration = Duration::from_secs(300);
+/// Instances that ask before the zygote's worker listens: as many as a model may have.
+const BACKLOG: i32 = 1024;
+/// What the names of its control groups begin with.
+const GROUPS: &str = "zygote-";
+
+/// What all instances of one zygote have in common: everything but their own id.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Generation {
+    /// A zygote of another version is not understood by a new worker.
+    protocol: u32,
+    /// The package `omni` that it runs.
+    package: PathBuf,
+    spec: StartSpec,
+}
+
+impl Generation {
+    /// `None` for an instance that comes from no zygote.
+    pub(super) fn of(spec: &StartSpec, package: &Path) -> Option<Self> {
+        spec.zygote.as_ref()?;
+        let mut spec = StartSpec { note: String::new(), log_lines_per_second: 0, ..spec.clone() };
+        spec.instance = InstanceId::parse("000000000000").ok()?;
+        Some(Self { protocol: PROTOCOL, package: package.to_owned(), spec })
+    }
+}
+
+/// `<runtime-dir>/zygotes/<id>.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct ZygoteRecord {
+    #[serde(flatten)]
+    pub(super) worker: RecordedWorker,
+    uid: u32,
+    generation: Generation,
+}
+
+/// A zygote, from its beginning to the last of its traces.
+struct Zygote {
+    generation: Generation,
+    uid: u32,
+    phase: Phase,
+    /// It takes no more callers although it has not been told to end: counted as a failure already.
+    failed: bool,
+}
+
+enum Phase {
+    Starting,
+    Running(Running),
+    Ending,
+}
+
+/// Failures in a row of one generation.
+struct Failures {
+    generation: Generation,
+    count: u32,
+    /// `None`: it would fail again.
+    again: Option<Instant>,
+}
+
+/// All zygotes.
+#[derive(Default)]
+pub(super) struct Zygotes {
+    living: BTreeMap<InstanceId, Zygote>,
+    /// By model: as many as there are models.
+    failures: BTreeMap<String, Failures>,
+}
+
+impl Zygotes {
+    /// The zygote of this generation that takes callers, and its user id.
+    pub(super) fn of(&mut self, generation: &Generation, traces: &Traces, now: Instant) -> Option<(InstanceId, u32)> {
+        let mut found = None;
+        let mut failed = false;
+        for (id, zygote) in self.living.iter_mut().filter(|(_, zygote)| zygote.generation == *generation) {
+            match zygote.phase {
+                Phase::Starting | Phase::Running(_) if traces.socket(id).exists() => {
+                    found = Some((id.clone(), zygote.uid));
+                }
+                Phase::Starting | Phase::Running(_) if !zygote.failed => {
+                    zygote.failed = true;
+                    failed = true;
+                }
+                Phase::Starting | Phase::Running(_) | Phase::Ending => {}
+            }
+        }
+        if failed {
+            self.fail(generation.clone(), false, now);
+        }
+        found
+    }
+
+    /// Whether a new zygote of this generation is worth a try.
+    pub(super) fn may_begin(&self, generation: &Generation, now: Instant) -> bool {
+        let failures = self.failures.get(&generation.spec.model).filter(|failed| failed.generation == *generation);
+        failures.is_none_or(|failed| failed.again.is_some_and(|again| again <= now))
+    }
+
+    /// A new one is being started.
+    pub(super) fn begin(&mut self, id: InstanceId, generation: Generation, uid: u32) {
+        self.living.insert(id, Zygote { generation, uid, phase: Phase::Starting, failed: false });
+    }
+
+    /// One of an earlier launcher.
+    pub(super) fn adopt(&mut self, id: InstanceId, record: ZygoteRecord, running: Running) -> u32 {
+        let ZygoteRecord { uid, generation, .. } = record;
+        self.living.insert(id, Zygote { generation, uid, phase: Phase::Running(running), failed: false });
+        uid
+    }
+
+    pub(super) fn started(&mut self, id: &InstanceId, running: Running) {
+        if let Some(zygote) = self.living.get_mut(id) {
+            zygote.phase = Phase::Running(running);
+        }
+    }
+
+    /// Its worker has ended.
+    pub(super) fn ending(&mut self, id: &InstanceId) -> Option<Running> {
+        match std::mem::replace(&mut self.living.get_mut(id)?.phase, Phase::Ending) {
+            Phase::Running(running) => Some(running),
+            Phase::Starting | Phase::Ending => None,
+        }
+    }
+
+    /// Nothing of it is left; the user id that it had.
+    pub(super) fn end(&mut self, id: &InstanceId, cause: &ExitCause, now: Instant) -> Option<u32> {
+        let zygote = self.living.remove(id)?;
+        match cause {
+            ExitCause::Exited { code: 0 } => {
+                self.failures.remove(&zygote.generation.spec.model);
+            }
+            ExitCause::Exited { code } => self.fail(zygote.generation, *code == PERMANENT_FAILURE, now),
+            _ if zygote.failed => {}
+            ExitCause::Signaled { .. }
+            | ExitCause::OomKilled
+            | ExitCause::StartFailed { .. }
+            | ExitCause::WorkerLost => self.fail(zygote.generation, false, now),
+        }
+        Some(zygote.uid)
+    }
+
+    fn fail(&mut self, generation: Generation, permanent: bool, now: Instant) {
+        let model = generation.spec.model.clone();
+        let before = self.failures.get(&model).filter(|failed| failed.generation == generation);
+        let count = before.map_or(0, |failed| failed.count).saturating_add(1);
+        let again = (!permanent).then(|| now + pause(count));
+        self.failures.insert(model, Failures { generation, count, again });
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.living.is_empty()
+    }
+
+    /// For poll: workers whose end is to be seen; with the user id that each has.
+    pub(super) fn running(&self) -> impl Iterator<Item = (&InstanceId, BorrowedFd<'_>, u32)> {
+        self.living.iter().filter_map(|(id, zygote)| match &zygote.phase {
+            Phase::Running(running) => Some((id, running.pidfd.as_fd(), zygote.uid)),
+            Phase::Starting | Phase::Ending => None,
+        })
+    }
+
+    /// What they have imported from.
+    pub(super) fn snapshots(&self) -> impl Iterator<Item = &SnapshotDigest> {
+        self.living.values().map(|zygote| &zygote.generation.spec.snapshot)
+    }
+}
+
+fn pause(count: u32) -> Duration {
+    PAUSE_FIRST.saturating_mul(1 << count.saturating_sub(1).min(16)).min(PAUSE_MOST)
+}
+
+/// The name that the control groups of a zygote have.
+pub(super) fn groups(id: &InstanceId) -> String {
+    format!("{GROUPS}{id}")
+}
+
+/// The socket of a zygote to be started, for callers from now on. Its folder is root's alone.
+pub(super) fn bound(path: &Path) -> io::Result<OwnedFd> {
+    let socket = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
+    bind(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
+    listen(&socket, Backlog::new(BACKLOG)?)?;
+    Ok(socket)
+}
+
+/// A zygote to be started, with all that it takes.
+pub(super) struct ZygoteStart {
+    /// As of the instance that it is started for, but for the folder of its traces.
+    pub(super) start: Start,
+    pub(super) generation: Generation,
+    pub(super) listener: OwnedFd,
+}
+
+impl ZygoteStart {
+    /// Runs the worker. Callers wait at its socket meanwhile.
+    pub(super) fn run(self) -> Result<Running, StartError> {
+        let Self { start, generation, listener } = self;
+        let id = &start.spec.instance;
+        let name = groups(id);
+        let group =
+            |part, limits: &Limits| Ok::<_, StartError>(start.driver.create(&GroupName::new(&name, part)?, limits)?);
+        let worker_cgroup = group(Part::Worker, &Limits::default())?;
+        let cgroup = group(Part::Model, &start.limits())?;
+        let own = Group::open(&worker_cgroup)?;
+        let job = ZygoteJob {
+            socket: start.traces.socket(id),
+            exit_file: start.traces.exit_file(id),
+            cgroup,
+            worker_cgroup,
+            memory_bytes: start.spec.memory_bytes,
+            model_dir: MODEL.to_owned(),
+            preload: start.spec.zygote.clone().unwrap_or_default().preload,
+            sandbox: start.sandbox(None),
+        };
+        let spec = serde_json::to_vec(&WorkerSpec::Zygote(Box::new(job)))?;
+        let mut command = start.worker.command();
+        let mut child = command.stdin(Stdio::piped()).stdout(listener).spawn().map_err(StartError::Spawn)?;
+        drop(command); // with it our copy of the socket
+        let pid = Pid::from_raw(child.id().cast_signed());
+        let begin = || -> Result<Running, StartError> {
+            let pidfd = pidfd::open(pid).map_err(|errno| StartError::Spawn(errno.into()))?;
+            let worker = RecordedWorker::of(pid).map_err(StartError::Record)?;
+            let record = ZygoteRecord { worker, uid: start.uid, generation };
+            // Only a worker with a record gets its specification.
+            start.traces.record(id, &record).map_err(StartError::Record)?;
+            own.take(pid.as_raw()).map_err(StartError::Spawn)?;
+            child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(&spec)).map_err(StartError::Spawn)?;
+            Ok(Running { pid, pidfd })
+        };
+        let begun = begin();
+        if begun.is_err() {
+            // Neither fails but for a process that has ended, and then nothing is left to do.
+            let _ = child.kill().and_then(|()| child.wait());
+        }
+        begun
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_to_a_bound() {
+        let seconds: Vec<u64> = [1, 2, 3, 9, 10, 1000].map(|count| pause(count).as_secs()).into();
+        assert_eq!(seconds, [1, 2, 4, 256, 300, 300]);
+    }
+}

@@ -1,0 +1,339 @@
+//! What the worker of a zygote decides: who gets a process, whose process has ended, and when it is over. Pure.
+//!
+//! | the zygote | a caller asks | |
+//! | --- | --- | --- |
+//! | imports | waits | until everything is imported |
+//! | is ready | gets a process | as many as ask |
+//! | is spent: it ended, or cannot be used | is refused | what came from it lives on |
+//!
+//! It is over when nobody holds a process and the zygote is spent, was told to end, or has had no caller for [`LINGER`]:
+//! long enough that an instance that crashed, or a model that fell idle, finds it on its way back.
+
+use omni_ipc::id::InstanceId;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long a zygote waits for the next instance.
+pub(super) const LINGER: Duration = Duration::from_secs(60);
+
+/// A connection, by the number that it got when it was accepted.
+pub(super) type Caller = u64;
+
+/// Something happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Event {
+    /// Somebody connected.
+    Came(Caller),
+    /// A caller wants a process for this instance.
+    Asked(Caller, InstanceId),
+    /// A process of the sandbox, by the number that it has there, is this caller's.
+    Claimed(Caller, i32),
+    /// A caller has hung up.
+    Left(Caller),
+    /// The zygote has imported everything.
+    Preloaded,
+    /// The zygote made no process for this instance.
+    ForkFailed(InstanceId, String),
+    /// The zygote makes no more processes.
+    Spent(String),
+    /// A process of the sandbox, by the number that it has there, ended with this raw status.
+    Ended(i32, i32),
+    /// SIGTERM.
+    Terminate,
+}
+
+/// Something to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Action {
+    /// Have the zygote fork for this caller.
+    Fork(Caller),
+    /// Tell a caller that it gets nothing, and why.
+    Refuse(Caller, String),
+    /// Tell a caller how its process ended.
+    TellEnd(Caller, i32),
+    /// Nobody wants this caller's process any more.
+    Kill(Caller),
+    /// Take no more callers.
+    Close,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Zygote {
+    Importing,
+    Ready,
+    Spent(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Stage {
+    Silent,
+    Waits(InstanceId),
+    Forking(InstanceId),
+    Holds(i32),
+    Done,
+}
+
+/// The zygote and all who have something of it.
+#[derive(Debug)]
+pub(super) struct Family {
+    zygote: Zygote,
+    callers: BTreeMap<Caller, Stage>,
+    idle_since: Duration,
+    terminating: bool,
+}
+
+impl Family {
+    pub(super) fn new() -> Self {
+        Self { zygote: Zygote::Importing, callers: BTreeMap::new(), idle_since: Duration::ZERO, terminating: false }
+    }
+
+    /// How many are connected.
+    pub(super) fn callers(&self) -> usize {
+        self.callers.len()
+    }
+
+    /// Whether this caller waits for its process, which the zygote has been told to make.
+    pub(super) fn may_claim(&self, caller: Caller) -> bool {
+        matches!(self.callers.get(&caller), Some(Stage::Forking(_)))
+    }
+
+    /// Whether a process of the sandbox is somebody's already.
+    pub(super) fn is_held(&self, pid: i32) -> bool {
+        self.callers.values().any(|stage| *stage == Stage::Holds(pid))
+    }
+
+    /// When [`Family::is_over`] may become true by itself.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        self.callers.is_empty().then(|| self.idle_since + LINGER)
+    }
+
+    pub(super) fn is_over(&self, now: Duration) -> bool {
+        let spent = matches!(self.zygote, Zygote::Spent(_));
+        self.callers.is_empty() && (spent || self.terminating || self.idle_since + LINGER <= now)
+    }
+
+    pub(super) fn on(&mut self, event: Event, now: Duration) -> Vec<Action> {
+        match event {
+            Event::Came(caller) => {
+                self.callers.insert(caller, Stage::Silent);
+                vec![]
+            }
+            Event::Asked(caller, instance) => self.asked(caller, instance),
+            Event::Claimed(caller, pid) => {
+                self.set(caller, Stage::Holds(pid));
+                vec![]
+            }
+            Event::Left(caller) => {
+                let stage = self.callers.remove(&caller);
+                if self.callers.is_empty() {
+                    self.idle_since = now;
+                }
+                // A process that nobody has claimed yet sees the end of its control socket.
+                match stage {
+                    Some(Stage::Holds(_)) => vec![Action::Kill(caller)],
+                    Some(Stage::Silent | Stage::Waits(_) | Stage::Forking(_) | Stage::Done) | None => vec![],
+                }
+            }
+            Event::Preloaded => self.preloaded(),
+            Event::ForkFailed(instance, why) => {
+                let forking = Stage::Forking(instance);
+                let caller = self.callers.iter().find(|(_, stage)| **stage == forking).map(|(caller, _)| *caller);
+                caller.map(|caller| self.refuse(caller, why)).into_iter().collect()
+            }
+            Event::Spent(why) => self.spent(why),
+            Event::Ended(pid, status) => {
+                let holds = Stage::Holds(pid);
+                let caller = self.callers.iter().find(|(_, stage)| **stage == holds).map(|(caller, _)| *caller);
+                let Some(caller) = caller else { return vec![] };
+                self.set(caller, Stage::Done);
+                vec![Action::TellEnd(caller, status)]
+            }
+            Event::Terminate => {
+                self.terminating = true;
+                self.spent("the zygote was told to end".into())
+            }
+        }
+    }
+
+    fn set(&mut self, caller: Caller, stage: Stage) {
+        if let Some(place) = self.callers.get_mut(&caller) {
+            *place = stage;
+        }
+    }
+
+    fn refuse(&mut self, caller: Caller, why: String) -> Action {
+        self.set(caller, Stage::Done);
+        Action::Refuse(caller, why)
+    }
+
+    fn asked(&mut self, caller: Caller, instance: InstanceId) -> Vec<Action> {
+        if self.callers.get(&caller) != Some(&Stage::Silent) {
+            return vec![self.refuse(caller, "it asked twice".into())];
+        }
+        match &self.zygote {
+            Zygote::Importing => {
+                self.set(caller, Stage::Waits(instance));
+                vec![]
+            }
+            Zygote::Ready => {
+                self.set(caller, Stage::Forking(instance));
+                vec![Action::Fork(caller)]
+            }
+            Zygote::Spent(why) => {
+                let why = why.clone();
+                vec![self.refuse(caller, why)]
+            }
+        }
+    }
+
+    fn preloaded(&mut self) -> Vec<Action> {
+        if self.zygote != Zygote::Importing {
+            return vec![];
+        }
+        self.zygote = Zygote::Ready;
+        let mut actions = Vec::new();
+        for (caller, stage) in &mut self.callers {
+            if let Stage::Waits(instance) = stage {
+                *stage = Stage::Forking(instance.clone());
+                actions.push(Action::Fork(*caller));
+            }
+        }
+        actions
+    }
+
+    /// The first reason counts.
+    fn spent(&mut self, why: String) -> Vec<Action> {
+        if matches!(self.zygote, Zygote::Spent(_)) {
+            return vec![];
+        }
+        let unserved = |(caller, stage): (&Caller, &Stage)| {
+            matches!(stage, Stage::Waits(_) | Stage::Forking(_)).then_some(*caller)
+        };
+        let unserved: Vec<Caller> = self.callers.iter().filter_map(unserved).collect();
+        self.zygote = Zygote::Spent(why.clone());
+        let refusals = unserved.into_iter().map(|caller| self.refuse(caller, why.clone()));
+        let mut actions: Vec<Action> = refusals.collect();
+        actions.push(Action::Close);
+        actions
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn id(number: u64) -> InstanceId {
+        InstanceId::parse(&format!("{number:012x}")).unwrap()
+    }
+
+    fn after(events: Vec<Event>) -> (Family, Vec<Action>) {
+        let mut family = Family::new();
+        let actions = events.into_iter().flat_map(|event| family.on(event, Duration::ZERO)).collect();
+        (family, actions)
+    }
+
+    #[test]
+    fn who_asks_early_waits() {
+        let early = vec![Event::Came(1), Event::Asked(1, id(1))];
+        assert_eq!(after(early.clone()).1, []);
+        let ready = [early.clone(), vec![Event::Preloaded, Event::Came(2), Event::Asked(2, id(2))]].concat();
+        assert_eq!(after(ready).1, [Action::Fork(1), Action::Fork(2)]);
+        let never = [early, vec![Event::Spent("no numpy".into()), Event::Came(2), Event::Asked(2, id(2))]].concat();
+        let refused = |caller| Action::Refuse(caller, "no numpy".into());
+        assert_eq!(after(never).1, [refused(1), Action::Close, refused(2)]);
+    }
+
+    fn holding() -> Vec<Event> {
+        vec![Event::Preloaded, Event::Came(1), Event::Asked(1, id(1)), Event::Claimed(1, 7)]
+    }
+
+    #[test]
+    fn an_end_is_told_to_its_caller_alone_and_once() {
+        let (mut family, _) = after(holding());
+        assert!(family.is_held(7) && !family.is_held(8));
+        assert_eq!(family.on(Event::Ended(8, 0), Duration::ZERO), []);
+        assert_eq!(family.on(Event::Ended(7, 256), Duration::ZERO), [Action::TellEnd(1, 256)]);
+        assert_eq!(family.on(Event::Ended(7, 256), Duration::ZERO), []);
+        assert_eq!(family.on(Event::Left(1), Duration::ZERO), []);
+    }
+
+    #[test]
+    fn a_process_goes_with_its_caller() {
+        let (mut family, _) = after(holding());
+        assert_eq!(family.on(Event::Left(1), Duration::ZERO), [Action::Kill(1)]);
+    }
+
+    #[test]
+    fn processes_outlive_a_zygote_that_ended() {
+        let (mut family, _) = after(holding());
+        assert_eq!(family.on(Event::Spent("killed".into()), Duration::ZERO), [Action::Close]);
+        assert!(!family.is_over(LINGER * 10), "somebody holds one");
+        assert_eq!(family.on(Event::Ended(7, 9), LINGER), [Action::TellEnd(1, 9)]);
+        family.on(Event::Left(1), LINGER);
+        assert!(family.is_over(LINGER));
+    }
+
+    #[test]
+    fn it_lingers_from_the_last_caller_on() {
+        let (mut family, _) = after(holding());
+        family.on(Event::Left(1), LINGER);
+        assert!(!family.is_over(LINGER * 2 - Duration::from_millis(1)));
+        assert_eq!(family.deadline(), Some(LINGER * 2));
+        assert!(family.is_over(LINGER * 2));
+        family.on(Event::Terminate, LINGER);
+        assert!(family.is_over(LINGER));
+    }
+
+    #[test]
+    fn a_failed_fork_is_refused_to_the_one_who_asked() {
+        let (mut family, _) = after([holding(), vec![Event::Came(2), Event::Asked(2, id(2))]].concat());
+        let failed = Event::ForkFailed(id(2), "EAGAIN".into());
+        assert_eq!(family.on(failed, Duration::ZERO), [Action::Refuse(2, "EAGAIN".into())]);
+        assert!(!family.may_claim(2));
+    }
+
+    #[test]
+    fn nobody_asks_twice() {
+        let (mut family, _) = after(vec![Event::Preloaded, Event::Came(1), Event::Asked(1, id(1))]);
+        assert!(matches!(family.on(Event::Asked(1, id(1)), Duration::ZERO)[..], [Action::Refuse(1, _)]));
+    }
+
+    proptest! {
+        /// Every caller gets at most one last word, and nobody hears of a process that is not its own.
+        #[test]
+        fn last_words_are_last(steps in proptest::collection::vec((0_u8..9, 0_u64..4, 0_i32..4), 0..80)) {
+            let mut family = Family::new();
+            let mut last: BTreeMap<Caller, u32> = BTreeMap::new();
+            for (step, caller, pid) in steps {
+                let event = match step {
+                    0 => {
+                        last.insert(caller, 0);
+                        Event::Came(caller)
+                    }
+                    1 => Event::Asked(caller, id(caller)),
+                    2 if family.may_claim(caller) && !family.is_held(pid) => Event::Claimed(caller, pid),
+                    3 => Event::Left(caller),
+                    4 => Event::Preloaded,
+                    5 => Event::ForkFailed(id(caller), String::new()),
+                    6 if pid == 0 => Event::Spent(String::new()),
+                    _ => Event::Ended(pid, 0),
+                };
+                let held = matches!(event, Event::Ended(pid, _) if family.is_held(pid));
+                for action in family.on(event.clone(), Duration::ZERO) {
+                    match action {
+                        Action::Refuse(caller, _) if !matches!(event, Event::Asked(..)) => {
+                            *last.entry(caller).or_default() += 1;
+                        }
+                        Action::TellEnd(caller, _) => {
+                            prop_assert!(held);
+                            *last.entry(caller).or_default() += 1;
+                        }
+                        Action::Refuse(..) | Action::Fork(_) | Action::Kill(_) | Action::Close => {}
+                    }
+                }
+                prop_assert!(last.values().all(|count| *count <= 1), "{last:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,413 @@
+//! Role `zygote`: keeps one zygote, and gives its processes to the workers of instances. See [`omni_ipc::zygote`].
+//!
+//! One poll over pid 1 of the sandbox and its reports, the zygote's socket and output, SIGTERM, the listening socket and
+//! every caller. It serves `/proc/meminfo` for all processes of the sandbox, to each that of its own control group. What
+//! it decides is in [`family`], whom it believes in [`claim`].
+//!
+//! What always holds: this process is what the sandbox hangs on, and with it every instance from it; it parses nothing
+//! but packets of bounded size; pid 1 is in the worker's own group, so that the zygote's memory limit can never end
+//! anything but the zygote.
+
+mod claim;
+mod family;
+
+use super::journal::{Journal, Moment};
+use super::running::memory_of;
+use super::setup::{protect, release_standard_streams, timeout, unix_ms, write_exit_file};
+use super::supervise::cause_of;
+use super::wires::Wires;
+use super::{WorkerError, chain, say};
+use crate::pidfd;
+use crate::sandbox::{self, Given, Report, Sandbox};
+use crate::spec::Zygote as ZygoteSpec;
+use family::{Action, Caller, Event, Family};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::signal::Signal;
+use nix::sys::signalfd::SignalFd;
+use omni_cgroup::Group;
+use omni_ipc::exit::{ExitCause, PERMANENT_FAILURE};
+use omni_ipc::id::InstanceId;
+use omni_ipc::instance::LogLine;
+use omni_ipc::packet::{MAX_PACKET, PacketError, recv_packet, recv_packet_no_fds, send_packet};
+use omni_ipc::zygote::{FromZygote, FromZygoteWorker, ToZygote, ToZygoteWorker};
+use omni_meminfo_fs::{Groups, Server};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixListener;
+use std::time::{Duration, Instant};
+
+/// As many as a model may have instances.
+const CALLERS: usize = 1024;
+/// Lines of a zygote's output that are kept: imports say little.
+const LINES_PER_SECOND: u32 = 1000;
+/// How long a zygote that is at fault may take to end.
+const LAST_WORD: Duration = Duration::from_secs(1);
+/// Ends of processes that are read in one round.
+const REPORTS: usize = 256;
+
+/// Serves until the zygote is not needed any more.
+pub(super) fn run(spec: &ZygoteSpec) -> Result<(), WorkerError> {
+    let setup = |step| move |source: io::Error| WorkerError::Setup { step, source };
+    let terminate = protect()?;
+    let listener = io::stdout().as_fd().try_clone_to_owned().map_err(setup("take the listening socket"))?;
+    let listener = UnixListener::from(listener);
+    listener.set_nonblocking(true).map_err(setup("use the listening socket"))?;
+    release_standard_streams().map_err(setup("let go of standard output"))?;
+    let cause = match Keeper::start(spec, terminate, listener) {
+        Ok(mut keeper) => keeper.serve()?,
+        Err(error) => {
+            say(&format!("a zygote could not be started: {}", chain(&error)));
+            ExitCause::StartFailed { message: chain(&error) }
+        }
+    };
+    // Fails only where the launcher was quicker.
+    let _ = fs::remove_file(&spec.socket);
+    write_exit_file(&spec.exit_file, &cause)
+}
+
+struct Keeper<'a> {
+    spec: &'a ZygoteSpec,
+    epoch: Instant,
+    terminate: SignalFd,
+    listener: Option<UnixListener>,
+    own: Group,
+    sandbox: Sandbox,
+    reporting: bool,
+    wires: Wires,
+    groups: Groups,
+    _meminfo: Server,
+    journal: Journal,
+    told: u64,
+    family: Family,
+    callers: BTreeMap<Caller, Connection>,
+    accepted: Caller,
+    zygote: Option<i32>,
+    /// How the zygote itself ended.
+    ended: Option<i32>,
+    fault: bool,
+    gone: bool,
+}
+
+/// A caller: the worker of an instance.
+struct Connection {
+    socket: OwnedFd,
+    instance: Option<InstanceId>,
+    /// Of a process to be made; empty once the zygote has them.
+    ends: Vec<OwnedFd>,
+    process: Option<OwnedFd>,
+}
+
+/// What can be ready in one round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Token {
+    Terminate,
+    Listener,
+    Reports,
+    Zygote,
+    Output,
+    Caller(Caller),
+    End,
+}
+
+impl<'a> Keeper<'a> {
+    fn start(spec: &'a ZygoteSpec, terminate: SignalFd, listener: UnixListener) -> Result<Self, WorkerError> {
+        let setup = |step| move |source: io::Error| WorkerError::Setup { step, source };
+        let group = Group::open(&spec.cgroup)?;
+        let own = Group::open(&spec.worker_cgroup)?;
+        let (mount, connection) = omni_meminfo_fs::prepare()?;
+        let (wires, ends) = Wires::new().map_err(|errno| setup("make the zygote's wires")(errno.into()))?;
+        let preload = ToZygote::Preload { model_dir: spec.model_dir.clone(), modules: spec.preload.clone() };
+        send_packet(wires.engine.as_ref().ok_or(PacketError::Closed)?, &preload, &[])?;
+        let given = Given {
+            stdout: ends.stdout.as_fd(),
+            stderr: ends.stderr.as_fd(),
+            engine: Some(ends.engine.as_fd()),
+            meminfo: Some(mount.as_fd()),
+            gpu: None,
+            zygote: true,
+            group: &group,
+        };
+        let mut sandbox = sandbox::spawn(&spec.sandbox, &given)?;
+        drop(mount); // or its server would not see the end of the sandbox
+        let groups = Groups::new(memory_of(&spec.cgroup, spec.memory_bytes)?);
+        let meminfo = connection.serve(groups.clone())?;
+        let epoch = Instant::now();
+        let mut journal = Journal::new(LINES_PER_SECOND);
+        let now = Moment { monotonic: Duration::ZERO, unix_ms: unix_ms() };
+        std::mem::take(&mut sandbox.notes).into_iter().for_each(|note| journal.note(note, now));
+        Ok(Self {
+            spec,
+            epoch,
+            terminate,
+            listener: Some(listener),
+            own,
+            sandbox,
+            reporting: true,
+            wires,
+            groups,
+            _meminfo: meminfo,
+            journal,
+            told: 0,
+            family: Family::new(),
+            callers: BTreeMap::new(),
+            accepted: 0,
+            zygote: None,
+            ended: None,
+            fault: false,
+            gone: false,
+        })
+    }
+
+    /// The loop. How the zygote ended, which is with code 0 when it was not needed any more.
+    fn serve(&mut self) -> Result<ExitCause, WorkerError> {
+        loop {
+            for token in self.wait()? {
+                match token {
+                    Token::Terminate => {
+                        let _ = self.terminate.read_signal(); // level-triggered: one is enough to know
+                        self.handle(Event::Terminate);
+                    }
+                    Token::Listener => self.accept(),
+                    Token::Reports => self.read_reports(),
+                    Token::Zygote => self.hear_zygote(),
+                    Token::Output => self.read_output(),
+                    Token::Caller(caller) => self.hear(caller),
+                    Token::End => {
+                        self.read_reports();
+                        self.spent("its sandbox has ended".into());
+                        self.gone = true;
+                    }
+                }
+            }
+            self.journal.tick(self.moment());
+            if self.gone || self.family.is_over(self.epoch.elapsed()) {
+                return Ok(self.cause());
+            }
+        }
+    }
+
+    /// How it ended: at a fault of the zygote's, as that ended, which pid 1 is about to say.
+    fn cause(&mut self) -> ExitCause {
+        let until = Instant::now() + LAST_WORD;
+        while self.fault && self.ended.is_none() && self.reporting {
+            if !pidfd::readable_before(&self.sandbox.reports, until).unwrap_or(false) {
+                break;
+            }
+            self.read_reports();
+        }
+        match self.ended {
+            Some(status) => cause_of(status),
+            None if self.fault => ExitCause::WorkerLost,
+            None => ExitCause::Exited { code: 0 },
+        }
+    }
+
+    /// The zygote cannot be used any more, for this reason.
+    fn spent(&mut self, why: String) {
+        self.fault = true;
+        self.handle(Event::Spent(why));
+    }
+
+    fn wait(&self) -> Result<Vec<Token>, WorkerError> {
+        let mut fds = vec![(Token::Terminate, self.terminate.as_fd())];
+        fds.extend(self.listener.as_ref().map(|listener| (Token::Listener, listener.as_fd())));
+        fds.extend(self.reporting.then(|| (Token::Reports, self.sandbox.reports.as_fd())));
+        let Wires { engine, stdout, stderr } = &self.wires;
+        fds.extend(engine.as_ref().map(|fd| (Token::Zygote, fd.as_fd())));
+        fds.extend([stdout, stderr].into_iter().flatten().map(|fd| (Token::Output, fd.as_fd())));
+        fds.extend(self.callers.iter().map(|(caller, on)| (Token::Caller(*caller), on.socket.as_fd())));
+        fds.push((Token::End, self.sandbox.pidfd.as_fd()));
+        let mut polled: Vec<PollFd<'_>> = fds.iter().map(|(_, fd)| PollFd::new(*fd, PollFlags::POLLIN)).collect();
+        let deadline = [self.family.deadline(), self.journal.deadline()].into_iter().flatten().min();
+        match poll(&mut polled, timeout(deadline, self.epoch.elapsed())) {
+            Ok(_) => {}
+            Err(Errno::EINTR) => return Ok(vec![]),
+            Err(errno) => return Err(WorkerError::Wait(errno)),
+        }
+        let ready = polled.iter().map(|fd| fd.any() == Some(true));
+        Ok(fds.iter().zip(ready).filter(|(_, ready)| *ready).map(|((token, _), _)| *token).collect())
+    }
+
+    fn handle(&mut self, event: Event) {
+        for action in self.family.on(event, self.epoch.elapsed()) {
+            match action {
+                Action::Fork(caller) => self.fork(caller),
+                Action::Refuse(caller, message) => self.tell(caller, &FromZygoteWorker::Refused { message }),
+                Action::TellEnd(caller, status) => {
+                    if let Some(on) = self.callers.get_mut(&caller) {
+                        on.process = None;
+                    }
+                    self.tell(caller, &FromZygoteWorker::Ended { status });
+                }
+                Action::Kill(caller) => {
+                    let process = self.callers.get(&caller).and_then(|on| on.process.as_ref());
+                    if let Some(pidfd) = process {
+                        // It fails for a process that has ended just now.
+                        let _ = sandbox::pidfd_send_signal(pidfd, Signal::SIGKILL);
+                    }
+                }
+                Action::Close => self.close(),
+            }
+        }
+    }
+
+    /// No more callers, and no more of the zygote.
+    fn close(&mut self) {
+        // The socket's absence tells the launcher.
+        let _ = fs::remove_file(&self.spec.socket);
+        self.listener = None;
+        self.wires.engine = None; // at which it ends
+    }
+
+    fn accept(&mut self) {
+        let Some(Ok((stream, _))) = self.listener.as_ref().map(UnixListener::accept) else { return };
+        // Beyond the bound, and where it cannot be used, it hears the end of its connection.
+        if self.family.callers() >= CALLERS || stream.set_nonblocking(true).is_err() {
+            return;
+        }
+        self.accepted += 1;
+        let on = Connection { socket: stream.into(), instance: None, ends: vec![], process: None };
+        self.callers.insert(self.accepted, on);
+        self.handle(Event::Came(self.accepted));
+    }
+
+    fn hear(&mut self, caller: Caller) {
+        let Some(on) = self.callers.get_mut(&caller) else { return };
+        match recv_packet::<ToZygoteWorker>(&on.socket) {
+            Ok((ToZygoteWorker::Fork { instance }, fds)) if fds.len() == 3 => {
+                on.instance = Some(instance.clone());
+                on.ends = fds;
+                self.handle(Event::Asked(caller, instance));
+            }
+            Ok((ToZygoteWorker::Claim { pid }, _)) => self.claim(caller, pid),
+            Err(error) if error.would_block() => {}
+            Ok((ToZygoteWorker::Fork { .. }, _)) | Err(_) => self.left(caller),
+        }
+    }
+
+    fn left(&mut self, caller: Caller) {
+        self.handle(Event::Left(caller));
+        if let Some(instance) = self.callers.remove(&caller).and_then(|on| on.instance) {
+            self.groups.remove(&self.spec.cgroup.of_instance(instance.as_str()).name());
+        }
+    }
+
+    fn tell(&mut self, caller: Caller, message: &FromZygoteWorker) {
+        let told = self.callers.get(&caller).map(|on| send_packet(&on.socket, message, &[]));
+        if let Some(Err(_)) = told {
+            self.left(caller); // gone, or so far behind that it is no worker of ours
+        }
+    }
+
+    fn fork(&mut self, caller: Caller) {
+        let Some(on) = self.callers.get_mut(&caller) else { return };
+        let (Some(instance), ends) = (on.instance.clone(), std::mem::take(&mut on.ends)) else { return };
+        let raw: Vec<RawFd> = ends.iter().map(AsRawFd::as_raw_fd).collect();
+        let order = ToZygote::Fork { instance: instance.clone() };
+        match self.wires.engine.as_ref().ok_or(PacketError::Closed).and_then(|zygote| send_packet(zygote, &order, &raw))
+        {
+            Ok(()) => self.tell(caller, &FromZygoteWorker::Forking),
+            Err(error) => self.handle(Event::ForkFailed(instance, format!("the zygote does not listen: {error}"))),
+        }
+    }
+
+    fn claim(&mut self, caller: Caller, pid: i32) {
+        match self.claimed(caller, pid) {
+            Ok(()) => {
+                let log = self.news();
+                self.tell(caller, &FromZygoteWorker::Claimed { log });
+            }
+            Err(message) => {
+                self.tell(caller, &FromZygoteWorker::Refused { message });
+                self.left(caller);
+            }
+        }
+    }
+
+    fn claimed(&mut self, caller: Caller, pid: i32) -> Result<(), String> {
+        let newborn = claim::check(pid, &self.spec.cgroup.name())?;
+        let foreign = || format!("process {pid} is not this instance's");
+        if Some(pid) == self.zygote || self.family.is_held(newborn.inner) || !self.family.may_claim(caller) {
+            return Err(foreign());
+        }
+        let on = self.callers.get_mut(&caller).ok_or_else(foreign)?;
+        let instance = on.instance.as_ref().ok_or_else(foreign)?;
+        let group = self.spec.cgroup.of_instance(instance.as_str());
+        let memory = memory_of(&group, self.spec.memory_bytes).map_err(|error| chain(&error))?;
+        self.groups.add(group.name(), memory);
+        on.process = Some(newborn.pidfd);
+        self.handle(Event::Claimed(caller, newborn.inner));
+        Ok(())
+    }
+
+    /// What the zygote has written and nobody was told, as much as a packet holds whatever its characters become there.
+    fn news(&mut self) -> Vec<LogLine> {
+        self.read_output();
+        let mut room = MAX_PACKET / 8;
+        let mut news = Vec::new();
+        while let Some(line) = self.journal.after(self.told) {
+            let size = line.text.len() + 128;
+            if size > room {
+                break;
+            }
+            room -= size;
+            self.told = line.seq;
+            news.push(line.clone());
+        }
+        news
+    }
+
+    fn hear_zygote(&mut self) {
+        let Some(zygote) = &self.wires.engine else { return };
+        match recv_packet_no_fds::<FromZygote>(zygote) {
+            Ok(FromZygote::Preloaded) => self.handle(Event::Preloaded),
+            Ok(FromZygote::ForkFailed { instance, message }) => self.handle(Event::ForkFailed(instance, message)),
+            Ok(FromZygote::Unusable { message }) => {
+                say(&format!("the zygote in {} cannot be used: {message}", self.spec.sandbox.hostname));
+                self.ended.get_or_insert(PERMANENT_FAILURE << 8);
+                self.spent(message);
+            }
+            Err(error) if error.would_block() => {}
+            Err(PacketError::Closed) => self.spent("it has ended".into()),
+            Err(error) => self.spent(format!("it broke its contract: {}", chain(&error))),
+        }
+    }
+
+    fn read_reports(&mut self) {
+        for _ in 0..REPORTS {
+            match self.sandbox.reports.receive() {
+                Ok(Some((pid, Report::Executing))) => {
+                    self.zygote = Some(pid);
+                    // Not before: the zygote has its group from it.
+                    if let Err(error) = self.own.take(self.sandbox.pid.as_raw()) {
+                        self.spent(format!("its first process cannot be moved: {error}"));
+                    }
+                }
+                Ok(Some((_, Report::Ended(status)))) => {
+                    self.ended.get_or_insert(status);
+                    self.spent(format!("it has ended: {}", cause_of(status)));
+                }
+                Ok(Some((_, Report::Orphan { pid, status }))) => self.handle(Event::Ended(pid, status)),
+                Ok(Some((_, Report::Failed(message)))) => self.spent(message),
+                Ok(Some((_, Report::Note(note)))) => self.journal.note(note, self.moment()),
+                Ok(None) => return,
+                Err(_) => {
+                    self.reporting = false;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn read_output(&mut self) {
+        let now = self.moment();
+        self.wires.read_logs(&mut self.journal, now);
+    }
+
+    fn moment(&self) -> Moment {
+        Moment { monotonic: self.epoch.elapsed(), unix_ms: unix_ms() }
+    }
+}
