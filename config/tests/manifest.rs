@@ -73,6 +73,7 @@ fn every_key_is_read() {
     let same: Vec<_> = default.iter().filter(|pair| read.contains(pair)).map(|(key, _)| key.as_str()).collect();
     let only_one = [
         "model.kind",
+        "python.preload",
         "runtime.command",
         "runtime.engine",
         "scaling.max-instances",

@@ -7,18 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from peer import Engine, Link
+from peer import Engine, Forked, Link
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Engine]]:
+def origin(request: pytest.FixtureRequest) -> type[Engine]:
+    """How engines begin: alone, unless the test says from a zygote."""
+    return Forked if getattr(request, "param", None) == "forked" else Engine
+
+
+@pytest.fixture
+def start(tmp_path: Path, origin: type[Engine]) -> Iterator[Callable[..., Engine]]:
     """Starts an engine on a model's source text."""
     engines: list[Engine] = []
 
     def begin(code: str, concurrency: int = 1, **options: Any) -> Engine:
         directory = tmp_path / f"m{len(engines)}"
         directory.mkdir()
-        engines.append(Engine(directory, code, concurrency, **options))
+        engines.append(origin(directory, code, concurrency, **options))
         return engines[-1]
 
     yield begin

@@ -155,6 +155,7 @@ class Engine:
                 preexec_fn=lambda: os.dup2(theirs.fileno(), 3),
             )
         theirs.close()
+        self.begin()
         told = {
             "type": "boot",
             "model": "cowsay",
@@ -170,6 +171,9 @@ class Engine:
         }
         if boot:
             self.tell(told)
+
+    def begin(self) -> None:
+        """What comes before `boot`."""
 
     def tell(self, message: dict[str, Any], *fds: int) -> None:
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
@@ -217,3 +221,41 @@ class Engine:
         except ProcessLookupError:
             pass  # it and all that it had forked have ended
         self.process.wait()
+
+
+class Forked(Engine):
+    """The same from a zygote, which is `process`."""
+
+    preload: tuple[str, ...] = ()
+
+    def begin(self) -> None:
+        self.zygote = self.control
+        self.tell({"type": "preload", "model_dir": str(self.directory), "modules": self.preload})
+        self.preloaded = self.hear()
+        self.instance = 0
+        if self.preloaded["type"] == "preloaded":
+            self.control, self.instance = self.fork()
+
+    def fork(self) -> tuple[socket.socket, int]:
+        """Another process of the zygote: its control socket and its number."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.settimeout(LIMIT)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        with self.errors.open("ab") as err, self.output.open("ab") as out:
+            fds = array.array("i", [theirs.fileno(), out.fileno(), err.fileno()])
+            order = json.dumps({"type": "fork", "instance": "0123456789ab"}).encode()
+            self.zygote.sendmsg([order], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+        theirs.close()
+        packet, ancillary, _, _ = ours.recvmsg(1024, socket.CMSG_SPACE(12))
+        assert json.loads(packet) == {"type": "forked"}
+        pid, _, _ = struct.unpack("iii", ancillary[0][2])
+        return ours, pid
+
+    def close(self) -> None:
+        self.zygote.close()
+        if self.instance:
+            try:
+                os.killpg(self.instance, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        super().close()

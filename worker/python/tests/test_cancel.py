@@ -7,6 +7,8 @@ import random
 import pytest
 from peer import CANCELLED, CHUNK, CLIENT_GONE, DEADLINE, END, ERROR, RESPONSE, SHUTDOWN, STREAM
 
+# An engine that was forked is as good as another: nothing shows it like being interrupted.
+pytestmark = pytest.mark.parametrize("origin", ["alone", "forked"], indirect=True)
 MODES = [pytest.param("def", 1, id="serial"), pytest.param("def", 4, id="threads")]
 ALL = [*MODES, pytest.param("async def", 4, id="tasks")]
 

@@ -73,7 +73,7 @@ def _preload(modules: list[str]) -> str | None:
 def _threads_left() -> str | None:
     """The reason why this process cannot be forked from, if there is one.
 
-    A library that knows forks ends its threads before one (OpenBLAS does), so one fork is tried before they are counted.
+    A library that knows forks ends its threads before one (OpenBLAS does), so they are counted after a first fork.
     """
     child = os.fork()
     if child == 0:
