@@ -276,6 +276,18 @@ async fn serve(
     }
 }
 
+/// A launcher that a test plays, for tests of who asks it.
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+
+    /// What it is asked comes out of the receiver; what it answers, the test tells the model itself.
+    pub(crate) fn launcher() -> (LauncherHandle, mpsc::Receiver<ToLauncher>) {
+        let (outbox, asked) = mpsc::channel(OUTBOX);
+        (LauncherHandle { outbox, routes: Arc::default(), connected: Arc::new(watch::Sender::new(true)) }, asked)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,7 @@ use crate::gpu::GpuHandle;
 use crate::launcher::{LauncherHandle, Seen};
 use crate::metrics::Metrics;
 use crate::model::content::Content;
-use crate::model::worker_link::WorkerLink;
+use crate::model::worker_link::{self, WorkerLink};
 use crate::model::{self, Message, Model};
 use omni_config::name::ModelName;
 use omni_config::node::NodeConfig;
@@ -172,7 +172,7 @@ impl Node {
             entries.flatten().map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "sock"));
         let mut connecting = tokio::task::JoinSet::new();
         for path in sockets {
-            connecting.spawn(async move { (WorkerLink::connect(&path, 0).await, path) });
+            connecting.spawn(async move { (WorkerLink::connect(&path, 0, worker_link::ALIVE).await, path) });
         }
         while let Some(Ok((connected, path))) = connecting.join_next().await {
             match connected {

@@ -16,7 +16,9 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// A worker that is alive answers in well under this.
-const WELCOME_WITHIN: Duration = Duration::from_secs(2);
+pub const ALIVE: Duration = Duration::from_secs(2);
+/// One that has just begun to listen makes its sandbox first, beside others, on a machine that may be busy.
+pub const NEW: Duration = Duration::from_secs(10);
 
 /// A worker could not be reached.
 #[derive(Debug, thiserror::Error)]
@@ -34,8 +36,8 @@ pub enum LinkError {
     #[error("worker speaks version {0} of the protocol, this scheduler {PROTOCOL}")]
     Version(u32),
     /// It said nothing.
-    #[error("worker did not answer within {WELCOME_WITHIN:?}")]
-    Silent,
+    #[error("worker did not answer within {0:?}")]
+    Silent(Duration),
 }
 
 /// The sending half; clones share the socket.
@@ -45,16 +47,16 @@ pub struct WorkerLink {
 }
 
 impl WorkerLink {
-    /// Connects, introduces this scheduler and waits for the worker's state.
+    /// Connects, introduces this scheduler and waits for the worker's state: [`ALIVE`] or [`NEW`].
     ///
     /// # Errors
     /// See [`LinkError`].
-    pub async fn connect(path: &Path, log_seen: u64) -> Result<(Self, Welcome), LinkError> {
+    pub async fn connect(path: &Path, log_seen: u64, within: Duration) -> Result<(Self, Welcome), LinkError> {
         let socket = PacketSocket::connect(path).map_err(LinkError::Connect)?;
         let link = Self { socket: Arc::new(socket) };
         link.send(&ToWorker::Hello { protocol: PROTOCOL, log_seen }, &[])?;
-        let first =
-            tokio::time::timeout(WELCOME_WITHIN, link.socket.receive()).await.map_err(|_| LinkError::Silent)??;
+        let first = tokio::time::timeout(within, link.socket.receive()).await;
+        let first = first.map_err(|_| LinkError::Silent(within))??;
         match first {
             FromWorker::Welcome(welcome) if welcome.protocol == PROTOCOL => Ok((link, welcome)),
             FromWorker::Welcome(welcome) => Err(LinkError::Version(welcome.protocol)),

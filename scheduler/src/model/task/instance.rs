@@ -4,7 +4,7 @@ use super::gpu::Turn;
 use super::{BUILD_LOG, Instance, ModelTask};
 use crate::failure::Failure;
 use crate::model::Message;
-use crate::model::worker_link::WorkerLink;
+use crate::model::worker_link::{self, WorkerLink};
 use crate::policy::lifecycle::Event;
 use crate::wire::connection::DataConnection;
 use omni_api as api;
@@ -24,7 +24,7 @@ impl ModelTask {
         }
         let path = self.context.instance_socket(&id);
         tokio::spawn(async move {
-            let message = match WorkerLink::connect(&path, 0).await {
+            let message = match WorkerLink::connect(&path, 0, worker_link::NEW).await {
                 Ok((link, welcome)) => Message::Adopt(Box::new(welcome), link),
                 Err(error) => {
                     tracing::warn!(instance = %id, error = crate::journal::chain(&error), "worker cannot be reached");
@@ -182,11 +182,15 @@ impl ModelTask {
         }
     }
 
-    /// The worker's connection ended, and it had not said how the instance did.
+    /// There is no connection to the worker (any more), and it has not said how the instance ended. Perhaps it did not:
+    /// it counts, and holds its GPU memory, until the launcher has seen to it that nothing of it is left.
     pub(super) fn worker_closed(&mut self, id: &InstanceId) {
         let Some(instance) = self.instance.as_mut().filter(|instance| instance.id == *id) else { return };
-        let cause = instance.ended.take().unwrap_or(ExitCause::WorkerLost);
-        self.gone(&cause, &Event::Gone);
+        instance.link = None;
+        match instance.ended.take() {
+            Some(cause) => self.gone(&cause, &Event::Gone),
+            None => self.launcher.kill(id.clone()),
+        }
     }
 
     /// The instance is gone: whatever it had is answered, then life goes on.
@@ -241,3 +245,7 @@ fn reason(cause: &ExitCause) -> &'static str {
         ExitCause::WorkerLost => "worker",
     }
 }
+
+#[cfg(test)]
+#[path = "instance_tests.rs"]
+mod tests;
