@@ -11,6 +11,7 @@ mod gpu;
 mod instance;
 mod journal;
 mod link;
+mod origin;
 mod pss;
 mod running;
 mod setup;

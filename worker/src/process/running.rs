@@ -4,24 +4,22 @@
 //! ([`super::forked`]); what differs between them is in here and nowhere else. The engine's side of everything is
 //! untrusted: its packets are bounded and parsed strictly, descriptors from it are refused, and nothing waits for it.
 
-use super::forked::{Forked, Heard};
+use super::forked::Heard;
 use super::gpu::Memory;
 use super::journal::{Journal, Moment};
+use super::origin::{Origin, alone, ask};
 use super::supervise::Event;
-use super::wires::{Ends, Wires, read_log};
+use super::wires::{Wires, read_log};
 use super::{WorkerError, chain, pss};
-use crate::sandbox::{self, Given, GpuDir, Report, Sandbox};
+use crate::sandbox::{self, Report};
 use crate::spec::InstanceSpec;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
-use omni_cgroup::{CgroupPaths, Group, OomWatch};
+use omni_cgroup::{Group, OomWatch};
 use omni_ipc::engine::{FromEngine, ToEngine};
 use omni_ipc::instance::{LogLine, LogStream, Stats};
 use omni_ipc::packet::{PacketError, recv_packet_from, recv_packet_no_fds, send_packet};
-use omni_meminfo_fs::{CgroupV1, CgroupV2, MemorySource, SampleError, Server};
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::path::Path;
 use std::time::Duration;
 
 /// How long one look at the end of a forked process may wait for the rest of its group, and how many looks there are
@@ -40,14 +38,6 @@ pub(super) enum Source {
     OutOfMemory,
     /// Last in every round: what the instance said before its end comes first.
     End,
-}
-
-/// Where the instance's process comes from.
-enum Origin {
-    /// A sandbox of its own, which ends with it.
-    Sandbox { sandbox: Sandbox, meminfo: Server, reporting: bool },
-    /// The sandbox of a zygote, which it shares.
-    Zygote(Forked),
 }
 
 /// A running instance.
@@ -376,50 +366,4 @@ impl<'a> Running<'a> {
 /// What an instance's log says when its zygote could not be used.
 fn without(why: &str) -> String {
     format!("started without the zygote: {why}")
-}
-
-fn ask(spec: &InstanceSpec, socket: &Path) -> Result<(Forked, Wires), WorkerError> {
-    let (wires, ends) = new_wires()?;
-    Ok((Forked::ask(socket, &spec.instance, &ends)?, wires))
-}
-
-/// A sandbox of the instance's own.
-fn alone(
-    spec: &InstanceSpec,
-    group: &Group,
-    notes: &mut Vec<String>,
-) -> Result<(Origin, Wires, Option<Memory>), WorkerError> {
-    let (mount, connection) = omni_meminfo_fs::prepare()?;
-    let (wires, ends) = new_wires()?;
-    send_packet(wires.engine.as_ref().ok_or(PacketError::Closed)?, &ToEngine::Boot(spec.boot.clone()), &[])?;
-    let gpu_dir = spec.gpu.as_ref().map(|_| GpuDir::new(spec.sandbox.gid)).transpose()?;
-    let memory = |(gpu, dir)| Memory::prepare(gpu, dir, spec.sandbox.uid, &spec.cgroup);
-    let gpu = spec.gpu.as_ref().zip(gpu_dir.as_ref()).map(memory).transpose()?;
-    let given = Given {
-        stdout: ends.stdout.as_fd(),
-        stderr: ends.stderr.as_fd(),
-        engine: Some(ends.engine.as_fd()),
-        meminfo: Some(mount.as_fd()),
-        gpu: gpu_dir.as_ref(),
-        zygote: false,
-        group,
-    };
-    let mut sandbox = sandbox::spawn(&spec.sandbox, &given)?;
-    notes.append(&mut sandbox.notes);
-    // Held here, the mount would keep its server from seeing the end of the sandbox.
-    drop(mount);
-    let meminfo = connection.serve(memory_of(&spec.cgroup, spec.memory_bytes)?)?;
-    Ok((Origin::Sandbox { sandbox, meminfo, reporting: true }, wires, gpu))
-}
-
-fn new_wires() -> Result<(Wires, Ends), WorkerError> {
-    Wires::new().map_err(|errno| WorkerError::Setup { step: "make the engine's wires", source: io::Error::from(errno) })
-}
-
-/// The memory of a group as its processes see it, with this total.
-pub(super) fn memory_of(group: &CgroupPaths, shown: u64) -> Result<Box<dyn MemorySource>, SampleError> {
-    Ok(match group {
-        CgroupPaths::V1 { memory, .. } => Box::new(CgroupV1::open(memory, Some(shown))?),
-        CgroupPaths::V2 { dir } => Box::new(CgroupV2::open(dir, Some(shown))?),
-    })
 }

@@ -1,13 +1,18 @@
 //! The worker under test: real control groups, a real `omni-worker`, a small Python engine, and the test as scheduler.
 //!
 //! Everything that a test makes is gone when its [`Host`] is dropped, and the drop asserts that.
-#![allow(dead_code, unreachable_pub, reason = "each test program uses a part")]
+#![allow(dead_code, unreachable_pub, unused_imports, reason = "each test program uses a part")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a helper of tests fails the test")]
 
+mod python;
+mod zygote;
+
+pub use python::python;
+use python::{argv, package};
+pub use zygote::Zygote;
+
 use nix::sys::signal::Signal;
-use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, setsockopt, socket, sockopt,
-};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
 use nix::unistd::Pid;
 use omni_cgroup::{CgroupPaths, Cgroupfs, Driver, GroupName, Limits, Part};
@@ -17,13 +22,12 @@ use omni_ipc::id::{InstanceId, SnapshotDigest};
 use omni_ipc::instance::{FromWorker, LogLine, PROTOCOL, ToWorker, Welcome};
 use omni_ipc::launcher::GpuSpec;
 use omni_ipc::packet::{recv_packet, send_packet};
-use omni_worker::spec::{self, Bind, BuildSpec, Cache, Gpu, InstanceSpec, SandboxSpec, WorkerSpec};
+use omni_worker::spec::{Bind, BuildSpec, Cache, Gpu, InstanceSpec, SandboxSpec, WorkerSpec};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -93,7 +97,6 @@ pub fn model(code: &str) -> Setup {
     Setup { real: true, ..body(&format!("{MODEL}{code}")) }
 }
 
-/// What models of these tests use.
 const MODEL: &str = "import json, os, sys\ndef tell(**facts):\n    print(json.dumps(facts), flush=True)\n\
                      def handle_request(request, context):\n    return 1\n";
 
@@ -178,51 +181,6 @@ impl Host {
         Instance { worker, spec, name, driver: self.driver.clone() }
     }
 
-    /// Starts the zygote of a generation whose model is this, which preloads these modules. Callers may come at once.
-    pub fn zygote(&self, code: &str, preload: &[&str], memory_bytes: u64) -> Zygote {
-        let number = self.counter.fetch_add(1, Ordering::Relaxed);
-        let name = format!("zygote-{number}");
-        let limits = Limits { memory_bytes: Some(memory_bytes), pids: Some(64), cpu_millis: None };
-        let group = |part, limits| self.driver.create(&GroupName::new(&name, part).unwrap(), limits).unwrap();
-        let (worker_cgroup, cgroup) = (group(Part::Worker, &Limits::default()), group(Part::Model, &limits));
-        let model = self.dir.path().join(format!("model{number}"));
-        fs::create_dir(&model).unwrap();
-        fs::write(model.join("model.py"), format!("{MODEL}{code}")).unwrap();
-        let uid = 3_000_000 + std::process::id() % 100_000 * 10 + number % 10;
-        let mut binds = vec![Bind { source: model, target: "/model".into(), writable: false }, package()];
-        binds.extend(python().bind());
-        let spec = spec::Zygote {
-            socket: self.dir.path().join(format!("{number}.sock")),
-            exit_file: self.dir.path().join(format!("{number}.exit")),
-            cgroup,
-            worker_cgroup,
-            memory_bytes,
-            model_dir: "/model".into(),
-            preload: preload.iter().map(|name| (*name).to_owned()).collect(),
-            sandbox: SandboxSpec {
-                hostname: "test".into(),
-                uid,
-                gid: uid,
-                binds,
-                devices: vec![],
-                cache: None,
-                tmp_bytes: 16 * MIB,
-                host_network: false,
-                env: vec![("PATH".into(), "/usr/bin:/bin".into()), ("OMP_NUM_THREADS".into(), "2".into())],
-                argv: argv(true),
-                cwd: "/model".into(),
-            },
-        };
-        let listener = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).unwrap();
-        bind(listener.as_raw_fd(), &UnixAddr::new(&spec.socket).unwrap()).unwrap();
-        listen(&listener, Backlog::new(64).unwrap()).unwrap();
-        let mut worker =
-            Command::new(env!("CARGO_BIN_EXE_omni-worker")).stdin(Stdio::piped()).stdout(listener).spawn().unwrap();
-        let job = WorkerSpec::Zygote(Box::new(spec.clone()));
-        worker.stdin.take().unwrap().write_all(&serde_json::to_vec(&job).unwrap()).unwrap();
-        Zygote { worker, spec, name, driver: self.driver.clone() }
-    }
-
     /// Runs one command as a build step.
     pub fn build(&self, argv: &[&str], change: impl FnOnce(&mut SandboxSpec)) -> Output {
         let (number, name, cgroup) = self.group(256 * MIB, 64);
@@ -270,45 +228,6 @@ impl Drop for Host {
         assert_eq!(self.driver.list().unwrap(), Vec::<String>::new(), "control groups are left");
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert!(!mounts.contains(self.dir.path().to_str().unwrap()), "mounts are left");
-    }
-}
-
-/// A zygote's worker.
-pub struct Zygote {
-    pub worker: Child,
-    pub spec: spec::Zygote,
-    name: String,
-    driver: Cgroupfs,
-}
-
-impl Zygote {
-    /// As [`model`], from this zygote; what an instance of its own would run is the same.
-    pub fn model(&self, code: &str) -> Setup {
-        let memory_bytes = self.spec.memory_bytes;
-        Setup { zygote: Some(self.spec.socket.clone()), uid: Some(self.spec.sandbox.uid), memory_bytes, ..model(code) }
-    }
-
-    /// The processes in its own group: the zygote, and nothing else between two forks.
-    pub fn pids(&self) -> Vec<i32> {
-        let procs = fs::read_to_string(self.spec.cgroup.memory().join("cgroup.procs")).unwrap();
-        procs.lines().map(|line| line.parse().unwrap()).collect()
-    }
-
-    /// Waits for the end of its worker, at which everything that came from it is gone.
-    pub fn wait(&mut self) -> Option<ExitCause> {
-        wait_until("the zygote's worker ends", || self.worker.try_wait().unwrap().is_some());
-        wait_until("everything of the zygote ends", || self.pids().is_empty());
-        serde_json::from_slice(&fs::read(&self.spec.exit_file).ok()?).ok()
-    }
-}
-
-impl Drop for Zygote {
-    fn drop(&mut self) {
-        let _ = self.worker.kill();
-        let _ = self.worker.wait();
-        if let Err(error) = self.driver.destroy(&self.name) {
-            eprintln!("control group is left: {error}");
-        }
     }
 }
 
@@ -432,41 +351,6 @@ impl Scheduler {
             }
         }
     }
-}
-
-/// The interpreter of the tests and what of the host it needs.
-pub struct Python {
-    pub path: String,
-    prefix: PathBuf,
-}
-
-impl Python {
-    pub fn bind(&self) -> Option<Bind> {
-        let inside = self.prefix.starts_with("/usr");
-        (!inside).then(|| Bind { source: self.prefix.clone(), target: self.prefix.clone(), writable: false })
-    }
-}
-
-pub fn python() -> &'static Python {
-    static PYTHON: OnceLock<Python> = OnceLock::new();
-    PYTHON.get_or_init(|| {
-        let ask = "import os, sys; print(os.path.realpath(sys.executable)); print(sys.base_prefix)";
-        let output = Command::new("python3").args(["-c", ask]).output().expect("python3 is on the PATH");
-        let text = String::from_utf8(output.stdout).unwrap();
-        let (path, prefix) = text.trim().split_once('\n').unwrap();
-        Python { path: path.into(), prefix: prefix.into() }
-    })
-}
-
-/// The package `omni`, where the engine finds it.
-fn package() -> Bind {
-    let source = fs::canonicalize(Path::new(env!("CARGO_MANIFEST_DIR")).join("python")).unwrap();
-    Bind { source, target: "/omni/python".into(), writable: false }
-}
-
-fn argv(real: bool) -> Vec<String> {
-    let engine = if real { "/omni/python/omni/_engine/main.py" } else { "/model/engine.py" };
-    vec![python().path.clone(), "-u".into(), engine.into()]
 }
 
 fn boot() -> Boot {

@@ -140,7 +140,7 @@ impl Family {
                 let caller = self.callers.iter().find(|(_, stage)| **stage == forking).map(|(caller, _)| *caller);
                 caller.map(|caller| self.refuse(caller, why)).into_iter().collect()
             }
-            Event::Spent(why) => self.spent(why),
+            Event::Spent(why) => self.spent(&why),
             Event::Ended(pid, status) => {
                 let holds = Stage::Holds(pid);
                 let caller = self.callers.iter().find(|(_, stage)| **stage == holds).map(|(caller, _)| *caller);
@@ -150,7 +150,7 @@ impl Family {
             }
             Event::Terminate => {
                 self.terminating = true;
-                self.spent("the zygote was told to end".into())
+                self.spent("the zygote was told to end")
             }
         }
     }
@@ -202,7 +202,7 @@ impl Family {
     }
 
     /// The first reason counts.
-    fn spent(&mut self, why: String) -> Vec<Action> {
+    fn spent(&mut self, why: &str) -> Vec<Action> {
         if matches!(self.zygote, Zygote::Spent(_)) {
             return vec![];
         }
@@ -210,8 +210,8 @@ impl Family {
             matches!(stage, Stage::Waits(_) | Stage::Forking(_)).then_some(*caller)
         };
         let unserved: Vec<Caller> = self.callers.iter().filter_map(unserved).collect();
-        self.zygote = Zygote::Spent(why.clone());
-        let refusals = unserved.into_iter().map(|caller| self.refuse(caller, why.clone()));
+        self.zygote = Zygote::Spent(why.to_owned());
+        let refusals = unserved.into_iter().map(|caller| self.refuse(caller, why.to_owned()));
         let mut actions: Vec<Action> = refusals.collect();
         actions.push(Action::Close);
         actions

@@ -2,7 +2,7 @@
 //!
 //! One poll over pid 1 of the sandbox and its reports, the zygote's socket and output, SIGTERM, the listening socket and
 //! every caller. It serves `/proc/meminfo` for all processes of the sandbox, to each that of its own control group. What
-//! it decides is in [`family`], whom it believes in [`claim`].
+//! it decides is in [`family`], what the sandbox tells it in [`hear`], whom it believes in [`claim`].
 //!
 //! What always holds: this process is what the sandbox hangs on, and with it every instance from it; it parses nothing
 //! but packets of bounded size; pid 1 is in the worker's own group, so that the zygote's memory limit can never end
@@ -10,15 +10,16 @@
 
 mod claim;
 mod family;
+mod hear;
 
 use super::journal::{Journal, Moment};
-use super::running::memory_of;
+use super::origin::memory_of;
 use super::setup::{protect, release_standard_streams, timeout, unix_ms, write_exit_file};
 use super::supervise::cause_of;
 use super::wires::Wires;
 use super::{WorkerError, chain, say};
 use crate::pidfd;
-use crate::sandbox::{self, Given, Report, Sandbox};
+use crate::sandbox::{self, Given, Sandbox};
 use crate::spec::Zygote as ZygoteSpec;
 use family::{Action, Caller, Event, Family};
 use nix::errno::Errno;
@@ -26,11 +27,10 @@ use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::Signal;
 use nix::sys::signalfd::SignalFd;
 use omni_cgroup::Group;
-use omni_ipc::exit::{ExitCause, PERMANENT_FAILURE};
+use omni_ipc::exit::ExitCause;
 use omni_ipc::id::InstanceId;
-use omni_ipc::instance::LogLine;
-use omni_ipc::packet::{MAX_PACKET, PacketError, recv_packet, recv_packet_no_fds, send_packet};
-use omni_ipc::zygote::{FromZygote, FromZygoteWorker, ToZygote, ToZygoteWorker};
+use omni_ipc::packet::{PacketError, recv_packet, send_packet};
+use omni_ipc::zygote::{FromZygoteWorker, ToZygote, ToZygoteWorker};
 use omni_meminfo_fs::{Groups, Server};
 use std::collections::BTreeMap;
 use std::fs;
@@ -45,8 +45,6 @@ const CALLERS: usize = 1024;
 const LINES_PER_SECOND: u32 = 1000;
 /// How long a zygote that is at fault may take to end.
 const LAST_WORD: Duration = Duration::from_secs(1);
-/// Ends of processes that are read in one round.
-const REPORTS: usize = 256;
 
 /// Serves until the zygote is not needed any more.
 pub(super) fn run(spec: &ZygoteSpec) -> Result<(), WorkerError> {
@@ -341,70 +339,6 @@ impl<'a> Keeper<'a> {
         on.process = Some(newborn.pidfd);
         self.handle(Event::Claimed(caller, newborn.inner));
         Ok(())
-    }
-
-    /// What the zygote has written and nobody was told, as much as a packet holds whatever its characters become there.
-    fn news(&mut self) -> Vec<LogLine> {
-        self.read_output();
-        let mut room = MAX_PACKET / 8;
-        let mut news = Vec::new();
-        while let Some(line) = self.journal.after(self.told) {
-            let size = line.text.len() + 128;
-            if size > room {
-                break;
-            }
-            room -= size;
-            self.told = line.seq;
-            news.push(line.clone());
-        }
-        news
-    }
-
-    fn hear_zygote(&mut self) {
-        let Some(zygote) = &self.wires.engine else { return };
-        match recv_packet_no_fds::<FromZygote>(zygote) {
-            Ok(FromZygote::Preloaded) => self.handle(Event::Preloaded),
-            Ok(FromZygote::ForkFailed { instance, message }) => self.handle(Event::ForkFailed(instance, message)),
-            Ok(FromZygote::Unusable { message }) => {
-                say(&format!("the zygote in {} cannot be used: {message}", self.spec.sandbox.hostname));
-                self.ended.get_or_insert(PERMANENT_FAILURE << 8);
-                self.spent(message);
-            }
-            Err(error) if error.would_block() => {}
-            Err(PacketError::Closed) => self.spent("it has ended".into()),
-            Err(error) => self.spent(format!("it broke its contract: {}", chain(&error))),
-        }
-    }
-
-    fn read_reports(&mut self) {
-        for _ in 0..REPORTS {
-            match self.sandbox.reports.receive() {
-                Ok(Some((pid, Report::Executing))) => {
-                    self.zygote = Some(pid);
-                    // Not before: the zygote has its group from it.
-                    if let Err(error) = self.own.take(self.sandbox.pid.as_raw()) {
-                        self.spent(format!("its first process cannot be moved: {error}"));
-                    }
-                }
-                Ok(Some((_, Report::Ended(status)))) => {
-                    self.ended.get_or_insert(status);
-                    self.spent(format!("it has ended: {}", cause_of(status)));
-                }
-                Ok(Some((_, Report::Orphan { pid, status }))) => self.handle(Event::Ended(pid, status)),
-                Ok(Some((_, Report::Failed(message)))) => self.spent(message),
-                Ok(Some((_, Report::Note(note)))) => self.journal.note(note, self.moment()),
-                Ok(None) => return,
-                Err(_) => {
-                    self.reporting = false;
-                    return;
-                }
-            }
-        }
-    }
-
-    fn read_output(&mut self) {
-        let now = self.moment();
-        self.wires.read_logs(&mut self.journal, now);
     }
 
     fn moment(&self) -> Moment {

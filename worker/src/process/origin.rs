@@ -1,0 +1,72 @@
+//! Where the process of an instance comes from: a sandbox of its own, made here, or a zygote, asked for here.
+//!
+//! Called by [`super::running`], which has the difference from here on.
+
+use super::WorkerError;
+use super::forked::Forked;
+use super::gpu::Memory;
+use super::wires::{Ends, Wires};
+use crate::sandbox::{self, Given, GpuDir, Sandbox};
+use crate::spec::InstanceSpec;
+use omni_cgroup::{CgroupPaths, Group};
+use omni_ipc::engine::ToEngine;
+use omni_ipc::packet::{PacketError, send_packet};
+use omni_meminfo_fs::{CgroupV1, CgroupV2, MemorySource, SampleError, Server};
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+/// Where the instance's process comes from.
+pub(super) enum Origin {
+    /// A sandbox of its own, which ends with it.
+    Sandbox { sandbox: Sandbox, meminfo: Server, reporting: bool },
+    /// The sandbox of a zygote, which it shares.
+    Zygote(Forked),
+}
+
+/// A process of the zygote at `socket`, asked for.
+pub(super) fn ask(spec: &InstanceSpec, socket: &Path) -> Result<(Forked, Wires), WorkerError> {
+    let (wires, ends) = new_wires()?;
+    Ok((Forked::ask(socket, &spec.instance, &ends)?, wires))
+}
+
+/// A sandbox of the instance's own, its first message sent.
+pub(super) fn alone(
+    spec: &InstanceSpec,
+    group: &Group,
+    notes: &mut Vec<String>,
+) -> Result<(Origin, Wires, Option<Memory>), WorkerError> {
+    let (mount, connection) = omni_meminfo_fs::prepare()?;
+    let (wires, ends) = new_wires()?;
+    send_packet(wires.engine.as_ref().ok_or(PacketError::Closed)?, &ToEngine::Boot(spec.boot.clone()), &[])?;
+    let gpu_dir = spec.gpu.as_ref().map(|_| GpuDir::new(spec.sandbox.gid)).transpose()?;
+    let memory = |(gpu, dir)| Memory::prepare(gpu, dir, spec.sandbox.uid, &spec.cgroup);
+    let gpu = spec.gpu.as_ref().zip(gpu_dir.as_ref()).map(memory).transpose()?;
+    let given = Given {
+        stdout: ends.stdout.as_fd(),
+        stderr: ends.stderr.as_fd(),
+        engine: Some(ends.engine.as_fd()),
+        meminfo: Some(mount.as_fd()),
+        gpu: gpu_dir.as_ref(),
+        zygote: false,
+        group,
+    };
+    let mut sandbox = sandbox::spawn(&spec.sandbox, &given)?;
+    notes.append(&mut sandbox.notes);
+    // Held here, the mount would keep its server from seeing the end of the sandbox.
+    drop(mount);
+    let meminfo = connection.serve(memory_of(&spec.cgroup, spec.memory_bytes)?)?;
+    Ok((Origin::Sandbox { sandbox, meminfo, reporting: true }, wires, gpu))
+}
+
+fn new_wires() -> Result<(Wires, Ends), WorkerError> {
+    Wires::new().map_err(|errno| WorkerError::Setup { step: "make the engine's wires", source: io::Error::from(errno) })
+}
+
+/// The memory of a group as its processes see it, with this total.
+pub(super) fn memory_of(group: &CgroupPaths, shown: u64) -> Result<Box<dyn MemorySource>, SampleError> {
+    Ok(match group {
+        CgroupPaths::V1 { memory, .. } => Box::new(CgroupV1::open(memory, Some(shown))?),
+        CgroupPaths::V2 { dir } => Box::new(CgroupV2::open(dir, Some(shown))?),
+    })
+}
