@@ -1,8 +1,10 @@
 //! Every metric of the scheduler: names, units and labels in one place (design §8). No label is unbounded: models are
 //! directories on this node, usage units are checked words.
 
+mod capacity;
 mod gpu;
 
+pub use capacity::CapacityMetrics;
 pub use gpu::GpuMetrics;
 
 use omni_api::State;
@@ -90,6 +92,7 @@ pub struct Metrics {
     oom_kills: Family<ModelLabel, Counter>,
     usage: Family<UsageLabels, Counter>,
     gpu: GpuMetrics,
+    capacity: CapacityMetrics,
 }
 
 fn seconds() -> Histogram {
@@ -113,6 +116,7 @@ impl Default for Metrics {
             oom_kills: Family::default(),
             usage: Family::default(),
             gpu: GpuMetrics::register(&mut registry),
+            capacity: CapacityMetrics::register(&mut registry),
             registry: Registry::default(),
         };
         registry.register("requests", "Requests answered, by outcome", metrics.requests.clone());
@@ -148,6 +152,12 @@ impl Metrics {
     #[must_use]
     pub fn of_gpus(&self) -> GpuMetrics {
         self.gpu.clone()
+    }
+
+    /// The handles of the node's capacity.
+    #[must_use]
+    pub fn of_capacity(&self) -> CapacityMetrics {
+        self.capacity.clone()
     }
 
     /// The handles of one model, looked up once.

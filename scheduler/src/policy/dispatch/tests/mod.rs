@@ -1,0 +1,1 @@
+//! Tables for single rules, and generated sequences against a simple reference.
