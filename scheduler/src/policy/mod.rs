@@ -3,6 +3,7 @@
 pub mod backoff;
 pub mod capacity;
 pub mod dispatch;
+pub mod fleet;
 pub mod lifecycle;
 pub mod residency;
 pub mod scaling;

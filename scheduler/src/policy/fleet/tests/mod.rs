@@ -1,0 +1,1 @@
+//! Tables for each rule, and generated worlds.
