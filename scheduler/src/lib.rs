@@ -15,4 +15,5 @@ pub mod packet_socket;
 pub mod policy;
 pub mod serve;
 pub mod startup;
+pub mod state;
 pub mod wire;
