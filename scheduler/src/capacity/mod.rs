@@ -9,6 +9,7 @@ mod seat;
 mod settings;
 
 pub use seat::{Applicant, CapacityHandle, CapacitySeat, Told};
+pub use settings::need;
 
 use crate::metrics::CapacityMetrics;
 use omni_config::node::Capacity;

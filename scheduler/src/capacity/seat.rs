@@ -263,3 +263,7 @@ pub(super) fn new(budget: Amounts, metrics: CapacityMetrics) -> (CapacityHandle,
     let desk = Arc::new(Desk { book: Mutex::new(book), notify: Notify::new() });
     (CapacityHandle(Arc::clone(&desk)), Answers(desk))
 }
+
+#[cfg(test)]
+#[path = "seat_tests.rs"]
+mod tests;

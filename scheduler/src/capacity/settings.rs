@@ -19,7 +19,8 @@ pub(super) fn budget(config: &Capacity, meminfo: &str) -> Amounts {
 }
 
 /// What an instance may use.
-pub(super) fn need(resources: &Resources) -> Amounts {
+#[must_use]
+pub fn need(resources: &Resources) -> Amounts {
     Amounts { memory: resources.memory.bytes(), millicpus: millicpus(resources.cpus), processes: resources.pids.into() }
 }
 
@@ -34,5 +35,34 @@ pub(super) fn shown(resource: Resource, amount: u64) -> String {
         Resource::Memory => format!("{}MiB", amount >> 20),
         Resource::Cpus => format!("{} cpus", amount as f64 / 1000.0),
         Resource::Processes => format!("{amount} pids"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machines_memory_is_the_budget_unless_another_is_set() {
+        let meminfo = "MemTotal:       131072 kB\nMemFree: 1 kB\n";
+        let default = budget(&Capacity::default(), meminfo);
+        assert_eq!(default, Amounts { memory: 128 << 20, millicpus: u64::MAX, processes: u64::MAX });
+        assert_eq!(budget(&Capacity::default(), "MemTotal: lots\n").memory, u64::MAX);
+        let set = Capacity { memory: Some(ByteSize::from_gib(1)), cpus: Some(1.5), processes: Some(9) };
+        assert_eq!(budget(&set, meminfo), Amounts { memory: 1 << 30, millicpus: 1500, processes: 9 });
+    }
+
+    #[test]
+    fn an_instance_needs_its_limits() {
+        let resources = Resources { cpus: 0.01, pids: 7, ..Resources::default() };
+        assert_eq!(need(&resources), Amounts { memory: 2 << 30, millicpus: 10, processes: 7 });
+    }
+
+    #[test]
+    fn amounts_are_shown_as_people_write_them() {
+        assert_eq!(shown(Resource::Memory, 7 << 30), "7GiB");
+        assert_eq!(shown(Resource::Memory, (7 << 30) + 5000), "7168MiB");
+        assert_eq!(shown(Resource::Cpus, 2500), "2.5 cpus");
+        assert_eq!(shown(Resource::Processes, 512), "512 pids");
     }
 }

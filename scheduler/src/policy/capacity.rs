@@ -223,6 +223,7 @@ impl Ledger {
             Event::Adopted { seat, model, need, min } => {
                 self.seat(*seat, model, *need, Phase::Starting);
                 self.set_min(model, *min);
+                self.refuse_what_cannot_fit(&mut actions);
             }
             Event::Min { model, min } => self.set_min(model, *min),
             Event::Serves { seat, idle_since } => {
@@ -289,12 +290,29 @@ impl Ledger {
         }
     }
 
+    /// Those that wait were promised room that is not there any more; who asked last goes first.
+    fn refuse_what_cannot_fit(&mut self, actions: &mut Vec<Action>) {
+        let waiting = |(key, seat): (&SeatKey, &Seat)| (seat.phase == Phase::Waiting).then_some(*key);
+        while let Some(resource) = self.promised().beyond(&self.budget)
+            && let Some(seat) = self.seats.iter().filter_map(waiting).next_back()
+        {
+            self.seats.remove(&seat);
+            let free = self.budget.less(self.promised()).of(resource);
+            actions.push(Action::Refuse { seat, why: Refusal::Full { resource, free } });
+        }
+    }
+
+    /// What is taken once everybody who leaves is gone.
+    fn promised(&self) -> Amounts {
+        self.sum(|phase| phase != Phase::Leaving)
+    }
+
     /// Whom to displace so that it fits once everybody who leaves is gone.
     fn room_for(&self, model: &Arc<str>, need: Amounts) -> Result<Vec<SeatKey>, Refusal> {
         if let Some(resource) = need.beyond(&self.budget) {
             return Err(Refusal::TooBig { resource, budget: self.budget.of(resource) });
         }
-        let promised = self.sum(|phase| phase != Phase::Leaving);
+        let promised = self.promised();
         let missing = promised.plus(need).less(self.budget);
         let Some(resource) = missing.beyond(&Amounts::default()) else { return Ok(Vec::new()) };
 

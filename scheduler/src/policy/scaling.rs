@@ -120,7 +120,7 @@ impl Demand {
         Explanation { load: u32::try_from(demand.load).unwrap_or(u32::MAX), average, greatest, wanted, because }
     }
 
-    /// When another number may be wanted though the load stays as it is: time to ask again.
+    /// When to ask again though the load stays as it is: another number may be wanted then, or since the last step.
     #[must_use]
     pub fn wake_at(&self, now: Moment, bounds: Bounds) -> Option<Moment> {
         let demand = self.settled(now);
