@@ -288,7 +288,6 @@ fn still_wanted(commands: &mut mpsc::Receiver<ToLauncher>, unanswered: Vec<Insta
             ToLauncher::Hello { .. }
             | ToLauncher::Keep { .. }
             | ToLauncher::KeptAll
-            | ToLauncher::KeptAll
             | ToLauncher::Prepare { .. }
             | ToLauncher::Start(_)
             | ToLauncher::Quit => {}

@@ -240,14 +240,24 @@ pub struct ModelMetrics {
 }
 
 impl ModelMetrics {
-    /// The model is in this state now; `None` when it is gone.
-    pub fn state(&self, state: Option<State>) {
-        for each in State::ALL {
-            let labels = StateLabels { model: self.model.clone(), state: StateLabel(each) };
-            match state {
-                Some(state) => drop(self.instances.get_or_create(&labels).set(i64::from(state == each))),
-                None => drop(self.instances.remove(&labels)),
-            }
+    /// The model is in this state now, and its instances in these. One without instances counts as one in its own.
+    pub fn state(&self, model: State, instances: impl Iterator<Item = State>) {
+        let mut counts = State::ALL.map(|state| (state, 0));
+        let mut none = true;
+        for instance in instances {
+            none = false;
+            counts.iter_mut().filter(|(state, _)| *state == instance).for_each(|(_, count)| *count += 1);
+        }
+        for (state, count) in counts {
+            let labels = StateLabels { model: self.model.clone(), state: StateLabel(state) };
+            self.instances.get_or_create(&labels).set(if none { i64::from(state == model) } else { count });
+        }
+    }
+
+    /// The model is gone.
+    pub fn gone(&self) {
+        for state in State::ALL {
+            self.instances.remove(&StateLabels { model: self.model.clone(), state: StateLabel(state) });
         }
     }
 
@@ -297,7 +307,7 @@ mod tests {
         let metrics = Metrics::default();
         let model = metrics.of_model("cowsay");
         model.outcomes.ok.inc();
-        model.state(Some(State::Ready));
+        model.state(State::Ready, [State::Ready, State::Ready, State::Draining].into_iter());
         model.died("oom");
         model.used("tokens".into(), 12);
         model.waited(Duration::from_millis(3));

@@ -5,8 +5,8 @@ use omni_config::manifest::Resources;
 use omni_config::node::Capacity;
 use omni_config::size::ByteSize;
 
-/// What there is, `meminfo` being the machine's `/proc/meminfo`: without a configured budget all of its memory. One that
-/// does not say how much it has is not guessed at.
+/// What there is, `meminfo` being the machine's `/proc/meminfo`: without a configured budget all of its memory. One
+/// that does not say how much it has is not guessed at.
 pub(super) fn budget(config: &Capacity, meminfo: &str) -> Amounts {
     let machine = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     let kib = machine.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());

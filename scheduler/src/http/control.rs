@@ -106,6 +106,7 @@ fn node_view(node: &Node, addresses: &Addresses) -> api::Node {
         uptime_seconds: node.context.started.elapsed().as_secs_f64(),
         listen: addresses.listen.clone(),
         admin_listen: addresses.admin_listen.clone(),
+        models_dir: node.context.models_dir.display().to_string(),
         launcher_connected: node.launcher.connected(),
         buffered_bytes: limit.saturating_sub(node.context.body_budget.available_permits() as u64),
         buffered_bytes_limit: limit,
@@ -150,7 +151,8 @@ async fn order(model: &Model, word: &str) -> Result<Response<AnswerBody>, Refusa
     if !model.tell(Message::Order(order, sender)).await {
         return Err(gone());
     }
-    receiver.await.map(|view| json(&view)).map_err(|_| gone())
+    let taken = receiver.await.map_err(|_| gone())?;
+    taken.map(|view| json(&view)).map_err(|detail| Refusal { status: StatusCode::CONFLICT, kind: "not-ready", detail })
 }
 
 /// The last lines, then (with `follow=true`) every further one until the reader hangs up or the model is gone.

@@ -4,7 +4,6 @@ pub mod backoff;
 pub mod capacity;
 pub mod dispatch;
 pub mod fleet;
-pub mod lifecycle;
 pub mod residency;
 pub mod scaling;
 
