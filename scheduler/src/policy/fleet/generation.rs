@@ -59,6 +59,8 @@ pub(super) struct Record {
     /// It served and was ready once.
     pub(super) proven: bool,
     pub(super) standing: Standing,
+    /// The launcher was asked for its environment and has not answered yet, whatever became of it meanwhile.
+    asked: bool,
     tally: Tally,
     /// The last pause for want of a place.
     place_pause: Duration,
@@ -72,6 +74,7 @@ impl Record {
             settings,
             proven: false,
             standing: Standing::Fresh,
+            asked: false,
             tally: Tally::default(),
             place_pause: Duration::ZERO,
             place_refused: None,
@@ -100,10 +103,35 @@ impl Record {
         }
     }
 
-    /// The environment cannot be made.
-    pub(super) fn prepare_failed(&mut self, permanent: bool, now: Moment, jitter: f64) {
-        self.standing = Standing::Fresh;
-        self.fail(permanent, None, now, jitter);
+    /// Its environment is needed. Whether the launcher has to be asked.
+    pub(super) fn prepare(&mut self) -> bool {
+        self.standing = Standing::Preparing;
+        !std::mem::replace(&mut self.asked, true)
+    }
+
+    pub(super) fn prepared(&mut self) {
+        self.asked = false;
+        if self.standing == Standing::Preparing {
+            self.standing = Standing::Prepared;
+        }
+    }
+
+    /// The environment cannot be made. Whether that matters still.
+    pub(super) fn unprepared(&mut self) -> bool {
+        self.asked = false;
+        let matters = self.standing == Standing::Preparing;
+        if matters {
+            self.standing = Standing::Fresh;
+        }
+        matters
+    }
+
+    /// There is no answer to come.
+    pub(super) fn launcher_lost(&mut self, now: Moment) {
+        self.asked = false;
+        if self.standing == Standing::Preparing {
+            self.standing = Standing::Waiting { until: now + ASK_AGAIN };
+        }
     }
 
     /// A place was refused.

@@ -9,6 +9,8 @@
 //! | `events` | nothing is decided: the shapes of events, actions, settings |
 //! | `instance` | the phases of one instance, and the ways down |
 //! | `generation` | whether a generation may be started: back-off, refusal, no place |
+//! | `orders` | what the directory and people say |
+//! | `life` | what becomes of instances, and what time does to them |
 //! | `adoption` | what an instance of an earlier scheduler means |
 //! | `settle` | which generation serves, who starts, who leaves |
 //! | `view` | nothing is decided: what others see, when time matters next |
@@ -27,6 +29,8 @@ mod adoption;
 mod events;
 mod generation;
 mod instance;
+mod life;
+mod orders;
 mod settle;
 #[cfg(test)]
 mod tests;
@@ -117,15 +121,13 @@ impl Fleet {
             Event::Busy(number) => self.on_busy(number),
             Event::Idle(number) => self.on_idle(number, now, &mut actions),
             Event::Prepared(generation) => {
-                if let Some(record) = self.generations.get_mut(&generation)
-                    && record.standing == Standing::Preparing
-                {
-                    record.standing = Standing::Prepared;
+                if let Some(record) = self.generations.get_mut(&generation) {
+                    record.prepared();
                 }
             }
             Event::PrepareFailed { generation, permanent } => {
-                if self.standing(generation) == Some(Standing::Preparing) {
-                    self.died(generation, |record| record.prepare_failed(permanent, now, jitter));
+                if self.generations.get_mut(&generation).is_some_and(Record::unprepared) {
+                    self.died(generation, |record| record.fail(permanent, None, now, jitter));
                 }
             }
             Event::Placed(number) => self.on_placed(number, now),
@@ -147,11 +149,7 @@ impl Fleet {
                 }
             }
             // A start that was asked for may or may not have happened: the instance, if any, is found and adopted.
-            Event::LauncherLost => {
-                for record in self.generations.values_mut().filter(|record| record.standing == Standing::Preparing) {
-                    record.standing = Standing::Waiting { until: now + ASK_AGAIN };
-                }
-            }
+            Event::LauncherLost => self.generations.values_mut().for_each(|record| record.launcher_lost(now)),
             Event::Start => self.on_start(),
             Event::Stop => {
                 self.held = true;
@@ -175,200 +173,5 @@ impl Fleet {
             actions.push(Action::End);
         }
         actions
-    }
-
-    fn on_content(&mut self, generation: Generation, settings: Settings, proven: bool) {
-        self.aim = Aim::At(generation);
-        let record = self.generations.entry(generation).or_insert_with(|| Record::new(settings));
-        record.settings = settings;
-        record.proven |= proven;
-        record.forgive();
-        if self.serving == Some(generation) {
-            self.candidate = None;
-        } else if self.serving.is_some_and(|serving| self.proven(serving)) {
-            if self.candidate.is_none_or(|candidate| candidate.generation != generation) {
-                self.candidate = Some(Candidate::new(generation));
-            }
-        } else {
-            self.serving = Some(generation);
-            self.candidate = None;
-        }
-    }
-
-    /// Only what is proven is worth more than the directory's word.
-    fn on_bad_content(&mut self) {
-        self.aim = Aim::Unservable;
-        self.candidate = None;
-        self.serving = self.serving.filter(|serving| self.proven(*serving));
-    }
-
-    fn on_removed(&mut self) {
-        self.aim = Aim::Removed;
-        (self.serving, self.candidate, self.previous) = (None, None, None);
-        (self.wanted, self.owed) = (0, false);
-    }
-
-    /// Whether what waits has to be refused for want of a place.
-    fn on_demand(&mut self, now: Moment) -> bool {
-        if self.held || self.aim == Aim::Removed {
-            return false; // it is refused anyhow
-        }
-        if let Some(serving) = self.serving
-            && self.up(serving) == 0
-            && let Some(record) = self.generations.get_mut(&serving)
-        {
-            record.ask_for_place(now);
-            if matches!(record.standing, Standing::NoPlace { .. }) {
-                return !self.candidate_is_coming();
-            }
-        }
-        self.owed = true;
-        false
-    }
-
-    fn on_busy(&mut self, number: InstanceNumber) {
-        let Some(instance) = self.instances.get_mut(&number) else { return };
-        instance.used = true;
-        if let Phase::Ready { idle_since, .. } = &mut instance.phase {
-            *idle_since = None;
-        }
-        if let Some(record) = self.generations.get_mut(&instance.generation) {
-            record.forget_place();
-        }
-    }
-
-    fn on_idle(&mut self, number: InstanceNumber, now: Moment, actions: &mut Vec<Action>) {
-        let Some(instance) = self.instances.get_mut(&number) else { return };
-        match &mut instance.phase {
-            Phase::Ready { idle_since, .. } => {
-                idle_since.get_or_insert(now);
-            }
-            Phase::Draining { .. } => instance.stop(number, now, actions),
-            Phase::Starting { .. } | Phase::Stopping { .. } => {}
-        }
-    }
-
-    fn on_placed(&mut self, number: InstanceNumber, now: Moment) {
-        if let Some(instance) = self.instances.get_mut(&number)
-            && let Some(record) = self.generations.get(&instance.generation)
-            && let Phase::Starting { until } = &mut instance.phase
-        {
-            *until = now + record.settings.startup;
-        }
-    }
-
-    /// Whether what waits has to be refused: a further instance, or one beside the serving generation, is no loss.
-    fn on_no_place(&mut self, number: InstanceNumber, hopeless: bool, now: Moment, jitter: f64) -> bool {
-        let Some(instance) = self.instances.get(&number) else { return false };
-        let generation = instance.generation;
-        if !matches!(instance.phase, Phase::Starting { .. }) {
-            self.on_gone(number, now, jitter);
-            return false;
-        }
-        self.instances.remove(&number);
-        let (up, live) = (self.up(generation), self.live(generation));
-        let candidate = self.candidate.as_mut().filter(|candidate| candidate.generation == generation);
-        if let Some(candidate) = candidate {
-            candidate.in_place = false;
-            if up > 0 {
-                candidate.goal = Some(up); // as many as there is room for
-                return false;
-            }
-        }
-        if let Some(record) = self.generations.get_mut(&generation) {
-            record.no_place(hopeless && live == 0, now);
-        }
-        if self.serving != Some(generation) || up > 0 {
-            return false;
-        }
-        self.owed = false;
-        !self.candidate_is_coming()
-    }
-
-    /// It rests; what it was there for asks for a place again after a pause, or with the next request.
-    fn on_displaced(&mut self, number: InstanceNumber, now: Moment, actions: &mut Vec<Action>) {
-        let Some(instance) = self.instances.get(&number) else { return };
-        if !instance.is_up() {
-            return;
-        }
-        let generation = instance.generation;
-        self.leave(number, now, actions);
-        if self.serving == Some(generation) && self.up(generation) == 0 {
-            self.owed = false;
-        }
-        if self.missing(generation) > 0
-            && let Some(record) = self.generations.get_mut(&generation)
-        {
-            record.pause_for_place(now);
-        }
-    }
-
-    fn on_ready(&mut self, number: InstanceNumber, now: Moment) {
-        if let Some(instance) = self.instances.get_mut(&number)
-            && matches!(instance.phase, Phase::Starting { .. })
-        {
-            instance.phase = Phase::Ready { since: now, idle_since: Some(now) };
-        }
-    }
-
-    fn on_gone(&mut self, number: InstanceNumber, now: Moment, jitter: f64) {
-        let Some(instance) = self.instances.remove(&number) else { return };
-        let ready_since = match instance.phase {
-            Phase::Starting { .. } | Phase::Stopping { end: End::Failed, .. } => None,
-            Phase::Ready { since, .. } => Some(since),
-            Phase::Draining { .. } | Phase::Stopping { end: End::Wanted, .. } => return,
-        };
-        self.died(instance.generation, |record| record.fail(instance.refused, ready_since, now, jitter));
-    }
-
-    /// A death, or the like of one. What served is brought up again, though nobody may ask at the moment.
-    fn died(&mut self, generation: Generation, reckon: impl FnOnce(&mut Record)) {
-        self.deaths += 1;
-        let Some(record) = self.generations.get_mut(&generation) else { return };
-        reckon(record);
-        let gives_up = !record.standing.is_coming();
-        if self.serving == Some(generation) && !self.held {
-            self.owed = true;
-        }
-        if let Some(candidate) = self.candidate.as_mut().filter(|candidate| candidate.generation == generation) {
-            candidate.in_place &= !gives_up;
-        }
-    }
-
-    fn on_start(&mut self) {
-        self.held = false;
-        self.owed = self.aim != Aim::Removed;
-        self.generations.values_mut().for_each(Record::forgive);
-    }
-
-    /// The newest content is tried again, in place of the serving one if there was no room beside it; or else every
-    /// instance is replaced by a new one.
-    fn on_restart(&mut self, now: Moment, actions: &mut Vec<Action>) {
-        self.held = false;
-        if let Some(candidate) = self.candidate.as_mut() {
-            let standing = self.generations.get(&candidate.generation).map(|record| record.standing);
-            candidate.in_place |= matches!(standing, Some(Standing::NoPlace { .. }));
-            self.owed |= candidate.in_place;
-        } else if let Some(serving) = self.serving {
-            self.owed = true;
-            for number in self.numbers(serving) {
-                self.leave(number, now, actions);
-            }
-        }
-        self.generations.values_mut().for_each(Record::forgive);
-    }
-
-    fn on_tick(&mut self, now: Moment, actions: &mut Vec<Action>) {
-        for (number, instance) in &mut self.instances {
-            if instance.deadline().is_some_and(|at| at <= now) {
-                instance.overdue(*number, now, actions);
-            }
-        }
-        self.generations.values_mut().for_each(|record| record.tick(now));
-        while let Some((at, number)) = self.next_idle_end()
-            && at <= now
-        {
-            self.leave(number, now, actions);
-        }
     }
 }

@@ -33,8 +33,8 @@ impl Fleet {
     fn move_traffic(&mut self, now: Moment) {
         let Some(candidate) = self.candidate.filter(|_| !self.held) else { return };
         let generation = candidate.generation;
-        let needed = self.ready_of_serving().clamp(1, candidate.goal.unwrap_or(u32::MAX).max(1));
-        if self.ready(generation) < needed.min(self.max(generation)) {
+        let most = candidate.goal.unwrap_or(self.max(generation)).max(1);
+        if self.ready(generation) < self.ready_of_serving().clamp(1, most) {
             return;
         }
         self.previous = self.serving;
@@ -92,34 +92,33 @@ impl Fleet {
 
     /// Starts what is missing, as far as the generation may be started and there is room for it.
     fn bring_up(&mut self, generation: Generation, now: Moment, actions: &mut Vec<Action>) {
-        let missing = self.missing(generation);
-        let room = self.room(generation);
-        let goal = self.ready_of_serving().clamp(1, self.max(generation));
+        let (missing, desired) = (self.missing(generation), self.desired(generation));
+        let startable = missing.min(self.room(generation));
         let Some(record) = self.generations.get_mut(&generation) else { return };
         match record.standing {
             Standing::Fresh if missing > 0 => {
-                record.standing = Standing::Preparing;
-                actions.push(Action::Prepare(generation));
+                if record.prepare() {
+                    actions.push(Action::Prepare(generation));
+                }
             }
-            Standing::Prepared => {
+            Standing::Fresh => record.forget_place(),
+            Standing::Prepared if startable > 0 => {
                 let until = now + record.settings.startup;
-                let candidate = self.candidate.as_mut().filter(|candidate| candidate.generation == generation);
-                // The first one of a candidate is started with its companions.
-                let starts = match candidate.filter(|candidate| candidate.goal.is_none() && room > 0) {
-                    Some(candidate) => {
-                        candidate.goal = Some(goal);
-                        self.missing(generation)
-                    }
-                    None => missing,
-                };
-                for _ in 0..starts.min(room) {
+                if let Some(candidate) = self.candidate.as_mut().filter(|candidate| candidate.generation == generation)
+                {
+                    candidate.goal.get_or_insert(desired);
+                }
+                for _ in 0..startable {
                     let instance = self.next_number();
                     self.instances.insert(instance, Instance::new(generation, Phase::Starting { until }));
                     actions.push(Action::Start { instance, generation });
                 }
             }
-            Standing::Fresh => record.forget_place(),
-            Standing::Preparing | Standing::Waiting { .. } | Standing::Refused | Standing::NoPlace { .. } => {}
+            Standing::Prepared
+            | Standing::Preparing
+            | Standing::Waiting { .. }
+            | Standing::Refused
+            | Standing::NoPlace { .. } => {}
         }
     }
 
@@ -158,9 +157,8 @@ impl Fleet {
                 settings.min.max(self.wanted)
             }
         } else {
-            self.candidate
-                .filter(|candidate| candidate.generation == generation)
-                .map_or(0, |candidate| candidate.goal.unwrap_or(1))
+            let candidate = self.candidate.filter(|candidate| candidate.generation == generation);
+            candidate.map_or(0, |candidate| candidate.goal.unwrap_or(self.ready_of_serving().max(1)))
         };
         count.min(settings.max.max(1))
     }
