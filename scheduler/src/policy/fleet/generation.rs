@@ -155,6 +155,11 @@ impl Record {
         }
     }
 
+    /// Whether there was no place for it, the last time or the times before that one.
+    pub(super) fn lacked_place(&self) -> bool {
+        matches!(self.standing, Standing::NoPlace { .. }) || !self.place_pause.is_zero()
+    }
+
     /// The pause begins small again.
     pub(super) fn forget_place(&mut self) {
         self.place_pause = Duration::ZERO;

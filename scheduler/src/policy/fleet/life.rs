@@ -66,13 +66,12 @@ impl Fleet {
         }
         self.instances.remove(&number);
         let (up, live) = (self.up(generation), self.live(generation));
-        let candidate = self.candidate.as_mut().filter(|candidate| candidate.generation == generation);
-        if let Some(candidate) = candidate {
-            candidate.in_place = false;
+        if let Some(candidate) = self.candidate.as_mut().filter(|candidate| candidate.generation == generation) {
             if up > 0 {
                 candidate.goal = Some(up); // as many as there is room for
                 return false;
             }
+            self.give_back_place();
         }
         if let Some(record) = self.generations.get_mut(&generation) {
             record.no_place(hopeless && live == 0, now);
@@ -129,8 +128,8 @@ impl Fleet {
         if self.serving == Some(generation) && !self.held {
             self.owed = true;
         }
-        if let Some(candidate) = self.candidate.as_mut().filter(|candidate| candidate.generation == generation) {
-            candidate.in_place &= !gives_up;
+        if gives_up && self.candidate_generation() == Some(generation) {
+            self.give_back_place();
         }
     }
 
@@ -145,6 +144,15 @@ impl Fleet {
             && at <= now
         {
             self.leave(number, now, actions);
+        }
+    }
+
+    /// The candidate did not get ready in place of the serving generation, which comes back though nobody may ask.
+    fn give_back_place(&mut self) {
+        if let Some(candidate) = &mut self.candidate
+            && std::mem::take(&mut candidate.in_place)
+        {
+            self.owed = true;
         }
     }
 }

@@ -151,10 +151,7 @@ impl Fleet {
             // A start that was asked for may or may not have happened: the instance, if any, is found and adopted.
             Event::LauncherLost => self.generations.values_mut().for_each(|record| record.launcher_lost(now)),
             Event::Start => self.on_start(),
-            Event::Stop => {
-                self.held = true;
-                self.owed = false;
-            }
+            Event::Stop => self.on_stop(),
             Event::Restart => self.on_restart(now, &mut actions),
             Event::RollBack { generation, settings } => {
                 if self.aim != Aim::Removed {

@@ -1,7 +1,7 @@
 //! What the directory and people say: which content there is to be, and whether it is to run.
 
 use super::events::{Action, Settings};
-use super::generation::{Candidate, Record, Standing};
+use super::generation::{Candidate, Record};
 use super::{Aim, Fleet};
 use crate::policy::{Generation, Moment};
 
@@ -43,14 +43,21 @@ impl Fleet {
         self.generations.values_mut().for_each(Record::forgive);
     }
 
+    pub(super) fn on_stop(&mut self) {
+        self.held = true;
+        self.owed = false;
+        if let Some(candidate) = &mut self.candidate {
+            candidate.in_place = false;
+        }
+    }
+
     /// The newest content is tried again, in place of the serving one if there was no room beside it; or else every
     /// instance is replaced by a new one.
     pub(super) fn on_restart(&mut self, now: Moment, actions: &mut Vec<Action>) {
         self.held = false;
         if let Some(candidate) = self.candidate.as_mut() {
-            let standing = self.generations.get(&candidate.generation).map(|record| record.standing);
-            candidate.in_place |= matches!(standing, Some(Standing::NoPlace { .. }));
-            self.owed |= candidate.in_place;
+            let lacked_place = self.generations.get(&candidate.generation).is_some_and(Record::lacked_place);
+            candidate.in_place |= lacked_place;
         } else if let Some(serving) = self.serving {
             self.owed = true;
             for number in self.numbers(serving) {
