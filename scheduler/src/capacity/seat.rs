@@ -1,7 +1,7 @@
 //! Where models' tasks and the ledger meet: a handle for all, a seat for each instance.
 //!
-//! Seats ask and tell without waiting. What they are told goes into a box that one task empties into their inboxes; it is
-//! bounded by the seats, since each is answered once and displaced once.
+//! Seats ask and tell without waiting. What they are told goes into a box that one task empties into their inboxes; it
+//! is bounded by the seats, since each is answered once and displaced once.
 
 use super::settings::{need, shown};
 use crate::metrics::CapacityMetrics;

@@ -1,8 +1,8 @@
 //! Which instances the node has room for: `step(event) -> actions` over budgets of memory, processor time, processes.
 //!
-//! What counts is what an instance may use, its limits, not what it uses. [`crate::capacity`] owns one [`Ledger`] for the
-//! node. An instance that wants to start asks for a seat; it gets one at once, or when those that leave for it are gone,
-//! or it is refused. What always holds:
+//! What counts is what an instance may use, its limits, not what it uses. [`crate::capacity`] owns one [`Ledger`] for
+//! the node. An instance that wants to start asks for a seat; it gets one at once, or when those that leave for it are
+//! gone, or it is refused. What always holds:
 //! - the seats that are given never need more than the budget; only instances of an earlier scheduler, which are there
 //!   already, can be beyond it, and then nothing is given before they are back within it;
 //! - every ask is answered once, as soon as all who leave are gone;

@@ -93,7 +93,7 @@ fn who_goes_for_whom() {
         (&[("a", 50, None), ("b", 25, Some(1)), ("b", 25, Some(2))], ("a", 25), Some(&[1])),
         (&[("a", 50, None), ("b", 25, Some(1)), ("b", 25, Some(2))], ("a", 50), None),
         (&[("a", 50, None), ("b", 25, Some(1)), ("b", 25, Some(2))], ("c", 50), Some(&[1, 2])),
-        (&[("a", 50, None), ("b", 25, None), ("b", 25, Some(2))], ("a", 25), Some(&[2])), // its model keeps the busy one
+        (&[("a", 50, None), ("b", 25, None), ("b", 25, Some(2))], ("a", 25), Some(&[2])), // b keeps the busy one
     ];
     for (seats, (model, mib), expected) in cases {
         let mut ledger = node(100, seats);
@@ -378,7 +378,8 @@ proptest! {
             node.check(&ledger);
         }
         // Every ask is answered as soon as those who leave are gone.
-        while let Some(seat) = node.seats.iter().find(|(_, (_, state))| *state == State::Leaves).map(|(seat, _)| *seat) {
+        let leaves = |(seat, (_, state)): (&SeatKey, &(usize, State))| (*state == State::Leaves).then_some(*seat);
+        while let Some(seat) = node.seats.iter().find_map(leaves) {
             node.seats.remove(&seat);
             node.granted(&ledger.step(&Event::Gone(seat)));
         }

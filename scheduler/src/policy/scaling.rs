@@ -2,8 +2,8 @@
 //!
 //! The model's task tells its load (requests in flight and waiting) whenever that changes, and asks how many instances
 //! are wanted. An instance is wanted for each `concurrency` of the sustained load: that is the average over [`UP`], but
-//! never more than the load of the moment, since what is over needs no instance. What was wanted is wanted for [`DOWN`],
-//! so that instances do not come and go with every pause. What always holds:
+//! never more than the load of the moment, since what is over needs no instance. What was wanted is wanted for
+//! [`DOWN`], so that instances do not come and go with every pause. What always holds:
 //! - between `min` and `max` are wanted, and at least one while there is a request;
 //! - a load that stays is wanted in full after [`UP`] and a tenth of a second; one that is gone is forgotten a second
 //!   after [`DOWN`];

@@ -137,7 +137,9 @@ fn loads() -> impl Strategy<Value = Vec<(u64, u32)>> {
 
 proptest! {
     #[test]
-    fn any_load_is_averaged_and_remembered(loads in loads(), concurrency in 1_u32..5, min in 0_u32..3, room in 0_u32..20) {
+    fn any_load_is_averaged_and_remembered(
+        loads in loads(), concurrency in 1_u32..5, min in 0_u32..3, room in 0_u32..20,
+    ) {
         let bounds = Bounds { min, max: (min + room).max(1), concurrency };
         let (mut demand, mut now) = (Demand::default(), Duration::ZERO);
         let (mut said, mut needed) = (vec![(Duration::ZERO, 0)], vec![(Duration::ZERO, 0)]);

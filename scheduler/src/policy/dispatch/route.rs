@@ -1,7 +1,7 @@
 //! Which instance gets a request: the one with least in flight, or the one that the request's session is at home.
 //!
-//! A session's home is found by rendezvous hashing: each open lane has a weight for each session, and the heaviest wins.
-//! So when a lane comes, only the sessions that it wins move, and when one goes, only its own.
+//! A session's home is found by rendezvous hashing: each open lane has a weight for each session, and the heaviest
+//! wins. So when a lane comes, only the sessions that it wins move, and when one goes, only its own.
 
 use super::lane::Lane;
 use crate::policy::InstanceNumber;
