@@ -10,6 +10,11 @@ pub mod scaling;
 /// A moment, as time since the scheduler started.
 pub type Moment = std::time::Duration;
 
+/// A moment or a duration in nanoseconds, which is cheaper to reckon with; it fits for centuries.
+fn nanos(time: Moment) -> u64 {
+    time.as_nanos() as u64
+}
+
 /// One content of a model's directory, numbered by the model's task as contents are first seen; unique for its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Generation(pub u32);

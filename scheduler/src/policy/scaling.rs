@@ -9,7 +9,8 @@
 //!   after [`DOWN`];
 //! - neither time nor memory depends on how often the load changes.
 
-use super::Moment;
+use super::{Moment, nanos};
+use std::borrow::Cow;
 use std::time::Duration;
 
 /// The load is averaged over so long.
@@ -142,9 +143,12 @@ impl Demand {
         Needs { now, recent, wanted: recent.min(bounds.max).max(bounds.min) }
     }
 
-    fn settled(&self, now: Moment) -> Self {
-        let mut settled = self.clone();
-        settled.settle(nanos(now));
+    /// As it is now; without a copy if the load was told just now.
+    fn settled(&self, now: Moment) -> Cow<'_, Self> {
+        let mut settled = Cow::Borrowed(self);
+        if nanos(now) > self.at {
+            settled.to_mut().settle(nanos(now));
+        }
         settled
     }
 
@@ -230,10 +234,6 @@ fn instances(load: u64, bounds: Bounds) -> u32 {
 
 fn place(number: u64, count: usize) -> usize {
     (number % count as u64) as usize
-}
-
-fn nanos(moment: Moment) -> u64 {
-    u64::try_from(moment.as_nanos()).unwrap_or(u64::MAX / 2)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::queue::Waiting;
 use super::{AHEAD_LIMIT, AHEAD_TIME, RequestId};
-use crate::policy::{InstanceNumber, Moment};
+use crate::policy::{InstanceNumber, Moment, nanos};
 use omni_ipc::engine::HandlerMode;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,14 +14,14 @@ const SAMPLES_BEFORE_AHEAD: u32 = 8;
 #[derive(Debug)]
 pub(super) struct Sent {
     pub(super) request: Waiting,
-    /// When it could begin: sent, or the one before it finished.
-    from: Moment,
+    /// When it could begin, in nanoseconds: sent, or the one before it finished.
+    from: u64,
     pub(super) cancelled: bool,
 }
 
 impl Sent {
     pub(super) fn id(&self) -> RequestId {
-        self.request.ticket.id
+        self.request.id
     }
 }
 
@@ -77,19 +77,21 @@ impl Lane {
     }
 
     pub(super) fn send(&mut self, request: Waiting, now: Moment) {
-        self.sent.push_back(Sent { request, from: now, cancelled: false });
+        self.sent.push_back(Sent { request, from: nanos(now), cancelled: false });
     }
 
     /// The last frame of a request came; whether the request was here.
     pub(super) fn finished(&mut self, id: RequestId, now: Moment) -> bool {
-        let Some(at) = self.sent.iter().position(|sent| sent.id() == id) else { return false };
-        if let Some(done) = self.sent.remove(at)
-            && at == 0
-        {
-            self.pace.add(now.saturating_sub(done.from));
-            if let Some(head) = self.sent.front_mut() {
-                head.from = head.from.max(now);
-            }
+        let Some(first) = self.sent.front() else { return false };
+        if first.id() != id {
+            let found = self.sent.iter().position(|sent| sent.id() == id);
+            return found.is_some_and(|at| self.sent.remove(at).is_some());
+        }
+        let now = nanos(now);
+        self.pace.add(now.saturating_sub(first.from));
+        self.sent.pop_front();
+        if let Some(next) = self.sent.front_mut() {
+            next.from = next.from.max(now);
         }
         true
     }
@@ -107,28 +109,28 @@ impl Lane {
     }
 }
 
-/// How long a handler takes: an exponential average over about eight requests.
+/// How long a handler takes, in nanoseconds: an exponential average over about eight requests.
 #[derive(Debug, Clone, Copy, Default)]
 struct Pace {
-    average: Duration,
+    average: u64,
     samples: u32,
 }
 
 impl Pace {
-    fn add(&mut self, took: Duration) {
-        self.average = if self.samples == 0 { took } else { (self.average * 7 + took) / 8 };
+    fn add(&mut self, took: u64) {
+        self.average = if self.samples == 0 { took } else { self.average - self.average / 8 + took / 8 };
         self.samples = self.samples.saturating_add(1);
     }
 
     fn usual(&self) -> Option<Duration> {
-        (self.samples > 0).then_some(self.average)
+        (self.samples > 0).then_some(Duration::from_nanos(self.average))
     }
 
     fn ahead(&self) -> u32 {
         if self.samples < SAMPLES_BEFORE_AHEAD {
             return 0;
         }
-        let fit = AHEAD_TIME.as_nanos() / self.average.as_nanos().max(1);
+        let fit = nanos(AHEAD_TIME) / self.average.max(1);
         u32::try_from(fit).unwrap_or(AHEAD_LIMIT).min(AHEAD_LIMIT)
     }
 }

@@ -136,13 +136,13 @@ impl Dispatch {
         now: Moment,
         may_send: impl Fn(InstanceNumber) -> bool,
     ) -> Option<(RequestId, InstanceNumber)> {
-        let first = self.queue.first()?;
-        let at = route::choose(&self.lanes, first.ticket.session, may_send)?;
+        let first = *self.queue.first()?;
+        let at = route::choose(&self.lanes, first.session, may_send)?;
         let lane = self.lanes.get_mut(at)?;
-        let request = self.queue.pop()?;
-        lane.send(request, now);
+        self.queue.remove_first(first);
+        lane.send(first, now);
         self.in_flight += 1;
-        Some((request.ticket.id, lane.instance))
+        Some((first.id, lane.instance))
     }
 
     /// Not one byte of this request has reached the instance it was meant for: it waits again, in its old place.

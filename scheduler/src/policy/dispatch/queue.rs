@@ -5,8 +5,9 @@
 //! holds: within a level, requests leave in the order in which they came, those that were given back included.
 
 use super::{RequestId, Ticket};
-use crate::policy::Moment;
+use crate::policy::{Moment, nanos};
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 
 /// The highest priority; 0 is the lowest.
 pub const HIGHEST: u8 = 9;
@@ -17,15 +18,12 @@ const LEVELS: usize = HIGHEST as usize + 1;
 /// A request that waits, or waited and was sent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Waiting {
-    pub(super) ticket: Ticket,
+    pub(super) id: RequestId,
+    /// A hash of its session's name; never 0, so that it takes no room.
+    pub(super) session: Option<NonZeroU64>,
     /// Its virtual arrival, in nanoseconds, later by [`HIGHEST`] seconds so that it is never below zero.
     rank: u64,
-}
-
-impl Waiting {
-    fn level(&self) -> usize {
-        usize::from(self.ticket.priority.min(HIGHEST))
-    }
+    level: u8,
 }
 
 /// All requests that wait.
@@ -47,23 +45,25 @@ impl Queue {
 
     /// A request came.
     pub(super) fn push(&mut self, ticket: Ticket, now: Moment) {
-        let arrival = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX / 2).max(self.newest + 1);
+        let arrival = nanos(now).max(self.newest + 1);
         self.newest = arrival;
         let level = ticket.priority.min(HIGHEST);
         let rank = arrival + u64::from(HIGHEST - level) * HEAD_START;
-        self.insert(usize::from(level), |line| line.push_back(Waiting { ticket, rank }));
+        let session = ticket.session.and_then(|session| NonZeroU64::new(session.max(1)));
+        let waiting = Waiting { id: ticket.id, session, rank, level };
+        self.insert(level, |line| line.push_back(waiting));
     }
 
     /// A request waits again, in its old place.
     pub(super) fn give_back(&mut self, waiting: Waiting) {
-        self.insert(waiting.level(), |line| {
+        self.insert(waiting.level, |line| {
             let at = line.partition_point(|other| other.rank < waiting.rank);
             line.insert(at, waiting);
         });
     }
 
-    fn insert(&mut self, level: usize, insert: impl FnOnce(&mut VecDeque<Waiting>)) {
-        if let Some(line) = self.levels.get_mut(level) {
+    fn insert(&mut self, level: u8, insert: impl FnOnce(&mut VecDeque<Waiting>)) {
+        if let Some(line) = self.levels.get_mut(usize::from(level)) {
             insert(line);
             self.filled |= 1 << level;
             self.len += 1;
@@ -75,16 +75,16 @@ impl Queue {
         self.levels.get(self.first_level()?)?.front()
     }
 
-    /// Takes the one whose turn it is.
-    pub(super) fn pop(&mut self) -> Option<Waiting> {
-        let level = self.first_level()?;
-        let line = self.levels.get_mut(level)?;
-        let first = line.pop_front()?;
-        self.len -= 1;
-        if line.is_empty() {
-            self.filled &= !(1 << level);
+    /// Takes that one out.
+    pub(super) fn remove_first(&mut self, first: Waiting) {
+        if let Some(line) = self.levels.get_mut(usize::from(first.level))
+            && line.pop_front().is_some()
+        {
+            self.len -= 1;
+            if line.is_empty() {
+                self.filled &= !(1 << first.level);
+            }
         }
-        Some(first)
     }
 
     fn first_level(&self) -> Option<usize> {
@@ -101,7 +101,7 @@ impl Queue {
     /// Takes a request out; whether it was there.
     pub(super) fn remove(&mut self, id: RequestId) -> bool {
         for (level, line) in self.levels.iter_mut().enumerate() {
-            if let Some(at) = line.iter().position(|waiting| waiting.ticket.id == id) {
+            if let Some(at) = line.iter().position(|waiting| waiting.id == id) {
                 line.remove(at);
                 self.len -= 1;
                 if line.is_empty() {
@@ -116,6 +116,6 @@ impl Queue {
     /// Takes everything.
     pub(super) fn drain(&mut self) -> Vec<RequestId> {
         (self.filled, self.len) = (0, 0);
-        self.levels.iter_mut().flat_map(|line| line.drain(..)).map(|waiting| waiting.ticket.id).collect()
+        self.levels.iter_mut().flat_map(|line| line.drain(..)).map(|waiting| waiting.id).collect()
     }
 }

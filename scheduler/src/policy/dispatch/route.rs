@@ -5,12 +5,20 @@
 
 use super::lane::Lane;
 use crate::policy::InstanceNumber;
+use std::num::NonZeroU64;
 
 /// The lane for a request; `None` when no lane that may be sent to has room. A session's home comes first while it has
 /// room, what may lie ahead of a fast handler included; a session never waits for it. Among equals the oldest instance
 /// comes first, so that under light load the others become idle and can go.
-pub(super) fn choose(lanes: &[Lane], session: Option<u64>, may_send: impl Fn(InstanceNumber) -> bool) -> Option<usize> {
+pub(super) fn choose(
+    lanes: &[Lane],
+    session: Option<NonZeroU64>,
+    may_send: impl Fn(InstanceNumber) -> bool,
+) -> Option<usize> {
     let takes = |lane: &Lane| lane.has_room() && may_send(lane.instance);
+    if let [only] = lanes {
+        return takes(only).then_some(0);
+    }
     if let Some(home) = session.and_then(|session| home(lanes, session))
         && lanes.get(home).is_some_and(takes)
     {
@@ -26,14 +34,14 @@ pub(super) fn choose(lanes: &[Lane], session: Option<u64>, may_send: impl Fn(Ins
 }
 
 /// The open lane at which a session is at home.
-fn home(lanes: &[Lane], session: u64) -> Option<usize> {
+fn home(lanes: &[Lane], session: NonZeroU64) -> Option<usize> {
     let open = lanes.iter().enumerate().filter(|(_, lane)| lane.open);
     open.max_by_key(|(_, lane)| weight(session, lane.instance)).map(|(at, _)| at)
 }
 
 /// As good as random, and always the same: two rounds of the finalizer of SplitMix64.
-fn weight(session: u64, instance: InstanceNumber) -> u64 {
-    mix(session ^ mix(u64::from(instance.0)))
+fn weight(session: NonZeroU64, instance: InstanceNumber) -> u64 {
+    mix(session.get() ^ mix(u64::from(instance.0)))
 }
 
 fn mix(value: u64) -> u64 {
