@@ -54,6 +54,7 @@ pub async fn run(config: NodeConfig, directories: Directories, listeners: Listen
     let addresses = Addresses {
         listen: data_listener.local_addr()?.to_string(),
         admin_listen: admin_listener.local_addr()?.to_string(),
+        models_dir: directories.models.to_string_lossy().into_owned(),
     };
     let bounds = |connections| Bounds { connections, header_timeout: config.server.header_timeout };
     let (data_bounds, admin_bounds) = (bounds(config.server.connections as usize), bounds(FEW));
