@@ -118,8 +118,15 @@ impl Fleet {
             Event::Removed => self.on_removed(),
             Event::Demand => refuse = self.on_demand(now),
             Event::Wanted(count) => self.wanted = count,
-            Event::Busy(number) => self.on_busy(number),
-            Event::Idle(number) => self.on_idle(number, now, &mut actions),
+            // Each request comes by here. Nothing follows from it for others.
+            Event::Busy(number) => {
+                self.on_busy(number);
+                return actions;
+            }
+            Event::Idle(number) => {
+                self.on_idle(number, now, &mut actions);
+                return actions;
+            }
             Event::Prepared(generation) => {
                 if let Some(record) = self.generations.get_mut(&generation) {
                     record.prepared();

@@ -7,7 +7,6 @@ use super::generation::Standing;
 use super::instance::{Instance, Phase};
 use super::{Aim, Fleet};
 use crate::policy::{Generation, InstanceNumber, Moment};
-use std::collections::BTreeSet;
 
 impl Fleet {
     pub(super) fn settle(&mut self, now: Moment, actions: &mut Vec<Action>) {
@@ -126,9 +125,8 @@ impl Fleet {
     /// use any more is forgotten.
     fn forget(&mut self, actions: &mut Vec<Action>) {
         let known = [self.serving, self.candidate_generation(), self.previous];
-        let live: BTreeSet<_> = self.instances.values().map(|instance| instance.generation).collect();
         let unused =
-            |generation: &Generation| !live.contains(generation) && (self.held || self.missing(*generation) == 0);
+            |generation: &Generation| self.live(*generation) == 0 && (self.held || self.missing(*generation) == 0);
         let unused: Vec<_> = self.generations.keys().copied().filter(unused).collect();
         for generation in unused {
             if !known.contains(&Some(generation)) {

@@ -99,6 +99,10 @@ fn what_was_started_for_nobody_ends() {
     adopted(&mut table, NEW, false);
     assert_eq!(table.feed(content(OLD, up_to(2))), [Action::Kill(B)]);
     assert_eq!(table.feed(Event::Gone(B)), [Action::Forget(NEW)]);
+
+    let mut table = Table::new(up_to(2));
+    assert_eq!(adopted(&mut table, NEW, false), (A, vec![Action::Kill(A)]), "not even ready");
+    assert_eq!(table.fleet.serving(), Some(OLD));
 }
 
 #[test]

@@ -103,6 +103,37 @@ fn a_candidate_that_cannot_work_never_serves_and_is_not_tried_again() {
 }
 
 #[test]
+fn with_one_of_a_candidate_that_cannot_work_the_others_go() {
+    let mut table = Table::ready(up_to(2));
+    table.feed(Event::Wanted(2));
+    table.feed(Event::Ready(B));
+    table.feed(content(NEW, up_to(2)));
+    table.feed(Event::Prepared(NEW));
+    table.feed(Event::Ready(C));
+    table.feed(Event::EngineRefused(D));
+    assert_eq!(table.feed(Event::Gone(D)), [Action::Stop(C)]);
+}
+
+#[test]
+fn the_idle_time_of_a_candidate_begins_with_its_traffic() {
+    let mut table = Table::ready(up_to(2));
+    table.feed(Event::Wanted(2));
+    table.feed(Event::Ready(B));
+    table.feed(content(NEW, up_to(2)));
+    table.feed(Event::Prepared(NEW));
+    table.at(1, Event::Ready(C));
+    table.feed(Event::Wanted(1));
+    table.feed(Event::Busy(A));
+    table.feed(Event::Busy(B));
+    table.at(100, Event::Ready(D));
+    assert_eq!(table.at(101, Event::Idle(A)), [Action::Stop(A)]);
+    table.feed(Event::Gone(A));
+    table.feed(Event::Idle(B));
+    table.feed(Event::Gone(B));
+    assert_eq!(table.fleet.wake_at(), Some(700 * SECOND));
+}
+
+#[test]
 fn a_candidate_that_fails_may_try_again_later_and_the_old_one_serves_on() {
     let mut table = changing();
     assert_eq!(table.at(10, Event::Gone(B)), [Action::Prepare(NEW)]);
