@@ -46,6 +46,10 @@ pub struct Node {
     pub admin_listen: String,
     /// The models folder.
     pub models_dir: String,
+    /// The most files, directories and links that a model's directory may have.
+    pub snapshot_files_limit: u32,
+    /// The most bytes.
+    pub snapshot_bytes_limit: u64,
     /// Whether the launcher answers; without it nothing new can start.
     pub launcher_connected: bool,
     /// Bytes of request bodies held now.

@@ -57,6 +57,8 @@ fn values_keep_their_names() {
             listen: "127.0.0.1:8080".into(),
             admin_listen: "127.0.0.1:9090".into(),
             models_dir: "/srv/models".into(),
+            snapshot_files_limit: 20_000,
+            snapshot_bytes_limit: 4 << 30,
             launcher_connected: true,
             buffered_bytes: 0,
             buffered_bytes_limit: 536_870_912,
