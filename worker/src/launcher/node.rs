@@ -1,6 +1,7 @@
 //! The main loop: what the scheduler asks, what the threads tell, whose worker ended. It owns all state; everything that
 //! takes time happens in threads, which answer with events.
 
+mod kept;
 mod lives;
 mod prepare;
 
@@ -13,6 +14,8 @@ use super::instances::{Instances, Traces};
 use super::link::Link;
 use super::program::Program;
 use crate::process::chain;
+use kept::Kept;
+pub(super) use kept::Unflushed;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
@@ -36,6 +39,7 @@ pub(super) struct Node {
     pub(super) events: Events,
     pub(super) signals: SignalFd,
     pub(super) store: Arc<Store>,
+    pub(super) unflushed: Unflushed,
     pub(super) driver: Arc<dyn Driver>,
     pub(super) worker: Arc<Program>,
     pub(super) traces: Traces,
@@ -52,6 +56,7 @@ pub(super) struct Node {
 #[derive(Default)]
 pub(super) struct State {
     pub(super) catalog: Catalog,
+    kept: Kept,
     /// Environments being made, with who waits for them.
     waiting: BTreeMap<EnvironmentKey, Waiting>,
     /// Snapshots whose environment is being looked for.
@@ -129,6 +134,8 @@ impl Node {
         match message {
             ToLauncher::Hello { protocol } => self.hello(protocol),
             _ if !self.state.heard => tracing::warn!("a message before hello is ignored"),
+            ToLauncher::Keep { model, snapshots } => self.keep(model, snapshots),
+            ToLauncher::KeptAll => self.kept_all(),
             ToLauncher::Prepare { model, snapshot, python, interpreter } => {
                 self.prepare(model, snapshot, python, interpreter);
             }
@@ -149,6 +156,7 @@ impl Node {
             );
         }
         self.state.heard = true;
+        self.state.kept.begin();
         let all: Vec<_> = self.state.catalog.all().chain(self.state.unheard.drain(..)).collect();
         all.into_iter().for_each(|message| self.link.tell(message));
     }
@@ -196,17 +204,6 @@ impl Node {
     fn tell(&mut self, message: FromLauncher) {
         if self.state.heard {
             self.link.tell(message);
-        }
-    }
-
-    /// Removes snapshots that neither a model, an instance nor an environment to be built needs.
-    fn sweep_snapshots(&self) {
-        let Some(current) = self.state.catalog.snapshots() else { return };
-        let building = self.state.waiting.values().flat_map(|waiting| &waiting.snapshots);
-        let keep = current.chain(self.instances.snapshots()).chain(building).chain(&self.state.planning);
-        match self.store.retain(&keep.cloned().collect()) {
-            Ok(removed) => removed.iter().for_each(|snapshot| tracing::debug!(%snapshot, "snapshot removed")),
-            Err(error) => tracing::warn!(error = chain(&error), "old snapshots are left"),
         }
     }
 
