@@ -168,15 +168,25 @@ impl Fleet {
     }
 
     /// How many more may be started now. What is on its way out counts still: a candidate's room is not doubled by the
-    /// candidates before it, nor by the generation that served before.
+    /// candidates before it, nor by the generation that served before; and beside the serving generation no more may be
+    /// in its way than one other may have.
     fn room(&self, generation: Generation) -> u32 {
-        let is_serving = self.serving == Some(generation);
-        let beside = [self.serving, self.candidate_generation(), self.previous.filter(|_| is_serving)];
-        let counts = |other: Generation| other == generation || !beside.contains(&Some(other));
-        if !is_serving && self.candidate.is_some_and(|candidate| candidate.in_place) && self.live_of_serving() > 0 {
+        let Some(serving) = self.serving else { return 0 };
+        let of = |generations: &[Option<Generation>]| {
+            self.count(|instance| generations.contains(&Some(instance.generation)))
+        };
+        let candidate = self.candidate_generation();
+        let in_the_way = if generation == serving {
+            let beside = of(&[candidate, self.previous]);
+            let usual = [candidate, self.previous].into_iter().flatten().map(|other| self.max(other)).max();
+            self.count(|_| true) - of(&[Some(serving), candidate, self.previous])
+                + beside.saturating_sub(usual.unwrap_or(0))
+        } else if self.candidate.is_some_and(|candidate| candidate.in_place) && self.live_of_serving() > 0 {
             return 0;
-        }
-        self.max(generation).saturating_sub(self.count(|instance| counts(instance.generation)))
+        } else {
+            self.count(|_| true) - of(&[Some(serving), candidate])
+        };
+        self.max(generation).saturating_sub(self.live(generation) + in_the_way)
     }
 
     /// The serving generation makes room for the candidate that is to take its place.
