@@ -80,8 +80,8 @@ fn each_resource_counts_and_what_never_fits_is_said_so() {
 /// The instances that are there, what is asked for, and who goes for it; `None`: it is refused.
 #[test]
 fn who_goes_for_whom() {
-    type Seats = &'static [(&'static str, u64, Option<u64>)];
-    let cases: &[(Seats, (&str, u64), Option<&[SeatKey]>)] = &[
+    type Case = (&'static [(&'static str, u64, Option<u64>)], (&'static str, u64), Option<&'static [SeatKey]>);
+    let cases: &[Case] = &[
         (&[("a", 50, Some(5)), ("b", 50, Some(3))], ("c", 50), Some(&[1])), // idle longest
         (&[("a", 50, Some(5)), ("b", 50, Some(3))], ("c", 51), Some(&[1, 0])), // as many as needed
         (&[("a", 10, Some(1)), ("b", 90, Some(9))], ("c", 90), Some(&[1])), // the first alone is no help

@@ -177,7 +177,8 @@ fn a_cancelled_request_that_waits_is_forgotten() {
 /// Each request: when it came, in milliseconds, and its priority. The order is by arrival less a second a level.
 #[test]
 fn a_priority_is_a_head_start() {
-    let cases: &[(&[(u64, u8)], &[RequestId])] = &[
+    type Case = (&'static [(u64, u8)], &'static [RequestId]);
+    let cases: &[Case] = &[
         (&[(0, 0), (1, 0), (2, 0)], &[0, 1, 2]),
         (&[(0, 0), (1, 9), (2, 9), (3, 0)], &[1, 2, 0, 3]),
         (&[(0, 0), (999, 1), (1001, 1)], &[1, 0, 2]),
