@@ -114,6 +114,8 @@ fn node_view(node: &Node, addresses: &Addresses) -> api::Node {
         listen: addresses.listen.clone(),
         admin_listen: addresses.admin_listen.clone(),
         models_dir: node.context.models_dir.display().to_string(),
+        snapshot_files_limit: node.context.config.snapshots.files,
+        snapshot_bytes_limit: node.context.config.snapshots.bytes.bytes(),
         launcher_connected: node.launcher.connected(),
         buffered_bytes: limit.saturating_sub(node.context.body_budget.available_permits() as u64),
         buffered_bytes_limit: limit,
