@@ -14,6 +14,9 @@ const SOME_TIME: Duration = Duration::from_secs(30);
 
 impl ModelTask {
     pub(super) fn publish(&mut self) {
+        if self.fleet.serving().is_none() {
+            self.serving = None;
+        }
         let state = self.fleet.state();
         if state != self.state {
             let message = self.message().unwrap_or_default();
