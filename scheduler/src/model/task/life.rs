@@ -14,13 +14,22 @@ use omni_ipc::instance::ToWorker;
 use std::time::Instant;
 
 impl ModelTask {
+    /// Takes an event. One that comes of carrying out another's actions waits until all of those are done: they are in
+    /// the order in which lanes close and open.
     pub(super) fn event(&mut self, event: &Event) {
-        for action in self.fleet.step(event, self.now(), fastrand::f64()) {
-            self.act(action);
+        self.events.push_back(*event);
+        if self.events.len() > 1 {
+            return;
         }
-        // Work that begins and ends is counted by the metrics; it changes nothing else that is published.
-        if !matches!(event, Event::Busy(_) | Event::Idle(_)) || self.fleet.state() != self.state {
-            self.publish();
+        while let Some(event) = self.events.front().copied() {
+            for action in self.fleet.step(&event, self.now(), fastrand::f64()) {
+                self.act(action);
+            }
+            // Work that begins and ends is counted by the metrics; it changes nothing else that is published.
+            if !matches!(event, Event::Busy(_) | Event::Idle(_)) || self.fleet.state() != self.state {
+                self.publish();
+            }
+            self.events.pop_front();
         }
     }
 

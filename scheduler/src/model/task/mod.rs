@@ -45,6 +45,7 @@ use omni_config::name::ModelName;
 use omni_ipc::frame::CancelReason;
 use omni_ipc::id::SnapshotDigest;
 use place::Lack;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc;
@@ -60,6 +61,8 @@ pub(crate) struct ModelTask {
     view: tokio::sync::watch::Sender<View>,
     own_inbox: mpsc::WeakSender<Message>,
     fleet: Fleet,
+    /// The event that is being carried out, and those that came of it.
+    events: VecDeque<Event>,
     dispatch: Dispatch,
     demand: Demand,
     requests: Requests,
@@ -123,6 +126,7 @@ pub(crate) fn spawn(
         view,
         own_inbox,
         fleet: Fleet::new(lasting.held, lasting.deaths),
+        events: VecDeque::new(),
         dispatch: Dispatch::new(0),
         demand: Demand::default(),
         requests: Requests::default(),
