@@ -1,10 +1,11 @@
-//! The node's configuration file: users, addresses, Python, GPUs, bounds that hold for the whole node.
+//! The node's configuration file: users, addresses, Python, capacity, GPUs, bounds that hold for the whole node.
 //!
 //! Read once at start by scheduler and launcher; the command line wins over the paths and addresses here. The file
 //! with all defaults and their meaning is `default-node.toml` beside this crate's manifest; tests hold it in step
 //! with this code. What always holds: the uids of instances, of the environment builder and of the scheduler never
 //! meet.
 
+mod capacity;
 mod gpu;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +16,7 @@ use std::time::Duration;
 use serde::Serialize;
 use toml::de::DeValue;
 
+pub use capacity::Capacity;
 pub use gpu::{Gpu, GpuDevice, GpuUuid, GpuUuidError};
 
 use crate::error::Problems;
@@ -41,6 +43,8 @@ pub struct NodeConfig {
     pub server: Server,
     /// `[python]`: how environments are built.
     pub python: Python,
+    /// `[capacity]`: what all instances together may use.
+    pub capacity: Capacity,
     /// `[gpu]`: cards and the budgets of their memory.
     pub gpu: Gpu,
     /// `[snapshots]`: bounds of a model's directory.
@@ -69,6 +73,7 @@ impl NodeConfig {
             node: root.section("node", Node::read),
             server: root.section("server", Server::read),
             python: root.section("python", Python::read),
+            capacity: root.section("capacity", Capacity::read),
             gpu: root.section("gpu", Gpu::read),
             snapshots: root.section("snapshots", Snapshots::read),
             network: root.section("network", Network::read),

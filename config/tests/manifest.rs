@@ -36,10 +36,11 @@ gpu-memory = "10GiB"
 gpu-mode = "device"
 [scaling]
 min-instances = 1
-max-instances = 1
+max-instances = 4
 concurrency = 16
 idle-timeout = "1h"
 queue = 0
+priority = 5
 [timeouts]
 startup = "10m"
 request = "500ms"
@@ -76,7 +77,6 @@ fn every_key_is_read() {
         "python.preload",
         "runtime.command",
         "runtime.engine",
-        "scaling.max-instances",
         "schema",
         "weights.sha256",
         "weights.source",
@@ -150,7 +150,8 @@ const BAD: &[&str] = &[
     "[weights]\nsource = \"ftp://host/file\"",
     "[weights]\nsha256 = \"0000000000000000000000000000000000000000000000000000000000000000\"",
     "[weights]\nsha256 = \"abc\"",
-    "[scaling]\nmax-instances = 2",
+    "[scaling]\nmax-instances = 0",
+    "[scaling]\npriority = 10",
     "[scaling]\nmin-instances = 2",
     "[scaling]\nconcurrency = 0",
     "[scaling]\nconcurrency = 1025",
@@ -189,7 +190,7 @@ fn every_mistake_has_its_message() {
 
 #[test]
 fn all_mistakes_are_reported_at_once_in_the_order_of_the_text() {
-    let text = "[env]\nPATH = \"/tmp\"\n[scaling]\nqueue = \"x\"\nmax-instances = 9\n[model]\nkin = 1\n[gpu]\n";
+    let text = "[env]\nPATH = \"/tmp\"\n[scaling]\nqueue = \"x\"\n[runtime]\nengine = \"openai\"\n[model]\nkin = 1\n[gpu]\n";
     insta::assert_snapshot!("all_at_once", Manifest::parse(text).unwrap_err());
 }
 
@@ -222,7 +223,8 @@ fn manifests() -> impl Strategy<Value = Manifest> {
         ("[a-z_]{1,8}(\\.[a-z_]{1,8}){0,2}:[a-z_]{1,8}", 9_u32..=14, proptest::option::of("/[a-z/ é\"]{1,20}"));
     let used = (16_u64 << 20..1 << 46, 1_u32..=102_400, 1_u32..=32_768, 1_u64..=64 << 30);
     let gpu = (prop_oneof![Just(0), 16_u64 << 20..1 << 46], any::<bool>());
-    let busy = (0_u32..=1, 1_u32..=1024, 0_u32..=100_000, 1_u64..=31_536_000_000, any::<bool>());
+    let busy =
+        ((0_u32..=512, 1_u32..=512, 0_u8..=9), 1_u32..=1024, 0_u32..=100_000, 1_u64..=31_536_000_000, any::<bool>());
     let env = proptest::collection::btree_map("X[A-Z_0-9]{0,8}", "[^\0]{0,20}", 0..4);
     (program, used, gpu, busy, env).prop_map(|((entrypoint, minor, interpreter), used, gpu, busy, env)| {
         let mut manifest = Manifest::default();
@@ -239,7 +241,10 @@ fn manifests() -> impl Strategy<Value = Manifest> {
         }
         manifest.resources.gpu_mode = if gpu.0 > 0 && gpu.1 { GpuMode::Device } else { GpuMode::Unified };
         manifest.limits.body = ByteSize::from_bytes(used.3);
-        manifest.scaling.min_instances = busy.0;
+        let (min, more, priority) = busy.0;
+        manifest.scaling.min_instances = min;
+        manifest.scaling.max_instances = min + more;
+        manifest.scaling.priority = priority;
         manifest.scaling.concurrency = busy.1;
         manifest.scaling.queue = busy.2;
         manifest.timeouts.request = Duration::from_millis(busy.3);

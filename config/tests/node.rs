@@ -75,6 +75,10 @@ interpreters = { "3.9" = "/usr/bin/python3.9" }
 build-timeout = "1m"
 build-memory = "1GiB"
 build-pids = 64
+[capacity]
+memory = "60GiB"
+cpus = 7.5
+processes = 4000
 [gpu]
 devices = [1, "GPU-0123abcd-4567-89ef-0123-456789abcdef"]
 memory-budget = "72GiB"
@@ -134,6 +138,11 @@ const BAD: &[&str] = &[
     "[python.interpreters]\n\"3.8\" = \"/usr/bin/python3.8\"",
     "[python.interpreters]\n\"3.11\" = \"python3.11\"",
     "[python]\ninterpreters = \"/usr/bin/python3.11\"",
+    "[capacity]\nmemory = 60",
+    "[capacity]\nmemory = \"1MiB\"",
+    "[capacity]\ncpus = 0",
+    "[capacity]\nprocesses = 0",
+    "[capacity]\npids = 10",
     "[gpu]\ndevices = 0",
     "[gpu]\ndevices = [64]",
     "[gpu]\ndevices = [\"0\"]",

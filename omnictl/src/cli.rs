@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use omni_config::{ModelName, duration};
 
@@ -29,6 +29,7 @@ Examples:
   omnictl run cowsay '{\"text\": \"hi\"}'         one request
   omnictl status cowsay                       why it does not work
   omnictl logs cowsay -f                      what it writes, as it writes
+  omnictl deploy hello                        a new version of a model
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 not ready, 4 no such model, 5 daemon unreachable,
 124 timed out, 130 interrupted."
@@ -129,9 +130,50 @@ Examples:
     /// Stop a model after its requests; it stays stopped until `start`
     #[command(after_help = LIFECYCLE)]
     Stop(Lifecycle),
-    /// Stop a model after its requests and start it again
+    /// Replace a model's instances by new ones, and try a refused version again
     #[command(after_help = LIFECYCLE)]
     Restart(Lifecycle),
+    /// Wait until a model is ready, or stopped
+    #[command(after_help = "\
+Starts and stops nothing: a model that nobody asks for stays stopped. Exit code 3 when it failed and
+is not tried again, 124 after --timeout.
+
+Examples:
+  omnictl wait cowsay --for=ready --timeout 5m")]
+    Wait {
+        /// The model
+        #[arg(value_name = "MODEL")]
+        model: ModelName,
+        /// What to wait for: ready or stopped
+        #[arg(long = "for", value_name = "STATE", value_enum, default_value_t, hide_possible_values = true)]
+        state: WaitFor,
+        /// Wait so long at most; exit code 124 if it takes longer
+        #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration::parse)]
+        timeout: Duration,
+    },
+    /// Publish a model's directory on this node and wait until it serves
+    Deploy(Deploy),
+    /// Serve an earlier version of a model again
+    Rollback(Rollback),
+    /// Show the versions of a model that a rollback can bring back
+    #[command(after_help = "\
+Examples:
+  omnictl history cowsay
+  omnictl history cowsay -o json | jq -r '.versions[1].version'")]
+    History {
+        /// The model
+        #[arg(value_name = "MODEL")]
+        model: ModelName,
+    },
+    /// Explain why a model has as many instances as it has
+    #[command(after_help = "\
+Examples:
+  omnictl explain cowsay")]
+    Explain {
+        /// The model
+        #[arg(value_name = "MODEL")]
+        model: ModelName,
+    },
     /// Write the directory of a new model, ready to serve and to test
     #[command(after_help = "\
 Examples:
@@ -211,6 +253,73 @@ pub(crate) struct Lifecycle {
     /// Wait so long at most; exit code 124 if it takes longer
     #[arg(long, value_name = "DURATION", requires = "wait", default_value = "2m", value_parser = duration::parse)]
     pub(crate) timeout: Duration,
+}
+
+/// What `wait` waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WaitFor {
+    /// It takes requests.
+    #[default]
+    Ready,
+    /// It has no process.
+    Stopped,
+}
+
+/// `deploy`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The directory is checked as `omnictl check` does, copied beside the others in the node's models
+folder and put in its place in one step. The new version starts beside the old one, which serves on
+until the new one is ready, and further on if it never is: exit code 3.
+
+Examples:
+  omnictl deploy hello                        serves ./hello as `hello`
+  omnictl deploy . @acme/summarize            serves this directory under that name
+  omnictl rollback hello                      what served before serves again")]
+pub(crate) struct Deploy {
+    /// The model's directory
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// The model's name [default: the directory's]
+    #[arg(value_name = "NAME")]
+    pub(crate) name: Option<ModelName>,
+    /// Wait so long at most for it to serve; exit code 124 if it takes longer, and it goes on
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse)]
+    pub(crate) timeout: Duration,
+}
+
+/// `rollback`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The version starts beside the one that serves, and takes its place when it is ready. It stays until
+the model's directory changes.
+
+Examples:
+  omnictl rollback cowsay --wait              the version that served before
+  omnictl rollback cowsay --to 3f2a           the one of `omnictl history` that begins like this")]
+pub(crate) struct Rollback {
+    /// The model
+    #[arg(value_name = "MODEL")]
+    pub(crate) model: ModelName,
+    /// The first digits of the version [default: the one that served before]
+    #[arg(long, value_name = "VERSION", value_parser = digits)]
+    pub(crate) to: Option<String>,
+    /// Return when it serves: exit code 0, or 3 if it failed
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// Wait so long at most; exit code 124 if it takes longer
+    #[arg(long, value_name = "DURATION", requires = "wait", default_value = "2m", value_parser = duration::parse)]
+    pub(crate) timeout: Duration,
+}
+
+/// Digits of a version, as the API takes them.
+fn digits(text: &str) -> Result<String, String> {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    if (1..=64).contains(&text.len()) && text.bytes().all(is_digit) {
+        Ok(text.to_owned())
+    } else {
+        Err("a version is 64 hexadecimal digits; its first ones are enough".to_owned())
+    }
 }
 
 /// `run`.

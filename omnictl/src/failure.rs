@@ -43,6 +43,48 @@ pub(crate) enum Failure {
         /// Why, in one line.
         reason: String,
     },
+    /// A version cannot serve, as far as anybody waited for that.
+    #[error("version {version} of model `{model}` does not serve: {reason}")]
+    NotServed {
+        /// The model.
+        model: ModelName,
+        /// The first digits of the version.
+        version: String,
+        /// Why, in one line.
+        reason: String,
+        /// The version that serves on.
+        serving: Option<String>,
+    },
+    /// The model was stopped by hand, so that nothing of it starts.
+    #[error("model `{model}` was stopped by hand: the version is there and not started")]
+    Held {
+        /// The model.
+        model: ModelName,
+    },
+    /// A rollback chose another version than the one that was published.
+    #[error("model `{model}` serves version {to} since a rollback, and this content does not end that")]
+    Pinned {
+        /// The model.
+        model: ModelName,
+        /// What the rollback chose.
+        to: String,
+        /// What is published.
+        version: String,
+    },
+    /// Something else was published, or chosen, while somebody waited.
+    #[error("another version of model `{model}` took the place of this one meanwhile")]
+    Replaced {
+        /// The model.
+        model: ModelName,
+    },
+    /// Nothing was published.
+    #[error("model `{model}` is not published: {reason}")]
+    NotPublished {
+        /// The model.
+        model: ModelName,
+        /// Why, and what to do.
+        reason: String,
+    },
     /// `--timeout` passed.
     #[error("model `{model}` is still {state} after {limit}")]
     TimedOut {
@@ -119,7 +161,7 @@ impl Failure {
             Self::Client(error) => client_exit(error),
             Self::NoSuchModel { .. } => Exit::NoSuchModel,
             Self::Refused { status, .. } => status_exit(*status),
-            Self::NotReady { .. } => Exit::NotReady,
+            Self::NotReady { .. } | Self::NotServed { .. } | Self::Held { .. } | Self::Pinned { .. } => Exit::NotReady,
             Self::TimedOut { .. } => Exit::TimedOut,
             Self::Input(_) | Self::Name { .. } => Exit::Usage,
             Self::Interrupted => Exit::Interrupted,
@@ -130,6 +172,8 @@ impl Failure {
             | Self::File { .. }
             | Self::Exists(_)
             | Self::Findings(_)
+            | Self::Replaced { .. }
+            | Self::NotPublished { .. }
             | Self::Render(_)
             | Self::Output(_)
             | Self::Start(_) => Exit::Failed,
@@ -150,6 +194,15 @@ impl Failure {
             Self::NotReady { model, .. } | Self::TimedOut { model, .. } => {
                 Some(format!("`omnictl status {model}` tells why, `omnictl logs {model}` what it wrote"))
             }
+            Self::NotServed { model, serving: Some(serving), .. } => Some(format!(
+                "version {serving} serves on; `omnictl status {model}` tells more, `omnictl restart {model}` tries again"
+            )),
+            Self::NotServed { model, serving: None, .. } => {
+                Some(format!("`omnictl status {model}` tells more, `omnictl logs {model}` what it wrote"))
+            }
+            Self::Held { model } => Some(format!("`omnictl start {model}` starts it")),
+            Self::Pinned { model, version, .. } => Some(format!("`omnictl rollback {model} --to {version}` ends it")),
+            Self::Replaced { model } => Some(format!("`omnictl status {model}` shows which one")),
             Self::Stream { model, .. } => Some(format!("`omnictl logs {model}` shows what the model wrote")),
             Self::BinaryToTerminal { .. } => Some("write it to a file with `--out FILE`, or pipe it on".to_owned()),
             Self::Name { .. } => {
@@ -158,6 +211,7 @@ impl Failure {
             Self::Exists(_) => Some("choose another name, or another folder with `--dir`".to_owned()),
             Self::Input(_)
             | Self::File { .. }
+            | Self::NotPublished { .. }
             | Self::Findings(_)
             | Self::Render(_)
             | Self::Output(_)

@@ -12,7 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use common::{Canned, Daemon, omnictl, report};
-use omni_api::{Model, Models, State, Top};
+use omni_api::{History, Model, Models, Role, State, Top};
 use serde_json::json;
 
 const GONE: &str = "no-such-model";
@@ -28,6 +28,13 @@ fn canned() -> Daemon {
         let route = format!("GET /v1/models/{}", model.name.replace('/', "%2F"));
         daemon.on(&route, Canned::json(&model));
     }
+    daemon
+        .on("GET /v1/models/cowsay/history", Canned::json(&values::history("cowsay")))
+        .on("GET /v1/models/cowsay/explain", Canned::json(&values::explain("cowsay")))
+        .on(
+            "GET /v1/models/thumbnail/history",
+            Canned::json(&History { name: "thumbnail".to_owned(), versions: Vec::new() }),
+        );
     for route in ["GET /v1/models/cowsey", "GET /v1/models/zebra"] {
         daemon.on(route, Canned::problem(404, GONE, "no such model"));
     }
@@ -49,6 +56,17 @@ fn tables_and_values() {
         ("status_building", &["status", "embeddings"]),
         ("status_backoff", &["status", "forecast"]),
         ("status_no_copy", &["status", "@acme/broken"]),
+        ("status_rollout", &["status", "rollout"]),
+        ("status_rolled_back", &["status", "rolled-back"]),
+        ("history", &["history", "cowsay"]),
+        ("history_json", &["history", "cowsay", "-o", "json"]),
+        ("history_empty", &["history", "thumbnail"]),
+        ("explain", &["explain", "cowsay"]),
+        ("explain_json", &["explain", "cowsay", "-o", "json"]),
+        ("wait", &["wait", "cowsay"]),
+        ("wait_stopped", &["wait", "thumbnail", "--for=stopped"]),
+        ("wait_too_long", &["wait", "thumbnail", "--timeout", "150ms"]),
+        ("wait_failed", &["wait", "@acme/broken"]),
         ("top", &["top", "--once"]),
         ("top_json", &["top", "--once", "-o", "json"]),
         ("gpu", &["gpu"]),
@@ -230,4 +248,36 @@ fn lifecycle_requests_are_taken_or_waited_for() {
 
     daemon.on("POST /v1/models/cowsay/stop", Canned::problem(503, "not-ready", "the launcher does not answer"));
     insta::assert_snapshot!("stop_refused", daemon.run(&["stop", "cowsay"]));
+}
+
+#[test]
+fn a_rollback_is_taken_or_waited_for() {
+    let daemon = Daemon::start();
+    let at = |state| {
+        let candidate = values::generation(values::OLD_VERSION, Role::Candidate, state);
+        let serving = values::ready("cowsay", "9c1e5a77b0d2");
+        Model { generations: vec![serving.generations[0].clone(), candidate], ..serving }
+    };
+    let done = Model {
+        version: Some(values::OLD_VERSION.to_owned()),
+        generations: vec![values::generation(values::OLD_VERSION, Role::Serving, State::Ready)],
+        ..at(State::Ready)
+    };
+    daemon
+        .on("POST /v1/models/cowsay/rollback", Canned::json(&at(State::Starting)))
+        .on("POST /v1/models/cowsay/rollback?to=00aa", Canned::json(&at(State::Preparing)))
+        .on("GET /v1/models/cowsay", Canned::json(&at(State::Starting)))
+        .on("GET /v1/models/cowsay", Canned::json(&done));
+    insta::assert_snapshot!("rollback", daemon.run(&["rollback", "cowsay"]));
+    insta::assert_snapshot!("rollback_waited", daemon.run(&["rollback", "cowsay", "--to", "00aa", "--wait"]));
+
+    daemon
+        .on("POST /v1/models/m/rollback", Canned::json(&values::rollout("m")))
+        .on("GET /v1/models/m", Canned::json(&values::rollout("m")))
+        .on(
+            "POST /v1/models/new/rollback",
+            Canned::problem(409, "not-ready", "no earlier version of this model served"),
+        );
+    insta::assert_snapshot!("rollback_failed", daemon.run(&["rollback", "m", "--wait"]));
+    insta::assert_snapshot!("rollback_refused", daemon.run(&["rollback", "new"]));
 }

@@ -48,6 +48,14 @@ pub struct Directories {
     pub runtime: PathBuf,
 }
 
+impl Directories {
+    /// What must last of the scheduler itself; the rest is the launcher's.
+    #[must_use]
+    pub fn own_state(&self) -> PathBuf {
+        self.state.join("scheduler")
+    }
+}
+
 /// The configuration could not be had.
 #[derive(Debug, thiserror::Error)]
 pub enum ArgsError {

@@ -44,6 +44,15 @@ pub enum Failure {
         /// When the next try is over.
         retry_after: Duration,
     },
+    /// What the node's instances may use together leaves no room for the model now.
+    #[error("there is no room for this model on this node now")]
+    NoRoom {
+        /// When the next try is over.
+        retry_after: Duration,
+    },
+    /// The model may use more than all instances of this node together.
+    #[error("this node is too small for this model")]
+    NeverRoom,
     /// The GPUs have no room for the model now.
     #[error("there is no GPU memory for this model on this node now")]
     NoGpuMemory {

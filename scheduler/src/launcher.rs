@@ -10,11 +10,11 @@ use omni_config::name::ModelName;
 use omni_ipc::id::{InstanceId, SnapshotDigest};
 use omni_ipc::launcher::{FromLauncher, PROTOCOL, StartSpec, ToLauncher};
 use omni_ipc::packet::PacketError;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 
 /// Requests that may wait for the connection.
 const OUTBOX: usize = 1024;
@@ -42,9 +42,33 @@ pub(crate) enum Seen {
 #[derive(Debug, Default)]
 struct Routes {
     preparing: HashMap<SnapshotDigest, Vec<mpsc::Sender<Message>>>,
+    /// Snapshots that models may come back to.
+    kept: BTreeMap<ModelName, BTreeSet<SnapshotDigest>>,
+    /// Models whose part of it the launcher has not been told.
+    unsaid: BTreeSet<ModelName>,
     instances: HashMap<InstanceId, Route>,
     /// The launcher was told to end: its going is no loss.
     quitting: bool,
+}
+
+impl Routes {
+    /// What a launcher must be told that knows nothing.
+    fn keep_all(&mut self) -> Vec<ToLauncher> {
+        self.unsaid = self.kept.keys().cloned().collect();
+        let mut keep = self.keep_changed();
+        keep.push(ToLauncher::KeptAll);
+        keep
+    }
+
+    /// What it must be told that knows the others.
+    fn keep_changed(&mut self) -> Vec<ToLauncher> {
+        let models = std::mem::take(&mut self.unsaid).into_iter();
+        let keep = |model: ModelName| {
+            let snapshots = self.kept.get(&model).cloned().unwrap_or_default();
+            ToLauncher::Keep { model: model.into(), snapshots }
+        };
+        models.map(keep).collect()
+    }
 }
 
 /// Where the words about an instance go.
@@ -61,14 +85,22 @@ pub struct LauncherHandle {
     outbox: mpsc::Sender<ToLauncher>,
     routes: Arc<Mutex<Routes>>,
     connected: Arc<watch::Sender<bool>>,
+    /// There is something unsaid.
+    keeping: Arc<Notify>,
 }
 
 impl LauncherHandle {
     /// Starts the task that keeps the connection to `<runtime-dir>/launcher.sock`.
     #[must_use]
-    pub(crate) fn start(path: PathBuf, seen: mpsc::Sender<Seen>) -> Self {
+    pub(crate) fn start(
+        path: PathBuf,
+        kept: BTreeMap<ModelName, BTreeSet<SnapshotDigest>>,
+        seen: mpsc::Sender<Seen>,
+    ) -> Self {
         let (outbox, commands) = mpsc::channel(OUTBOX);
-        let handle = Self { outbox, routes: Arc::default(), connected: Arc::new(watch::Sender::new(false)) };
+        let routes = Arc::new(Mutex::new(Routes { kept, ..Routes::default() }));
+        let connected = Arc::new(watch::Sender::new(false));
+        let handle = Self { outbox, routes, connected, keeping: Arc::default() };
         tokio::spawn(keep(path, handle.clone(), commands, seen));
         handle
     }
@@ -106,6 +138,18 @@ impl LauncherHandle {
             let message = "the launcher does not answer".to_owned();
             let _ = inbox.try_send(Message::StartFailed(id, message));
         }
+    }
+
+    /// Snapshots of a model that are not to be removed, though nothing runs that has them.
+    pub fn keep(&self, model: &ModelName, snapshots: BTreeSet<SnapshotDigest>) {
+        let mut routes = self.routes();
+        if snapshots.is_empty() {
+            routes.kept.remove(model);
+        } else {
+            routes.kept.insert(model.clone(), snapshots);
+        }
+        routes.unsaid.insert(model.clone());
+        self.keeping.notify_one();
     }
 
     /// Lets an adopted instance's end reach its model.
@@ -241,7 +285,12 @@ fn still_wanted(commands: &mut mpsc::Receiver<ToLauncher>, unanswered: Vec<Insta
     while let Ok(command) = commands.try_recv() {
         match command {
             ToLauncher::Kill { .. } => kills.push(command),
-            ToLauncher::Hello { .. } | ToLauncher::Prepare { .. } | ToLauncher::Start(_) | ToLauncher::Quit => {}
+            ToLauncher::Hello { .. }
+            | ToLauncher::Keep { .. }
+            | ToLauncher::KeptAll
+            | ToLauncher::Prepare { .. }
+            | ToLauncher::Start(_)
+            | ToLauncher::Quit => {}
         }
     }
     kills
@@ -254,7 +303,8 @@ async fn serve(
     commands: &mut mpsc::Receiver<ToLauncher>,
     seen: &mpsc::Sender<Seen>,
 ) -> PacketError {
-    for message in std::iter::once(ToLauncher::Hello { protocol: PROTOCOL }).chain(kills) {
+    let keep = handle.routes().keep_all();
+    for message in std::iter::once(ToLauncher::Hello { protocol: PROTOCOL }).chain(keep).chain(kills) {
         if let Err(error) = socket.send(&message).await {
             return error;
         }
@@ -266,6 +316,14 @@ async fn serve(
                 Ok(said) => handle.route(said, seen).await,
                 Err(error) => return error,
             },
+            () = handle.keeping.notified() => {
+                let keep = handle.routes().keep_changed();
+                for message in keep {
+                    if let Err(error) = socket.send(&message).await {
+                        return error;
+                    }
+                }
+            }
             command = commands.recv() => {
                 let Some(command) = command else { return PacketError::Closed };
                 if let Err(error) = socket.send(&command).await {
@@ -284,7 +342,8 @@ pub(crate) mod testing {
     /// What it is asked comes out of the receiver; what it answers, the test tells the model itself.
     pub(crate) fn launcher() -> (LauncherHandle, mpsc::Receiver<ToLauncher>) {
         let (outbox, asked) = mpsc::channel(OUTBOX);
-        (LauncherHandle { outbox, routes: Arc::default(), connected: Arc::new(watch::Sender::new(true)) }, asked)
+        let connected = Arc::new(watch::Sender::new(true));
+        (LauncherHandle { outbox, routes: Arc::default(), connected, keeping: Arc::default() }, asked)
     }
 }
 
@@ -296,7 +355,7 @@ mod tests {
     #[tokio::test]
     async fn who_asks_a_launcher_that_is_not_there_is_told_at_once() {
         let (seen, _unread) = mpsc::channel(1);
-        let handle = LauncherHandle::start("/nonexistent/launcher.sock".into(), seen);
+        let handle = LauncherHandle::start("/nonexistent/launcher.sock".into(), BTreeMap::new(), seen);
         let name = ModelName::try_from("a".to_owned()).unwrap();
         let snapshot = SnapshotDigest::parse(&"0".repeat(64)).unwrap();
         let content = Content::parse(&name, snapshot.clone(), None, &NodeConfig::default()).unwrap();

@@ -2,6 +2,7 @@
 //! by the launcher and the workers, which it talks to over Unix sockets.
 
 pub mod args;
+pub mod capacity;
 pub mod failure;
 pub mod gpu;
 pub mod http;
@@ -14,4 +15,5 @@ pub mod packet_socket;
 pub mod policy;
 pub mod serve;
 pub mod startup;
+pub mod state;
 pub mod wire;

@@ -1,8 +1,10 @@
 //! Every metric of the scheduler: names, units and labels in one place (design §8). No label is unbounded: models are
 //! directories on this node, usage units are checked words.
 
+mod capacity;
 mod gpu;
 
+pub use capacity::CapacityMetrics;
 pub use gpu::GpuMetrics;
 
 use omni_api::State;
@@ -90,6 +92,7 @@ pub struct Metrics {
     oom_kills: Family<ModelLabel, Counter>,
     usage: Family<UsageLabels, Counter>,
     gpu: GpuMetrics,
+    capacity: CapacityMetrics,
 }
 
 fn seconds() -> Histogram {
@@ -113,6 +116,7 @@ impl Default for Metrics {
             oom_kills: Family::default(),
             usage: Family::default(),
             gpu: GpuMetrics::register(&mut registry),
+            capacity: CapacityMetrics::register(&mut registry),
             registry: Registry::default(),
         };
         registry.register("requests", "Requests answered, by outcome", metrics.requests.clone());
@@ -148,6 +152,12 @@ impl Metrics {
     #[must_use]
     pub fn of_gpus(&self) -> GpuMetrics {
         self.gpu.clone()
+    }
+
+    /// The handles of the node's capacity.
+    #[must_use]
+    pub fn of_capacity(&self) -> CapacityMetrics {
+        self.capacity.clone()
     }
 
     /// The handles of one model, looked up once.
@@ -230,14 +240,24 @@ pub struct ModelMetrics {
 }
 
 impl ModelMetrics {
-    /// The model is in this state now; `None` when it is gone.
-    pub fn state(&self, state: Option<State>) {
-        for each in State::ALL {
-            let labels = StateLabels { model: self.model.clone(), state: StateLabel(each) };
-            match state {
-                Some(state) => drop(self.instances.get_or_create(&labels).set(i64::from(state == each))),
-                None => drop(self.instances.remove(&labels)),
-            }
+    /// The model is in this state now, and its instances in these. One without instances counts as one in its own.
+    pub fn state(&self, model: State, instances: impl Iterator<Item = State>) {
+        let mut counts = State::ALL.map(|state| (state, 0));
+        let mut none = true;
+        for instance in instances {
+            none = false;
+            counts.iter_mut().filter(|(state, _)| *state == instance).for_each(|(_, count)| *count += 1);
+        }
+        for (state, count) in counts {
+            let labels = StateLabels { model: self.model.clone(), state: StateLabel(state) };
+            self.instances.get_or_create(&labels).set(if none { i64::from(state == model) } else { count });
+        }
+    }
+
+    /// The model is gone.
+    pub fn gone(&self) {
+        for state in State::ALL {
+            self.instances.remove(&StateLabels { model: self.model.clone(), state: StateLabel(state) });
         }
     }
 
@@ -287,7 +307,7 @@ mod tests {
         let metrics = Metrics::default();
         let model = metrics.of_model("cowsay");
         model.outcomes.ok.inc();
-        model.state(Some(State::Ready));
+        model.state(State::Ready, [State::Ready, State::Ready, State::Draining].into_iter());
         model.died("oom");
         model.used("tokens".into(), 12);
         model.waited(Duration::from_millis(3));

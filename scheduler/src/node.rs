@@ -3,20 +3,22 @@
 //! One task owns the set of models. It makes a model's task when a directory (or a surviving instance) is seen, and
 //! passes on what the launcher says of directories. HTTP reads the set through [`Node::find`].
 
+use crate::capacity::CapacityHandle;
 use crate::gpu::GpuHandle;
 use crate::launcher::{LauncherHandle, Seen};
 use crate::metrics::Metrics;
-use crate::model::content::Content;
+use crate::model::content::{Content, Unservable};
 use crate::model::worker_link::{self, WorkerLink};
-use crate::model::{self, Message, Model};
+use crate::model::{self, Adoption, Message, Model};
+use crate::state::{Lasting, StateStore};
 use omni_config::name::ModelName;
 use omni_config::node::NodeConfig;
 use omni_ipc::id::InstanceId;
-use omni_ipc::instance::Welcome;
+use omni_ipc::instance::{ToWorker, Welcome};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{Semaphore, mpsc, watch};
 
@@ -34,12 +36,18 @@ pub struct NodeContext {
     pub config: NodeConfig,
     /// The moment zero of all policies.
     pub started: Instant,
+    /// The models folder.
+    pub models_dir: PathBuf,
     /// Where sockets are.
     pub runtime_dir: PathBuf,
     /// All metrics.
     pub metrics: Metrics,
     /// The node's GPUs.
     pub gpu: GpuHandle,
+    /// What all instances together may use.
+    pub capacity: CapacityHandle,
+    /// What models remember beyond this scheduler.
+    pub state: StateStore,
     /// One permit for each byte of a request body that may be held.
     pub body_budget: Arc<Semaphore>,
     /// Models that have something in flight.
@@ -70,19 +78,24 @@ pub struct Node {
     /// The launcher.
     pub launcher: LauncherHandle,
     models: RwLock<BTreeMap<ModelName, Arc<Model>>>,
+    /// Of models that have no task yet.
+    lasting: Mutex<BTreeMap<ModelName, Lasting>>,
     scanned: watch::Sender<bool>,
     draining: AtomicBool,
 }
 
 impl Node {
-    /// Finds surviving instances, connects to the launcher and serves what it sees.
-    pub async fn start(context: Arc<NodeContext>) -> Arc<Self> {
+    /// Finds surviving instances, connects to the launcher and serves what it sees. `lasting`: what an earlier scheduler
+    /// knew.
+    pub async fn start(context: Arc<NodeContext>, lasting: BTreeMap<ModelName, Lasting>) -> Arc<Self> {
         let (seen_sender, seen) = mpsc::channel(SEEN);
-        let launcher = LauncherHandle::start(context.runtime_dir.join("launcher.sock"), seen_sender);
+        let kept = lasting.iter().map(|(model, lasting)| (model.clone(), lasting.snapshots())).collect();
+        let launcher = LauncherHandle::start(context.runtime_dir.join("launcher.sock"), kept, seen_sender);
         let node = Arc::new(Self {
             context,
             launcher,
             models: RwLock::default(),
+            lasting: Mutex::new(lasting),
             scanned: watch::Sender::new(false),
             draining: AtomicBool::new(false),
         });
@@ -159,7 +172,8 @@ impl Node {
         }
         let kept = usize::try_from(self.context.config.logs.kept.bytes()).unwrap_or(usize::MAX);
         let (model, ends) = model::new(name.clone(), kept, self.context.metrics.of_model(name.as_str()));
-        model::task::spawn(Arc::clone(&model), ends, Arc::clone(&self.context), self.launcher.clone());
+        let lasting = self.lasting.lock().unwrap_or_else(PoisonError::into_inner).remove(name).unwrap_or_default();
+        model::task::spawn(Arc::clone(&model), ends, lasting, Arc::clone(&self.context), self.launcher.clone());
         models.insert(name.clone(), Arc::clone(&model));
         model
     }
@@ -195,10 +209,28 @@ impl Node {
     async fn adopt(&self, link: WorkerLink, welcome: Welcome) {
         let Ok(name) = ModelName::try_from(welcome.model.clone()) else { return };
         let text = Some(welcome.note.clone()).filter(|note| !note.is_empty());
-        let content = Content::parse(&name, welcome.snapshot.clone(), text, &self.context.config);
-        let model = self.add(&name);
-        let _ = model.tell(Message::Content(content.map(Box::new))).await;
-        let _ = model.tell(Message::Adopt(Box::new(welcome), link)).await;
+        match Content::parse(&name, welcome.snapshot.clone(), text, &self.context.config) {
+            Ok(content) => {
+                let adoption = Adoption { welcome, link, content };
+                let _ = self.add(&name).tell(Message::Adopt(Box::new(adoption))).await;
+            }
+            Err(message) => {
+                tracing::warn!(model = %name, instance = %welcome.instance, "instance not adopted, it is ended: {message}");
+                if link.send(&ToWorker::Kill, &[]).is_err() {
+                    self.launcher.kill(welcome.instance);
+                }
+            }
+        }
+    }
+
+    /// What models remember that are not there any more.
+    fn forget_unseen(&self, told: &BTreeSet<ModelName>) {
+        let mut lasting = self.lasting.lock().unwrap_or_else(PoisonError::into_inner);
+        for name in lasting.keys().filter(|name| !told.contains(*name)) {
+            self.context.state.put(name, None);
+            self.launcher.keep(name, BTreeSet::new());
+        }
+        lasting.clear();
     }
 }
 
@@ -212,11 +244,13 @@ async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>) {
         match event {
             Seen::Model { name, snapshot, manifest } => match ModelName::try_from(name) {
                 Ok(name) => {
-                    let content = Content::parse(&name, snapshot, manifest, &node.context.config);
+                    let content = Content::parse(&name, snapshot.clone(), manifest, &node.context.config);
                     if let Err(message) = &content {
                         tracing::warn!(model = %name, "manifest refused: {message}");
                     }
-                    let _ = node.add(&name).tell(Message::Content(content.map(Box::new))).await;
+                    let content =
+                        content.map(Box::new).map_err(|message| Unservable { snapshot: Some(snapshot), message });
+                    let _ = node.add(&name).tell(Message::Content(content)).await;
                     told.insert(name);
                 }
                 Err(error) => tracing::warn!(%error, "a directory's name is no model's name"),
@@ -224,7 +258,8 @@ async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>) {
             Seen::Refused { name, message } => match ModelName::try_from(name.clone()) {
                 Ok(name) => {
                     tracing::warn!(model = %name, "directory refused: {message}");
-                    let _ = node.add(&name).tell(Message::Content(Err(message))).await;
+                    let unservable = Unservable { snapshot: None, message };
+                    let _ = node.add(&name).tell(Message::Content(Err(unservable))).await;
                     told.insert(name);
                 }
                 // It has no place among the models: the log alone can say why. Quoted, as anybody may have named it.
@@ -242,6 +277,7 @@ async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>) {
                         remove(&node, &model.name).await;
                     }
                 }
+                node.forget_unseen(&told);
                 node.scanned.send_replace(true);
             }
             Seen::Lost => told.clear(),
@@ -249,11 +285,14 @@ async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>) {
     }
 }
 
-/// Takes the model out of the set at once; its task drains what it has and ends.
+/// Takes the model out of the set at once; its task drains what it has and ends. Nothing of it lasts.
 async fn remove(node: &Arc<Node>, name: &ModelName) {
     let removed = node.models.write().unwrap_or_else(PoisonError::into_inner).remove(name);
     if let Some(model) = removed {
         tracing::info!(model = %name, "model removed");
+        model.forget();
+        node.context.state.put(name, None);
+        node.launcher.keep(name, BTreeSet::new());
         let _ = model.tell(Message::Removed).await;
     }
 }

@@ -10,6 +10,7 @@ use crate::http::{admin, control, data};
 use crate::metrics::Metrics;
 use crate::node::{Node, NodeContext};
 use crate::startup::Listeners;
+use crate::state::StateStore;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto;
 use interprocess::os::unix::uds_local_socket::tokio::Listener as LocalListener;
@@ -53,6 +54,7 @@ pub async fn run(config: NodeConfig, directories: Directories, listeners: Listen
     let addresses = Addresses {
         listen: data_listener.local_addr()?.to_string(),
         admin_listen: admin_listener.local_addr()?.to_string(),
+        models_dir: directories.models.to_string_lossy().into_owned(),
     };
     let bounds = |connections| Bounds { connections, header_timeout: config.server.header_timeout };
     let (data_bounds, admin_bounds) = (bounds(config.server.connections as usize), bounds(FEW));
@@ -60,18 +62,23 @@ pub async fn run(config: NodeConfig, directories: Directories, listeners: Listen
         usize::try_from(config.server.buffered_bytes.bytes()).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
     let metrics = Metrics::default();
     let gpu = crate::gpu::start(&config.gpu, metrics.of_gpus());
+    let capacity = crate::capacity::start(&config.capacity, metrics.of_capacity());
+    let (state, lasting) = StateStore::open(&directories.own_state()).map_err(io::Error::other)?;
     let context = Arc::new(NodeContext {
         config,
         started: Instant::now(),
+        models_dir: directories.models.clone(),
         runtime_dir: directories.runtime.clone(),
         metrics,
         gpu,
+        capacity,
+        state,
         body_budget: Arc::new(Semaphore::new(budget)),
         busy_models: AtomicI64::new(0),
         touched_unix_ms: AtomicU64::new(0),
     });
     context.touch();
-    let node = Node::start(context).await;
+    let node = Node::start(context, lasting).await;
     let (stop, stopping) = watch::channel(false);
     // Who watches the node is answered while it drains.
     let (end, ended) = watch::channel(false);

@@ -130,8 +130,11 @@ fn make_directories(directories: &Directories, uid: Uid, gid: Gid) -> Result<(),
     for (path, mode) in [(&directories.state, 0o755), (&directories.cache, 0o755), (&directories.runtime, 0o755)] {
         DirBuilder::new().recursive(true).mode(mode).create(path).map_err(at("create", path))?;
     }
-    let runtime = &directories.runtime;
-    chown(runtime, Some(uid), Some(gid)).map_err(|e| at("chown", runtime)(e.into()))?;
+    let own_state = directories.own_state();
+    DirBuilder::new().recursive(true).mode(0o700).create(&own_state).map_err(at("create", &own_state))?;
+    for path in [&directories.runtime, &own_state] {
+        chown(path, Some(uid), Some(gid)).map_err(|e| at("chown", path)(e.into()))?;
+    }
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 use crate::Node;
 use crate::leftovers::Marks;
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use nix::unistd::Pid;
 use omni_cuda_card::{Card, Settings};
 use std::ffi::OsStr;
@@ -158,9 +159,11 @@ impl NodeBuilder {
             fs::write(file, content).unwrap();
         }
         if target.exists() {
-            self.unpublish(model);
+            renameat2(AT_FDCWD, &fresh, AT_FDCWD, &target, RenameFlags::RENAME_EXCHANGE).expect("exchanged");
+            fs::remove_dir_all(fresh).unwrap();
+        } else {
+            fs::rename(&fresh, &target).unwrap();
         }
-        fs::rename(&fresh, &target).unwrap();
     }
 
     pub(crate) fn unpublish(&self, model: &str) {

@@ -7,7 +7,7 @@ use crate::process::parent;
 use crate::{Client, PATIENCE, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use omni_api::{Gpus, Model, Models};
+use omni_api::{Gpus, Instance, Model, Models};
 use omni_cuda_card::Card;
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -169,10 +169,16 @@ impl Node {
         serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("{error}: {said:?}"))
     }
 
-    /// The process id of a model's engine; `None` when it has none.
+    /// A model's oldest instance; `None` when it has none.
+    #[must_use]
+    pub fn instance(&self, model: &str) -> Option<Instance> {
+        self.model(model).instances.into_iter().next()
+    }
+
+    /// The process id of the engine of a model's oldest instance; `None` when it has none.
     #[must_use]
     pub fn engine(&self, model: &str) -> Option<Pid> {
-        self.model(model).instance.and_then(|instance| instance.pid).map(Pid::from_raw)
+        self.instance(model).and_then(|instance| instance.pid).map(Pid::from_raw)
     }
 
     /// The process id of the worker that keeps this engine: the parent of process 1 of its sandbox.

@@ -225,8 +225,7 @@ fn a_worker_that_is_killed_takes_its_instance_along_and_nothing_else() {
     }
     let neighbour = node.engine("neighbour");
     for round in 1..=rounds(20).max(3) as u64 {
-        let model = node.model("one");
-        let instance = model.instance.expect("an instance");
+        let instance = node.instance("one").expect("an instance");
         let engine = Pid::from_raw(instance.pid.expect("a process"));
         let worker = node.worker(engine).expect("its worker");
         thread::scope(|scope| {

@@ -65,7 +65,7 @@ fn fails(node: &Node, name: &str, words: &[&str]) -> Model {
     let model = node.model(name);
     let message = model.message.clone().unwrap_or_default();
     assert_eq!(model.state, State::Failed, "{name}: {model:?}");
-    assert_eq!(model.instance, None, "{name}");
+    assert_eq!(model.instances, [], "{name}");
     // A person reads the same, and a script the exit code.
     let status = node.omnictl(["status", name]);
     assert_eq!(status.code, 3, "{name}: {status:?}");

@@ -216,7 +216,7 @@ def handle_request(request, context):
     });
     let after = node.model("stubborn");
     assert_eq!(after.restarts, 1);
-    let now = after.instance.and_then(|instance| instance.pid).expect("a process");
+    let now = after.instances.first().and_then(|instance| instance.pid).expect("a process");
     assert_ne!(now, engine.as_raw());
     assert!(!omni_tests::process::is_alive(engine));
     assert_eq!(http.run("neighbour", &json!("")).json()["result"], neighbour, "its neighbour did not notice");

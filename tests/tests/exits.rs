@@ -69,7 +69,7 @@ fn every_end_is_named_right() {
         assert_eq!(answer.header("x-should-retry"), Some("false"));
         let model = back(&node, "ends", deaths);
         assert_eq!(model.last_exit.as_deref(), Some(name), "death {deaths}, {how}\n{}", node.log());
-        assert_ne!(model.instance.and_then(|instance| instance.pid), Some(engine.as_raw()));
+        assert_ne!(model.instances.first().and_then(|instance| instance.pid), Some(engine.as_raw()));
         // A person's word clears the tally, so that every death here is the first in a row.
         assert_eq!(node.omnictl(["start", "ends", "--wait"]).code, 0);
     };

@@ -29,7 +29,7 @@ fn count(node: &Node, metric: &str) -> f64 {
 fn never_started(node: &Node, name: &str, why: &str) {
     let found = node.model(name);
     assert!(found.message.as_deref().is_some_and(|message| message.contains(why)), "{:?}", found.message);
-    assert_eq!((found.restarts, found.instance.is_none(), found.in_flight, found.queued), (0, true, 0, 0));
+    assert_eq!((found.restarts, found.instances.is_empty(), found.in_flight, found.queued), (0, true, 0, 0));
     assert!(place(node, name).is_none());
 }
 

@@ -129,14 +129,14 @@ fn a_wait_longer_than_the_idle_timeout_ends_in_an_answer_of_the_same_instance() 
         let long = scope.spawn(|| http.run("long", &json!(4.0)));
         wait_for("the long one to run", omni_tests::PATIENCE, || (node.model("long").in_flight == 1).then_some(()));
         let waits = scope.spawn(|| ask(&node, "waits"));
-        let instance = wait_for("a request that waits for the card", omni_tests::PATIENCE, || {
+        let instances = wait_for("a request that waits for the card", omni_tests::PATIENCE, || {
             let model = node.model("waits");
             let waits = model.queued == 1 && model.state == omni_api::State::Ready;
-            waits.then_some(model.instance)
+            waits.then_some(model.instances)
         });
         let timing = swap(&waits.join().unwrap()).expect("it waited for its memory");
         assert!(timing > 2000.0, "not beyond its idle-timeout: {timing} ms");
-        assert_eq!(node.model("waits").instance.unwrap().id, instance.unwrap().id);
+        assert_eq!(node.instance("waits").unwrap().id, instances[0].id);
         assert_eq!(long.join().unwrap().status, 200);
     });
     node.stop();

@@ -170,7 +170,7 @@ fn logs() {
     let node = node();
     let say = |word: &str| assert_eq!(node.omnictl(["run", "model", "--field", &format!("say={word}")]).code, 0);
     say("first");
-    let instance = node.model("model").instance.unwrap().id;
+    let instance = node.instance("model").unwrap().id;
     let lines = wait_for("both lines", PATIENCE, || {
         let logs = node.omnictl(["logs", "model"]).stdout;
         (logs.lines().count() == 2).then(|| logs.lines().map(str::to_owned).collect::<Vec<_>>())
@@ -223,9 +223,9 @@ fn start_stop_and_restart() {
     assert!(late.code == 124 && late.stderr.contains("10ms"), "{late:?}");
     assert_eq!((code(&["start", "slow", "--wait"]), code(&["status", "slow"])), (0, 0));
 
-    let first = node.model("slow").instance.unwrap().id;
+    let first = node.instance("slow").unwrap().id;
     assert_eq!(code(&["restart", "slow", "--wait"]), 0);
-    assert_ne!(node.model("slow").instance.unwrap().id, first);
+    assert_ne!(node.instance("slow").unwrap().id, first);
 
     // Stopped by hand it stays, whatever comes, until it is started by hand.
     let engine = node.engine("slow").unwrap();

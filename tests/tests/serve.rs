@@ -253,7 +253,7 @@ fn the_node_says_how_it_is() {
         models.models.iter().map(|model| (model.name.as_str(), model.state)).collect::<Vec<_>>(),
         [("echo", State::Ready)]
     );
-    let engine = models.models[0].instance.as_ref().and_then(|instance| instance.pid).expect("a process");
+    let engine = models.models[0].instances.first().and_then(|instance| instance.pid).expect("a process");
     assert_eq!(node.omnictl(["status", "echo"]).code, 0);
     assert_eq!(node.omnictl(["status", "nobody"]).code, 4);
     let ran = node.omnictl(["run", "echo", r#"{"text": "hi"}"#]);
@@ -264,6 +264,6 @@ fn the_node_says_how_it_is() {
     node.start_again();
     assert_eq!(node.http().post(&run("echo"), &json!({})).status, 200);
     let models: Models = serde_json::from_str(&node.omnictl(["list", "-o", "json"]).stdout).unwrap();
-    assert_eq!(models.models[0].instance.as_ref().and_then(|instance| instance.pid), Some(engine), "the same process");
+    assert_eq!(models.models[0].instances.first().and_then(|instance| instance.pid), Some(engine), "the same process");
     node.stop();
 }

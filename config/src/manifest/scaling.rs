@@ -24,11 +24,20 @@ pub struct Scaling {
     pub idle_timeout: Duration,
     /// Requests that wait; the next one is refused.
     pub queue: u32,
+    /// The highest priority that a request may ask for; 0 is the lowest.
+    pub priority: u8,
 }
 
 impl Default for Scaling {
     fn default() -> Self {
-        Self { min_instances: 0, max_instances: 1, concurrency: 1, idle_timeout: Duration::from_mins(10), queue: 128 }
+        Self {
+            min_instances: 0,
+            max_instances: 1,
+            concurrency: 1,
+            idle_timeout: Duration::from_mins(10),
+            queue: 128,
+            priority: 0,
+        }
     }
 }
 
@@ -41,6 +50,7 @@ impl Scaling {
             concurrency: section.get("concurrency", number(1..=1024), default.concurrency),
             idle_timeout: section.get("idle-timeout", duration, default.idle_timeout),
             queue: section.get("queue", number(0..=100_000), default.queue),
+            priority: section.get("priority", |value| number(0..=9)(value).map(|level| level as u8), default.priority),
         }
     }
 }

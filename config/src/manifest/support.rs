@@ -69,9 +69,5 @@ pub(super) fn lacking(manifest: &Manifest) -> Vec<Refusal> {
         let reason = "fetching weights is not in this version: put the files into the model's directory";
         refusals.push(Refusal::of("weights", "source", reason));
     }
-    if manifest.scaling.max_instances > 1 {
-        let reason = "scaling beyond one instance is not in this version: use 1 and a higher `concurrency`";
-        refusals.push(Refusal::of("scaling", "max-instances", reason));
-    }
     refusals
 }

@@ -1,19 +1,17 @@
 //! `omnictl start`, `stop` and `restart`, and waiting for what they ask for.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use omni_api::{Model, State};
 use omni_config::duration;
 
+use super::follow::LOOK_EVERY;
 use super::{Context, refused, status};
 use crate::cli::Lifecycle;
 use crate::client::{Answer, model_route};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::Format;
-
-/// How often a waiting command looks. The API tells states only when asked; asking costs the daemon microseconds.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What is asked of the model.
 #[derive(Clone, Copy)]
@@ -41,13 +39,13 @@ enum Progress {
     Failed,
 }
 
-/// Where a model is on the way that `verb` sent it. `before` is the instance that ran when it was sent.
-fn progress(verb: Verb, model: &Model, before: Option<&str>) -> Progress {
-    let instance = model.instance.as_ref().map(|instance| instance.id.as_str());
+/// Where a model is on the way that `verb` sent it. `before` are the instances that ran when it was sent.
+fn progress(verb: Verb, model: &Model, before: &[String]) -> Progress {
+    let mut ready = model.instances.iter().filter(|instance| instance.state == State::Ready);
     match (verb, model.state) {
         (Verb::Stop, State::Stopped | State::Failed) => Progress::Done,
         (Verb::Stop, State::Preparing | State::Starting | State::Ready | State::Draining) => Progress::Underway,
-        (Verb::Restart, State::Ready) if before.is_some() && instance == before => Progress::Underway,
+        (Verb::Restart, State::Ready) if ready.any(|instance| before.contains(&instance.id)) => Progress::Underway,
         (Verb::Start | Verb::Restart, State::Ready) => Progress::Done,
         (Verb::Start | Verb::Restart, State::Failed) => Progress::Failed,
         (Verb::Start | Verb::Restart, State::Preparing | State::Starting | State::Draining | State::Stopped) => {
@@ -81,11 +79,11 @@ async fn ask(context: &Context<'_>, verb: Verb, arguments: &Lifecycle) -> Result
         return Ok(context.client.post(&model_route(model, verb.route())).await?);
     }
     let before: Model = context.client.get(&route).await?.value()?;
-    let before = before.instance.map(|instance| instance.id);
+    let before: Vec<String> = before.instances.into_iter().map(|instance| instance.id).collect();
     let mut answer = context.client.post(&model_route(model, verb.route())).await?;
     loop {
         let now: Model = answer.value()?;
-        match progress(verb, &now, before.as_deref()) {
+        match progress(verb, &now, &before) {
             Progress::Done => return Ok(answer),
             Progress::Failed => {
                 return Err(Failure::NotReady { model: model.clone(), reason: status::reason(&now) });
@@ -104,18 +102,29 @@ async fn ask(context: &Context<'_>, verb: Verb, arguments: &Lifecycle) -> Result
 
 #[cfg(test)]
 mod tests {
-    use omni_api::Instance;
+    use omni_api::{Directory, Instance};
 
     use super::*;
 
-    fn model(state: State, instance: Option<&str>) -> Model {
+    fn model(state: State, instances: &[&str]) -> Model {
+        let instance = |id: &&str| Instance {
+            id: (*id).to_owned(),
+            version: String::new(),
+            state: State::Ready,
+            pid: None,
+            age_seconds: 0.0,
+            in_flight: 0,
+        };
         Model {
             name: "m".to_owned(),
             state,
             held: false,
             version: None,
+            pinned: None,
+            directory: Directory::default(),
             message: None,
-            instance: instance.map(|id| Instance { id: id.to_owned(), pid: None, age_seconds: 0.0 }),
+            generations: Vec::new(),
+            instances: instances.iter().map(instance).collect(),
             in_flight: 0,
             queued: 0,
             queue_limit: 1,
@@ -136,16 +145,21 @@ mod tests {
             (Verb::Restart, [Underway, Underway, Done, Underway, Underway, Failed]),
         ] {
             for (state, expected) in State::ALL.into_iter().zip(expected) {
-                assert_eq!(progress(verb, &model(state, None), None), expected, "{} {state:?}", verb.route());
+                assert_eq!(progress(verb, &model(state, &[]), &[]), expected, "{} {state:?}", verb.route());
             }
         }
     }
 
     #[test]
-    fn a_restart_is_done_when_another_instance_is_ready() {
-        let old = model(State::Ready, Some("one"));
-        assert_eq!(progress(Verb::Restart, &old, Some("one")), Progress::Underway);
-        assert_eq!(progress(Verb::Restart, &model(State::Ready, Some("two")), Some("one")), Progress::Done);
-        assert_eq!(progress(Verb::Start, &old, Some("one")), Progress::Done);
+    fn a_restart_is_done_when_other_instances_are_ready() {
+        let before = ["one".to_owned(), "two".to_owned()];
+        for (instances, expected) in [
+            (&["one", "two"][..], Progress::Underway),
+            (&["two", "three"], Progress::Underway),
+            (&["three"], Progress::Done),
+        ] {
+            assert_eq!(progress(Verb::Restart, &model(State::Ready, instances), &before), expected, "{instances:?}");
+        }
+        assert_eq!(progress(Verb::Start, &model(State::Ready, &["one"]), &before), Progress::Done);
     }
 }

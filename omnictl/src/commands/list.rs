@@ -9,8 +9,6 @@ use crate::human::{age, gist};
 use crate::output::{Format, note};
 use crate::table::{Align, Table};
 
-/// Characters of a version that tell two apart.
-pub(super) const VERSION_WIDTH: usize = 12;
 /// Characters of a message in a note.
 const NOTE_WIDTH: usize = 60;
 
@@ -30,10 +28,11 @@ pub(super) async fn run(context: &mut Context<'_>) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-fn table(models: &[Model]) -> Table<7> {
+fn table(models: &[Model]) -> Table<8> {
     let mut table = Table::new([
         ("MODEL", Align::Left),
         ("STATE", Align::Left),
+        ("INSTANCES", Align::Right),
         ("AGE", Align::Right),
         ("RUNNING", Align::Right),
         ("QUEUED", Align::Right),
@@ -44,7 +43,8 @@ fn table(models: &[Model]) -> Table<7> {
         table.row([
             model.name.clone(),
             model.state.as_str().to_owned(),
-            model.instance.as_ref().map(|instance| age(instance.age_seconds)).unwrap_or_default(),
+            model.instances.len().to_string(),
+            model.instances.first().map(|oldest| age(oldest.age_seconds)).unwrap_or_default(),
             model.in_flight.to_string(),
             model.queued.to_string(),
             model.restarts.to_string(),
@@ -57,6 +57,13 @@ fn table(models: &[Model]) -> Table<7> {
 /// The one thing about a model that its state does not tell.
 fn remark(model: &Model) -> String {
     let message = gist(model.message.as_deref().unwrap_or_default(), NOTE_WIDTH);
+    if let Some(candidate) = model.candidate().filter(|_| !model.held && message.is_empty()) {
+        let why = candidate.message.as_deref().map(|why| format!(": {}", gist(why, NOTE_WIDTH))).unwrap_or_default();
+        return format!("new version {}{why}", candidate.state.as_str());
+    }
+    if let Some(refused) = model.directory.refused.as_deref().filter(|_| message.is_empty()) {
+        return format!("new content refused: {}", gist(refused, NOTE_WIDTH));
+    }
     match (model.held, model.retry_in_seconds, model.build_log.last()) {
         (true, _, _) if message.is_empty() => "stopped by hand".to_owned(),
         (false, Some(seconds), _) => format!("next try in {}: {message}", age(seconds)),

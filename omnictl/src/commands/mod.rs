@@ -5,16 +5,22 @@
 
 mod check;
 mod completion;
+mod deploy;
+mod explain;
+mod follow;
 mod gpu;
+mod history;
 mod init;
 mod lifecycle;
 mod list;
 mod logs;
+mod rollback;
 mod run;
 mod show;
 mod status;
 mod top;
 mod version;
+mod wait;
 
 use omni_api::Models;
 use omni_config::ModelName;
@@ -51,6 +57,11 @@ pub(crate) fn run(cli: Cli, out: Out<'_>) -> Result<Exit, Failure> {
         Command::Start(arguments) => on_node(lifecycle::run(context, lifecycle::Verb::Start, &arguments)),
         Command::Stop(arguments) => on_node(lifecycle::run(context, lifecycle::Verb::Stop, &arguments)),
         Command::Restart(arguments) => on_node(lifecycle::run(context, lifecycle::Verb::Restart, &arguments)),
+        Command::Wait { model, state, timeout } => on_node(wait::run(context, &model, state, timeout)),
+        Command::Deploy(arguments) => on_node(deploy::run(context, &arguments)),
+        Command::Rollback(arguments) => on_node(rollback::run(context, &arguments)),
+        Command::History { model } => on_node(history::run(context, &model)),
+        Command::Explain { model } => on_node(explain::run(context, &model)),
         Command::Top { once } => on_node(top::run(context, once)),
         Command::Gpu => on_node(gpu::run(context)),
         Command::Version => on_node(version::run(context)),

@@ -2,10 +2,10 @@
 
 use std::fmt::Display;
 
-use omni_api::{Gpus, Model, Models, Node, State};
+use omni_api::{Gpus, Instance, Model, Models, Node, State};
 use omni_config::ModelName;
 
-use super::list::VERSION_WIDTH;
+use super::follow::short;
 use super::{Context, refused};
 use crate::client::model_route;
 use crate::exit::Exit;
@@ -74,9 +74,9 @@ pub(super) async fn model(context: &mut Context<'_>, name: &ModelName) -> Result
         Format::Json => context.out.json(answer.json()?)?,
         Format::Table => {
             // Only an instance can have a place on a card.
-            let gpus = match &model.instance {
-                Some(_) => Some(context.client.get("/v1/gpus").await?),
-                None => None,
+            let gpus = match model.instances.is_empty() {
+                false => Some(context.client.get("/v1/gpus").await?),
+                true => None,
             };
             let gpus = gpus.map(|answer| answer.value::<Gpus>()).transpose()?;
             describe_model(&mut context.out, &model, gpus.as_ref())?;
@@ -98,15 +98,16 @@ fn describe_model(out: &mut Out<'_>, model: &Model, gpus: Option<&Gpus>) -> Resu
     line(out, "model", &model.name)?;
     let held = if model.held { " (by hand: `omnictl start` ends that)" } else { "" };
     line(out, "state", format_args!("{}{held}", model.state.as_str()))?;
-    let version = model.version.as_deref().map(|digest| digest.chars().take(VERSION_WIDTH).collect());
-    line(out, "version", version.unwrap_or_else(|| "none: no copy of its directory could be taken".to_owned()))?;
-    if let Some(instance) = &model.instance {
-        let pid = instance.pid.map(|pid| format!(", pid {pid}")).unwrap_or_default();
-        line(out, "instance", format_args!("{}{pid}, up {}", instance.id, age(instance.age_seconds)))?;
+    let version = model.version.as_deref().map(short);
+    line(out, "version", version.unwrap_or_else(|| "none: there is nothing that can serve".to_owned()))?;
+    if let Some(pinned) = &model.pinned {
+        line(out, "pinned", format_args!("to {} by a rollback, until its directory changes", short(pinned)))?;
     }
-    if let Some(place) = gpus.and_then(|gpus| place(gpus, model)) {
-        line(out, "gpu", place)?;
+    if let Some(refused) = &model.directory.refused {
+        let lines = refused.lines().map(|text| format!("refused: {text}"));
+        block(out, "directory", lines.collect::<Vec<_>>().iter().map(String::as_str))?;
     }
+    describe_instances(out, model, gpus)?;
     let Model { in_flight, queued, queue_limit, .. } = model;
     line(out, "requests", format_args!("{in_flight} running, {queued} of {queue_limit} queued"))?;
     line(out, "restarts", model.restarts)?;
@@ -119,12 +120,37 @@ fn describe_model(out: &mut Out<'_>, model: &Model, gpus: Option<&Gpus>) -> Resu
     if let Some(message) = &model.message {
         block(out, "message", message.lines())?;
     }
+    if let Some(candidate) = model.candidate() {
+        let again = candidate.retry_in_seconds.map(|seconds| format!(", next try in {}", age(seconds)));
+        let state = candidate.state.as_str();
+        line(out, "candidate", format_args!("{}, {state}{}", short(&candidate.version), again.unwrap_or_default()))?;
+        block(out, "", candidate.message.as_deref().unwrap_or_default().lines())?;
+    }
     block(out, "build log", model.build_log.iter().map(String::as_str))
 }
 
-/// Where a model's GPU memory is; `None` for a model without a GPU.
-fn place(gpus: &Gpus, model: &Model) -> Option<String> {
-    let id = &model.instance.as_ref()?.id;
+/// A line for each instance, and one for its GPU memory.
+fn describe_instances(out: &mut Out<'_>, model: &Model, gpus: Option<&Gpus>) -> Result<(), Failure> {
+    for instance in &model.instances {
+        let pid = instance.pid.map(|pid| format!(", pid {pid}")).unwrap_or_default();
+        let (id, up) = (&instance.id, age(instance.age_seconds));
+        // What the model's own lines do not tell already.
+        let state = if instance.state == model.state { "" } else { instance.state.as_str() };
+        let other = Some(&instance.version) != model.version.as_ref();
+        let version = if other { format!("version {}", short(&instance.version)) } else { String::new() };
+        let more: Vec<&str> = [state, &version].into_iter().filter(|word| !word.is_empty()).collect();
+        let more = if more.is_empty() { String::new() } else { format!(", {}", more.join(", ")) };
+        line(out, "instance", format_args!("{id}{pid}, up {up}, {} running{more}", instance.in_flight))?;
+        if let Some(place) = gpus.and_then(|gpus| place(gpus, instance)) {
+            line(out, "gpu", place)?;
+        }
+    }
+    Ok(())
+}
+
+/// Where an instance's GPU memory is; `None` for one without a GPU.
+fn place(gpus: &Gpus, instance: &Instance) -> Option<String> {
+    let id = &instance.id;
     let mut all = gpus.gpus.iter().flat_map(|gpu| gpu.instances.iter().map(|instance| (gpu.index, instance)));
     let (index, instance) = all.find(|(_, instance)| instance.instance == *id)?;
     let (allocated, limit) = (size(instance.allocated_bytes), size(instance.limit_bytes));
@@ -133,12 +159,12 @@ fn place(gpus: &Gpus, model: &Model) -> Option<String> {
 }
 
 /// A label and its text. Texts come from models and their builds too: each is one harmless line.
-fn line(out: &mut Out<'_>, label: &str, text: impl Display) -> Result<(), Failure> {
+pub(super) fn line(out: &mut Out<'_>, label: &str, text: impl Display) -> Result<(), Failure> {
     out.line(format_args!("{label:<LABEL_WIDTH$}{}", printable(&format!("{text}"))))
 }
 
 /// A label and a text of any number of lines; nothing for none.
-fn block<'a>(out: &mut Out<'_>, label: &str, lines: impl Iterator<Item = &'a str>) -> Result<(), Failure> {
+pub(super) fn block<'a>(out: &mut Out<'_>, label: &str, lines: impl Iterator<Item = &'a str>) -> Result<(), Failure> {
     let mut label = label;
     for text in lines {
         line(out, label, text)?;
@@ -155,6 +181,8 @@ pub(super) fn reason(model: &Model) -> String {
 
 #[cfg(test)]
 mod tests {
+    use omni_api::Directory;
+
     use super::*;
 
     #[test]
@@ -164,8 +192,11 @@ mod tests {
             state,
             held,
             version: None,
+            pinned: None,
+            directory: Directory::default(),
             message: None,
-            instance: None,
+            generations: Vec::new(),
+            instances: Vec::new(),
             in_flight: 0,
             queued: 0,
             queue_limit: 1,

@@ -1,6 +1,12 @@
 //! Values of the control API that show every case a table or a text can meet.
 
-use omni_api::{Gpu, GpuInstance, Gpus, Instance, Model, Models, Node, Residency, State, Top, TopRow};
+use omni_api::{
+    Because, Budget, Budgets, Directory, Explain, Generation, Gpu, GpuInstance, Gpus, History, Instance, Model, Models,
+    Node, Residency, Role, State, Top, TopRow, Version,
+};
+
+pub(crate) const VERSION: &str = "3f9a0c2b1d4e5f60718293a4b5c6d7e8f9a0b1c2d3e4f5061728394a5b6c7d8e";
+pub(crate) const OLD_VERSION: &str = "00aa0c2b1d4e5f60718293a4b5c6d7e8f9a0b1c2d3e4f5061728394a5b6c7d8e";
 
 pub(crate) fn node() -> Node {
     Node {
@@ -9,6 +15,9 @@ pub(crate) fn node() -> Node {
         uptime_seconds: 7300.0,
         listen: "127.0.0.1:8080".to_owned(),
         admin_listen: "127.0.0.1:9090".to_owned(),
+        models_dir: "/srv/models".to_owned(),
+        snapshot_files_limit: 20_000,
+        snapshot_bytes_limit: 4 << 30,
         launcher_connected: true,
         buffered_bytes: 1536,
         buffered_bytes_limit: 512 << 20,
@@ -21,9 +30,12 @@ pub(crate) fn model(name: &str, state: State) -> Model {
         name: name.to_owned(),
         state,
         held: false,
-        version: Some("3f9a0c2b1d4e5f60718293a4b5c6d7e8f9a0b1c2d3e4f5061728394a5b6c7d8e".to_owned()),
+        version: Some(VERSION.to_owned()),
+        pinned: None,
+        directory: Directory { version: Some(VERSION.to_owned()), refused: None },
         message: None,
-        instance: None,
+        generations: Vec::new(),
+        instances: Vec::new(),
         in_flight: 0,
         queued: 0,
         queue_limit: 128,
@@ -34,9 +46,62 @@ pub(crate) fn model(name: &str, state: State) -> Model {
     }
 }
 
-pub(crate) fn ready(name: &str, instance: &str) -> Model {
-    let instance = Instance { id: instance.to_owned(), pid: Some(4711), age_seconds: 185.0 };
-    Model { instance: Some(instance), in_flight: 1, queued: 2, ..model(name, State::Ready) }
+pub(crate) fn instance(id: &str) -> Instance {
+    Instance {
+        id: id.to_owned(),
+        version: VERSION.to_owned(),
+        state: State::Ready,
+        pid: Some(4711),
+        age_seconds: 185.0,
+        in_flight: 1,
+    }
+}
+
+pub(crate) fn generation(version: &str, role: Role, state: State) -> Generation {
+    Generation { version: version.to_owned(), role, state, message: None, retry_in_seconds: None }
+}
+
+pub(crate) fn ready(name: &str, id: &str) -> Model {
+    Model {
+        generations: vec![generation(VERSION, Role::Serving, State::Ready)],
+        instances: vec![instance(id)],
+        in_flight: 1,
+        queued: 2,
+        ..model(name, State::Ready)
+    }
+}
+
+/// A model whose new version fails, while an instance of the one before that still drains.
+pub(crate) fn rollout(name: &str) -> Model {
+    let draining = Instance {
+        version: OLD_VERSION.to_owned(),
+        state: State::Draining,
+        pid: None,
+        in_flight: 0,
+        ..instance("0123456789ab")
+    };
+    let candidate = Generation {
+        message: Some("setup failed:\nTraceback (most recent call last):\nKeyError: 'x'".to_owned()),
+        retry_in_seconds: Some(3.0),
+        ..generation(&"c".repeat(64), Role::Candidate, State::Failed)
+    };
+    let serving = ready(name, "9c1e5a77b0d2");
+    Model {
+        generations: vec![serving.generations[0].clone(), candidate],
+        instances: vec![draining, serving.instances[0].clone()],
+        directory: Directory { version: Some("c".repeat(64)), refused: None },
+        ..serving
+    }
+}
+
+/// A model that a rollback brought back from a directory that cannot be served.
+pub(crate) fn rolled_back(name: &str) -> Model {
+    let refused = Some("omni.toml: line 2: unknown key `memroy`".to_owned());
+    Model {
+        pinned: Some(VERSION.to_owned()),
+        directory: Directory { version: Some("d".repeat(64)), refused },
+        ..ready(name, "9c1e5a77b0d2")
+    }
 }
 
 /// A model that ends again and again.
@@ -58,6 +123,7 @@ pub(crate) fn models() -> Models {
         models: vec![
             Model {
                 version: None,
+                directory: Directory { version: None, refused: Some("data/pipe is a FIFO".to_owned()) },
                 message: Some("data/pipe is a FIFO".to_owned()),
                 ..model("@acme/broken", State::Failed)
             },
@@ -65,8 +131,43 @@ pub(crate) fn models() -> Models {
             Model { build_log: building, ..model("embeddings", State::Preparing) },
             failed("forecast"),
             Model { held: true, ..model("memory", State::Stopped) },
+            rolled_back("rolled-back"),
+            rollout("rollout"),
             model("thumbnail", State::Stopped),
         ],
+    }
+}
+
+pub(crate) fn history(name: &str) -> History {
+    let version =
+        |version: &str, first_ready_unix_ms, role| Version { version: version.to_owned(), first_ready_unix_ms, role };
+    let versions =
+        vec![version(VERSION, 1_795_000_000_000, Some(Role::Serving)), version(OLD_VERSION, 1_794_000_000_000, None)];
+    History { name: name.to_owned(), versions }
+}
+
+pub(crate) fn explain(name: &str) -> Explain {
+    Explain {
+        name: name.to_owned(),
+        state: State::Ready,
+        ready: 2,
+        instances: 3,
+        wanted: 4,
+        because: Because::RecentLoad,
+        min: 1,
+        max: 8,
+        concurrency: 2,
+        load: 5,
+        average: 4.25,
+        average_seconds: 2.0,
+        greatest: 7.5,
+        greatest_seconds: 30.0,
+        message: Some("no room on the node: memory".to_owned()),
+        budgets: Budgets {
+            memory_bytes: Budget { instance: 2 << 30, committed: 60 << 30, limit: Some(64 << 30) },
+            cpu_millis: Budget { instance: 1500, committed: 30_000, limit: None },
+            processes: Budget { instance: 512, committed: 9000, limit: None },
+        },
     }
 }
 

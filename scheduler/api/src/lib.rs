@@ -9,51 +9,27 @@
 //! | `GET /v1/models` | [`Models`] |
 //! | `GET /v1/models/{model}` | [`Model`] |
 //! | `GET /v1/models/{model}/manifest` | the effective manifest, as JSON |
+//! | `GET /v1/models/{model}/history` | [`History`] |
+//! | `GET /v1/models/{model}/explain` | [`Explain`] |
 //! | `POST /v1/models/{model}/start`, `/stop`, `/restart` | [`Model`] after the request was taken |
+//! | `POST /v1/models/{model}/rollback?to=VERSION` | [`Model`] after the request was taken |
 //! | `POST /v1/models/{model}/run` | as `POST /ai/run/{model}` of the data listener |
 //! | `GET /v1/models/{model}/logs?lines=N&follow=true` | one [`LogEntry`] a line (`application/x-ndjson`) |
 //! | `GET /v1/top` | [`Top`] |
 //! | `GET /v1/gpus` | [`Gpus`] |
 //! | `GET /openapi.json` | the OpenAPI document of all this |
 
+mod explain;
+mod gpu;
+mod model;
+mod versions;
+
+pub use explain::{Because, Budget, Budgets, Explain};
+pub use gpu::{Gpu, GpuInstance, Gpus, Residency};
+pub use model::{Directory, Generation, Instance, Model, Role, State};
+pub use versions::{History, Version};
+
 use serde::{Deserialize, Serialize};
-
-/// State of a model on this node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum State {
-    /// Its environment is being made.
-    Preparing,
-    /// Its process starts: sandbox, import, `setup`.
-    Starting,
-    /// It takes requests.
-    Ready,
-    /// It finishes what it has and then stops.
-    Draining,
-    /// No process; the next request starts one (unless it was stopped by hand).
-    Stopped,
-    /// It cannot serve now; see the message.
-    Failed,
-}
-
-impl State {
-    /// All states, in the order of a life.
-    pub const ALL: [Self; 6] =
-        [Self::Preparing, Self::Starting, Self::Ready, Self::Draining, Self::Stopped, Self::Failed];
-
-    /// The word that people and metrics see.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Preparing => "preparing",
-            Self::Starting => "starting",
-            Self::Ready => "ready",
-            Self::Draining => "draining",
-            Self::Stopped => "stopped",
-            Self::Failed => "failed",
-        }
-    }
-}
 
 /// The node itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -68,6 +44,12 @@ pub struct Node {
     pub listen: String,
     /// Address of the admin listener.
     pub admin_listen: String,
+    /// The models folder.
+    pub models_dir: String,
+    /// The most files, directories and links that a model's directory may have.
+    pub snapshot_files_limit: u32,
+    /// The most bytes.
+    pub snapshot_bytes_limit: u64,
     /// Whether the launcher answers; without it nothing new can start.
     pub launcher_connected: bool,
     /// Bytes of request bodies held now.
@@ -81,48 +63,6 @@ pub struct Node {
 pub struct Models {
     /// One each.
     pub models: Vec<Model>,
-}
-
-/// One model.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Model {
-    /// The path below the models folder.
-    pub name: String,
-    /// Where it is in its life.
-    pub state: State,
-    /// Whether it was stopped by hand and waits for a `start`.
-    pub held: bool,
-    /// Digest of its content, 64 hexadecimal digits; `None` when no snapshot could be taken.
-    pub version: Option<String>,
-    /// Why it is in this state, in words, when there is more to say: a build's own message, a traceback, an exit.
-    pub message: Option<String>,
-    /// The running instance.
-    pub instance: Option<Instance>,
-    /// Requests that run.
-    pub in_flight: u64,
-    /// Requests that wait.
-    pub queued: u64,
-    /// The most that may wait.
-    pub queue_limit: u64,
-    /// Deaths of instances since the scheduler saw the model.
-    pub restarts: u64,
-    /// How the last instance ended.
-    pub last_exit: Option<String>,
-    /// Seconds until the next try, while it is in back-off or without a place on a GPU.
-    pub retry_in_seconds: Option<f64>,
-    /// The last lines of an environment being built.
-    pub build_log: Vec<String>,
-}
-
-/// A running instance.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Instance {
-    /// Twelve hexadecimal digits.
-    pub id: String,
-    /// Process id of the engine, as the host sees it.
-    pub pid: Option<i32>,
-    /// Seconds since it was started.
-    pub age_seconds: f64,
 }
 
 /// One line of a model's log.
@@ -166,96 +106,6 @@ pub struct TopRow {
     pub in_flight: u64,
     /// Requests answered since the scheduler started.
     pub requests: u64,
-}
-
-/// The node's GPUs, by index.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Gpus {
-    /// One each; empty on a node without a GPU.
-    pub gpus: Vec<Gpu>,
-    /// Bytes that evicted instances may need of the host's memory, over all GPUs.
-    pub host_committed_bytes: u64,
-    /// The most of them.
-    pub host_budget_bytes: u64,
-    /// Why there is none, or none can be used.
-    pub message: Option<String>,
-}
-
-/// One GPU and who has memory on it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Gpu {
-    /// As NVML counts.
-    pub index: u32,
-    /// "GPU-" and a UUID.
-    pub uuid: String,
-    /// The product's name.
-    pub name: String,
-    /// Memory of the card, in bytes.
-    pub total_bytes: u64,
-    /// Of it in use, by anybody, as the driver says.
-    pub used_bytes: u64,
-    /// What instances may have on the card at a time.
-    pub budget_bytes: u64,
-    /// What instances have on the card now.
-    pub resident_bytes: u64,
-    /// The sum of the instances' `gpu-memory`.
-    pub committed_bytes: u64,
-    /// The most of it: the budget times `overcommit`.
-    pub commit_limit_bytes: u64,
-    /// Instances on this GPU, the last used first.
-    pub instances: Vec<GpuInstance>,
-}
-
-/// An instance on a GPU.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct GpuInstance {
-    /// The model's name.
-    pub model: String,
-    /// Twelve hexadecimal digits.
-    pub instance: String,
-    /// Its `gpu-memory`, in bytes.
-    pub limit_bytes: u64,
-    /// What it has allocated, in bytes.
-    pub allocated_bytes: u64,
-    /// Of it on the card.
-    pub resident_bytes: u64,
-    /// Where its memory is, or goes.
-    pub residency: Residency,
-    /// Seconds since its last request ended; `None` while it has one.
-    pub idle_seconds: Option<f64>,
-}
-
-/// Where an instance's memory is, or goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Residency {
-    /// All of it on the card.
-    Resident,
-    /// Some or all of it in host memory.
-    Evicted,
-    /// A request waits for room on the card.
-    Waiting,
-    /// On its way to the card.
-    Restoring,
-    /// On its way to the host.
-    Evicting,
-}
-
-impl Residency {
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::Resident, Self::Evicted, Self::Waiting, Self::Restoring, Self::Evicting];
-
-    /// The word that people see.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Resident => "resident",
-            Self::Evicted => "evicted",
-            Self::Waiting => "waiting",
-            Self::Restoring => "restoring",
-            Self::Evicting => "evicting",
-        }
-    }
 }
 
 /// An error, RFC 9457 (`application/problem+json`).

@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 
 use omni_api::{
-    Gpu, GpuInstance, Gpus, Instance, LogEntry, Model, Models, Node, Problem, Residency, State, Top, TopRow,
+    Because, Budget, Budgets, Directory, Explain, Generation, Gpu, GpuInstance, Gpus, History, Instance, LogEntry,
+    Model, Models, Node, Problem, Residency, Role, State, Top, TopRow, Version,
 };
 use serde::Serialize;
 
@@ -16,8 +17,24 @@ fn model() -> Model {
         state: State::Ready,
         held: false,
         version: Some("0".repeat(64)),
+        pinned: None,
+        directory: Directory { version: Some("1".repeat(64)), refused: Some("unknown key `a`".into()) },
         message: None,
-        instance: Some(Instance { id: "0123456789ab".into(), pid: Some(4711), age_seconds: 1.5 }),
+        generations: vec![Generation {
+            version: "0".repeat(64),
+            role: Role::Serving,
+            state: State::Ready,
+            message: None,
+            retry_in_seconds: Some(0.5),
+        }],
+        instances: vec![Instance {
+            id: "0123456789ab".into(),
+            version: "0".repeat(64),
+            state: State::Ready,
+            pid: Some(4711),
+            age_seconds: 1.5,
+            in_flight: 1,
+        }],
         in_flight: 1,
         queued: 2,
         queue_limit: 128,
@@ -39,6 +56,9 @@ fn values_keep_their_names() {
             uptime_seconds: 2.0,
             listen: "127.0.0.1:8080".into(),
             admin_listen: "127.0.0.1:9090".into(),
+            models_dir: "/srv/models".into(),
+            snapshot_files_limit: 20_000,
+            snapshot_bytes_limit: 4 << 30,
             launcher_connected: true,
             buffered_bytes: 0,
             buffered_bytes_limit: 536_870_912,
@@ -89,6 +109,35 @@ fn values_keep_their_names() {
         })
     );
     insta::assert_snapshot!(
+        "history",
+        json(&History {
+            name: "cowsay".into(),
+            versions: vec![Version { version: "0".repeat(64), first_ready_unix_ms: 1, role: Some(Role::Previous) }],
+        })
+    );
+    let budget = Budget { instance: 1, committed: 2, limit: Some(3) };
+    insta::assert_snapshot!(
+        "explain",
+        json(&Explain {
+            name: "cowsay".into(),
+            state: State::Ready,
+            ready: 1,
+            instances: 2,
+            wanted: 3,
+            because: Because::RecentLoad,
+            min: 0,
+            max: 4,
+            concurrency: 5,
+            load: 6,
+            average: 7.5,
+            average_seconds: 2.0,
+            greatest: 8.5,
+            greatest_seconds: 30.0,
+            message: None,
+            budgets: Budgets { memory_bytes: budget, cpu_millis: budget, processes: Budget::default() },
+        })
+    );
+    insta::assert_snapshot!(
         "log_entry",
         json(&LogEntry { unix_ms: 1, instance: "0123456789ab".into(), stream: "stderr".into(), text: "hi".into() })
     );
@@ -114,6 +163,12 @@ fn values_of_a_newer_daemon_are_read() {
 fn words_of_states_are_those_of_the_wire() {
     for state in State::ALL {
         assert_eq!(serde_json::to_value(state).unwrap(), state.as_str());
+    }
+    for role in Role::ALL {
+        assert_eq!(serde_json::to_value(role).unwrap(), role.as_str());
+    }
+    for because in Because::ALL {
+        assert_eq!(serde_json::to_value(because).unwrap(), because.as_str());
     }
     for residency in Residency::ALL {
         assert_eq!(serde_json::to_value(residency).unwrap(), residency.as_str());

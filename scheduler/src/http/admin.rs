@@ -8,16 +8,19 @@ use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
 use hyper::{Method, Request, Response, StatusCode};
 use omni_api::State;
-use omni_ipc::instance::Stats;
+use omni_ipc::instance::{GpuUse, Stats};
 use serde::Serialize;
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::oneshot;
+use tokio::sync::mpsc;
 
 /// A worker that does not answer by then is left out.
 const STATS_WITHIN: Duration = Duration::from_millis(300);
+
+/// Answers that may wait: more than a model's instances.
+const INSTANCES: usize = 4096;
 
 /// Serves one request.
 pub async fn serve(node: &Node, request: Request<Incoming>) -> Response<AnswerBody> {
@@ -37,25 +40,47 @@ pub async fn serve(node: &Node, request: Request<Incoming>) -> Response<AnswerBo
     }
 }
 
-/// Asks every running instance for its use, all at once.
+/// Asks every running instance for its use, all at once; the sum for each model.
 pub async fn use_of_all(node: &Node) -> Vec<(Arc<Model>, Option<Stats>)> {
     let mut asked = Vec::new();
     for model in node.models() {
-        let (sender, receiver) = oneshot::channel();
+        let (sender, receiver) = mpsc::channel(INSTANCES);
         if model.tell(Message::Stats(sender)).await {
             asked.push((model, receiver));
         }
     }
     let limit = tokio::time::Instant::now() + STATS_WITHIN;
     let mut all = Vec::with_capacity(asked.len());
-    for (model, receiver) in asked {
-        let stats = tokio::time::timeout_at(limit, receiver).await.ok().and_then(Result::ok);
-        if stats.is_none() {
-            model.metrics.memory.set(0);
+    for (model, mut receiver) in asked {
+        let mut sum = None;
+        // It ends when all have answered, or are gone.
+        while let Ok(Some((_, stats))) = tokio::time::timeout_at(limit, receiver.recv()).await {
+            sum = Some(sum.map_or(stats, |sum| together(sum, &stats)));
         }
-        all.push((model, stats));
+        model.metrics.memory.set(sum.map_or(0, |sum| i64::try_from(sum.memory_bytes).unwrap_or(i64::MAX)));
+        all.push((model, sum));
     }
     all
+}
+
+fn together(a: Stats, b: &Stats) -> Stats {
+    let gpu = match (a.gpu, b.gpu) {
+        (Some(a), Some(b)) => Some(GpuUse {
+            managed_bytes: a.managed_bytes.saturating_add(b.managed_bytes),
+            resident_bytes: a.resident_bytes.saturating_add(b.resident_bytes),
+            device_bytes: a.device_bytes.saturating_add(b.device_bytes),
+            host_bytes: a.host_bytes.saturating_add(b.host_bytes),
+        }),
+        (one, other) => one.or(other),
+    };
+    Stats {
+        memory_bytes: a.memory_bytes.saturating_add(b.memory_bytes),
+        memory_limit_bytes: a.memory_limit_bytes.saturating_add(b.memory_limit_bytes),
+        cpu_usec: a.cpu_usec.saturating_add(b.cpu_usec),
+        pids: a.pids.saturating_add(b.pids),
+        pss_bytes: a.pss_bytes.map_or(b.pss_bytes, |bytes| Some(bytes.saturating_add(b.pss_bytes.unwrap_or(0)))),
+        gpu,
+    }
 }
 
 fn readyz(node: &Node) -> Response<AnswerBody> {
@@ -87,7 +112,7 @@ struct ModelCapacity {
     free_slots: u64,
     queued: u64,
     queue_limit: u64,
-    /// Whether a request is served at once: an instance is ready, and its GPU memory is on the card.
+    /// Whether a request is served at once: an instance is ready that has its GPU memory on the card.
     resident: bool,
     estimated_wait_ms: Option<u64>,
 }
@@ -118,9 +143,12 @@ fn model_capacity(model: &Model, away: &HashSet<String>) -> ModelCapacity {
         State::Preparing | State::Starting => (false, true),
         State::Draining | State::Failed => (false, false),
     };
-    let free_slots = if startable { concurrency.saturating_sub(view.in_flight + view.queued) } else { 0 };
+    let serving: Vec<_> = view.instances.iter().filter(|instance| instance.state == State::Ready).collect();
+    // A model without an instance starts with one.
+    let places = concurrency.saturating_mul(serving.len().max(1) as u64);
+    let free_slots = if startable { places.saturating_sub(view.in_flight + view.queued) } else { 0 };
     let wait = model.metrics.usual_time().map(|each| each * u32::try_from(view.queued).unwrap_or(u32::MAX));
-    let on_card = view.instance.as_ref().is_none_or(|instance| !away.contains(&instance.id));
+    let on_card = serving.iter().any(|instance| !away.contains(&instance.id));
     ModelCapacity {
         name: view.name,
         state: view.state.as_str(),

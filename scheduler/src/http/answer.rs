@@ -154,7 +154,7 @@ impl StreamBody {
 /// The response to a model's answer.
 #[must_use]
 pub fn respond(answer: Answer, waiter: Waiter) -> Response<AnswerBody> {
-    let Answer { status, head, body, sent_at: _, swap: _ } = answer;
+    let Answer { status, head, body, sent_at: _, swap: _, content: _ } = answer;
     let head = head.unwrap_or_default();
     let media = |default: &'static str| {
         let given = head.media_type.as_deref().and_then(|media| HeaderValue::from_str(media).ok());

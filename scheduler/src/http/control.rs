@@ -28,6 +28,8 @@ pub struct Addresses {
     pub listen: String,
     /// Of the admin listener.
     pub admin_listen: String,
+    /// Of the models folder, for who publishes there.
+    pub models_dir: String,
 }
 
 /// A refusal of the control API.
@@ -77,13 +79,18 @@ pub async fn serve(node: &Node, addresses: &Addresses, request: Request<Incoming
             Ok(model) => return run(node, model.name.as_str(), request).await,
             Err(refusal) => Err(refusal),
         },
-        (["v1", "models", name, word @ ("start" | "stop" | "restart")], &Method::POST) => match find(node, name) {
-            Ok(model) => order(&model, word).await,
-            Err(refusal) => Err(refusal),
-        },
+        (["v1", "models", name, "history"], &Method::GET) => ask(node, name, Message::History).await,
+        (["v1", "models", name, "explain"], &Method::GET) => ask(node, name, Message::Explain).await,
+        (["v1", "models", name, "start"], &Method::POST) => order(node, name, Order::Start).await,
+        (["v1", "models", name, "stop"], &Method::POST) => order(node, name, Order::Stop).await,
+        (["v1", "models", name, "restart"], &Method::POST) => order(node, name, Order::Restart).await,
+        (["v1", "models", name, "rollback"], &Method::POST) => {
+            let to = parameter(request.uri().query().unwrap_or_default(), "to").map(str::to_owned);
+            order(node, name, Order::RollBack(to)).await
+        }
         (["openapi.json"] | ["v1", "node" | "models" | "gpus" | "top"] | ["v1", "models", _], _)
-        | (["v1", "models", _, "manifest" | "logs"], _) => Err(Refusal::method("GET")),
-        (["v1", "models", _, "run" | "start" | "stop" | "restart"], _) => Err(Refusal::method("POST")),
+        | (["v1", "models", _, "manifest" | "logs" | "history" | "explain"], _) => Err(Refusal::method("GET")),
+        (["v1", "models", _, "run" | "start" | "stop" | "restart" | "rollback"], _) => Err(Refusal::method("POST")),
         _ => Err(Refusal {
             status: StatusCode::NOT_FOUND,
             kind: "bad-request",
@@ -106,6 +113,9 @@ fn node_view(node: &Node, addresses: &Addresses) -> api::Node {
         uptime_seconds: node.context.started.elapsed().as_secs_f64(),
         listen: addresses.listen.clone(),
         admin_listen: addresses.admin_listen.clone(),
+        models_dir: node.context.models_dir.display().to_string(),
+        snapshot_files_limit: node.context.config.snapshots.files,
+        snapshot_bytes_limit: node.context.config.snapshots.bytes.bytes(),
         launcher_connected: node.launcher.connected(),
         buffered_bytes: limit.saturating_sub(node.context.body_budget.available_permits() as u64),
         buffered_bytes_limit: limit,
@@ -139,25 +149,43 @@ fn manifest(model: &Model) -> Result<Response<AnswerBody>, Refusal> {
     Ok(json(&content.manifest))
 }
 
-async fn order(model: &Model, word: &str) -> Result<Response<AnswerBody>, Refusal> {
-    let order = match word {
-        "start" => Order::Start,
-        "stop" => Order::Stop,
-        _ => Order::Restart,
-    };
+/// Asks the model's task for a value.
+async fn ask<T: Serialize>(
+    node: &Node,
+    name: &str,
+    question: impl FnOnce(oneshot::Sender<T>) -> Message,
+) -> Result<Response<AnswerBody>, Refusal> {
+    let model = find(node, name)?;
+    answer(&model, question).await.map(|value| json(&value))
+}
+
+/// Passes on a person's word. It is answered once what it changed will outlast the scheduler.
+async fn order(node: &Node, name: &str, order: Order) -> Result<Response<AnswerBody>, Refusal> {
+    let model = find(node, name)?;
+    let taken = answer(&model, |sender| Message::Order(order, sender)).await?;
+    let view = taken.map_err(|detail| Refusal { status: StatusCode::CONFLICT, kind: "not-ready", detail })?;
+    node.context.state.settled().await;
+    Ok(json(&view))
+}
+
+async fn answer<T>(model: &Model, question: impl FnOnce(oneshot::Sender<T>) -> Message) -> Result<T, Refusal> {
     let (sender, receiver) = oneshot::channel();
     let gone = || Refusal::no_such_model(model.name.as_str());
-    if !model.tell(Message::Order(order, sender)).await {
+    if !model.tell(question(sender)).await {
         return Err(gone());
     }
-    receiver.await.map(|view| json(&view)).map_err(|_| gone())
+    receiver.await.map_err(|_| gone())
+}
+
+/// A parameter of a query. Those of this API need no escapes.
+fn parameter<'a>(query: &'a str, key: &str) -> Option<&'a str> {
+    query.split('&').find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='))
 }
 
 /// The last lines, then (with `follow=true`) every further one until the reader hangs up or the model is gone.
 fn logs(model: &Arc<Model>, query: &str) -> Response<AnswerBody> {
-    let value = |key: &str| query.split('&').find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='));
-    let lines = value("lines").and_then(|text| text.parse().ok()).unwrap_or(LINES);
-    let mut follow = value("follow") == Some("true");
+    let lines = parameter(query, "lines").and_then(|text| text.parse().ok()).unwrap_or(LINES);
+    let mut follow = parameter(query, "follow") == Some("true");
     let ring = Arc::clone(&model.logs);
     let mut life = model.subscribe();
     let (sender, receiver) = mpsc::channel(WAITING);

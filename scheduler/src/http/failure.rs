@@ -44,10 +44,12 @@ fn rendering(failure: &Failure) -> Rendering {
         Failure::BodyTooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, 3006, Retry::Unsaid),
         Failure::QueueFull { retry_after } => (StatusCode::TOO_MANY_REQUESTS, 3040, Retry::After(*retry_after)),
         Failure::NodeBusy => (StatusCode::SERVICE_UNAVAILABLE, 3040, Retry::OtherNode(Duration::from_secs(1))),
-        Failure::CannotStart { retry_after } | Failure::NoGpuMemory { retry_after } => {
+        Failure::CannotStart { retry_after }
+        | Failure::NoRoom { retry_after }
+        | Failure::NoGpuMemory { retry_after } => {
             (StatusCode::SERVICE_UNAVAILABLE, 3040, Retry::OtherNode(*retry_after))
         }
-        Failure::ShuttingDown | Failure::NoFittingGpu => {
+        Failure::ShuttingDown | Failure::NeverRoom | Failure::NoFittingGpu => {
             (StatusCode::SERVICE_UNAVAILABLE, 3040, Retry::OtherNode(Duration::from_secs(LONGEST_RETRY)))
         }
         Failure::Died | Failure::Cancelled => (StatusCode::BAD_GATEWAY, 3050, Retry::Never),
@@ -125,6 +127,8 @@ mod tests {
             Failure::QueueFull { retry_after: Duration::from_millis(1200) },
             Failure::NodeBusy,
             Failure::CannotStart { retry_after: Duration::from_secs(300) },
+            Failure::NoRoom { retry_after: Duration::from_millis(2400) },
+            Failure::NeverRoom,
             Failure::NoGpuMemory { retry_after: Duration::from_millis(1800) },
             Failure::NoFittingGpu,
             Failure::ShuttingDown,

@@ -19,9 +19,43 @@ mod tests {
     #[test]
     fn schemas_have_the_fields_of_the_values() {
         let document: Value = serde_json::from_str(OPENAPI).unwrap();
-        let instance = api::Instance { id: String::new(), pid: Some(1), age_seconds: 0.0 };
+        let instance = api::Instance {
+            id: String::new(),
+            version: String::new(),
+            state: api::State::Ready,
+            pid: Some(1),
+            age_seconds: 0.0,
+            in_flight: 0,
+        };
         let name = omni_config::name::ModelName::try_from("x".to_owned()).unwrap();
-        let model = api::Model { instance: Some(instance.clone()), ..crate::model::task::empty_view(&name) };
+        let model = crate::model::task::empty_view(&name);
+        let generation = api::Generation {
+            version: String::new(),
+            role: api::Role::Serving,
+            state: api::State::Ready,
+            message: None,
+            retry_in_seconds: None,
+        };
+        let version = api::Version { version: String::new(), first_ready_unix_ms: 0, role: None };
+        let history = api::History { name: String::new(), versions: Vec::new() };
+        let explain = api::Explain {
+            name: String::new(),
+            state: api::State::Ready,
+            ready: 0,
+            instances: 0,
+            wanted: 0,
+            because: api::Because::Min,
+            min: 0,
+            max: 1,
+            concurrency: 1,
+            load: 0,
+            average: 0.0,
+            average_seconds: 0.0,
+            greatest: 0.0,
+            greatest_seconds: 0.0,
+            message: None,
+            budgets: api::Budgets::default(),
+        };
         let row = api::TopRow {
             name: String::new(),
             state: api::State::Ready,
@@ -60,6 +94,13 @@ mod tests {
         for (schema, value) in [
             ("Instance", serde_json::to_value(instance).unwrap()),
             ("Model", serde_json::to_value(model).unwrap()),
+            ("Generation", serde_json::to_value(generation).unwrap()),
+            ("Directory", serde_json::to_value(api::Directory::default()).unwrap()),
+            ("History", serde_json::to_value(history).unwrap()),
+            ("Version", serde_json::to_value(version).unwrap()),
+            ("Explain", serde_json::to_value(explain).unwrap()),
+            ("Budgets", serde_json::to_value(api::Budgets::default()).unwrap()),
+            ("Budget", serde_json::to_value(api::Budget::default()).unwrap()),
             ("TopRow", serde_json::to_value(row).unwrap()),
             ("Gpus", serde_json::to_value(gpus).unwrap()),
             ("Gpu", serde_json::to_value(gpu).unwrap()),
@@ -70,9 +111,13 @@ mod tests {
             let properties = &document["components"]["schemas"][schema]["properties"];
             assert_eq!(keys(properties), keys(&value), "{schema}");
         }
-        let states: Vec<_> = api::State::ALL.iter().map(|state| state.as_str()).collect();
-        assert_eq!(document["components"]["schemas"]["State"]["enum"], serde_json::to_value(states).unwrap());
-        let residencies: Vec<_> = api::Residency::ALL.iter().map(|residency| residency.as_str()).collect();
-        assert_eq!(document["components"]["schemas"]["Residency"]["enum"], serde_json::to_value(residencies).unwrap());
+        for (schema, words) in [
+            ("State", serde_json::to_value(api::State::ALL).unwrap()),
+            ("Role", serde_json::to_value(api::Role::ALL).unwrap()),
+            ("Because", serde_json::to_value(api::Because::ALL).unwrap()),
+            ("Residency", serde_json::to_value(api::Residency::ALL).unwrap()),
+        ] {
+            assert_eq!(document["components"]["schemas"][schema]["enum"], words, "{schema}");
+        }
     }
 }

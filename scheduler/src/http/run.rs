@@ -8,13 +8,14 @@ use crate::model::Model;
 use crate::model::content::Content;
 use crate::model::requests::Submission;
 use crate::node::Node;
-use crate::policy::dispatch::RequestId;
+use crate::policy::dispatch::{RequestId, Ticket};
 use crate::wire::reply::Answer;
 use hyper::body::Incoming;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Request, Response};
 use omni_ipc::frame::{CancelReason, INITIAL_CREDIT};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,6 +27,7 @@ const MODEL_VERSION: HeaderName = HeaderName::from_static("x-omni-model-version"
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 const TIMEOUT: HeaderName = HeaderName::from_static("x-omni-timeout-ms");
 const SESSION: HeaderName = HeaderName::from_static("x-session-affinity");
+const PRIORITY: HeaderName = HeaderName::from_static("x-omni-priority");
 /// Longest request id that is taken over from a client.
 const LONGEST_ID: usize = 128;
 /// Credentials and what belongs to one connection: models do not see these.
@@ -181,7 +183,8 @@ async fn serve(
     let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
     let (reply, answer) = oneshot::channel();
     let head = head(parts, request_id, length);
-    let submission = Submission { id, head, body, deadline, reply };
+    let ticket = Ticket { id, priority: priority(&parts.headers, &content), session: session(&parts.headers) };
+    let submission = Submission { ticket, head, body, deadline, reply };
     let mut waiter = Waiter {
         model: Arc::clone(model),
         id,
@@ -220,9 +223,10 @@ async fn serve(
     if !matches!(answer.body, crate::wire::reply::Body::Stream(_)) {
         waiter.finished();
     }
+    let version = HeaderValue::from_str(answer.content.short_version());
     let mut response = respond(answer, waiter);
     let headers = response.headers_mut();
-    if let Ok(version) = HeaderValue::from_str(content.short_version()) {
+    if let Ok(version) = version {
         headers.insert(MODEL_VERSION, version);
     }
     if let Ok(timing) = HeaderValue::from_str(&server_timing(queued, swap, worked)) {
@@ -260,6 +264,8 @@ fn count(model: &Model, failure: &Failure) {
         | Failure::QueueFull { .. }
         | Failure::NodeBusy
         | Failure::CannotStart { .. }
+        | Failure::NoRoom { .. }
+        | Failure::NeverRoom
         | Failure::NoGpuMemory { .. }
         | Failure::NoFittingGpu
         | Failure::ShuttingDown => outcomes.refused.inc(),
@@ -271,6 +277,20 @@ fn timeout(headers: &HeaderMap, content: &Content) -> Duration {
     let most = content.manifest.timeouts.request;
     let asked = headers.get(TIMEOUT).and_then(|value| value.to_str().ok()).and_then(|text| text.trim().parse().ok());
     asked.map_or(most, |ms: u64| Duration::from_millis(ms.max(1)).min(most))
+}
+
+/// What the client asks for, up to what the manifest allows.
+fn priority(headers: &HeaderMap, content: &Content) -> u8 {
+    let asked = headers.get(PRIORITY).and_then(|value| value.to_str().ok()).and_then(|text| text.trim().parse().ok());
+    asked.map_or(0, |level: u8| level.min(content.manifest.scaling.priority))
+}
+
+/// The session's name as a number.
+fn session(headers: &HeaderMap) -> Option<u64> {
+    let name = headers.get(SESSION)?;
+    let mut hasher = DefaultHasher::new();
+    name.as_bytes().hash(&mut hasher);
+    Some(hasher.finish())
 }
 
 /// The client's id when it is sound, else a fresh UUIDv7.

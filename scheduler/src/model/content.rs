@@ -1,6 +1,6 @@
 //! What a model directory says: its snapshot and its manifest, parsed once for each content.
 
-use crate::policy::lifecycle::Settings;
+use crate::policy::fleet::Settings;
 use omni_config::manifest::{Access, Manifest};
 use omni_config::name::ModelName;
 use omni_config::node::NodeConfig;
@@ -16,6 +16,15 @@ pub struct Content {
     pub manifest: Manifest,
     /// The manifest's text, for the note that comes back at adoption.
     pub text: Option<String>,
+}
+
+/// A content that cannot be served.
+#[derive(Debug, Clone)]
+pub struct Unservable {
+    /// Its digest; `None` when no snapshot could be taken.
+    pub snapshot: Option<SnapshotDigest>,
+    /// Why, for the model's author.
+    pub message: String,
 }
 
 impl Content {
@@ -49,11 +58,12 @@ impl Content {
         self.snapshot.as_str().get(..12).unwrap_or_default()
     }
 
-    /// The parts that decide the model's life.
+    /// The parts that decide the life of its instances.
     #[must_use]
     pub fn settings(&self) -> Settings {
         Settings {
-            always_on: self.manifest.scaling.min_instances > 0,
+            min: self.manifest.scaling.min_instances,
+            max: self.manifest.scaling.max_instances,
             idle_timeout: self.manifest.scaling.idle_timeout,
             startup: self.manifest.timeouts.startup,
             drain: self.manifest.timeouts.drain,

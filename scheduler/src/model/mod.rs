@@ -1,6 +1,6 @@
 //! A model on this node: the handle that everybody else holds, and the messages its task takes.
 //!
-//! One task owns a model: its life, its queue, its instance and the data connection ([`task`]). Others talk to it
+//! One task owns a model: its life, its queue, its instances and their data connections ([`task`]). Others talk to it
 //! through a bounded inbox; cancellations and credit go through [`Signals`], which are bounded by the requests that
 //! exist, so that they can never be refused for want of room.
 
@@ -11,11 +11,12 @@ pub mod task;
 pub mod worker_link;
 
 use crate::failure::Failure;
-use crate::gpu::Told;
 use crate::metrics::ModelMetrics;
+use crate::policy::capacity::SeatKey;
 use crate::policy::dispatch::RequestId;
 use crate::policy::residency::InstanceKey;
-use content::Content;
+use crate::{capacity, gpu};
+use content::{Content, Unservable};
 use logs::LogRing;
 use omni_api as api;
 use omni_config::name::ModelName;
@@ -24,6 +25,7 @@ use omni_ipc::frame::CancelReason;
 use omni_ipc::id::{EnvironmentKey, InstanceId, SnapshotDigest};
 use omni_ipc::instance::{FromWorker, Stats, Welcome};
 use requests::Submission;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
@@ -38,7 +40,7 @@ pub enum Message {
     /// A request of a client.
     Submit(Box<Submission>),
     /// The directory's content, or why it cannot be served.
-    Content(Result<Box<Content>, String>),
+    Content(Result<Box<Content>, Unservable>),
     /// The directory is gone.
     Removed,
     /// A line of the environment's build.
@@ -62,29 +64,50 @@ pub enum Message {
     WorkerGone(InstanceId, ExitCause),
     /// The launcher is lost.
     LauncherLost,
+    /// The worker of an instance that was asked for is connected.
+    Connected(Box<Welcome>, WorkerLink),
     /// An instance of an earlier scheduler.
-    Adopt(Box<Welcome>, WorkerLink),
+    Adopt(Box<Adoption>),
     /// The worker speaks.
     Worker(InstanceId, FromWorker),
     /// The worker's connection ended.
     WorkerClosed(InstanceId),
-    /// A person's word, answered with the state after it was taken.
-    Order(Order, oneshot::Sender<api::Model>),
+    /// A person's word, answered with the state after it was taken, or with why it cannot be.
+    Order(Order, oneshot::Sender<Result<api::Model, String>>),
     /// The GPU task speaks, of the instance with this key.
-    Gpu(InstanceKey, Told),
-    /// Asks for the use of the instance; no answer when there is none.
-    Stats(oneshot::Sender<Stats>),
+    Gpu(InstanceKey, gpu::Told),
+    /// The node's capacity speaks, of the instance with this key.
+    Capacity(SeatKey, capacity::Told),
+    /// Asks each instance for its use, which is answered by those that are there. The channel has room for all.
+    Stats(mpsc::Sender<(InstanceId, Stats)>),
+    /// Asks for the versions that can be served again.
+    History(oneshot::Sender<api::History>),
+    /// Asks how the number of instances comes about.
+    Explain(oneshot::Sender<api::Explain>),
+}
+
+/// An instance of an earlier scheduler, and what it runs as its worker's note says.
+#[derive(Debug)]
+pub struct Adoption {
+    /// What the worker said.
+    pub welcome: Welcome,
+    /// Its connection.
+    pub link: WorkerLink,
+    /// What it runs.
+    pub content: Content,
 }
 
 /// A person's word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Order {
     /// Start now, whatever the tally says.
     Start,
     /// Stop, and stay stopped until `Start`.
     Stop,
-    /// Stop and start.
+    /// New instances in place of those that are there; or the newest content again, if it was refused.
     Restart,
+    /// Serve an earlier version again: the one whose digest begins like this, or the one before.
+    RollBack(Option<String>),
 }
 
 /// What clients tell about requests that are under way.
@@ -148,6 +171,8 @@ pub struct Model {
     inbox: mpsc::Sender<Message>,
     front: watch::Receiver<Front>,
     view: watch::Receiver<View>,
+    /// Its directory is gone: nothing of it lasts.
+    forgotten: AtomicBool,
 }
 
 /// A model's state as it was published; ages go on from there.
@@ -167,10 +192,13 @@ impl View {
     pub fn now(&self) -> api::Model {
         let mut model = self.model.clone();
         let passed = self.at.elapsed().as_secs_f64();
-        if let Some(instance) = &mut model.instance {
+        for instance in &mut model.instances {
             instance.age_seconds += passed;
         }
-        model.retry_in_seconds = model.retry_in_seconds.map(|seconds| (seconds - passed).max(0.0));
+        let generations = model.generations.iter_mut().map(|generation| &mut generation.retry_in_seconds);
+        for seconds in generations.chain([&mut model.retry_in_seconds]).flatten() {
+            *seconds = (*seconds - passed).max(0.0);
+        }
         model
     }
 }
@@ -227,6 +255,17 @@ impl Model {
         self.view.clone()
     }
 
+    /// From now on nothing of it lasts.
+    pub fn forget(&self) {
+        self.forgotten.store(true, Ordering::Release);
+    }
+
+    /// Whether nothing of it is to last.
+    #[must_use]
+    pub fn is_forgotten(&self) -> bool {
+        self.forgotten.load(Ordering::Acquire)
+    }
+
     /// Whether its task has ended.
     #[must_use]
     pub fn ended(&self) -> bool {
@@ -257,6 +296,7 @@ pub(crate) fn new(name: ModelName, kept_log_bytes: usize, metrics: ModelMetrics)
         inbox: sender,
         front,
         view,
+        forgotten: AtomicBool::new(false),
     };
     (Arc::new(model), ends)
 }

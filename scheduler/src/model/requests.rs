@@ -1,7 +1,9 @@
 //! The requests that a model's task holds: what to send, and where the answer goes.
 
+use super::content::Content;
 use crate::failure::Failure;
-use crate::policy::dispatch::RequestId;
+use crate::policy::InstanceNumber;
+use crate::policy::dispatch::{RequestId, Ticket};
 use crate::wire::connection::DataConnection;
 use crate::wire::reply::{Answer, Body, ReplyTo, Swap};
 use crate::wire::stream::{BadChunk, End, Filler, Shape, stream};
@@ -10,13 +12,14 @@ use omni_ipc::frame::{AnswerHead, ErrorBody, ErrorOrigin, FrameError, Header, Ki
 use serde_json::value::RawValue;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// A request on its way to a model.
 #[derive(Debug)]
 pub struct Submission {
-    /// Unique for the life of the scheduler.
-    pub id: RequestId,
+    /// Which, and whose turn it is when. Its id is unique for the life of the scheduler.
+    pub ticket: Ticket,
     /// JSON of a `RequestHead` without its closing brace and without `timeout_ms`, which is known when it is sent.
     pub head: Vec<u8>,
     /// The body.
@@ -51,10 +54,25 @@ struct Entry {
     head: Vec<u8>,
     body: RequestBody,
     deadline: Instant,
-    sent_at: Option<Instant>,
-    /// The wait for GPU memory that ended before it was sent.
-    swap: Option<Swap>,
+    sent: Option<Sent>,
     reply: Reply,
+}
+
+#[derive(Debug, Clone)]
+struct Sent {
+    at: Instant,
+    to: Recipient,
+}
+
+/// Which instance gets a request.
+#[derive(Debug, Clone)]
+pub struct Recipient {
+    /// It alone may answer.
+    pub instance: InstanceNumber,
+    /// What it runs.
+    pub content: Arc<Content>,
+    /// The last wait for its GPU memory.
+    pub swap: Option<Swap>,
 }
 
 /// A frame that the model may not send at this point.
@@ -94,13 +112,13 @@ pub struct Requests {
 impl Requests {
     /// Takes a request; it is not sent yet.
     pub fn add(&mut self, submission: Submission) {
-        let Submission { id, head, body, deadline, reply } = submission;
-        let entry = Entry { head, body, deadline, sent_at: None, swap: None, reply: Reply::Open(reply) };
-        self.entries.insert(id, entry);
+        let Submission { ticket, head, body, deadline, reply } = submission;
+        let entry = Entry { head, body, deadline, sent: None, reply: Reply::Open(reply) };
+        self.entries.insert(ticket.id, entry);
     }
 
-    /// Writes a request to the model. Returns `false` when it cannot be sent (any more).
-    pub fn send(&mut self, id: RequestId, connection: &mut DataConnection, swap: Option<Swap>) -> bool {
+    /// Writes a request to an instance. Returns `false` when it cannot be sent (any more).
+    pub fn send(&mut self, id: RequestId, connection: &mut DataConnection, to: Recipient) -> bool {
         let Some(entry) = self.entries.get_mut(&id) else { return false };
         let now = Instant::now();
         let timeout = entry.deadline.saturating_duration_since(now);
@@ -114,8 +132,20 @@ impl Requests {
                 connection.request(id, flags::BODY_STREAM | flags::BYTES, &head, Bytes::new(), Some(descriptor));
             }
         }
-        (entry.sent_at, entry.swap) = (Some(now), swap);
+        entry.sent = Some(Sent { at: now, to });
         true
+    }
+
+    /// The instance that was sent this request.
+    #[must_use]
+    pub fn recipient(&self, id: RequestId) -> Option<InstanceNumber> {
+        Some(self.entries.get(&id)?.sent.as_ref()?.to.instance)
+    }
+
+    /// Whether a request that was to be sent can be sent again: the whole of it is still here.
+    #[must_use]
+    pub fn can_be_sent_again(&self, id: RequestId) -> bool {
+        self.entries.get(&id).is_some_and(|entry| !matches!(entry.body, RequestBody::Streamed(None)))
     }
 
     /// Ends a request with a failure; a stream that has begun ends with an error event.
@@ -134,15 +164,16 @@ impl Requests {
         self.entries.remove(&id);
     }
 
-    /// Takes one frame of the model.
+    /// Takes one frame of an instance.
     ///
     /// # Errors
     /// [`BrokenWire`]: the connection is not to be used further.
-    pub fn take(&mut self, header: &Header, payload: Bytes) -> Result<Taken, BrokenWire> {
+    pub fn take(&mut self, from: InstanceNumber, header: &Header, payload: Bytes) -> Result<Taken, BrokenWire> {
         let entry = self.entries.get_mut(&header.id).ok_or(BrokenWire::Stranger)?;
+        let sent = entry.sent.as_ref().filter(|sent| sent.to.instance == from).ok_or(BrokenWire::Stranger)?;
         match header.kind {
             Kind::Response => {
-                let answer = whole_answer(header, payload, entry.sent_at, entry.swap)?;
+                let answer = whole_answer(header, payload, sent)?;
                 let answer = answer.ok_or(Failure::Raised);
                 match std::mem::replace(&mut entry.reply, Reply::Done) {
                     Reply::Open(reply) => drop(reply.send(answer)),
@@ -163,9 +194,7 @@ impl Requests {
                     return Err(BrokenWire::Content);
                 };
                 let (filler, reader) = stream(shape);
-                let sent_at = entry.sent_at.unwrap_or_else(Instant::now);
-                let answer =
-                    Answer { status: status(header)?, head, body: Body::Stream(reader), sent_at, swap: entry.swap };
+                let answer = answer(status(header)?, head, Body::Stream(reader), sent);
                 if reply.send(Ok(answer)).is_ok() {
                     entry.reply = Reply::Streaming(filler);
                 }
@@ -233,6 +262,8 @@ fn stream_failure(failure: &Failure) -> &'static str {
         | Failure::QueueFull { .. }
         | Failure::NodeBusy
         | Failure::CannotStart { .. }
+        | Failure::NoRoom { .. }
+        | Failure::NeverRoom
         | Failure::NoGpuMemory { .. }
         | Failure::NoFittingGpu
         | Failure::Raised
@@ -250,12 +281,7 @@ fn answer_head(json: &[u8]) -> Result<AnswerHead, BrokenWire> {
 }
 
 /// `None` when the content is not the JSON that it claims to be: that request failed, the wire is whole.
-fn whole_answer(
-    header: &Header,
-    payload: Bytes,
-    sent_at: Option<Instant>,
-    swap: Option<Swap>,
-) -> Result<Option<Answer>, BrokenWire> {
+fn whole_answer(header: &Header, payload: Bytes, sent: &Sent) -> Result<Option<Answer>, BrokenWire> {
     let (head, content) = if header.flags & flags::HEAD == 0 {
         (None, payload)
     } else {
@@ -271,6 +297,9 @@ fn whole_answer(
         flags::BYTES => Body::Bytes(content),
         _ => return Err(BrokenWire::Content),
     };
-    let sent_at = sent_at.unwrap_or_else(Instant::now);
-    Ok(Some(Answer { status: status(header)?, head, body, sent_at, swap }))
+    Ok(Some(answer(status(header)?, head, body, sent)))
+}
+
+fn answer(status: u16, head: Option<AnswerHead>, body: Body, sent: &Sent) -> Answer {
+    Answer { status, head, body, sent_at: sent.at, swap: sent.to.swap, content: Arc::clone(&sent.to.content) }
 }

@@ -1,4 +1,4 @@
-//! How long a model that died waits before it is started again, and one without a place on a GPU before it asks again.
+//! How long a model that died waits before it is started again.
 //!
 //! The first restart is at once; every further death doubles the pause up to a minute. An instance that stayed ready
 //! for [`FORGIVEN_AFTER`] clears the tally: what dies once a day is restarted at once, every day.
@@ -12,11 +12,6 @@ pub const FIRST_PAUSE: Duration = Duration::from_millis(500);
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// Ready for this long: earlier deaths are forgotten.
 pub const FORGIVEN_AFTER: Duration = Duration::from_secs(60);
-
-/// The pause of a model that was refused a place on a GPU once.
-pub const FIRST_WITHOUT_PLACE: Duration = Duration::from_secs(2);
-/// The longest pause between two tries to get a place.
-pub const LONGEST_WITHOUT_PLACE: Duration = Duration::from_secs(30);
 
 /// Deaths of a model's instances, in a row and in all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -49,22 +44,13 @@ impl Tally {
     }
 }
 
-/// How long a model that was refused a place on a GPU so often in a row waits before it asks for one of itself.
-#[must_use]
-pub fn without_place(refusals_in_a_row: u32, jitter: f64) -> Duration {
-    doubled(FIRST_WITHOUT_PLACE, refusals_in_a_row.saturating_sub(1), LONGEST_WITHOUT_PLACE, jitter)
-}
-
-fn pause(deaths_in_a_row: u32, jitter: f64) -> Duration {
-    match deaths_in_a_row.checked_sub(2) {
-        Some(doublings) => doubled(FIRST_PAUSE, doublings, LONGEST_PAUSE, jitter),
-        None => Duration::ZERO,
-    }
-}
-
 /// Between half and all of the doubled pause, so that models that died together do not start together.
-fn doubled(first: Duration, doublings: u32, longest: Duration, jitter: f64) -> Duration {
-    let full = first.saturating_mul(1 << doublings.min(16)).min(longest);
+fn pause(deaths_in_a_row: u32, jitter: f64) -> Duration {
+    if deaths_in_a_row <= 1 {
+        return Duration::ZERO;
+    }
+    let doublings = (deaths_in_a_row - 2).min(16);
+    let full = FIRST_PAUSE.saturating_mul(1 << doublings).min(LONGEST_PAUSE);
     full.mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0)
 }
 
@@ -87,13 +73,6 @@ mod tests {
         tally.death(None, Duration::ZERO, 1.0);
         assert!(tally.death(Some(Duration::from_secs(10)), Duration::from_secs(69), 1.0) > Duration::ZERO);
         assert_eq!(tally.death(Some(Duration::from_secs(100)), Duration::from_secs(160), 1.0), Duration::ZERO);
-    }
-
-    #[test]
-    fn a_model_without_a_place_asks_more_and_more_seldom() {
-        let pauses: Vec<_> = (1..8).map(|refusals| without_place(refusals, 1.0).as_secs()).collect();
-        assert_eq!(pauses, [2, 4, 8, 16, 30, 30, 30]);
-        assert_eq!((without_place(u32::MAX, 0.0).as_secs(), without_place(0, 0.0).as_secs()), (15, 1));
     }
 
     proptest! {

@@ -1,8 +1,8 @@
 //! One data connection: a stream socket to the model process, and the cancel socket beside it.
 //!
 //! Owned by the model's task for one instance and one scheduler life. Reading and writing never block; the task asks
-//! [`DataConnection::readable`] and [`DataConnection::writable`]. What comes from the model is bounded here and checked
-//! by the caller. Descriptors that a model sends are dropped by the kernel, since plain reads have no room for them.
+//! [`DataConnection::poll_ready`] when to try. What comes from the model is bounded here and checked by the caller.
+//! Descriptors that a model sends are dropped by the kernel, since plain reads have no room for them.
 
 use bytes::{Buf, Bytes, BytesMut};
 use nix::errno::Errno;
@@ -13,6 +13,7 @@ use omni_ipc::frame::{CancelReason, FrameError, HEADER, Header, Kind};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::task::{Context, Poll};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
@@ -54,6 +55,10 @@ pub struct DataConnection {
     stream: UnixStream,
     cancel: OwnedFd,
     out: VecDeque<Piece>,
+    /// Requests of which no byte was written yet, each with what was queued before it; of all that was ever queued.
+    unsent: VecDeque<(u64, u64)>,
+    queued: u64,
+    written: u64,
     input: BytesMut,
 }
 
@@ -95,7 +100,15 @@ impl DataConnection {
         let ours = std::os::unix::net::UnixStream::from(ours);
         ours.set_nonblocking(true)?; // only our end: the model's is a blocking socket
         let stream = UnixStream::from_std(ours)?;
-        let connection = Self { stream, cancel, out: VecDeque::new(), input: BytesMut::new() };
+        let connection = Self {
+            stream,
+            cancel,
+            out: VecDeque::new(),
+            unsent: VecDeque::new(),
+            queued: 0,
+            written: 0,
+            input: BytesMut::new(),
+        };
         Ok((connection, ModelEnds { data, cancel: model_cancel }))
     }
 
@@ -103,6 +116,8 @@ impl DataConnection {
     pub fn request(&mut self, id: u64, flags: u8, head: &[u8], body: Bytes, descriptor: Option<OwnedFd>) {
         let length = (4 + head.len() + body.len()) as u32;
         let header = Header { length, kind: Kind::Request, flags, code: 0, id };
+        self.unsent.push_back((id, self.queued));
+        self.queued += (HEADER + length as usize) as u64;
         let mut joined = match self.out.pop_back() {
             Some(Piece::Joined(last)) if descriptor.is_none() && last.len() < JOIN => last,
             Some(other) => {
@@ -130,6 +145,7 @@ impl DataConnection {
         let header = Header { length: 4, kind: Kind::Credit, flags: 0, code: 0, id };
         let mut frame = BytesMut::from(&header.encode()[..]);
         frame.extend_from_slice(&bytes.to_le_bytes());
+        self.queued += frame.len() as u64;
         match self.out.back_mut() {
             Some(Piece::Joined(last)) => last.unsplit(frame),
             Some(Piece::Body(_) | Piece::WithFd(..)) | None => self.out.push_back(Piece::Joined(frame)),
@@ -144,26 +160,22 @@ impl DataConnection {
         send(self.cancel.as_raw_fd(), &header.encode(), flags).is_ok()
     }
 
+    /// Requests that were queued and of which the model has not one byte.
+    pub fn unsent(&self) -> impl Iterator<Item = u64> {
+        self.unsent.iter().map(|(id, _)| *id)
+    }
+
     /// Whether output waits for the model to read.
     #[must_use]
     pub fn wants_write(&self) -> bool {
         !self.out.is_empty()
     }
 
-    /// Waits until something can be read.
-    ///
-    /// # Errors
-    /// The runtime is shutting down.
-    pub async fn readable(&self) -> io::Result<()> {
-        self.stream.readable().await
-    }
-
-    /// Waits until something can be written.
-    ///
-    /// # Errors
-    /// The runtime is shutting down.
-    pub async fn writable(&self) -> io::Result<()> {
-        self.stream.writable().await
+    /// Whether there is something to do: input, or room for output that waits. The task that asked last is woken.
+    pub fn poll_ready(&self, context: &mut Context<'_>) -> Poll<()> {
+        let readable = self.stream.poll_read_ready(context).is_ready();
+        let writable = self.wants_write() && self.stream.poll_write_ready(context).is_ready();
+        if readable || writable { Poll::Ready(()) } else { Poll::Pending }
     }
 
     /// Writes as much as the model's socket takes.
@@ -173,7 +185,13 @@ impl DataConnection {
     pub fn flush(&mut self) -> Result<(), Broken> {
         while !self.out.is_empty() {
             match self.write_some() {
-                Ok(written) => self.consume(written),
+                Ok(written) => {
+                    self.written += written as u64;
+                    while self.unsent.front().is_some_and(|(_, from)| *from < self.written) {
+                        self.unsent.pop_front();
+                    }
+                    self.consume(written);
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
@@ -260,6 +278,10 @@ mod tests {
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream as StdStream;
 
+    async fn ready(connection: &DataConnection) {
+        std::future::poll_fn(|context| connection.poll_ready(context)).await;
+    }
+
     fn request_of(bytes: &[u8]) -> (Header, Vec<u8>) {
         let header = Header::decode(bytes.first_chunk().unwrap()).unwrap();
         (header, bytes[HEADER..HEADER + header.length as usize].to_vec())
@@ -279,7 +301,7 @@ mod tests {
             got
         });
         while connection.wants_write() {
-            connection.writable().await.unwrap();
+            ready(&connection).await;
             connection.flush().unwrap();
         }
         let got = model.join().unwrap();
@@ -291,6 +313,28 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_was_not_begun_to_be_written_is_known() {
+        let (mut connection, ends) = DataConnection::pair().unwrap();
+        let large = Bytes::from(vec![7_u8; 3 * 1024 * 1024]);
+        connection.request(1, flags::BYTES, b"{}", Bytes::new(), None);
+        connection.credit(1, 5);
+        connection.request(2, flags::BYTES, b"{}", large.clone(), None);
+        connection.request(3, flags::BYTES, b"{}", large, None);
+        connection.request(4, flags::BYTES, b"{}", Bytes::new(), None);
+        assert_eq!(connection.unsent().collect::<Vec<_>>(), [1, 2, 3, 4]);
+        connection.flush().unwrap(); // the socket is full in the middle of the second
+        assert_eq!(connection.unsent().collect::<Vec<_>>(), [3, 4]);
+        let model = std::thread::spawn(move || io::copy(&mut StdStream::from(ends.data), &mut io::sink()));
+        while connection.wants_write() {
+            ready(&connection).await;
+            connection.flush().unwrap();
+        }
+        assert_eq!(connection.unsent().count(), 0);
+        drop(connection);
+        model.join().unwrap().unwrap();
+    }
+
+    #[tokio::test]
     async fn a_descriptor_comes_with_its_own_frame() {
         let (mut connection, ends) = DataConnection::pair().unwrap();
         let (ours, theirs) = StdStream::pair().unwrap();
@@ -298,7 +342,7 @@ mod tests {
         connection.request(2, flags::BODY_STREAM, b"{}", Bytes::new(), Some(theirs.into()));
         connection.request(3, 0, b"{}", Bytes::new(), None);
         while connection.wants_write() {
-            connection.writable().await.unwrap();
+            ready(&connection).await;
             connection.flush().unwrap();
         }
         let mut buffer = vec![0; 4096];
@@ -333,21 +377,21 @@ mod tests {
         let header = Header { length: 3, kind: Kind::Response, flags: 0, code: 200, id: 9 };
         model.write_all(&header.encode()).unwrap();
         model.write_all(b"42").unwrap();
-        connection.readable().await.unwrap();
+        ready(&connection).await;
         connection.fill().unwrap();
         assert!(connection.frame().unwrap().is_none());
         model.write_all(b"1").unwrap();
-        connection.readable().await.unwrap();
+        ready(&connection).await;
         connection.fill().unwrap();
         assert_eq!(connection.frame().unwrap().unwrap(), (header, Bytes::from_static(b"421")));
         let huge = Header { length: u32::MAX, kind: Kind::Response, flags: 0, code: 200, id: 9 };
         model.write_all(&huge.encode()).unwrap();
-        connection.readable().await.unwrap();
+        ready(&connection).await;
         connection.fill().unwrap();
         assert!(matches!(connection.frame(), Err(Broken::Frame(FrameError::TooLong { .. }))));
         drop(model);
         loop {
-            connection.readable().await.unwrap();
+            ready(&connection).await;
             match connection.fill() {
                 Ok(_) => {}
                 Err(Broken::Closed) => break,

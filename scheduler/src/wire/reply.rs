@@ -2,8 +2,10 @@
 
 use super::stream::Reader;
 use crate::failure::Failure;
+use crate::model::content::Content;
 use bytes::Bytes;
 use omni_ipc::frame::AnswerHead;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
@@ -16,10 +18,12 @@ pub struct Answer {
     pub head: Option<AnswerHead>,
     /// The content.
     pub body: Body,
-    /// When the request was handed to the model.
+    /// When the request was handed to the instance.
     pub sent_at: Instant,
-    /// The last wait for the model's GPU memory before that, if there was one.
+    /// The last wait for the instance's GPU memory before that, if there was one.
     pub swap: Option<Swap>,
+    /// What the instance runs that answered.
+    pub content: Arc<Content>,
 }
 
 /// A wait for GPU memory to be on the card.

@@ -6,10 +6,10 @@
 use crate::exit::ExitCause;
 use crate::id::{EnvironmentKey, InstanceId, SnapshotDigest};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Version of this wire.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 /// The largest `omni.toml` that is read, in bytes.
 pub const MAX_MANIFEST: usize = 64 * 1024;
 
@@ -22,6 +22,16 @@ pub enum ToLauncher {
         /// The scheduler's [`PROTOCOL`].
         protocol: u32,
     },
+    /// Snapshots that a model may come back to, though its directory has another content: they stay, also over a
+    /// reboot, until the next of this model. One for each model that has some follows `Hello`, then `KeptAll`.
+    Keep {
+        /// The model's name.
+        model: String,
+        /// All of them; empty for a model that is gone.
+        snapshots: BTreeSet<SnapshotDigest>,
+    },
+    /// Every model's `Keep` was said since `Hello`. No snapshot is removed before that.
+    KeptAll,
     /// Make the environment of a snapshot, or find it made. Answered by `Progress` any number of times, then by
     /// `Prepared` or `PrepareFailed`.
     Prepare {

@@ -2,18 +2,44 @@
 
 use crate::SnapshotError;
 use crate::digest::{Content, TreeHasher};
-use crate::tree::{Entry, Kind, open_beneath};
+use crate::tree::{Entry, Kind, Limits, Listing, list, open_beneath};
 use nix::fcntl::OFlag;
 use nix::sys::stat::{SFlag, fstat};
+use omni_ipc::id::SnapshotDigest;
 use sha2::{Digest, Sha256};
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{ErrorKind, Read, Write};
-use std::os::fd::BorrowedFd;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// Copies the directory `from` into the empty directory `to`, as a snapshot has it: the same files are left out, refused
+/// and bounded, modes are 0755 and 0644. Returns the digest that its snapshot will have.
+///
+/// # Errors
+/// See [`SnapshotError`]; what was copied until then is left.
+pub fn copy_directory(from: impl AsFd, to: &Path, limits: Limits) -> Result<SnapshotDigest, SnapshotError> {
+    let listing = list(from.as_fd(), limits)?;
+    copy_listed(from.as_fd(), &listing, to, limits)
+}
+
+/// Copies a listed directory, unless it changed since or while it was copied.
+pub(crate) fn copy_listed(
+    root: BorrowedFd<'_>,
+    listing: &Listing,
+    to: &Path,
+    limits: Limits,
+) -> Result<SnapshotDigest, SnapshotError> {
+    let hasher = copy(root, &listing.entries, to)?;
+    if !listing.fingerprint.same(&list(root, limits)?.fingerprint) {
+        return Err(SnapshotError::Changing { path: PathBuf::from(".") });
+    }
+    let bad = |bad| SnapshotError::store_at("name", to)(io::Error::new(ErrorKind::InvalidData, bad));
+    hasher.finish().map_err(bad)
+}
 
 /// Copies `entries` of the directory `root` into the empty directory `to`; returns the hasher that has seen them all.
-pub(crate) fn copy(root: BorrowedFd<'_>, entries: &[Entry], to: &Path) -> Result<TreeHasher, SnapshotError> {
+fn copy(root: BorrowedFd<'_>, entries: &[Entry], to: &Path) -> Result<TreeHasher, SnapshotError> {
     let mut hasher = TreeHasher::default();
     let mut buffer = vec![0; 128 * 1024];
     for Entry { path, kind } in entries {

@@ -1,7 +1,8 @@
 //! Snapshots: root-owned, read-only copies of model directories, named by their content.
 //!
-//! Called by the launcher only. Authors write the models folder while the node reads it, so nothing runs from there: an
-//! instance sees a copy, taken by descriptor and never through a link that leads out. What always holds:
+//! The launcher takes them; `omnictl deploy` copies by the same rules before it publishes. Authors write the models folder
+//! while the node reads it, so nothing runs from there: an instance sees a copy, taken by descriptor and never through a
+//! link that leads out. What always holds:
 //! - A snapshot that [`Store::take`] returned is complete and consistent: the directory did not change while it was
 //!   copied, and it has regular files, directories and inside links only, within its bounds.
 //! - Equal directories have equal digests ([`digest`] says how they are made); a digest in the store never changes.
@@ -10,9 +11,12 @@
 mod copy;
 pub mod digest;
 mod error;
+mod lasting;
 mod store;
 mod tree;
 
+pub use copy::copy_directory;
 pub use error::SnapshotError;
+pub use lasting::flush;
 pub use store::{Snapshot, Store};
 pub use tree::{Fingerprint, Limits};

@@ -1,10 +1,12 @@
 //! The store: `<state-dir>/snapshots/<digest>/`, root's alone from the outside, readable by all from within a mount.
 //!
-//! A copy is made as `.tmp-…` and renamed when it is complete, so a digest that is there is whole. Copies are not
-//! flushed to the disk one by one; instead none is trusted after a reboot, when nothing can be running from one.
+//! A copy is made as `.tmp-…` and renamed when it is complete, so a digest that is there is whole. A copy is not flushed
+//! to the disk when it is taken; instead only those that were [made lasting](Store::make_lasting) are trusted after a
+//! reboot, when nothing can be running from the others.
 
 use crate::SnapshotError;
-use crate::copy::copy;
+use crate::copy::copy_listed;
+use crate::lasting::Lasting;
 use crate::tree::{Fingerprint, Limits, Listing, list, open_beneath};
 use nix::fcntl::OFlag;
 use omni_ipc::id::SnapshotDigest;
@@ -42,6 +44,7 @@ pub struct Store {
     next: AtomicU64,
     /// Snapshots that were taken and that nobody has asked to keep yet, by how often.
     held: Mutex<BTreeMap<SnapshotDigest, u32>>,
+    lasting: Lasting,
 }
 
 impl Store {
@@ -53,12 +56,14 @@ impl Store {
         let failed = |action| SnapshotError::store_at(action, dir);
         fs::create_dir_all(dir).map_err(failed("make"))?;
         fs::set_permissions(dir, Permissions::from_mode(0o700)).map_err(failed("protect"))?;
-        let store = Self { dir: dir.to_owned(), limits, next: AtomicU64::new(0), held: Mutex::default() };
+        let lasting = Lasting::open(dir).map_err(failed("read the list of"))?;
+        let store = Self { dir: dir.to_owned(), limits, next: AtomicU64::new(0), held: Mutex::default(), lasting };
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(failed("find this boot for"))?;
         let boot_file = dir.join(BOOT);
         let same_boot = fs::read_to_string(&boot_file).is_ok_and(|known| known == boot);
         for name in store.names().map_err(failed("list"))? {
-            if name.starts_with(TEMPORARY) || (!same_boot && SnapshotDigest::parse(&name).is_ok()) {
+            let is_cut = || SnapshotDigest::parse(&name).is_ok_and(|digest| !store.lasting.has(&digest));
+            if name.starts_with(TEMPORARY) || (!same_boot && is_cut()) {
                 store.delete(&name)?;
             }
         }
@@ -91,6 +96,24 @@ impl Store {
     pub fn find(&self, digest: &SnapshotDigest) -> Option<PathBuf> {
         let path = self.dir.join(digest.as_str());
         path.is_dir().then_some(path)
+    }
+
+    /// Whether a snapshot will be there after a reboot.
+    #[must_use]
+    pub fn is_lasting(&self, digest: &SnapshotDigest) -> bool {
+        self.lasting.has(digest)
+    }
+
+    /// Writes a snapshot out to the disk, for as long as that takes; from then on it outlasts a reboot.
+    ///
+    /// # Errors
+    /// It is not there, or the disk refuses.
+    pub fn make_lasting(&self, digest: &SnapshotDigest) -> Result<(), SnapshotError> {
+        // Held meanwhile: a copy that takes its place would not be the one that is flushed.
+        *self.held().entry(digest.clone()).or_default() += 1;
+        let added = self.lasting.add(digest);
+        self.release(digest);
+        added.map_err(SnapshotError::store_at("flush", &self.dir.join(digest.as_str())))
     }
 
     /// Ends the hold of one [`Store::take`]; from now on a snapshot stays for being named in [`Store::retain`].
@@ -147,15 +170,8 @@ impl Store {
         fs::create_dir(temporary)
             .and_then(|()| fs::set_permissions(temporary, Permissions::from_mode(0o755)))
             .map_err(SnapshotError::store_at("make", temporary))?;
-        let hasher = copy(root, &before.entries, temporary)?;
-        let after = list(root, self.limits)?;
-        if !before.fingerprint.same(&after.fingerprint) {
-            return Err(SnapshotError::Changing { path: PathBuf::from(".") });
-        }
+        let digest = copy_listed(root, before, temporary, self.limits)?;
         let manifest = manifest(temporary)?;
-        let digest = hasher
-            .finish()
-            .map_err(|bad| SnapshotError::store_at("name", temporary)(io::Error::new(ErrorKind::InvalidData, bad)))?;
         let place = self.dir.join(digest.as_str());
         let mut held = self.held();
         match fs::rename(temporary, &place) {
@@ -178,7 +194,8 @@ impl Store {
             if held.contains_key(digest) {
                 return Ok(false);
             }
-            fs::rename(&place, &temporary).map_err(SnapshotError::store_at("retire", &place))?;
+            let retired = self.lasting.remove(digest).and_then(|()| fs::rename(&place, &temporary));
+            retired.map_err(SnapshotError::store_at("retire", &place))?;
         }
         fs::remove_dir_all(&temporary).map_err(SnapshotError::store_at("remove", &temporary))?;
         Ok(true)

@@ -244,3 +244,33 @@ fn what_is_not_kept_is_removed_and_leftovers_go_at_start() {
     Store::open(&dir, LIMITS).unwrap();
     assert_eq!(folder.stored(), BTreeSet::from([".boot".to_owned()]), "copies of an earlier boot may be cut");
 }
+
+#[test]
+fn what_was_made_lasting_outlasts_a_reboot() {
+    let folder = Folder::new();
+    let dir = folder.dir.path().join("snapshots");
+    let reboot = || {
+        fs::write(dir.join(".boot"), "another boot").unwrap();
+        Store::open(&dir, LIMITS).unwrap()
+    };
+    fs::create_dir(folder.model().join("deep")).unwrap();
+    symlink("../model.py", folder.model().join("deep/link")).unwrap();
+    let lasting = folder.take(None).unwrap().digest;
+    fs::write(folder.model().join("model.py"), "x = 2\n").unwrap();
+    let other = folder.take(None).unwrap().digest;
+    assert!(!folder.store.is_lasting(&lasting));
+    folder.store.make_lasting(&lasting).unwrap();
+    folder.store.make_lasting(&lasting).unwrap();
+    let store = reboot();
+    assert!(store.is_lasting(&lasting) && store.find(&lasting).is_some());
+    assert_eq!((store.find(&other), store.is_lasting(&other)), (None, false));
+
+    assert_eq!(store.retain(&BTreeSet::new()).unwrap(), vec![lasting.clone()]);
+    assert!(!store.is_lasting(&lasting), "the next copy of it was not flushed");
+    fs::create_dir(dir.join(lasting.as_str())).unwrap();
+    assert_eq!(reboot().find(&lasting), None);
+    assert!(store.make_lasting(&lasting).is_err(), "it is not there");
+
+    fs::write(dir.join(".lasting"), "not a digest\n../../etc\n").unwrap();
+    assert!(!reboot().is_lasting(&lasting));
+}

@@ -33,7 +33,7 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::stat::{Mode, umask};
-use node::{Node, State};
+use node::{Node, State, Unflushed};
 use omni_cgroup::{Cgroupfs, Driver};
 use omni_config::NodeConfig;
 use omni_ipc::id::InstanceId;
@@ -195,6 +195,9 @@ pub fn run(settings: Settings) -> Result<(), LauncherError> {
         (Arc::clone(&settings), Arc::clone(&driver), Arc::clone(&worker), events.clone());
     spawn("build", move || build_all(&builder, groups, runs, &build_jobs, &tell))?;
     tracing::info!(models = %settings.models.display(), socket = %socket.display(), "the launcher is ready");
+    let unflushed = Unflushed::default();
+    let (flushing, flushed) = (unflushed.clone(), Arc::clone(&store));
+    spawn("flush", move || flushing.run(&flushed))?;
     let node = Node {
         nests,
         zygotes,
@@ -204,6 +207,7 @@ pub fn run(settings: Settings) -> Result<(), LauncherError> {
         events,
         signals,
         store,
+        unflushed,
         driver,
         worker,
         traces,

@@ -1,6 +1,7 @@
 //! The main loop: what the scheduler asks, what the threads tell, whose worker ended. It owns all state; everything that
 //! takes time happens in threads, which answer with events.
 
+mod kept;
 mod lives;
 mod nests;
 mod prepare;
@@ -15,6 +16,8 @@ use super::link::Link;
 use super::program::Program;
 use super::zygotes::Zygotes;
 use crate::process::chain;
+use kept::Kept;
+pub(super) use kept::Unflushed;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
@@ -38,6 +41,7 @@ pub(super) struct Node {
     pub(super) events: Events,
     pub(super) signals: SignalFd,
     pub(super) store: Arc<Store>,
+    pub(super) unflushed: Unflushed,
     pub(super) driver: Arc<dyn Driver>,
     pub(super) worker: Arc<Program>,
     pub(super) traces: Traces,
@@ -57,6 +61,7 @@ pub(super) struct Node {
 #[derive(Default)]
 pub(super) struct State {
     pub(super) catalog: Catalog,
+    kept: Kept,
     /// Environments being made, with who waits for them.
     waiting: BTreeMap<EnvironmentKey, Waiting>,
     /// Snapshots whose environment is being looked for.
@@ -141,6 +146,8 @@ impl Node {
         match message {
             ToLauncher::Hello { protocol } => self.hello(protocol),
             _ if !self.state.heard => tracing::warn!("a message before hello is ignored"),
+            ToLauncher::Keep { model, snapshots } => self.keep(model, snapshots),
+            ToLauncher::KeptAll => self.kept_all(),
             ToLauncher::Prepare { model, snapshot, python, interpreter } => {
                 self.prepare(model, snapshot, python, interpreter);
             }
@@ -161,6 +168,7 @@ impl Node {
             );
         }
         self.state.heard = true;
+        self.state.kept.begin();
         let all: Vec<_> = self.state.catalog.all().chain(self.state.unheard.drain(..)).collect();
         all.into_iter().for_each(|message| self.link.tell(message));
     }
@@ -210,21 +218,6 @@ impl Node {
     fn tell(&mut self, message: FromLauncher) {
         if self.state.heard {
             self.link.tell(message);
-        }
-    }
-
-    /// Removes snapshots that neither a model, an instance, a zygote nor an environment to be built needs.
-    fn sweep_snapshots(&self) {
-        let Some(current) = self.state.catalog.snapshots() else { return };
-        let building = self.state.waiting.values().flat_map(|waiting| &waiting.snapshots);
-        let keep = current
-            .chain(self.instances.snapshots())
-            .chain(self.zygotes.snapshots())
-            .chain(building)
-            .chain(&self.state.planning);
-        match self.store.retain(&keep.cloned().collect()) {
-            Ok(removed) => removed.iter().for_each(|snapshot| tracing::debug!(%snapshot, "snapshot removed")),
-            Err(error) => tracing::warn!(error = chain(&error), "old snapshots are left"),
         }
     }
 

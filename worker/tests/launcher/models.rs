@@ -1,6 +1,8 @@
 //! The models folder as a scheduler hears of it.
 
-use super::node::Node;
+use super::node::{Node, Scheduler};
+use nix::sys::signal::Signal;
+use omni_ipc::id::{InstanceId, SnapshotDigest};
 use omni_ipc::launcher::{FromLauncher, ToLauncher};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -122,4 +124,55 @@ fn a_missing_folder_and_a_second_launcher_end_with_a_message() {
     assert_eq!(output.status.code(), Some(75), "{said}");
     assert!(said.contains("another launcher serves"), "{said}");
     node.connect().hear_until(scanned);
+}
+
+#[test]
+fn what_models_may_come_back_to_is_kept_and_nothing_goes_before_that_is_known() {
+    let mut node = Node::start();
+    let stored = |node: &Node, snapshot: &SnapshotDigest| node.path("state/snapshots").join(snapshot.as_str()).exists();
+    let publish = |node: &Node, scheduler: &Scheduler, text: &str| {
+        node.publish("next", &[("model.py", text)]);
+        let snapshot = scheduler.snapshot_of("next");
+        fs::remove_dir_all(node.path("models/next")).unwrap();
+        scheduler.hear_until(|message| matches!(message, FromLauncher::ModelGone { .. }));
+        snapshot
+    };
+    let keep = |snapshots: &[&SnapshotDigest]| ToLauncher::Keep {
+        model: "next".into(),
+        snapshots: snapshots.iter().map(|snapshot| (*snapshot).clone()).collect(),
+    };
+    let first = node.connect();
+    first.hear_until(scanned);
+    let (kept, other) = (publish(&node, &first, "x = 1\n"), publish(&node, &first, "x = 2\n"));
+    first.say(&keep(&[&kept]));
+    // Answered in order: what came before has been heard, and nothing was removed for it.
+    let unknown = InstanceId::parse("0123456789ab").unwrap();
+    let heard = |scheduler: &Scheduler| {
+        scheduler.say(&ToLauncher::Kill { instance: unknown.clone() });
+        scheduler.gone(&unknown);
+    };
+    heard(&first);
+    assert!(stored(&node, &kept) && stored(&node, &other), "not all was said");
+    first.say(&ToLauncher::KeptAll);
+    heard(&first);
+    assert_eq!((stored(&node, &kept), stored(&node, &other)), (true, false));
+    node.wait_for("it to outlast a reboot", || {
+        fs::read_to_string(node.path("state/snapshots/.lasting")).is_ok_and(|list| list.contains(kept.as_str()))
+    });
+
+    // The next launcher and the next scheduler begin anew.
+    node.end(Signal::SIGKILL);
+    node.run(&[]);
+    let second = node.connect();
+    second.hear_until(scanned);
+    heard(&second);
+    assert!(stored(&node, &kept), "nobody said that it may go");
+    second.say(&keep(&[&kept]));
+    second.say(&ToLauncher::KeptAll);
+    second.say(&ToLauncher::Keep { model: "../odd".into(), snapshots: [kept.clone()].into() });
+    heard(&second);
+    assert!(stored(&node, &kept));
+    second.say(&keep(&[]));
+    heard(&second);
+    assert!(!stored(&node, &kept));
 }

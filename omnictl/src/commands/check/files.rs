@@ -1,14 +1,15 @@
 //! The files of a model's directory: can the node take its read-only copy of them?
 //!
 //! The rules are those of the node's snapshots: regular files, directories, and relative links that stay inside; names with a
-//! leading dot, `__pycache__` and `*.pyc` are left out; files and bytes are bounded (here by the defaults of the node's
-//! configuration). What always holds: no file is opened, so a FIFO cannot block and a device cannot be touched.
+//! leading dot, `__pycache__` and `*.pyc` are left out; files and bytes are bounded (without a node by the defaults of
+//! its configuration). What always holds: no file is opened, so a FIFO cannot block and a device cannot be touched.
 
 use std::fs::{self, DirEntry, FileType};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Component, Path};
 
-use omni_config::{ByteSize, ModelName, NodeConfig};
+use omni_config::node::Snapshots;
+use omni_config::{ByteSize, ModelName};
 
 use super::Finding;
 use crate::human::size;
@@ -24,10 +25,17 @@ struct Walk<'a> {
     bytes: u64,
 }
 
-pub(super) fn check(dir: &Path) -> Vec<Finding> {
-    let bounds = NodeConfig::default().snapshots;
+/// The directory's own name is the last part of the model's.
+pub(super) fn check_name(dir: &Path) -> Vec<Finding> {
+    let absolute = fs::canonicalize(dir).ok();
+    let Some(name) = absolute.as_deref().and_then(Path::file_name) else { return Vec::new() };
+    let wrong = ModelName::from_path(Path::new(name)).err();
+    let finding = |error| Finding::at(dir, None, format!("not a name for a model: {error}"), "rename the directory");
+    wrong.map(finding).into_iter().collect()
+}
+
+pub(super) fn check(dir: &Path, bounds: Snapshots) -> Vec<Finding> {
     let mut walk = Walk { root: dir, findings: Vec::new(), entries: 0, bytes: 0 };
-    walk.name();
     walk.directory(dir, u64::from(bounds.files));
     if walk.entries > u64::from(bounds.files) {
         let message = format!("more than {} files", bounds.files);
@@ -44,15 +52,6 @@ impl Walk<'_> {
     fn found(&mut self, path: &Path, message: impl Into<String>, hint: &str) {
         if self.findings.len() < LISTED {
             self.findings.push(Finding::at(path, None, message, hint));
-        }
-    }
-
-    /// The directory's own name is the last part of the model's.
-    fn name(&mut self) {
-        let absolute = fs::canonicalize(self.root).ok();
-        let Some(name) = absolute.as_deref().and_then(Path::file_name) else { return };
-        if let Err(error) = ModelName::from_path(Path::new(name)) {
-            self.found(self.root, format!("not a name for a model: {error}"), "rename the directory");
         }
     }
 

@@ -11,6 +11,8 @@ mod requirements;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use omni_config::NodeConfig;
+use omni_config::node::Snapshots;
 use serde::{Deserialize, Serialize};
 
 use super::Context;
@@ -21,7 +23,7 @@ use crate::output::{Format, note};
 
 /// Something the node would object to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Finding {
+pub(super) struct Finding {
     path: PathBuf,
     line: Option<usize>,
     message: String,
@@ -35,20 +37,36 @@ impl Finding {
 }
 
 pub(super) fn run(context: &mut Context<'_>, dir: &Path) -> Result<Exit, Failure> {
+    let mut findings = files::check_name(dir);
+    findings.extend(of_content(dir, NodeConfig::default().snapshots)?);
+    show(context, &findings)?;
+    if findings.is_empty() {
+        note(format_args!("{}: nothing to object to", dir.display()));
+        return Ok(Exit::Ok);
+    }
+    Err(Failure::Findings(findings.len()))
+}
+
+/// All findings but those about the directory's own name, which only counts where it is in a models folder.
+pub(super) fn of_content(dir: &Path, bounds: Snapshots) -> Result<Vec<Finding>, Failure> {
     // Also tells a wrong path from an empty model.
     fs::read_dir(dir).map_err(|source| Failure::File { verb: "read", path: dir.to_owned(), source })?;
-    let mut findings = files::check(dir);
+    let mut findings = files::check(dir, bounds);
     let (manifest, wrong) = manifest::check(dir);
     findings.extend(wrong);
     findings.extend(requirements::check(dir));
     findings.extend(code::check(dir, &manifest));
+    Ok(findings)
+}
+
+pub(super) fn show(context: &mut Context<'_>, findings: &[Finding]) -> Result<(), Failure> {
     match context.format {
         Format::Json => {
-            let json = serde_json::to_string(&findings).map_err(|error| Failure::Render(error.into()))?;
+            let json = serde_json::to_string(findings).map_err(|error| Failure::Render(error.into()))?;
             context.out.json(&json)?;
         }
         Format::Table => {
-            for Finding { path, line, message, hint } in &findings {
+            for Finding { path, line, message, hint } in findings {
                 let line = line.map(|line| format!(":{line}")).unwrap_or_default();
                 let place = printable(&path.display().to_string());
                 context.out.line(format_args!("{place}{line}: {}", printable(message)))?;
@@ -56,11 +74,7 @@ pub(super) fn run(context: &mut Context<'_>, dir: &Path) -> Result<Exit, Failure
             }
         }
     }
-    if findings.is_empty() {
-        note(format_args!("{}: nothing to object to", dir.display()));
-        return Ok(Exit::Ok);
-    }
-    Err(Failure::Findings(findings.len()))
+    Ok(())
 }
 
 /// Reads a small text file of the model, if it is there as a regular file; others are found by [`files`].

@@ -1,11 +1,14 @@
-//! The data connection: requests out, answers in, and what follows when it breaks.
+//! The data connections: requests out, answers in, and what follows when one breaks.
 
-use super::gpu::Turn;
-use super::{Instance, ModelTask};
+use super::ModelTask;
+use super::instances::Instance;
 use crate::failure::Failure;
-use crate::model::requests::Taken;
-use crate::policy::lifecycle::{Event, Phase};
+use crate::model::requests::{Recipient, Taken};
+use crate::policy::InstanceNumber;
+use crate::policy::dispatch::RequestId;
+use crate::policy::fleet::{Event, Phase};
 use crate::wire::connection::{Broken, DataConnection};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -13,63 +16,116 @@ use std::time::{Duration, Instant};
 const BROKEN_GRACE: Duration = Duration::from_millis(500);
 
 impl ModelTask {
+    /// Sends what can be sent, and says what has begun or ended since the last call.
     pub(super) fn send_waiting(&mut self) {
-        let now = self.context.started.elapsed();
-        if let Some(Instance { connection: Some(connection), turn, .. }) = self.instance.as_mut()
-            && turn.as_ref().is_none_or(Turn::is_open)
+        let now = self.now();
+        while let Some((id, number)) =
+            self.dispatch.next(now, |number| self.instances.get(number).is_some_and(Instance::may_send))
         {
-            let swap = turn.as_ref().and_then(Turn::swap);
-            while let Some(id) = self.dispatch.next(now) {
-                if !self.requests.send(id, connection, swap) {
-                    self.dispatch.finished(id, now);
-                    self.requests.fail(id, &Failure::Died);
-                }
+            if !self.send(id, number) {
+                self.dispatch.finished(id, now);
+                self.requests.fail(id, &Failure::Died);
             }
         }
-        self.flush();
-        // A request that waits for its instance's GPU memory is work: it must not end an idle time, nor wait beyond one.
-        let is_ready = matches!(self.life.phase(), Phase::Ready { .. });
-        let busy = self.dispatch.in_flight() > 0 || (is_ready && self.dispatch.waiting() > 0);
-        if busy != self.was_busy {
-            self.was_busy = busy;
-            if let Some(time) = self.dispatch.usual_time() {
-                self.model.metrics.set_usual_time(time);
-            }
-            self.context.busy_models.fetch_add(if busy { 1 } else { -1 }, Ordering::Relaxed);
-            self.context.touch();
-            self.event(if busy { &Event::Busy } else { &Event::Idle });
+        let mut waiting = self.dispatch.waiting();
+        let mut any_busy = false;
+        let mut last = None;
+        while let Some(number) = self.instances.next(last) {
+            last = Some(number);
+            self.flush(number);
+            any_busy |= self.settle(number, &mut waiting);
         }
-        self.settle_turn(matches!(self.life.phase(), Phase::Ready { .. }));
+        self.count_busy(any_busy);
         self.model.metrics.in_flight.set(i64::try_from(self.dispatch.in_flight()).unwrap_or(0));
         self.model.metrics.queued.set(i64::try_from(self.dispatch.waiting()).unwrap_or(0));
+        self.watch_load();
     }
 
-    pub(super) fn flush(&mut self) {
-        let connection = self.instance.as_mut().and_then(|instance| instance.connection.as_mut());
+    fn send(&mut self, id: RequestId, number: InstanceNumber) -> bool {
+        let Some(instance) = self.instances.get_mut(number) else { return false };
+        let Some(connection) = &mut instance.connection else { return false };
+        let swap = instance.turn.as_ref().and_then(super::gpu::Turn::swap);
+        let to = Recipient { instance: number, content: Arc::clone(&instance.content), swap };
+        self.requests.send(id, connection, to)
+    }
+
+    /// Says whether an instance has something to do now, and returns it. `waiting`: requests for which no instance
+    /// before this one was asked to come back to its card.
+    fn settle(&mut self, number: InstanceNumber, waiting: &mut usize) -> bool {
+        let now = self.now();
+        let in_flight = self.dispatch.in_flight_of(number) > 0;
+        let Some(instance) = self.instances.get_mut(number) else { return false };
+        // A request that waits for its instance's GPU memory is work: it must not end an idle time, nor wait beyond one.
+        let is_waited_for = instance.open && *waiting > 0;
+        let is_busy = in_flight || is_waited_for;
+        if let Some(turn) = &mut instance.turn {
+            turn.settle(in_flight, is_waited_for, Instant::now());
+            if is_waited_for && !turn.is_open() {
+                *waiting = waiting.saturating_sub(instance.content.manifest.scaling.concurrency as usize);
+            }
+        }
+        if is_busy != instance.busy {
+            instance.busy = is_busy;
+            if let Some(seat) = &instance.seat {
+                if is_busy { seat.busy() } else { seat.idle(now) }
+            }
+            self.event(&if is_busy { Event::Busy(number) } else { Event::Idle(number) });
+        }
+        is_busy
+    }
+
+    /// For who asks since when the node has nothing to do.
+    fn count_busy(&mut self, is_busy: bool) {
+        if is_busy == self.was_busy {
+            return;
+        }
+        self.was_busy = is_busy;
+        if let Some(time) = self.dispatch.usual_time() {
+            self.model.metrics.set_usual_time(time);
+        }
+        self.context.busy_models.fetch_add(if is_busy { 1 } else { -1 }, Ordering::Relaxed);
+        self.context.touch();
+    }
+
+    fn flush(&mut self, number: InstanceNumber) {
+        let connection = self.instances.get_mut(number).and_then(|instance| instance.connection.as_mut());
         if let Some(Err(error)) = connection.map(DataConnection::flush) {
-            self.broken(&error);
+            self.broken(number, &error);
         }
     }
 
-    pub(super) fn read(&mut self) {
-        let Some(mut connection) = self.instance.as_mut().and_then(|instance| instance.connection.take()) else {
+    /// Takes what the instances have said.
+    pub(super) fn read_all(&mut self) {
+        let mut last = None;
+        while let Some(number) = self.instances.next(last) {
+            last = Some(number);
+            self.read(number);
+        }
+    }
+
+    fn read(&mut self, number: InstanceNumber) {
+        let Some(mut connection) = self.instances.get_mut(number).and_then(|instance| instance.connection.take())
+        else {
             return;
         };
-        match self.drain_input(&mut connection) {
-            Ok(_) => {
-                if let Some(instance) = &mut self.instance {
-                    instance.connection = Some(connection);
-                }
-            }
-            Err(error) => self.broken(&error),
+        let taken = self.drain_input(number, &mut connection);
+        if let Some(instance) = self.instances.get_mut(number) {
+            instance.connection = Some(connection);
+        }
+        if let Err(error) = taken {
+            self.broken(number, &error);
         }
     }
 
     /// Takes what one read brings. `Ok(true)` when there may be more.
-    pub(super) fn drain_input(&mut self, connection: &mut DataConnection) -> Result<bool, Broken> {
+    pub(super) fn drain_input(
+        &mut self,
+        number: InstanceNumber,
+        connection: &mut DataConnection,
+    ) -> Result<bool, Broken> {
         let more = connection.fill()?;
         while let Some((header, payload)) = connection.frame()? {
-            match self.requests.take(&header, payload) {
+            match self.requests.take(number, &header, payload) {
                 Ok(Taken::More) => {}
                 Ok(Taken::Usage(used)) => {
                     for (unit, amount) in used {
@@ -78,9 +134,10 @@ impl ModelTask {
                 }
                 Ok(Taken::Last(id)) => {
                     self.dispatch.finished(id, self.context.started.elapsed());
-                    if self.grace_ends.is_some() {
-                        self.grace_ends = None;
-                        self.watch_grace();
+                    if let Some(instance) = self.instances.get_mut(number)
+                        && instance.grace_ends.take().is_some()
+                    {
+                        self.watch_grace(number);
                     }
                 }
                 Err(error) => return Err(Broken::Wire(error)),
@@ -89,25 +146,62 @@ impl ModelTask {
         Ok(more)
     }
 
-    /// The data connection is of no use any more. When the engine has ended, its worker is about to say why.
-    pub(super) fn broken(&mut self, error: &Broken) {
-        if let Some(instance) = &mut self.instance {
-            instance.connection = None;
+    /// Ends the data connection.
+    pub(super) fn hang_up(&mut self, number: InstanceNumber) {
+        if let Some(connection) = self.instances.get_mut(number).and_then(|instance| instance.connection.take()) {
+            self.give_back_unsent(&connection);
         }
-        self.dispatch.close();
-        if matches!(self.life.phase(), Phase::Stopping { .. }) {
+    }
+
+    /// Requests of which the instance has not one byte wait again, for any instance.
+    pub(super) fn give_back_unsent(&mut self, connection: &DataConnection) {
+        for id in connection.unsent() {
+            if self.requests.can_be_sent_again(id) {
+                self.dispatch.give_back(id);
+            }
+        }
+    }
+
+    /// The data connection is of no use any more. When the engine has ended, its worker is about to say why.
+    fn broken(&mut self, number: InstanceNumber, error: &Broken) {
+        self.hang_up(number);
+        self.close(number);
+        if matches!(self.fleet.phase(number), Some(Phase::Stopping { .. }) | None) {
             return;
         }
         match error {
             Broken::Closed => {
-                self.broken_ends.get_or_insert(Instant::now() + BROKEN_GRACE);
+                if let Some(instance) = self.instances.get_mut(number) {
+                    instance.broken_ends.get_or_insert(Instant::now() + BROKEN_GRACE);
+                }
             }
             Broken::Io(_) | Broken::Frame(_) | Broken::Wire(_) => {
                 let message = crate::journal::chain(error);
                 tracing::warn!(model = %self.model.name, error = message, "data connection");
-                self.message = Some(message);
-                self.event(&Event::Unresponsive);
+                self.say_of(number, message);
+                self.event(&Event::Unresponsive(number));
             }
         }
+    }
+
+    /// The instance takes requests from now on.
+    pub(super) fn open(&mut self, number: InstanceNumber) {
+        let Some(instance) = self.instances.get_mut(number) else { return };
+        let Some(mode) = instance.mode else { return };
+        if !instance.open
+            && let Some(seat) = &instance.seat
+        {
+            seat.serves(self.context.started.elapsed());
+        }
+        instance.open = true;
+        self.dispatch.open(number, mode, instance.content.manifest.scaling.concurrency);
+    }
+
+    /// It takes no further ones.
+    pub(super) fn close(&mut self, number: InstanceNumber) {
+        if let Some(instance) = self.instances.get_mut(number) {
+            instance.open = false;
+        }
+        self.dispatch.close(number);
     }
 }

@@ -4,16 +4,18 @@
 //! whether requests may be sent, and tells it what it has.
 
 use super::ModelTask;
+use super::instances::Instance;
+use super::place::Lack;
 use crate::gpu::{Applicant, Seat, Told};
-use crate::model::content::Content;
-use crate::policy::lifecycle::Event;
+use crate::policy::InstanceNumber;
+use crate::policy::fleet::Event;
 use crate::policy::residency::InstanceKey;
 use crate::wire::reply::Swap;
 use omni_config::manifest::GpuMode as ManifestMode;
 use omni_ipc::id::InstanceId;
 use omni_ipc::instance::ToWorker;
 use omni_ipc::launcher::{GpuMode, GpuSpec};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// An instance's seat, and whose turn it is.
 #[derive(Debug)]
@@ -55,11 +57,6 @@ impl Turn {
     fn adopted(seat: Seat, ready: bool) -> Self {
         let state = if ready { State::Out { wants: None } } else { State::Starting };
         Self { seat, state, swap: None, ended: false }
-    }
-
-    /// Whether it waits for a place, so that there is no process.
-    pub(super) fn is_unplaced(&self) -> bool {
-        self.state == State::Unplaced
     }
 
     /// Its engine is ready.
@@ -127,16 +124,24 @@ impl Turn {
 }
 
 impl ModelTask {
-    /// A place for a new instance, if its model needs one.
-    pub(super) fn ask_for_place(&self, id: &InstanceId, content: &Content) -> Option<Turn> {
-        let resources = &content.manifest.resources;
-        let limit = Some(resources.gpu_memory.bytes()).filter(|bytes| *bytes > 0)?;
+    /// Asks for a place on a card for an instance, if it needs one. Returns whether it does.
+    pub(super) fn ask_for_place(&mut self, number: InstanceNumber) -> bool {
+        let Some(instance) = self.instances.get(number) else { return false };
+        let resources = &instance.content.manifest.resources;
+        let limit = resources.gpu_memory.bytes();
+        if limit == 0 {
+            return false;
+        }
         let mode = match resources.gpu_mode {
             ManifestMode::Unified => GpuMode::Unified,
             ManifestMode::Device => GpuMode::Device,
         };
-        let applicant = self.applicant(id, limit, mode)?;
-        Some(Turn::unplaced(self.context.gpu.place(applicant)))
+        let Some(applicant) = self.applicant(&instance.id, limit, mode) else { return false };
+        let turn = Turn::unplaced(self.context.gpu.place(applicant));
+        if let Some(instance) = self.instances.get_mut(number) {
+            instance.turn = Some(turn);
+        }
+        true
     }
 
     /// The place that an instance of an earlier scheduler has.
@@ -150,59 +155,39 @@ impl ModelTask {
         Some(Applicant { model: self.model.name.as_str().to_owned(), instance: id.clone(), limit, mode, inbox })
     }
 
-    fn turn(&mut self) -> Option<&mut Turn> {
-        self.instance.as_mut()?.turn.as_mut()
-    }
-
     /// A word of the GPU task. One for an earlier instance is late.
-    pub(super) fn told(&mut self, key: InstanceKey, told: Told) {
-        let Some(turn) = self.turn().filter(|turn| turn.seat.key() == key) else { return };
+    pub(super) fn told_by_gpu(&mut self, key: InstanceKey, told: Told) {
+        let is_it = |instance: &Instance| instance.turn.as_ref().is_some_and(|turn| turn.seat.key() == key);
+        let Some(number) = self.instances.number(is_it) else { return };
+        let Some(instance) = self.instances.get_mut(number) else { return };
+        let Some(turn) = &mut instance.turn else { return };
         match told {
             Told::Placed(spec) => {
                 turn.state = State::Starting;
-                self.event(&Event::Placed);
-                self.launch(Some(spec));
+                self.launch(number, Some(spec));
             }
-            Told::Refused { hopeless, message } => self.no_place(hopeless, message),
+            Told::Refused { hopeless, message } => self.no_place(number, Lack::Gpu, hopeless, message),
             Told::Granted => turn.granted(Instant::now()),
             Told::Yield => turn.yields(),
-            Told::Order { number, order } => self.pass_on(&ToWorker::Gpu { number, order }),
-            Told::Report => self.pass_on(&ToWorker::Stats),
+            Told::Order { number, order } => instance.pass_on(&ToWorker::Gpu { number, order }),
+            Told::Report => instance.pass_on(&ToWorker::Stats),
             Told::End { displaced, message } => {
                 turn.ended = true;
-                tracing::warn!(model = %self.model.name, "{message}");
-                self.message = Some(message);
-                self.event(if displaced { &Event::Displaced } else { &Event::Unresponsive });
+                tracing::warn!(model = %self.model.name, instance = %instance.id, "{message}");
+                self.say_of(number, message);
+                self.event(&if displaced { Event::Displaced(number) } else { Event::Unresponsive(number) });
             }
         }
     }
+}
 
+impl Instance {
     /// A worker that does not take an order does not answer it either: the policy has a time for that.
     fn pass_on(&self, message: &ToWorker) {
-        if let Some(link) = self.instance.as_ref().and_then(|instance| instance.link.as_ref())
+        if let Some(link) = &self.link
             && let Err(error) = link.send(message, &[])
         {
-            tracing::warn!(model = %self.model.name, %error, "an order about GPU memory did not reach the worker");
-        }
-    }
-
-    /// There is no place for the instance, which never began.
-    pub(super) fn no_place(&mut self, hopeless: bool, message: String) {
-        self.instance = None;
-        self.message = Some(message);
-        self.event(&Event::NoPlace { hopeless });
-    }
-
-    /// The time in which it was to start is over, and it has no place yet.
-    pub(super) fn place_took_too_long(&mut self, limit: Duration) {
-        self.no_place(false, format!("no GPU memory: none became free within {limit:?}"));
-    }
-
-    /// What the instance's memory has to do with the requests that it has and those that wait.
-    pub(super) fn settle_turn(&mut self, takes_requests: bool) {
-        let (in_flight, waiting) = (self.dispatch.in_flight() > 0, self.dispatch.waiting() > 0);
-        if let Some(turn) = self.turn() {
-            turn.settle(in_flight, takes_requests && waiting, Instant::now());
+            tracing::warn!(instance = %self.id, %error, "an order about GPU memory did not reach the worker");
         }
     }
 }
@@ -211,6 +196,7 @@ impl ModelTask {
 mod tests {
     use super::*;
     use crate::gpu::testing::{Listener, listener};
+    use std::time::Duration;
 
     fn turn(ready: bool) -> (Turn, Listener) {
         let (handle, listener) = listener();

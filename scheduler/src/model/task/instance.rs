@@ -1,11 +1,12 @@
-//! The model's instance: connecting to its worker, adopting one that survived, hearing what the worker says.
+//! What is heard of instances: from the launcher that started them, from their workers, and at their end.
 
-use super::gpu::Turn;
-use super::{BUILD_LOG, Instance, ModelTask};
+use super::ModelTask;
+use super::instances::Instance;
 use crate::failure::Failure;
-use crate::model::Message;
 use crate::model::worker_link::{self, WorkerLink};
-use crate::policy::lifecycle::Event;
+use crate::model::{Adoption, Message};
+use crate::policy::InstanceNumber;
+use crate::policy::fleet::Event;
 use crate::wire::connection::DataConnection;
 use omni_api as api;
 use omni_ipc::engine::HandlerMode;
@@ -13,19 +14,19 @@ use omni_ipc::exit::ExitCause;
 use omni_ipc::id::InstanceId;
 use omni_ipc::instance::{FromWorker, LogLine, LogStream, Stats, ToWorker, Welcome};
 use std::os::fd::AsRawFd;
-use std::time::{SystemTime, UNIX_EPOCH};
-use tokio::sync::oneshot;
+use tokio::sync::mpsc;
 
 impl ModelTask {
+    /// The launcher has started the worker of an instance that we asked for.
     pub(super) fn connect_worker(&mut self, id: InstanceId) {
         let Some(inbox) = self.own_inbox.upgrade() else { return };
-        if !self.is_instance(&id) {
+        if self.instances.find(&id).is_none() {
             return;
         }
         let path = self.context.instance_socket(&id);
         tokio::spawn(async move {
             let message = match WorkerLink::connect(&path, 0, worker_link::NEW).await {
-                Ok((link, welcome)) => Message::Adopt(Box::new(welcome), link),
+                Ok((link, welcome)) => Message::Connected(Box::new(welcome), link),
                 Err(error) => {
                     tracing::warn!(instance = %id, error = crate::journal::chain(&error), "worker cannot be reached");
                     Message::WorkerClosed(id)
@@ -35,21 +36,49 @@ impl ModelTask {
         });
     }
 
-    /// A worker that welcomed us: the one we have just asked for, or one of an earlier scheduler.
-    pub(super) fn adopt(&mut self, welcome: &Welcome, link: WorkerLink) {
-        let ours = self.is_instance(&welcome.instance);
-        if !ours {
-            if self.instance.is_some() {
-                tracing::warn!(model = %self.model.name, instance = %welcome.instance, "a second instance was found and is stopped");
-                let _ = link.send(&ToWorker::Kill, &[]);
-                return;
-            }
-            let id = welcome.instance.clone();
-            let turn = welcome.gpu.as_ref().and_then(|gpu| self.keep_place(&id, gpu, welcome.ready.is_some()));
-            self.instance = Some(Instance { turn, ..Instance::new(id) });
+    /// The worker of an instance that we asked for welcomed us.
+    pub(super) fn connected(&mut self, welcome: &Welcome, link: WorkerLink) {
+        let Some(number) = self.instances.find(&welcome.instance) else { return };
+        let attached = self.attach(number, welcome, link);
+        if let Some(mode) = welcome.ready {
+            self.ready(number, mode);
         }
-        let Some(inbox) = self.own_inbox.upgrade() else { return };
-        tokio::spawn(link.clone().forward(welcome.instance.clone(), inbox));
+        if !attached {
+            self.event(&Event::Unresponsive(number));
+        }
+    }
+
+    /// An instance of an earlier scheduler serves on.
+    pub(super) fn adopt(&mut self, adoption: Adoption) {
+        let Adoption { welcome, link, content } = adoption;
+        let id = welcome.instance.clone();
+        if self.instances.find(&id).is_some() {
+            return; // it was asked for in this life
+        }
+        tracing::info!(model = %self.model.name, instance = %id, "instance adopted");
+        let is_ready = welcome.ready.is_some();
+        let (generation, content) = self.generation_of(content);
+        let number = self.fleet.next_number();
+        let turn = welcome.gpu.as_ref().and_then(|gpu| self.keep_place(&id, gpu, is_ready));
+        let seat = self.keep_room(&content);
+        let settings = content.settings();
+        let instance = Instance { turn, seat, launched: true, ..Instance::new(id.clone(), generation, content) };
+        self.instances.insert(number, instance);
+        let attached = self.attach(number, &welcome, link);
+        if let Some(inbox) = self.own_inbox.upgrade() {
+            self.launcher.watch(id, inbox);
+        }
+        self.event(&Event::Adopted { instance: number, generation, settings, ready: is_ready });
+        if !attached {
+            self.event(&Event::Unresponsive(number));
+        }
+    }
+
+    /// Connects the engine for this scheduler's life. Returns whether that could be.
+    fn attach(&mut self, number: InstanceNumber, welcome: &Welcome, link: WorkerLink) -> bool {
+        if let Some(inbox) = self.own_inbox.upgrade() {
+            tokio::spawn(link.clone().forward(welcome.instance.clone(), inbox));
+        }
         let connection = match DataConnection::pair() {
             Ok((connection, ends)) => {
                 let sent = link.send(&ToWorker::Attach, &[ends.data.as_raw_fd(), ends.cancel.as_raw_fd()]);
@@ -61,176 +90,155 @@ impl ModelTask {
             }
         };
         let attached = connection.is_some();
-        if let Some(instance) = &mut self.instance {
+        if let Some(instance) = self.instances.get_mut(number) {
             instance.pid = welcome.engine_pid;
             instance.link = Some(link);
             instance.connection = connection;
             instance.mode = welcome.ready;
         }
-        if !ours {
-            tracing::info!(model = %self.model.name, instance = %welcome.instance, "instance adopted");
-            if let Some(inbox) = self.own_inbox.upgrade() {
-                self.launcher.watch(welcome.instance.clone(), inbox);
-            }
-            if let Some(mode) = welcome.ready {
-                self.dispatch.open(mode);
-            }
-            let current = self.is_current(&welcome.snapshot);
-            self.event(&Event::Adopted { ready: welcome.ready.is_some(), current });
-        } else if let Some(mode) = welcome.ready {
-            self.ready(mode);
-        }
-        if !attached {
-            self.event(&Event::Unresponsive);
-        }
+        attached
     }
 
-    pub(super) fn ready(&mut self, mode: HandlerMode) {
-        if let Some(instance) = &mut self.instance {
-            instance.mode = Some(mode);
-            if let Some(turn) = &mut instance.turn {
-                turn.ready();
-            }
-            self.model.metrics.start.observe(instance.asked_at.elapsed().as_secs_f64());
+    fn ready(&mut self, number: InstanceNumber, mode: HandlerMode) {
+        let Some(instance) = self.instances.get_mut(number) else { return };
+        instance.mode = Some(mode);
+        if let Some(turn) = &mut instance.turn {
+            turn.ready();
         }
-        self.message = None;
-        self.event(&Event::Ready);
+        self.model.metrics.start.observe(instance.asked_at.elapsed().as_secs_f64());
+        self.generations.say(instance.generation, None);
+        self.event(&Event::Ready(number));
     }
 
-    pub(super) fn worker_says(&mut self, said: FromWorker) {
+    pub(super) fn worker_says(&mut self, id: &InstanceId, said: FromWorker) {
+        let Some(number) = self.instances.find(id) else { return };
+        let Some(instance) = self.instances.get_mut(number) else { return };
         match said {
             FromWorker::Welcome(welcome) => {
                 // Sent again when the engine's process id became known.
-                if let Some(instance) = &mut self.instance {
-                    instance.pid = welcome.engine_pid;
-                }
+                instance.pid = welcome.engine_pid;
                 self.publish();
             }
-            FromWorker::Ready { mode } => self.ready(mode),
+            FromWorker::Ready { mode } => self.ready(number, mode),
             FromWorker::EngineFailed { phase, message } => {
-                self.message = Some(format!("{phase} failed: {message}"));
+                self.say_of(number, format!("{phase} failed: {message}"));
                 if matches!(phase.as_str(), "import" | "entrypoint") {
-                    self.event(&Event::EngineRefused);
+                    self.event(&Event::EngineRefused(number));
                 }
                 self.publish();
             }
-            FromWorker::Log(line) => self.log(line),
-            FromWorker::Stats(stats) => {
-                self.model.metrics.memory.set(i64::try_from(stats.memory_bytes).unwrap_or(i64::MAX));
-                let seat = self.instance.as_ref().and_then(|instance| instance.turn.as_ref()).map(Turn::seat);
-                if let (Some(seat), Some(usage)) = (seat, stats.gpu) {
-                    seat.used(usage);
+            FromWorker::Log(line) => {
+                if instance.log_seen < line.seq {
+                    instance.log_seen = line.seq;
+                    self.log(id, line);
                 }
-                for waiter in self.stats_waiters.drain(..) {
-                    let _ = waiter.send(stats);
+            }
+            FromWorker::Stats(stats) => {
+                if let (Some(turn), Some(usage)) = (&instance.turn, stats.gpu) {
+                    turn.seat().used(usage);
+                }
+                for waiter in instance.stats_waiters.drain(..) {
+                    let _ = waiter.try_send((id.clone(), stats)); // it has room for all that were asked
                 }
             }
             FromWorker::Gpu(report) => {
-                if let Some(turn) = self.instance.as_ref().and_then(|instance| instance.turn.as_ref()) {
+                if let Some(turn) = &instance.turn {
                     turn.seat().moved(report);
                 }
             }
-            FromWorker::Exited(cause) => self.gone(&cause, &Event::Gone),
+            FromWorker::Exited(cause) => self.gone(number, &cause, &Event::Gone(number)),
         }
     }
 
-    pub(super) fn log(&mut self, line: LogLine) {
-        let Some(instance) = &mut self.instance else { return };
-        if line.seq <= instance.log_seen {
-            return;
-        }
-        instance.log_seen = line.seq;
+    fn log(&self, id: &InstanceId, line: LogLine) {
         let stream = match line.stream {
             LogStream::Stdout => "stdout",
             LogStream::Stderr => "stderr",
             LogStream::Worker => "worker",
         };
-        let (unix_ms, text, id) = (line.unix_ms, line.text, instance.id.to_string());
-        tracing::info!(target: "model", model = %self.model.name, instance = %id, stream, "{text}");
-        self.model.logs.push(api::LogEntry { unix_ms, instance: id, stream: stream.to_owned(), text });
+        let (unix_ms, text, instance) = (line.unix_ms, line.text, id.to_string());
+        tracing::info!(target: "model", model = %self.model.name, %instance, stream, "{text}");
+        self.model.logs.push(api::LogEntry { unix_ms, instance, stream: stream.to_owned(), text });
     }
 
-    /// A line of the environment's build: the newest are shown with the model's state, and its log has them all.
-    pub(super) fn log_build(&mut self, text: String) {
-        if self.build_log.len() == BUILD_LOG {
-            self.build_log.pop_front();
+    /// Asks all instances what they use; who does not hear of one hears that its sender is dropped.
+    pub(super) fn ask_stats(&mut self, answer: &mpsc::Sender<(InstanceId, Stats)>) {
+        for instance in self.instances.iter_mut() {
+            if instance.link.as_ref().is_some_and(|link| link.send(&ToWorker::Stats, &[]).is_ok()) {
+                instance.stats_waiters.retain(|waiter| !waiter.is_closed());
+                instance.stats_waiters.push(answer.clone());
+            }
         }
-        self.build_log.push_back(text.clone());
-        self.publish();
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let unix_ms = u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX);
-        tracing::info!(target: "model", model = %self.model.name, stream = "build", "{text}");
-        self.model.logs.push(api::LogEntry { unix_ms, instance: String::new(), stream: "build".to_owned(), text });
     }
 
-    pub(super) fn ask_stats(&mut self, answer: oneshot::Sender<Stats>) {
-        let link = self.instance.as_ref().and_then(|instance| instance.link.as_ref());
-        if link.is_some_and(|link| link.send(&ToWorker::Stats, &[]).is_ok()) {
-            self.stats_waiters.retain(|waiter| !waiter.is_closed());
-            self.stats_waiters.push(answer);
+    /// The launcher could not start it; nothing of it is left.
+    pub(super) fn start_failed(&mut self, id: &InstanceId, message: String) {
+        if let Some(number) = self.instances.find(id) {
+            self.say_of(number, message.clone());
+            self.gone(number, &ExitCause::StartFailed { message }, &Event::StartFailed(number));
         }
     }
 
     /// The launcher saw the worker's end. What the worker itself said is on another socket and may be read later: how
     /// an engine failed, the last lines of its log. Its connection ends with [`Message::WorkerClosed`].
     pub(super) fn worker_gone(&mut self, id: &InstanceId, cause: ExitCause) {
-        let Some(instance) = self.instance.as_mut().filter(|instance| instance.id == *id) else { return };
-        if instance.link.is_some() {
-            instance.ended = Some(cause);
-        } else {
-            self.gone(&cause, &Event::Gone);
+        let Some(number) = self.instances.find(id) else { return };
+        match self.instances.get_mut(number) {
+            Some(instance) if instance.link.is_some() => instance.ended = Some(cause),
+            Some(_) | None => self.gone(number, &cause, &Event::Gone(number)),
         }
     }
 
     /// There is no connection to the worker (any more), and it has not said how the instance ended. Perhaps it did not:
-    /// it counts, and holds its GPU memory, until the launcher has seen to it that nothing of it is left.
+    /// it counts, and holds its memory, until the launcher has seen to it that nothing of it is left.
     pub(super) fn worker_closed(&mut self, id: &InstanceId) {
-        let Some(instance) = self.instance.as_mut().filter(|instance| instance.id == *id) else { return };
+        let Some(number) = self.instances.find(id) else { return };
+        let Some(instance) = self.instances.get_mut(number) else { return };
         instance.link = None;
         match instance.ended.take() {
-            Some(cause) => self.gone(&cause, &Event::Gone),
+            Some(cause) => self.gone(number, &cause, &Event::Gone(number)),
             None => self.launcher.kill(id.clone()),
         }
     }
 
-    /// The instance is gone: whatever it had is answered, then life goes on.
-    pub(super) fn gone(&mut self, cause: &ExitCause, event: &Event) {
-        let Some(instance) = self.instance.take() else { return };
-        let wanted = self.life.end_is_wanted();
-        let by_gpu = instance.turn.as_ref().is_some_and(|turn| turn.ended);
+    /// An instance is gone: whatever it had is answered, then life goes on.
+    pub(super) fn gone(&mut self, number: InstanceNumber, cause: &ExitCause, event: &Event) {
+        let wanted = self.fleet.end_is_wanted(number);
+        let Some(Instance { id, generation, turn, seat, connection, .. }) = self.instances.remove(number) else {
+            return;
+        };
+        let by_gpu = turn.as_ref().is_some_and(|turn| turn.ended);
         let reason = if by_gpu { "gpu" } else { reason(cause) };
-        drop(instance.turn); // its memory is free before another instance asks for some
+        drop((turn, seat)); // what it had is free before another instance asks for some
         if !wanted {
             self.last_exit = Some(cause.to_string());
             self.model.metrics.died(reason);
-            tracing::warn!(model = %self.model.name, instance = %instance.id, reason, "instance {cause}");
+            tracing::warn!(model = %self.model.name, instance = %id, reason, "instance {cause}");
         }
         if *cause == ExitCause::OomKilled {
             self.model.metrics.oom_kills.inc();
         }
-        if self.message.is_none() && !wanted {
+        if !wanted && let Some(known) = self.generations.get_mut(generation) {
             let was = match cause {
                 ExitCause::Exited { .. } | ExitCause::StartFailed { .. } => "",
                 ExitCause::Signaled { .. } | ExitCause::OomKilled | ExitCause::WorkerLost => "was ",
             };
-            self.message = Some(format!("the last instance {was}{cause}"));
+            known.message.get_or_insert_with(|| format!("the last instance {was}{cause}"));
         }
-        // Answers that were written before the end are in the socket still: they count.
-        let connection = instance.connection;
         if let Some(mut connection) = connection {
-            while let Ok(true) = self.drain_input(&mut connection) {}
+            // Answers that were written before the end are in the socket still: they count.
+            while let Ok(true) = self.drain_input(number, &mut connection) {}
+            self.give_back_unsent(&connection);
         }
-        let lost = self.dispatch.lost();
+        let lost = self.dispatch.lost(number);
         for id in lost.failed {
             self.requests.fail(id, &Failure::Died);
         }
         for id in lost.dropped {
             self.requests.forget(id);
         }
-        self.grace_ends = None;
-        self.broken_ends = None;
         self.event(event);
-        if self.dispatch.waiting() > 0 {
+        if self.dispatch.waiting() > 0 && !self.takes_requests() {
             self.event(&Event::Demand);
         }
     }

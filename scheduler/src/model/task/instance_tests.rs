@@ -1,11 +1,13 @@
 //! A model's task with a launcher and a GPU task that the test plays.
 
+use crate::capacity;
 use crate::gpu::{self, Told};
 use crate::launcher;
 use crate::metrics::Metrics;
 use crate::model::content::Content;
 use crate::model::{self, Message, Order, task};
 use crate::node::NodeContext;
+use crate::state::{Lasting, StateStore};
 use omni_api::State;
 use omni_config::name::ModelName;
 use omni_config::node::NodeConfig;
@@ -26,19 +28,24 @@ async fn next(asked: &mut mpsc::Receiver<ToLauncher>) -> ToLauncher {
 async fn an_instance_that_cannot_be_reached_holds_its_gpu_memory_until_it_is_gone() {
     let (gpu, desk) = gpu::testing::listener();
     let (launcher, mut asked) = launcher::testing::launcher();
+    let (config, metrics) = (NodeConfig::default(), Metrics::default());
+    let state_dir = tempfile::tempdir().unwrap();
     let context = Arc::new(NodeContext {
-        config: NodeConfig::default(),
         started: Instant::now(),
+        models_dir: "/nonexistent".into(),
         runtime_dir: "/nonexistent".into(),
-        metrics: Metrics::default(),
         gpu,
+        capacity: capacity::start(&config.capacity, metrics.of_capacity()),
+        state: StateStore::open(state_dir.path()).unwrap().0,
+        config,
+        metrics,
         body_budget: Arc::new(Semaphore::new(1)),
         busy_models: AtomicI64::new(0),
         touched_unix_ms: AtomicU64::new(0),
     });
     let name = ModelName::try_from("m".to_owned()).unwrap();
     let (model, ends) = model::new(name.clone(), 1024, context.metrics.of_model("m"));
-    task::spawn(Arc::clone(&model), ends, Arc::clone(&context), launcher);
+    task::spawn(Arc::clone(&model), ends, Lasting::default(), Arc::clone(&context), launcher);
 
     let snapshot = SnapshotDigest::parse(&"0".repeat(64)).unwrap();
     let manifest = "schema = 1\n[resources]\ngpu-memory = \"1GiB\"\n".to_owned();

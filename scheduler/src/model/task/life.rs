@@ -1,203 +1,179 @@
-//! Carrying out what the model's [`Lifecycle`](crate::policy::lifecycle::Lifecycle) decides, and saying what state it
-//! is in.
+//! Carrying out what the model's [`Fleet`](crate::policy::fleet::Fleet) decides.
 
-use super::gpu::Turn;
-use super::{Instance, ModelTask};
-use crate::failure::Failure;
-use crate::model::{Front, View};
-use crate::policy::lifecycle::{Action, Event, Phase, STOP_GRACE};
-use omni_api as api;
+use super::ModelTask;
+use super::instances::Instance;
+use super::place::Lack;
+use crate::model::content::Content;
+use crate::policy::fleet::{Action, Event, Phase, STOP_GRACE};
+use crate::policy::scaling::Bounds;
+use crate::policy::{Generation, InstanceNumber};
 use omni_ipc::exit::ExitCause;
 use omni_ipc::frame::CancelReason;
 use omni_ipc::id::InstanceId;
 use omni_ipc::instance::ToWorker;
-use omni_ipc::launcher::{GpuSpec, StartSpec};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 impl ModelTask {
+    /// Takes an event. One that comes of carrying out another's actions waits until all of those are done: they are in
+    /// the order in which lanes close and open.
     pub(super) fn event(&mut self, event: &Event) {
-        let (before, asked_before) = (state(self.life.phase()), self.life.asks_again());
-        for action in self.life.step(event, self.now(), fastrand::f64()) {
-            self.act(action);
+        self.events.push_back(*event);
+        if self.events.len() > 1 {
+            return;
         }
-        let after = state(self.life.phase());
-        if before != after {
-            let reason = self.message.as_deref().filter(|_| after == api::State::Failed).unwrap_or_default();
-            let reason = reason.lines().last().unwrap_or_default().to_owned();
-            let (model, from, to) = (&self.model.name, before.as_str(), after.as_str());
-            // Who asks for a place on a GPU again and again says so once, and again when the reason is another.
-            let is_said = after != api::State::Failed || self.life.lacks_place() && self.failed_for == reason;
-            if asked_before && self.life.asks_again() && is_said {
-                tracing::debug!(%model, from, to, reason, "state");
-            } else {
-                tracing::info!(%model, from, to, reason, "state");
+        while let Some(event) = self.events.front().copied() {
+            for action in self.fleet.step(&event, self.now(), fastrand::f64()) {
+                self.act(action);
             }
-            if after == api::State::Failed {
-                self.failed_for = reason;
+            // Work that begins and ends is counted by the metrics; it changes nothing else that is published.
+            if !matches!(event, Event::Busy(_) | Event::Idle(_)) || self.fleet.state() != self.state {
+                self.publish();
             }
-        }
-        // Work that begins and ends is counted by the metrics; it changes nothing else that is published.
-        if before != after || !matches!(event, Event::Busy | Event::Idle) {
-            self.publish();
+            self.events.pop_front();
         }
     }
 
-    pub(super) fn act(&mut self, action: Action) {
+    fn act(&mut self, action: Action) {
         match action {
-            Action::Prepare => self.prepare(),
-            Action::StartInstance => self.start_instance(),
-            Action::Open => {
-                if let Some(mode) = self.instance.as_ref().and_then(|instance| instance.mode) {
-                    self.dispatch.open(mode);
-                }
-            }
-            Action::Close => self.dispatch.close(),
-            Action::CancelInFlight => {
-                for id in self.dispatch.sent_ids() {
+            Action::Prepare(generation) => self.prepare(generation),
+            Action::Start { instance, generation } => self.start(instance, generation),
+            Action::Serve(generation) => self.serve(generation),
+            Action::Proven(generation) => self.remember(generation),
+            Action::Open(number) => self.open(number),
+            Action::Close(number) => self.close(number),
+            Action::CancelInFlight(number) => {
+                for id in self.dispatch.sent_ids(number) {
                     self.cancel(id, CancelReason::Shutdown);
                 }
             }
-            Action::StopInstance => {
-                // The engine looks at its control socket when its data connection has ended.
-                let Some(instance) = &mut self.instance else { return };
-                instance.connection = None;
+            Action::Stop(number) => {
                 let grace_ms = u64::try_from(STOP_GRACE.as_millis()).unwrap_or(u64::MAX);
-                let stop = ToWorker::Stop { grace_ms };
-                if instance.link.as_ref().is_none_or(|link| link.send(&stop, &[]).is_err()) {
-                    self.launcher.kill(instance.id.clone());
-                }
+                self.end(number, &ToWorker::Stop { grace_ms });
             }
-            Action::KillInstance => {
-                if self.is_unplaced() {
-                    let message = "it was ended before it had a place on a GPU".to_owned();
-                    return self.gone(&ExitCause::StartFailed { message }, &Event::Gone);
-                }
-                let Some(instance) = &mut self.instance else { return };
-                instance.connection = None;
-                if instance.link.as_ref().is_none_or(|link| link.send(&ToWorker::Kill, &[]).is_err()) {
-                    self.launcher.kill(instance.id.clone());
-                }
-            }
+            Action::Kill(number) => self.end(number, &ToWorker::Kill),
             Action::RefuseWaiting => {
                 let failure = self.refusal();
                 for id in self.dispatch.give_up() {
                     self.requests.fail(id, &failure);
                 }
             }
+            Action::Forget(generation) => self.generations.forget(generation),
             Action::End => self.ended = true,
         }
     }
 
-    pub(super) fn prepare(&mut self) {
-        let Some(content) = self.content.clone() else { return };
-        self.prepare_asked = Instant::now();
+    fn prepare(&mut self, generation: Generation) {
+        let Some(known) = self.generations.get_mut(generation) else { return };
+        known.prepare_asked = Instant::now();
+        known.build_log.clear();
         if let Some(inbox) = self.own_inbox.upgrade() {
-            self.launcher.prepare(&self.model.name, &content, &inbox);
+            self.launcher.prepare(&self.model.name, &known.content, &inbox);
         }
     }
 
-    pub(super) fn start_instance(&mut self) {
-        let Some(content) = self.content.clone() else { return };
+    fn start(&mut self, number: InstanceNumber, generation: Generation) {
+        let Some(content) = self.generations.content(generation).cloned() else { return };
         let Ok(id) = InstanceId::parse(&format!("{:012x}", fastrand::u64(..) >> 16)) else { return };
-        let turn = self.ask_for_place(&id, &content);
-        let waits = turn.is_some();
-        self.instance = Some(Instance { turn, ..Instance::new(id) });
-        if !waits {
-            self.launch(None);
+        self.instances.insert(number, Instance::new(id, generation, content));
+        self.ask_for_room(number);
+    }
+
+    /// A generation takes the traffic: its bounds hold from now on.
+    fn serve(&mut self, generation: Generation) {
+        let Some(content) = self.generations.content(generation).cloned() else { return };
+        let bounds = bounds(&content);
+        self.dispatch.set_bounds(content.manifest.scaling.queue, bounds.concurrency.saturating_mul(bounds.max));
+        if let Some((_, instance)) = self.instances.iter().next()
+            && let Some(seat) = &instance.seat
+        {
+            seat.set_min(bounds.min);
+        }
+        if self.fleet.proven(generation) {
+            self.remember(generation);
+        }
+        let (model, version) = (&self.model.name, content.short_version());
+        if self.serving.is_some() {
+            tracing::info!(%model, version, "serves from now on");
+        }
+        self.serving = Some(content);
+    }
+
+    /// Tells the worker how its instance ends. One that was not launched yet has no processes.
+    fn end(&mut self, number: InstanceNumber, how: &ToWorker) {
+        // The engine looks at its control socket when its data connection has ended.
+        self.hang_up(number);
+        let Some(instance) = self.instances.get_mut(number) else { return };
+        if let Some(seat) = &instance.seat {
+            seat.leaves();
+        }
+        if !instance.launched {
+            let message = "it was ended before there was a place for it".to_owned();
+            return self.gone(number, &ExitCause::StartFailed { message }, &Event::Gone(number));
+        }
+        if instance.link.as_ref().is_none_or(|link| link.send(how, &[]).is_err()) {
+            self.launcher.kill(instance.id.clone());
         }
     }
 
-    /// Has the launcher start the instance, which has what it needs.
-    pub(super) fn launch(&mut self, gpu: Option<GpuSpec>) {
-        let Some((_, environment)) = self.environment.clone() else { return };
-        let (Some(content), Some(inbox)) = (&self.content, self.own_inbox.upgrade()) else { return };
-        let Some(id) = self.instance.as_ref().map(|instance| instance.id.clone()) else { return };
-        let spec = content.start_spec(&self.model.name, id, environment, &self.context.config);
-        self.launcher.start_instance(StartSpec { gpu, ..spec }, &inbox);
-    }
-
-    /// Whether the instance waits for a place on a GPU.
-    pub(super) fn is_unplaced(&self) -> bool {
-        self.instance.as_ref().and_then(|instance| instance.turn.as_ref()).is_some_and(Turn::is_unplaced)
-    }
-
-    /// Why a request cannot wait for this model.
-    pub(super) fn refusal(&self) -> Failure {
-        let until = match self.life.phase() {
-            Phase::Waiting { until } => until.saturating_sub(self.now()),
-            Phase::Stopped
-            | Phase::Preparing
-            | Phase::Starting { .. }
-            | Phase::Ready { .. }
-            | Phase::Draining { .. }
-            | Phase::Stopping { .. }
-            | Phase::Refused => Duration::from_secs(30),
-        };
-        if !self.life.lacks_place() {
-            Failure::CannotStart { retry_after: until }
-        } else if *self.life.phase() == Phase::Refused {
-            Failure::NoFittingGpu
-        } else {
-            Failure::NoGpuMemory { retry_after: until }
+    /// Time is over for those who had some.
+    pub(super) fn take_time(&mut self) {
+        let now = Instant::now();
+        let is_over = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        let mut last = None;
+        while let Some(number) = self.instances.next(last) {
+            last = Some(number);
+            let Some(instance) = self.instances.get_mut(number) else { continue };
+            if is_over(instance.grace_ends) {
+                instance.grace_ends = None;
+                self.replace(number, "a handler ignored its cancellation");
+            } else if is_over(instance.broken_ends) {
+                instance.broken_ends = None;
+                self.replace(number, "the engine closed its data connection and went on");
+            }
+        }
+        if self.fleet.wake_at().is_some_and(|at| at <= self.now()) {
+            self.say_who_is_late();
+            self.event(&Event::Tick);
         }
     }
 
-    /// About how long the queue takes to move on.
-    pub(super) fn queue_time(&self) -> Duration {
-        self.dispatch.usual_time().unwrap_or(Duration::from_secs(1))
-    }
-
-    pub(super) fn publish(&mut self) {
-        let phase = self.life.phase();
+    /// Instances that were not ready in time, or had no place by then.
+    fn say_who_is_late(&mut self) {
         let now = self.now();
-        let state = state(phase);
-        let content = self.content.as_ref();
-        let refusing = if self.life.refuses() || content.is_none() { Some(self.refusal()) } else { None };
-        self.front.send_replace(Front { content: self.content.clone(), refusing });
-        self.model.metrics.state(Some(state));
-        self.view.send_replace(View::new(api::Model {
-            name: self.model.name.as_str().to_owned(),
-            state: if content.is_none() && state == api::State::Stopped { api::State::Failed } else { state },
-            held: self.life.held(),
-            version: content.map(|content| content.snapshot.to_string()),
-            message: self.message.clone(),
-            instance: self.instance.as_ref().map(|instance| api::Instance {
-                id: instance.id.to_string(),
-                pid: instance.pid,
-                age_seconds: instance.asked_at.elapsed().as_secs_f64(),
-            }),
-            in_flight: self.dispatch.in_flight() as u64,
-            queued: self.dispatch.waiting() as u64,
-            queue_limit: content.map_or(0, |content| u64::from(content.manifest.scaling.queue)),
-            restarts: self.life.deaths(),
-            last_exit: self.last_exit.clone(),
-            retry_in_seconds: match phase {
-                Phase::Waiting { .. } | Phase::Stopped => {
-                    self.life.wake_at().map(|at| at.saturating_sub(now).as_secs_f64())
-                }
-                Phase::Preparing
-                | Phase::Starting { .. }
-                | Phase::Ready { .. }
-                | Phase::Draining { .. }
-                | Phase::Stopping { .. }
-                | Phase::Refused => None,
-            },
-            build_log: if state == api::State::Preparing || state == api::State::Failed {
-                self.build_log.iter().cloned().collect()
+        let late = |(number, _, phase): (InstanceNumber, Generation, &Phase)| match phase {
+            Phase::Starting { until } if *until <= now => Some(number),
+            Phase::Starting { .. } | Phase::Ready { .. } | Phase::Draining { .. } | Phase::Stopping { .. } => None,
+        };
+        let late: Vec<_> = self.fleet.instances().filter_map(late).collect();
+        for number in late {
+            let Some(instance) = self.instances.get(number) else { continue };
+            let limit = instance.content.manifest.timeouts.startup;
+            if instance.launched {
+                self.say_of(number, format!("it was not ready within {limit:?}, its `startup` in [timeouts]"));
             } else {
-                Vec::new()
-            },
-        }));
+                let lack = if instance.turn.is_some() { Lack::Gpu } else { Lack::Node };
+                self.no_place(number, lack, false, format!("no room became free for it within {limit:?}"));
+            }
+        }
+    }
+
+    /// An instance is of no use any more.
+    fn replace(&mut self, number: InstanceNumber, why: &str) {
+        tracing::warn!(model = %self.model.name, "{why}: the instance is replaced");
+        self.say_of(number, format!("{why}; the instance was replaced"));
+        self.event(&Event::Unresponsive(number));
+    }
+
+    /// Says why an instance's generation does not do well.
+    pub(super) fn say_of(&mut self, number: InstanceNumber, message: String) {
+        if let Some(instance) = self.instances.get(number) {
+            self.generations.say(instance.generation, Some(message));
+        }
     }
 }
 
-fn state(phase: &Phase) -> api::State {
-    match phase {
-        Phase::Stopped => api::State::Stopped,
-        Phase::Preparing => api::State::Preparing,
-        Phase::Starting { .. } => api::State::Starting,
-        Phase::Ready { .. } => api::State::Ready,
-        Phase::Draining { .. } | Phase::Stopping { .. } => api::State::Draining,
-        Phase::Waiting { .. } | Phase::Refused => api::State::Failed,
-    }
+/// How many instances of a content there may be, and how busy.
+pub(super) fn bounds(content: &Content) -> Bounds {
+    let scaling = &content.manifest.scaling;
+    Bounds { min: scaling.min_instances, max: scaling.max_instances, concurrency: scaling.concurrency }
 }

@@ -1,72 +1,57 @@
-//! The task of one model: it alone changes the model's life, queue, instance and connection.
+//! The task of one model: it alone changes the model's fleet, queue, instances and connections.
 //!
-//! Everything arrives through one inbox, [`Signals`](super::Signals) and the data connection; pure policy decides
-//! ([`Lifecycle`], [`Dispatch`]); this file carries out.
+//! Everything arrives through one inbox, [`Signals`](super::Signals) and the data connections; pure policy decides
+//! ([`Fleet`], [`Dispatch`], [`Demand`]); the files here carry out.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `generations` | the contents that the model had and has |
+//! | `instances` | its instances, and waiting for what they say |
+//! | `life` | what the fleet decides, and time |
+//! | `place` | what an instance needs before it starts: capacity, then a card |
+//! | `gpu` | turns on the card |
+//! | `instance` | what launcher and workers say |
+//! | `data` | requests and answers |
+//! | `load` | how many instances are wanted |
+//! | `versions` | which content is to serve, and what lasts |
+//! | `view` | what others see |
 
 mod data;
+mod generations;
 mod gpu;
 mod instance;
+mod instances;
 mod life;
+mod load;
+mod place;
+mod versions;
+mod view;
 
 use super::content::Content;
 use super::requests::Requests;
-use super::worker_link::WorkerLink;
 use super::{Front, Message, Model, Order, TaskEnds, View};
 use crate::failure::Failure;
 use crate::launcher::LauncherHandle;
 use crate::node::NodeContext;
-use crate::policy::Moment;
 use crate::policy::dispatch::{Admission, Cancelled, Dispatch, RequestId};
-use crate::policy::lifecycle::{Event, Lifecycle, Phase};
-use crate::wire::connection::DataConnection;
+use crate::policy::fleet::{Event, Fleet};
+use crate::policy::scaling::Demand;
+use crate::policy::{InstanceNumber, Moment};
+use crate::state::Lasting;
+use generations::Generations;
+use instances::Instances;
 use omni_api as api;
 use omni_config::name::ModelName;
-use omni_ipc::engine::HandlerMode;
-use omni_ipc::exit::ExitCause;
 use omni_ipc::frame::CancelReason;
-use omni_ipc::id::{EnvironmentKey, InstanceId, SnapshotDigest};
+use omni_ipc::id::SnapshotDigest;
+use place::Lack;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc;
 
-/// Inbox messages handled before the connection is looked at again.
+/// Inbox messages handled before the connections are looked at again.
 const BATCH: usize = 64;
-/// Lines of a build that are kept for `omnictl status`.
-const BUILD_LOG: usize = 50;
-
-/// The model's instance, from the moment it was asked for.
-#[derive(Debug)]
-struct Instance {
-    id: InstanceId,
-    asked_at: Instant,
-    pid: Option<i32>,
-    link: Option<WorkerLink>,
-    connection: Option<DataConnection>,
-    mode: Option<HandlerMode>,
-    log_seen: u64,
-    /// Its GPU memory; `None` for a model without.
-    turn: Option<gpu::Turn>,
-    /// The launcher has said how it ended; what the worker said before that is being read.
-    ended: Option<ExitCause>,
-}
-
-impl Instance {
-    /// An instance of which only the id is known.
-    fn new(id: InstanceId) -> Self {
-        Self {
-            id,
-            asked_at: Instant::now(),
-            pid: None,
-            link: None,
-            connection: None,
-            mode: None,
-            log_seen: 0,
-            turn: None,
-            ended: None,
-        }
-    }
-}
 
 pub(crate) struct ModelTask {
     model: Arc<Model>,
@@ -75,23 +60,29 @@ pub(crate) struct ModelTask {
     front: tokio::sync::watch::Sender<Front>,
     view: tokio::sync::watch::Sender<View>,
     own_inbox: mpsc::WeakSender<Message>,
-    life: Lifecycle,
+    fleet: Fleet,
+    /// The event that is being carried out, and those that came of it.
+    events: VecDeque<Event>,
     dispatch: Dispatch,
+    demand: Demand,
     requests: Requests,
-    content: Option<Arc<Content>>,
-    environment: Option<(SnapshotDigest, EnvironmentKey)>,
-    instance: Option<Instance>,
-    /// A cancelled handler that runs on is replaced then.
-    grace_ends: Option<Instant>,
-    /// The data connection is broken; an engine that lives on then is killed.
-    broken_ends: Option<Instant>,
-    prepare_asked: Instant,
-    message: Option<String>,
-    /// What the log said was the reason, when it failed last.
-    failed_for: String,
+    generations: Generations,
+    instances: Instances,
+    /// What takes the traffic.
+    serving: Option<Arc<Content>>,
+    /// What was last seen in the directory.
+    directory: Option<api::Directory>,
+    /// What lasts, as of now and as it was put into the store.
+    lasting: Lasting,
+    saved: Lasting,
+    /// What the last instance that had no place had none in.
+    lack: Lack,
+    /// As published.
+    state: api::State,
     last_exit: Option<String>,
-    build_log: VecDeque<String>,
-    stats_waiters: Vec<tokio::sync::oneshot::Sender<omni_ipc::instance::Stats>>,
+    /// Requests in flight and waiting, and how many instances they want, as they were last said.
+    load: u32,
+    wanted: u32,
     was_busy: bool,
     ended: bool,
 }
@@ -103,8 +94,11 @@ pub(crate) fn empty_view(name: &ModelName) -> api::Model {
         state: api::State::Stopped,
         held: false,
         version: None,
+        pinned: None,
+        directory: api::Directory::default(),
         message: None,
-        instance: None,
+        generations: Vec::new(),
+        instances: Vec::new(),
         in_flight: 0,
         queued: 0,
         queue_limit: 0,
@@ -115,15 +109,15 @@ pub(crate) fn empty_view(name: &ModelName) -> api::Model {
     }
 }
 
-/// Starts the task of a model.
-pub(crate) fn spawn(model: Arc<Model>, ends: TaskEnds, context: Arc<NodeContext>, launcher: LauncherHandle) {
+/// Starts the task of a model, of which so much is known from an earlier scheduler.
+pub(crate) fn spawn(
+    model: Arc<Model>,
+    ends: TaskEnds,
+    lasting: Lasting,
+    context: Arc<NodeContext>,
+    launcher: LauncherHandle,
+) {
     let TaskEnds { inbox, own_inbox, front, view } = ends;
-    let settings = crate::policy::lifecycle::Settings {
-        always_on: false,
-        idle_timeout: Duration::ZERO,
-        startup: Duration::ZERO,
-        drain: Duration::ZERO,
-    };
     let task = ModelTask {
         model,
         context,
@@ -131,20 +125,22 @@ pub(crate) fn spawn(model: Arc<Model>, ends: TaskEnds, context: Arc<NodeContext>
         front,
         view,
         own_inbox,
-        life: Lifecycle::new(settings),
-        dispatch: Dispatch::new(1, 0),
+        fleet: Fleet::new(lasting.held, lasting.deaths),
+        events: VecDeque::new(),
+        dispatch: Dispatch::new(0),
+        demand: Demand::default(),
         requests: Requests::default(),
-        content: None,
-        environment: None,
-        instance: None,
-        grace_ends: None,
-        broken_ends: None,
-        prepare_asked: Instant::now(),
-        message: None,
-        failed_for: String::new(),
+        generations: Generations::default(),
+        instances: Instances::default(),
+        serving: None,
+        directory: None,
+        saved: lasting.clone(),
+        lasting,
+        lack: Lack::Node,
+        state: api::State::Stopped,
         last_exit: None,
-        build_log: VecDeque::new(),
-        stats_waiters: Vec::new(),
+        load: 0,
+        wanted: 0,
         was_busy: false,
         ended: false,
     };
@@ -157,24 +153,19 @@ impl ModelTask {
         let signals = Arc::clone(&self.model.signals);
         while !self.ended {
             let wake = self.wake_at();
-            let connection = self.instance.as_ref().and_then(|instance| instance.connection.as_ref());
-            let (readable, writable) = tokio::select! {
+            let said = tokio::select! {
                 received = inbox.recv_many(&mut batch, BATCH) => {
                     if received == 0 {
                         break;
                     }
-                    (false, false)
+                    false
                 }
-                () = signals.changed() => (false, false),
-                () = readable(connection) => (true, false),
-                () = writable(connection) => (false, true),
-                () = sleep_until(wake) => (false, false),
+                () = signals.changed() => false,
+                () = self.instances.ready() => true,
+                () = sleep_until(wake) => false,
             };
-            if readable {
-                self.read();
-            }
-            if writable {
-                self.flush();
+            if said {
+                self.read_all();
             }
             for message in batch.drain(..) {
                 self.take(message);
@@ -183,7 +174,7 @@ impl ModelTask {
             self.take_time();
             self.send_waiting();
         }
-        self.model.metrics.state(None);
+        self.model.metrics.gone();
     }
 
     fn now(&self) -> Moment {
@@ -191,100 +182,86 @@ impl ModelTask {
     }
 
     fn wake_at(&self) -> Option<Instant> {
-        let life = self.life.wake_at().map(|at| self.context.started + at);
-        [life, self.grace_ends, self.broken_ends].into_iter().flatten().min()
+        let moments = [self.fleet.wake_at(), self.load_wakes_at()];
+        let moments = moments.into_iter().flatten().map(|at| self.context.started + at);
+        moments.chain(self.instances.wake_at()).min()
     }
 
     fn take(&mut self, message: Message) {
         match message {
             Message::Submit(submission) => {
-                let id = submission.id;
+                let ticket = submission.ticket;
                 self.requests.add(*submission);
-                match self.dispatch.submit(id) {
+                match self.dispatch.submit(ticket, self.now()) {
                     Admission::Full => {
                         let retry_after = self.queue_time();
-                        self.requests.fail(id, &Failure::QueueFull { retry_after });
+                        self.requests.fail(ticket.id, &Failure::QueueFull { retry_after });
                     }
-                    Admission::Waits => match self.life.phase() {
-                        Phase::Ready { .. } if !self.life.refuses() => {}
-                        _ => self.event(&Event::Demand),
-                    },
+                    Admission::Waits if self.takes_requests() => {}
+                    Admission::Waits => self.event(&Event::Demand),
                 }
             }
-            Message::Content(Ok(content)) => self.new_content(*content),
-            Message::Content(Err(message)) => {
-                self.content = None;
-                self.message = Some(message);
-                self.event(&Event::BadContent);
-            }
+            Message::Content(content) => self.directory_has(content.map(|content| *content)),
             Message::Removed => self.event(&Event::Removed),
-            Message::BuildProgress(snapshot, line) => {
-                if self.is_current(&snapshot) {
-                    self.log_build(line);
-                }
-            }
+            Message::BuildProgress(snapshot, line) => self.built(&snapshot, line),
             Message::Prepared(snapshot, environment) => {
-                if self.is_current(&snapshot) {
-                    self.model.metrics.prepare.observe(self.prepare_asked.elapsed().as_secs_f64());
-                    self.environment = Some((snapshot, environment));
-                    self.event(&Event::Prepared);
+                let Some(generation) = self.generations.find(&snapshot) else { return };
+                if let Some(known) = self.generations.get_mut(generation) {
+                    self.model.metrics.prepare.observe(known.prepare_asked.elapsed().as_secs_f64());
+                    known.environment = Some(environment);
                 }
+                self.event(&Event::Prepared(generation));
             }
             Message::PrepareFailed { snapshot, message, permanent } => {
-                if self.is_current(&snapshot) {
-                    self.message = Some(message);
-                    self.event(&Event::PrepareFailed { permanent });
-                }
+                let Some(generation) = self.generations.find(&snapshot) else { return };
+                self.generations.say(generation, Some(message));
+                self.event(&Event::PrepareFailed { generation, permanent });
             }
             Message::Started(id) => self.connect_worker(id),
-            Message::StartFailed(id, message) => {
-                if self.is_instance(&id) {
-                    self.message = Some(message.clone());
-                    self.gone(&ExitCause::StartFailed { message }, &Event::StartFailed);
-                }
-            }
+            Message::StartFailed(id, message) => self.start_failed(&id, message),
             Message::WorkerGone(id, cause) => self.worker_gone(&id, cause),
             Message::LauncherLost => self.event(&Event::LauncherLost),
-            Message::Adopt(welcome, link) => self.adopt(&welcome, link),
-            Message::Worker(id, said) => {
-                if self.is_instance(&id) {
-                    self.worker_says(said);
-                }
-            }
+            Message::Connected(welcome, link) => self.connected(&welcome, link),
+            Message::Adopt(adoption) => self.adopt(*adoption),
+            Message::Worker(id, said) => self.worker_says(&id, said),
             Message::WorkerClosed(id) => self.worker_closed(&id),
             Message::Order(order, answer) => {
-                self.event(&match order {
-                    Order::Start => Event::Start,
-                    Order::Stop => Event::Stop,
-                    Order::Restart => Event::Restart,
-                });
-                let _ = answer.send(self.view.borrow().now());
+                let done = self.obey(&order);
+                let _ = answer.send(done.map(|()| self.view.borrow().now()));
             }
-            Message::Gpu(key, told) => self.told(key, told),
-            Message::Stats(answer) => self.ask_stats(answer),
+            Message::Gpu(key, told) => self.told_by_gpu(key, told),
+            Message::Capacity(key, told) => self.told_by_capacity(key, told),
+            Message::Stats(answer) => self.ask_stats(&answer),
+            Message::History(answer) => drop(answer.send(self.history())),
+            Message::Explain(answer) => drop(answer.send(self.explain())),
         }
     }
 
-    fn new_content(&mut self, content: Content) {
-        let known = self.content.as_ref().is_some_and(|known| known.snapshot == content.snapshot);
-        if known {
-            return; // the launcher came back and told everything again
+    fn obey(&mut self, order: &Order) -> Result<(), String> {
+        match order {
+            Order::Start => self.event(&Event::Start),
+            Order::Stop => self.event(&Event::Stop),
+            Order::Restart => self.event(&Event::Restart),
+            Order::RollBack(to) => return self.roll_back(to.as_deref()),
         }
-        let scaling = &content.manifest.scaling;
-        self.dispatch.set_bounds(scaling.concurrency, scaling.queue);
-        let settings = content.settings();
-        self.content = Some(Arc::new(content));
-        self.message = None;
-        self.build_log.clear();
-        self.event(&Event::Content(settings));
+        Ok(())
     }
 
-    fn is_current(&self, snapshot: &SnapshotDigest) -> bool {
-        self.content.as_ref().is_some_and(|content| content.snapshot == *snapshot)
+    /// Whether an instance takes requests, now or as soon as it has done what it has.
+    fn takes_requests(&self) -> bool {
+        self.instances.iter().any(|(_, instance)| instance.open)
     }
 
-    fn is_instance(&self, id: &InstanceId) -> bool {
-        self.instance.as_ref().is_some_and(|instance| instance.id == *id)
+    /// A line of an environment's build: the newest are shown with the model's state, and its log has them all.
+    fn built(&mut self, snapshot: &SnapshotDigest, text: String) {
+        let Some(generation) = self.generations.find(snapshot) else { return };
+        let Some(known) = self.generations.get_mut(generation) else { return };
+        known.built(text.clone());
+        self.publish();
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let unix_ms = u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX);
+        tracing::info!(target: "model", model = %self.model.name, stream = "build", "{text}");
+        self.model.logs.push(api::LogEntry { unix_ms, instance: String::new(), stream: "build".to_owned(), text });
     }
 
     fn take_signals(&mut self) {
@@ -292,9 +269,9 @@ impl ModelTask {
         for (id, reason) in pending.cancels {
             self.cancel(id, reason);
         }
-        let connection = self.instance.as_mut().and_then(|instance| instance.connection.as_mut());
-        if let Some(connection) = connection {
-            for (id, bytes) in pending.credits {
+        for (id, bytes) in pending.credits {
+            let connection = self.requests.recipient(id).and_then(|number| self.instances.get_mut(number));
+            if let Some(connection) = connection.and_then(|instance| instance.connection.as_mut()) {
                 connection.credit(id, bytes);
             }
         }
@@ -304,66 +281,24 @@ impl ModelTask {
         match self.dispatch.cancel(id) {
             Cancelled::Unqueued => self.requests.forget(id),
             Cancelled::Unknown => {}
-            Cancelled::TellModel => {
-                let connection = self.instance.as_ref().and_then(|instance| instance.connection.as_ref());
+            Cancelled::TellModel(number) => {
+                let connection = self.instances.get(number).and_then(|instance| instance.connection.as_ref());
                 if connection.is_some_and(|connection| !connection.cancel(id, reason)) {
-                    self.event(&Event::Unresponsive);
+                    self.event(&Event::Unresponsive(number));
                 }
+                self.watch_grace(number);
             }
         }
-        self.watch_grace();
     }
 
     /// A handler that runs on after its cancellation has `cancel-grace` from now.
-    fn watch_grace(&mut self) {
-        if !self.dispatch.cancelled_and_begun() {
-            self.grace_ends = None;
-        } else if self.grace_ends.is_none() {
-            let grace = self.content.as_ref().map_or(Duration::ZERO, |content| content.manifest.timeouts.cancel_grace);
-            self.grace_ends = Some(Instant::now() + grace);
+    fn watch_grace(&mut self, number: InstanceNumber) {
+        let Some(instance) = self.instances.get_mut(number) else { return };
+        if !self.dispatch.cancelled_and_begun(number) {
+            instance.grace_ends = None;
+        } else if instance.grace_ends.is_none() {
+            instance.grace_ends = Some(Instant::now() + instance.content.manifest.timeouts.cancel_grace);
         }
-    }
-
-    fn take_time(&mut self) {
-        if self.grace_ends.is_some_and(|at| at <= Instant::now()) {
-            self.grace_ends = None;
-            self.replace("a handler ignored its cancellation");
-        }
-        if self.broken_ends.is_some_and(|at| at <= Instant::now()) {
-            self.broken_ends = None;
-            self.replace("the engine closed its data connection and went on");
-        }
-        if self.life.wake_at().is_some_and(|at| at <= self.now()) {
-            if matches!(self.life.phase(), Phase::Starting { .. }) {
-                let limit = self.content.as_ref().map_or(Duration::ZERO, |content| content.manifest.timeouts.startup);
-                if self.is_unplaced() {
-                    return self.place_took_too_long(limit);
-                }
-                self.message = Some(format!("it was not ready within {limit:?}, its `startup` in [timeouts]"));
-            }
-            self.event(&Event::Tick);
-        }
-    }
-
-    /// The instance is of no use any more.
-    fn replace(&mut self, why: &str) {
-        tracing::warn!(model = %self.model.name, "{why}: the instance is replaced");
-        self.message = Some(format!("{why}; the instance was replaced"));
-        self.event(&Event::Unresponsive);
-    }
-}
-
-async fn readable(connection: Option<&DataConnection>) {
-    match connection {
-        Some(connection) => drop(connection.readable().await),
-        None => std::future::pending().await,
-    }
-}
-
-async fn writable(connection: Option<&DataConnection>) {
-    match connection {
-        Some(connection) if connection.wants_write() => drop(connection.writable().await),
-        Some(_) | None => std::future::pending().await,
     }
 }
 

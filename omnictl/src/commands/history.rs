@@ -1,0 +1,44 @@
+//! `omnictl history`: the versions that a rollback can bring back.
+
+use omni_api::{History, Role};
+use omni_config::ModelName;
+
+use super::follow::short;
+use super::{Context, refused};
+use crate::client::model_route;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::human::moment;
+use crate::output::{Format, note};
+use crate::table::{Align, Table};
+
+pub(super) async fn run(context: &mut Context<'_>, name: &ModelName) -> Result<Exit, Failure> {
+    let answer = match context.client.get(&model_route(name, "/history")).await {
+        Ok(answer) => answer,
+        Err(error) => return Err(refused(&context.client, name, error).await),
+    };
+    match context.format {
+        Format::Json => context.out.json(answer.json()?)?,
+        Format::Table => {
+            let history: History = answer.value()?;
+            if history.versions.is_empty() {
+                note(format_args!("{name}: no version of it was ready yet"));
+            } else {
+                context.out.text(table(&history))?;
+            }
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn table(history: &History) -> Table<3> {
+    let mut table = Table::new([("VERSION", Align::Left), ("FIRST READY", Align::Left), ("ROLE", Align::Left)]);
+    for version in &history.versions {
+        table.row([
+            short(&version.version),
+            moment(version.first_ready_unix_ms),
+            version.role.map(Role::as_str).unwrap_or_default().to_owned(),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,96 @@
+//! Why a model has as many instances as it has.
+
+use crate::State;
+use serde::{Deserialize, Serialize};
+
+/// How the number of a model's instances comes about.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Explain {
+    /// The model's name.
+    pub name: String,
+    /// Where it is in its life.
+    pub state: State,
+    /// Instances that take requests.
+    pub ready: u32,
+    /// Instances that are there: also those that start or drain.
+    pub instances: u32,
+    /// Instances that are wanted.
+    pub wanted: u32,
+    /// Why.
+    pub because: Because,
+    /// `min-instances`.
+    pub min: u32,
+    /// `max-instances`.
+    pub max: u32,
+    /// Requests that one instance takes at once.
+    pub concurrency: u32,
+    /// Requests that run and wait.
+    pub load: u32,
+    /// Their average over `average_seconds`.
+    pub average: f64,
+    /// The window of the average.
+    pub average_seconds: f64,
+    /// The greatest sustained load within `greatest_seconds`.
+    pub greatest: f64,
+    /// The window of the greatest load: what was wanted within it is wanted still.
+    pub greatest_seconds: f64,
+    /// Why there are fewer than wanted, or the model is not ready, in words.
+    pub message: Option<String>,
+    /// What the node gives to all instances together, and what one of this model may use.
+    pub budgets: Budgets,
+}
+
+/// Why so many instances are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Because {
+    /// Nothing asks for more than `min-instances`.
+    Min,
+    /// The load of now.
+    Load,
+    /// The load of the last while.
+    RecentLoad,
+    /// The load asks for more than `max-instances`.
+    Max,
+    /// The model was stopped by hand.
+    Held,
+}
+
+impl Because {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Min, Self::Load, Self::RecentLoad, Self::Max, Self::Held];
+
+    /// The word on the wire.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Min => "min",
+            Self::Load => "load",
+            Self::RecentLoad => "recent-load",
+            Self::Max => "max",
+            Self::Held => "held",
+        }
+    }
+}
+
+/// The node's budgets for all instances together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Budgets {
+    /// Memory, in bytes.
+    pub memory_bytes: Budget,
+    /// Processor time, in thousandths of a core.
+    pub cpu_millis: Budget,
+    /// Processes and threads.
+    pub processes: Budget,
+}
+
+/// One budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Budget {
+    /// What one instance of this model may use.
+    pub instance: u64,
+    /// What all instances of the node may use together.
+    pub committed: u64,
+    /// The most of it; `None`: without a bound.
+    pub limit: Option<u64>,
+}

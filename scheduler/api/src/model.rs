@@ -1,0 +1,159 @@
+//! A model as its task publishes it: state, instances, generations.
+
+use serde::{Deserialize, Serialize};
+
+/// State of a model, of one of its generations, or of an instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// Its environment is being made.
+    Preparing,
+    /// Its process starts: sandbox, import, `setup`.
+    Starting,
+    /// It takes requests.
+    Ready,
+    /// It finishes what it has and then stops.
+    Draining,
+    /// No process; the next request starts one (unless it was stopped by hand).
+    Stopped,
+    /// It cannot serve now; see the message.
+    Failed,
+}
+
+impl State {
+    /// All states, in the order of a life.
+    pub const ALL: [Self; 6] =
+        [Self::Preparing, Self::Starting, Self::Ready, Self::Draining, Self::Stopped, Self::Failed];
+
+    /// The word that people and metrics see.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Preparing => "preparing",
+            Self::Starting => "starting",
+            Self::Ready => "ready",
+            Self::Draining => "draining",
+            Self::Stopped => "stopped",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// One model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Model {
+    /// The path below the models folder.
+    pub name: String,
+    /// Where it is in its life: that of the generation that takes the traffic.
+    pub state: State,
+    /// Whether it was stopped by hand and waits for a `start`.
+    pub held: bool,
+    /// Digest of the content that takes the traffic, 64 hexadecimal digits; `None` when there is none.
+    pub version: Option<String>,
+    /// Digest that a rollback chose; ends with the next change of the directory.
+    pub pinned: Option<String>,
+    /// What is in its directory.
+    pub directory: Directory,
+    /// Why it is in this state, in words, when there is more to say: a build's own message, a traceback, an exit.
+    pub message: Option<String>,
+    /// Generations that the node has to do with: the one that takes the traffic first, then the newest first.
+    pub generations: Vec<Generation>,
+    /// The running instances, the oldest first.
+    pub instances: Vec<Instance>,
+    /// Requests that run.
+    pub in_flight: u64,
+    /// Requests that wait.
+    pub queued: u64,
+    /// The most that may wait.
+    pub queue_limit: u64,
+    /// Deaths of instances since the node first saw the model.
+    pub restarts: u64,
+    /// How the last instance ended.
+    pub last_exit: Option<String>,
+    /// Seconds until the next try, while it is in back-off or without a place.
+    pub retry_in_seconds: Option<f64>,
+    /// The last lines of an environment being built.
+    pub build_log: Vec<String>,
+}
+
+impl Model {
+    /// The generation of this version, if the node has to do with it.
+    #[must_use]
+    pub fn generation(&self, version: &str) -> Option<&Generation> {
+        self.generations.iter().find(|generation| generation.version == version)
+    }
+
+    /// The generation that is to take the traffic next.
+    #[must_use]
+    pub fn candidate(&self) -> Option<&Generation> {
+        self.generations.iter().find(|generation| generation.role == Role::Candidate)
+    }
+}
+
+/// What was last seen in a model's directory.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Directory {
+    /// Digest of its content; `None` when no snapshot could be taken.
+    pub version: Option<String>,
+    /// Why this content cannot be served: a wrong manifest, no snapshot.
+    pub refused: Option<String>,
+}
+
+/// One content of a model's directory.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Generation {
+    /// Digest of the content, 64 hexadecimal digits.
+    pub version: String,
+    /// What it is for the model.
+    pub role: Role,
+    /// Where it is in its life.
+    pub state: State,
+    /// Why it is in this state, in words: its own traceback, a build's message, no room.
+    pub message: Option<String>,
+    /// Seconds until the next try, while it is in back-off or without a place.
+    pub retry_in_seconds: Option<f64>,
+}
+
+/// What a generation is for its model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// It takes the traffic.
+    Serving,
+    /// It is being proven, and takes the traffic when it is ready. Failed: it was refused, and the other serves on.
+    Candidate,
+    /// It took the traffic before; what is left of it drains, or a rollback can bring it back.
+    Previous,
+}
+
+impl Role {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Serving, Self::Candidate, Self::Previous];
+
+    /// The word that people see.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Serving => "serving",
+            Self::Candidate => "candidate",
+            Self::Previous => "previous",
+        }
+    }
+}
+
+/// A running instance.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Instance {
+    /// Twelve hexadecimal digits.
+    pub id: String,
+    /// Digest of the content that it runs.
+    pub version: String,
+    /// Where it is in its life.
+    pub state: State,
+    /// Process id of the engine, as the host sees it.
+    pub pid: Option<i32>,
+    /// Seconds since it was started.
+    pub age_seconds: f64,
+    /// Requests that run on it.
+    pub in_flight: u64,
+}

@@ -1,0 +1,24 @@
+//! The node's room for instances: memory, processor time and processes, shared out by [`crate::policy::capacity`].
+//!
+//! A model's task asks for a [`CapacitySeat`] before it starts an instance, and drops it when the instance is gone. The
+//! ledger is behind a lock that nobody holds for longer than one step; answers come into the model's inbox as [`Told`],
+//! carried by one task, in the order in which they were decided. Being busy or idle, which changes with every request,
+//! is a number in the seat that is looked at when somebody asks.
+
+mod seat;
+mod settings;
+
+pub use seat::{Applicant, CapacityHandle, CapacitySeat, Told};
+pub use settings::need;
+
+use crate::metrics::CapacityMetrics;
+use omni_config::node::Capacity;
+
+/// Starts the task that carries the answers.
+#[must_use]
+pub fn start(config: &Capacity, metrics: CapacityMetrics) -> CapacityHandle {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let (handle, answers) = seat::new(settings::budget(config, &meminfo), metrics);
+    tokio::spawn(answers.carry());
+    handle
+}

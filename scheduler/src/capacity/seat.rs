@@ -1,0 +1,269 @@
+//! Where models' tasks and the ledger meet: a handle for all, a seat for each instance.
+//!
+//! Seats ask and tell without waiting. What they are told goes into a box that one task empties into their inboxes; it
+//! is bounded by the seats, since each is answered once and displaced once.
+
+use super::settings::{need, shown};
+use crate::metrics::CapacityMetrics;
+use crate::model::Message;
+use crate::policy::Moment;
+use crate::policy::capacity::{Action, Amounts, Event, Ledger, Refusal, SeatKey, View};
+use omni_config::manifest::Resources;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{Notify, mpsc};
+
+/// What a model's task is told of its instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Told {
+    /// Start it.
+    Granted,
+    /// Do not start it.
+    Refused {
+        /// Trying again cannot help before somebody changes the model or the node.
+        hopeless: bool,
+        /// Why, for people on the node; names no other model.
+        message: String,
+    },
+    /// It did nothing wrong: another one needs its room. Let it go; its next request starts it again.
+    Displaced,
+}
+
+/// Who asks for a seat.
+#[derive(Debug)]
+pub struct Applicant<'a> {
+    /// The model's name.
+    pub model: &'a str,
+    /// What an instance may use.
+    pub resources: &'a Resources,
+    /// The model's `min-instances`.
+    pub min: u32,
+    /// Where the answers go.
+    pub inbox: mpsc::Sender<Message>,
+}
+
+/// The value of [`Seated::idle_since`] while there is a request, or while no request can be there.
+const BUSY: u64 = u64::MAX;
+
+/// A seat as the ledger's side sees it.
+#[derive(Debug)]
+struct Seated {
+    need: Amounts,
+    inbox: mpsc::Sender<Message>,
+    /// In nanoseconds since the scheduler started; [`BUSY`] at other times.
+    idle_since: Arc<AtomicU64>,
+    serves: bool,
+}
+
+#[derive(Debug)]
+struct Book {
+    ledger: Ledger,
+    seated: BTreeMap<SeatKey, Seated>,
+    next_key: SeatKey,
+    /// What is to be told, in order.
+    told: Vec<(SeatKey, Told)>,
+    metrics: CapacityMetrics,
+}
+
+#[derive(Debug)]
+struct Desk {
+    book: Mutex<Book>,
+    notify: Notify,
+}
+
+impl Desk {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn say(&self, event: &Event) {
+        self.book().step(event);
+        self.notify.notify_one();
+    }
+}
+
+impl Book {
+    fn step(&mut self, event: &Event) {
+        for action in self.ledger.step(event) {
+            match action {
+                Action::Grant(seat) => self.told.push((seat, Told::Granted)),
+                Action::Refuse { seat, why } => {
+                    let refused = self.refused(seat, why);
+                    self.told.push((seat, refused));
+                }
+                Action::Displace(seat) => {
+                    self.metrics.displaced();
+                    self.told.push((seat, Told::Displaced));
+                }
+            }
+        }
+        self.metrics.set(&self.ledger.view());
+    }
+
+    fn refused(&self, seat: SeatKey, why: Refusal) -> Told {
+        let need = self.seated.get(&seat).map(|seated| seated.need).unwrap_or_default();
+        match why {
+            Refusal::TooBig { resource, budget } => {
+                self.metrics.refused(resource, "too-big");
+                let (need, budget) = (shown(resource, need.of(resource)), shown(resource, budget));
+                let message = format!("it may use {need}, and [capacity] gives all instances of the node {budget}");
+                Told::Refused { hopeless: true, message }
+            }
+            Refusal::Full { resource, free } => {
+                self.metrics.refused(resource, "full");
+                let (need, free) = (shown(resource, need.of(resource)), shown(resource, free));
+                let message = format!(
+                    "the node is full: it may use {need}, {free} are free, and no instance is idle that could make room"
+                );
+                Told::Refused { hopeless: false, message }
+            }
+        }
+    }
+
+    /// Tells the ledger who is idle since when.
+    fn look(&mut self) {
+        for (key, seated) in self.seated.iter().filter(|(_, seated)| seated.serves) {
+            let since = seated.idle_since.load(Ordering::Relaxed);
+            let idle_since = (since != BUSY).then(|| Moment::from_nanos(since));
+            self.ledger.step(&Event::Serves { seat: *key, idle_since });
+        }
+    }
+}
+
+/// For models' tasks and for who wants to see what there is.
+#[derive(Debug, Clone)]
+pub struct CapacityHandle(Arc<Desk>);
+
+impl CapacityHandle {
+    /// Asks for an instance that is to be started: [`Told::Granted`] or [`Told::Refused`] follows. Dropped before that,
+    /// the seat asks no more.
+    #[must_use]
+    pub fn ask(&self, applicant: Applicant<'_>) -> CapacitySeat {
+        self.seat(applicant, |seat, model, need, min| Event::Ask { seat, model, need, min })
+    }
+
+    /// For an instance of an earlier scheduler, which is there already.
+    #[must_use]
+    pub fn adopt(&self, applicant: Applicant<'_>) -> CapacitySeat {
+        self.seat(applicant, |seat, model, need, min| Event::Adopted { seat, model, need, min })
+    }
+
+    fn seat(&self, applicant: Applicant<'_>, event: impl Fn(SeatKey, Arc<str>, Amounts, u32) -> Event) -> CapacitySeat {
+        let Applicant { model, resources, min, inbox } = applicant;
+        let (model, need): (Arc<str>, _) = (model.into(), need(resources));
+        let idle_since = Arc::new(AtomicU64::new(BUSY));
+        let mut book = self.0.book();
+        book.look();
+        let key = book.next_key;
+        book.next_key += 1;
+        book.seated.insert(key, Seated { need, inbox, idle_since: Arc::clone(&idle_since), serves: false });
+        book.step(&event(key, Arc::clone(&model), need, min));
+        drop(book);
+        self.0.notify.notify_one();
+        CapacitySeat { key, model, idle_since, desk: Arc::clone(&self.0) }
+    }
+
+    /// What there is, and what is promised of it.
+    #[must_use]
+    pub fn view(&self) -> View {
+        self.0.book().ledger.view()
+    }
+}
+
+/// An instance's share of the node. Dropped when the instance is gone, which frees it.
+#[derive(Debug)]
+pub struct CapacitySeat {
+    key: SeatKey,
+    model: Arc<str>,
+    idle_since: Arc<AtomicU64>,
+    desk: Arc<Desk>,
+}
+
+impl CapacitySeat {
+    /// Which instance the answers are for.
+    #[must_use]
+    pub fn key(&self) -> SeatKey {
+        self.key
+    }
+
+    /// It takes requests, and has none yet. Before this it is not displaced.
+    pub fn serves(&self, now: Moment) {
+        self.idle(now);
+        let mut book = self.desk.book();
+        if let Some(seated) = book.seated.get_mut(&self.key) {
+            seated.serves = true;
+        }
+        book.look();
+    }
+
+    /// It has a request.
+    pub fn busy(&self) {
+        self.idle_since.store(BUSY, Ordering::Relaxed);
+    }
+
+    /// It has no request any more.
+    pub fn idle(&self, now: Moment) {
+        self.idle_since.store(u64::try_from(now.as_nanos()).unwrap_or(BUSY - 1), Ordering::Relaxed);
+    }
+
+    /// It is on its way out, for whatever reason: others may count on its room. There is no way back.
+    pub fn leaves(&self) {
+        self.desk.say(&Event::Leaves(self.key));
+    }
+
+    /// The model's `min-instances` is another one now.
+    pub fn set_min(&self, min: u32) {
+        self.desk.say(&Event::Min { model: Arc::clone(&self.model), min });
+    }
+}
+
+impl Drop for CapacitySeat {
+    fn drop(&mut self) {
+        let mut book = self.desk.book();
+        book.seated.remove(&self.key);
+        book.step(&Event::Gone(self.key));
+        drop(book);
+        self.desk.notify.notify_one();
+    }
+}
+
+/// The end that stays with the task.
+#[derive(Debug)]
+pub(super) struct Answers(Arc<Desk>);
+
+impl Answers {
+    /// Carries what is told into the inboxes. Models' tasks empty theirs without ever waiting for this.
+    pub(super) async fn carry(self) {
+        loop {
+            self.0.notify.notified().await;
+            for (inbox, message) in self.take() {
+                let _ = inbox.send(message).await; // a task that has ended needs no answer
+            }
+        }
+    }
+
+    /// What those are to be told that still have their seat.
+    fn take(&self) -> Vec<(mpsc::Sender<Message>, Message)> {
+        let mut book = self.0.book();
+        let told = std::mem::take(&mut book.told);
+        let address = |(seat, told): (SeatKey, Told)| {
+            let seated = book.seated.get(&seat)?;
+            Some((seated.inbox.clone(), Message::Capacity(seat, told)))
+        };
+        told.into_iter().filter_map(address).collect()
+    }
+}
+
+/// A desk with nobody at it.
+pub(super) fn new(budget: Amounts, metrics: CapacityMetrics) -> (CapacityHandle, Answers) {
+    let ledger = Ledger::new(budget);
+    metrics.set(&ledger.view());
+    let book = Book { ledger, seated: BTreeMap::new(), next_key: 0, told: Vec::new(), metrics };
+    let desk = Arc::new(Desk { book: Mutex::new(book), notify: Notify::new() });
+    (CapacityHandle(Arc::clone(&desk)), Answers(desk))
+}
+
+#[cfg(test)]
+#[path = "seat_tests.rs"]
+mod tests;

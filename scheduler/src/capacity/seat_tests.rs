@@ -1,0 +1,139 @@
+//! What models' tasks are told, and when.
+
+use super::*;
+use omni_config::size::ByteSize;
+
+const SECOND: Moment = Moment::from_secs(1);
+
+/// A node with so much memory and everybody's inbox.
+struct World {
+    handle: CapacityHandle,
+    answers: Answers,
+    inbox: mpsc::Sender<Message>,
+    heard: mpsc::Receiver<Message>,
+}
+
+impl World {
+    fn new(gib: u64) -> Self {
+        let budget = Amounts { memory: gib << 30, millicpus: u64::MAX, processes: u64::MAX };
+        let (handle, answers) = new(budget, CapacityMetrics::default());
+        let (inbox, heard) = mpsc::channel(8);
+        Self { handle, answers, inbox, heard }
+    }
+
+    fn ask(&self, model: &str, gib: u64) -> CapacitySeat {
+        let resources = Resources { memory: ByteSize::from_gib(gib), ..Resources::default() };
+        self.handle.ask(Applicant { model, resources: &resources, min: 0, inbox: self.inbox.clone() })
+    }
+
+    /// What was said since the last time.
+    fn told(&self) -> Vec<(SeatKey, Told)> {
+        let said = |message| match message {
+            Message::Capacity(seat, told) => (seat, told),
+            other => panic!("{other:?}"),
+        };
+        self.answers.take().into_iter().map(|(_, message)| said(message)).collect()
+    }
+}
+
+#[test]
+fn room_is_given_refused_and_given_back() {
+    let world = World::new(10);
+    let one = world.ask("a", 7);
+    assert_eq!(world.told(), [(one.key(), Told::Granted)]);
+    let two = world.ask("b", 4);
+    let message =
+        "the node is full: it may use 4GiB, 3GiB are free, and no instance is idle that could make room".to_owned();
+    assert_eq!(world.told(), [(two.key(), Told::Refused { hopeless: false, message })]);
+    let three = world.ask("c", 11);
+    let message = "it may use 11GiB, and [capacity] gives all instances of the node 10GiB".to_owned();
+    assert_eq!(world.told(), [(three.key(), Told::Refused { hopeless: true, message })]);
+    drop(one);
+    let four = world.ask("b", 10);
+    assert_eq!(world.told(), [(four.key(), Told::Granted)]);
+    assert_eq!((world.handle.view().committed.memory, world.handle.view().seats), (10 << 30, 1));
+    drop((two, three, four));
+    assert_eq!((world.handle.view().committed.memory, world.handle.view().seats), (0, 0));
+}
+
+#[test]
+fn the_one_that_is_idle_longest_makes_room() {
+    let world = World::new(10);
+    let seats = ["a", "b", "c"].map(|model| world.ask(model, 3));
+    let (four, granted) = (world.ask("d", 3), world.told());
+    assert_eq!(granted.len(), 4);
+    assert!(matches!(granted[3], (_, Told::Refused { .. })), "they start: {granted:?}");
+    drop(four);
+    for (seat, since) in seats.iter().zip([1, 3, 2]) {
+        seat.serves(since * SECOND);
+    }
+    seats[0].busy();
+    let five = world.ask("d", 3);
+    assert_eq!(world.told(), [(seats[2].key(), Told::Displaced)]);
+    seats[0].idle(9 * SECOND);
+    seats[1].busy();
+    let six = world.ask("e", 3);
+    assert_eq!(world.told(), [(seats[0].key(), Told::Displaced)]);
+    let [first, _second, third] = seats;
+    drop(first);
+    assert_eq!(world.told(), [(five.key(), Told::Granted)], "in the order in which they asked");
+    drop(third);
+    assert_eq!(world.told(), [(six.key(), Told::Granted)]);
+}
+
+#[test]
+fn room_of_one_that_leaves_is_counted_on() {
+    let world = World::new(10);
+    let (one, two) = (world.ask("a", 6), world.ask("b", 4));
+    assert_eq!(world.told().len(), 2);
+    one.serves(SECOND);
+    one.busy();
+    one.leaves();
+    let three = world.ask("c", 6);
+    assert_eq!(world.told(), []);
+    one.serves(2 * SECOND);
+    drop(one);
+    assert_eq!(world.told(), [(three.key(), Told::Granted)]);
+    drop(two);
+}
+
+#[test]
+fn who_has_left_is_told_nothing() {
+    let world = World::new(10);
+    let gone = world.ask("a", 6).key();
+    assert_eq!(world.told(), []);
+    let one = world.ask("a", 10);
+    assert!(one.key() != gone);
+    assert_eq!(world.told(), [(one.key(), Told::Granted)]);
+}
+
+#[test]
+fn a_min_holds_from_the_moment_it_is_said() {
+    let world = World::new(10);
+    let one = world.ask("a", 10);
+    one.serves(SECOND);
+    one.set_min(1);
+    let two = world.ask("b", 1);
+    assert!(matches!(world.told()[..], [_, (_, Told::Refused { hopeless: false, .. })]));
+    one.set_min(0);
+    drop(two);
+    let _three = world.ask("b", 1);
+    assert_eq!(world.told(), [(one.key(), Told::Displaced)]);
+}
+
+#[tokio::test]
+async fn answers_are_carried_into_the_inbox() {
+    let World { handle, answers, inbox, mut heard } = World::new(10);
+    let carrier = tokio::spawn(answers.carry());
+    let resources = Resources { memory: ByteSize::from_gib(1), ..Resources::default() };
+    let mut seats = Vec::new();
+    // More than fit into the inbox at a time.
+    for _ in 0..50 {
+        seats.push(handle.ask(Applicant { model: "a", resources: &resources, min: 0, inbox: inbox.clone() }));
+    }
+    for seat in &seats {
+        let Some(Message::Capacity(key, _)) = heard.recv().await else { panic!("another message") };
+        assert_eq!(key, seat.key());
+    }
+    carrier.abort();
+}

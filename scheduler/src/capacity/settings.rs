@@ -1,0 +1,68 @@
+//! Budgets and needs as plain amounts: what the node's configuration and a manifest say. Pure.
+
+use crate::policy::capacity::{Amounts, Resource};
+use omni_config::manifest::Resources;
+use omni_config::node::Capacity;
+use omni_config::size::ByteSize;
+
+/// What there is, `meminfo` being the machine's `/proc/meminfo`: without a configured budget all of its memory. One
+/// that does not say how much it has is not guessed at.
+pub(super) fn budget(config: &Capacity, meminfo: &str) -> Amounts {
+    let machine = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = machine.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    let machine = kib.map_or(u64::MAX, |kib| kib.saturating_mul(1024));
+    Amounts {
+        memory: config.memory.map_or(machine, ByteSize::bytes),
+        millicpus: config.cpus.map_or(u64::MAX, millicpus),
+        processes: config.processes.map_or(u64::MAX, u64::from),
+    }
+}
+
+/// What an instance may use.
+#[must_use]
+pub fn need(resources: &Resources) -> Amounts {
+    Amounts { memory: resources.memory.bytes(), millicpus: millicpus(resources.cpus), processes: resources.pids.into() }
+}
+
+fn millicpus(cpus: f64) -> u64 {
+    (cpus * 1000.0).round() as u64
+}
+
+/// An amount as people write it.
+pub(super) fn shown(resource: Resource, amount: u64) -> String {
+    match resource {
+        Resource::Memory if amount.is_multiple_of(1 << 20) => ByteSize::from_bytes(amount).to_string(),
+        Resource::Memory => format!("{}MiB", amount >> 20),
+        Resource::Cpus => format!("{} cpus", amount as f64 / 1000.0),
+        Resource::Processes => format!("{amount} pids"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machines_memory_is_the_budget_unless_another_is_set() {
+        let meminfo = "MemTotal:       131072 kB\nMemFree: 1 kB\n";
+        let default = budget(&Capacity::default(), meminfo);
+        assert_eq!(default, Amounts { memory: 128 << 20, millicpus: u64::MAX, processes: u64::MAX });
+        assert_eq!(budget(&Capacity::default(), "MemTotal: lots\n").memory, u64::MAX);
+        let set = Capacity { memory: Some(ByteSize::from_gib(1)), cpus: Some(1.5), processes: Some(9) };
+        assert_eq!(budget(&set, meminfo), Amounts { memory: 1 << 30, millicpus: 1500, processes: 9 });
+    }
+
+    #[test]
+    fn an_instance_needs_its_limits() {
+        let resources = Resources { cpus: 0.01, pids: 7, ..Resources::default() };
+        assert_eq!(need(&resources), Amounts { memory: 2 << 30, millicpus: 10, processes: 7 });
+    }
+
+    #[test]
+    fn amounts_are_shown_as_people_write_them() {
+        assert_eq!(shown(Resource::Memory, 7 << 30), "7GiB");
+        assert_eq!(shown(Resource::Memory, (7 << 30) + 5000), "7168MiB");
+        assert_eq!(shown(Resource::Cpus, 2500), "2.5 cpus");
+        assert_eq!(shown(Resource::Processes, 512), "512 pids");
+    }
+}

@@ -1,0 +1,154 @@
+//! The instances of a model, each from the moment it was asked for until all of it is gone.
+//!
+//! The model's task owns the map and what is in it. Few instances are looked for in many ways: by number for the
+//! policies, by id for the words of launcher and workers, by key for those of the GPU task and of the capacity.
+
+use super::gpu::Turn;
+use crate::capacity::CapacitySeat;
+use crate::model::content::Content;
+use crate::model::worker_link::WorkerLink;
+use crate::policy::{Generation, InstanceNumber};
+use crate::wire::connection::DataConnection;
+use omni_ipc::engine::HandlerMode;
+use omni_ipc::exit::ExitCause;
+use omni_ipc::id::InstanceId;
+use omni_ipc::instance::Stats;
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Instant;
+use tokio::sync::mpsc;
+
+/// An instance of the model.
+#[derive(Debug)]
+pub(super) struct Instance {
+    pub(super) id: InstanceId,
+    pub(super) generation: Generation,
+    /// What it runs.
+    pub(super) content: Arc<Content>,
+    pub(super) asked_at: Instant,
+    pub(super) pid: Option<i32>,
+    pub(super) link: Option<WorkerLink>,
+    pub(super) connection: Option<DataConnection>,
+    pub(super) mode: Option<HandlerMode>,
+    pub(super) log_seen: u64,
+    /// Its share of the node; `None` before it asked for one.
+    pub(super) seat: Option<CapacitySeat>,
+    /// Its GPU memory; `None` for a model without, and before it asked.
+    pub(super) turn: Option<Turn>,
+    /// The launcher was asked to start it, or an earlier scheduler was: there may be processes.
+    pub(super) launched: bool,
+    /// The launcher has said how it ended; what the worker said before that is being read.
+    pub(super) ended: Option<ExitCause>,
+    /// A cancelled handler that runs on is replaced then.
+    pub(super) grace_ends: Option<Instant>,
+    /// The data connection is broken; an engine that lives on then is killed.
+    pub(super) broken_ends: Option<Instant>,
+    /// Whether it takes requests.
+    pub(super) open: bool,
+    /// Whether it was said to have something to do.
+    pub(super) busy: bool,
+    /// Who asked what it uses.
+    pub(super) stats_waiters: Vec<mpsc::Sender<(InstanceId, Stats)>>,
+}
+
+impl Instance {
+    /// An instance of which only the id and the content are known.
+    pub(super) fn new(id: InstanceId, generation: Generation, content: Arc<Content>) -> Self {
+        Self {
+            id,
+            generation,
+            content,
+            asked_at: Instant::now(),
+            pid: None,
+            link: None,
+            connection: None,
+            mode: None,
+            log_seen: 0,
+            seat: None,
+            turn: None,
+            launched: false,
+            ended: None,
+            grace_ends: None,
+            broken_ends: None,
+            open: false,
+            busy: false,
+            stats_waiters: Vec::new(),
+        }
+    }
+
+    /// Whether a request can be sent at this moment.
+    pub(super) fn may_send(&self) -> bool {
+        self.connection.is_some() && self.turn.as_ref().is_none_or(Turn::is_open)
+    }
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Instances {
+    by_number: BTreeMap<InstanceNumber, Instance>,
+}
+
+impl Instances {
+    pub(super) fn insert(&mut self, number: InstanceNumber, instance: Instance) {
+        self.by_number.insert(number, instance);
+    }
+
+    pub(super) fn remove(&mut self, number: InstanceNumber) -> Option<Instance> {
+        self.by_number.remove(&number)
+    }
+
+    pub(super) fn get(&self, number: InstanceNumber) -> Option<&Instance> {
+        self.by_number.get(&number)
+    }
+
+    pub(super) fn get_mut(&mut self, number: InstanceNumber) -> Option<&mut Instance> {
+        self.by_number.get_mut(&number)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (InstanceNumber, &Instance)> {
+        self.by_number.iter().map(|(number, instance)| (*number, instance))
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Instance> {
+        self.by_number.values_mut()
+    }
+
+    /// The first one after `last`, in the order of their numbers: a walk during which instances may come and go.
+    pub(super) fn next(&self, last: Option<InstanceNumber>) -> Option<InstanceNumber> {
+        let after = last.map_or(Bound::Unbounded, Bound::Excluded);
+        self.by_number.range((after, Bound::Unbounded)).next().map(|(number, _)| *number)
+    }
+
+    /// The one that launcher and worker mean.
+    pub(super) fn find(&self, id: &InstanceId) -> Option<InstanceNumber> {
+        self.number(|instance| instance.id == *id)
+    }
+
+    /// The first for which this is so.
+    pub(super) fn number(&self, is_it: impl Fn(&Instance) -> bool) -> Option<InstanceNumber> {
+        self.iter().find(|(_, instance)| is_it(instance)).map(|(number, _)| number)
+    }
+
+    /// The earliest moment at which one is not waited for any longer.
+    pub(super) fn wake_at(&self) -> Option<Instant> {
+        self.by_number.values().flat_map(|instance| [instance.grace_ends, instance.broken_ends]).flatten().min()
+    }
+
+    /// Waits until one of the data connections has something to do.
+    pub(super) async fn ready(&self) {
+        poll_fn(|context| {
+            let mut any = Poll::Pending;
+            for connection in self.by_number.values().filter_map(|instance| instance.connection.as_ref()) {
+                // All are asked, so that each of them wakes the task.
+                if connection.poll_ready(context).is_ready() {
+                    any = Poll::Ready(());
+                }
+            }
+            any
+        })
+        .await;
+    }
+}

@@ -1,0 +1,87 @@
+//! How many instances the requests want: what the model's [`Demand`](crate::policy::scaling::Demand) is told, and says.
+
+use super::ModelTask;
+use super::life::bounds;
+use crate::capacity::need;
+use crate::policy::Moment;
+use crate::policy::capacity::Amounts;
+use crate::policy::fleet::{Event, Phase};
+use crate::policy::scaling::{Because, Bounds, DOWN, UP};
+use omni_api as api;
+
+/// What is explained of a model that has nothing to serve.
+const NOTHING: Bounds = Bounds { min: 0, max: 0, concurrency: 1 };
+
+impl ModelTask {
+    /// Tells the policy how many requests there are, and the fleet how many instances they want.
+    pub(super) fn watch_load(&mut self) {
+        let Some(bounds) = self.serving.as_deref().map(bounds) else { return };
+        let now = self.now();
+        let load = u32::try_from(self.dispatch.in_flight() + self.dispatch.waiting()).unwrap_or(u32::MAX);
+        if load != self.load {
+            self.load = load;
+            self.demand.observe(load, now);
+        }
+        // A model of one instance is started by its first request and stopped by its idle time.
+        let wanted = if bounds.max > 1 { self.demand.wanted(now, bounds) } else { 0 };
+        if wanted != self.wanted {
+            self.wanted = wanted;
+            self.event(&Event::Wanted(wanted));
+        }
+    }
+
+    /// When another number may be wanted though no request comes or goes.
+    pub(super) fn load_wakes_at(&self) -> Option<Moment> {
+        let bounds = self.serving.as_deref().map(bounds).filter(|bounds| bounds.max > 1)?;
+        self.demand.wake_at(self.now(), bounds)
+    }
+
+    /// Why there are as many instances as there are.
+    pub(super) fn explain(&self) -> api::Explain {
+        let bounds = self.serving.as_deref().map_or(NOTHING, bounds);
+        let why = self.demand.explain(self.now(), bounds);
+        let phases = || self.fleet.instances().map(|(_, _, phase)| phase);
+        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let held = self.fleet.held();
+        let because = match why.because {
+            _ if held => api::Because::Held,
+            Because::Min => api::Because::Min,
+            Because::Load => api::Because::Load,
+            Because::RecentLoad => api::Because::RecentLoad,
+            Because::Max => api::Because::Max,
+        };
+        api::Explain {
+            name: self.model.name.as_str().to_owned(),
+            state: self.state,
+            ready: count(phases().filter(|phase| matches!(phase, Phase::Ready { .. })).count()),
+            instances: count(phases().count()),
+            wanted: if held { 0 } else { why.wanted },
+            because,
+            min: bounds.min,
+            max: bounds.max,
+            concurrency: bounds.concurrency,
+            load: why.load,
+            average: why.average,
+            average_seconds: UP.as_secs_f64(),
+            greatest: why.greatest,
+            greatest_seconds: DOWN.as_secs_f64(),
+            message: self.message(),
+            budgets: self.budgets(),
+        }
+    }
+
+    fn budgets(&self) -> api::Budgets {
+        let view = self.context.capacity.view();
+        let need = self.serving.as_ref().map(|content| need(&content.manifest.resources)).unwrap_or_default();
+        let budget = |of: fn(&Amounts) -> u64| api::Budget {
+            instance: of(&need),
+            committed: of(&view.committed),
+            limit: Some(of(&view.budget)).filter(|limit| *limit < u64::MAX),
+        };
+        api::Budgets {
+            memory_bytes: budget(|amounts| amounts.memory),
+            cpu_millis: budget(|amounts| amounts.millicpus),
+            processes: budget(|amounts| amounts.processes),
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! What an instance needs of the node before it is started: a share of its capacity, then a place on a card.
+
+use super::ModelTask;
+use super::instances::Instance;
+use crate::capacity::{Applicant, CapacitySeat, Told};
+use crate::model::Message;
+use crate::model::content::Content;
+use crate::policy::InstanceNumber;
+use crate::policy::capacity::SeatKey;
+use crate::policy::fleet::Event;
+use omni_config::name::ModelName;
+use omni_ipc::exit::ExitCause;
+use omni_ipc::launcher::{GpuSpec, StartSpec};
+use tokio::sync::mpsc;
+
+/// What an instance had no place in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lack {
+    /// The node's memory, processor time, processes.
+    Node,
+    /// The cards' memory.
+    Gpu,
+}
+
+impl ModelTask {
+    /// Asks for the first of it; [`ModelTask::launch`] follows when all of it is there.
+    pub(super) fn ask_for_room(&mut self, number: InstanceNumber) {
+        let Some(inbox) = self.own_inbox.upgrade() else { return };
+        let Some(instance) = self.instances.get_mut(number) else { return };
+        let applicant = applicant(&self.model.name, &instance.content, inbox);
+        instance.seat = Some(self.context.capacity.ask(applicant));
+    }
+
+    /// The share that an instance of an earlier scheduler has.
+    pub(super) fn keep_room(&self, content: &Content) -> Option<CapacitySeat> {
+        let inbox = self.own_inbox.upgrade()?;
+        Some(self.context.capacity.adopt(applicant(&self.model.name, content, inbox)))
+    }
+
+    /// A word of the node's capacity. One for an instance that is gone is late.
+    pub(super) fn told_by_capacity(&mut self, key: SeatKey, told: Told) {
+        let is_it = |instance: &Instance| instance.seat.as_ref().is_some_and(|seat| seat.key() == key);
+        let Some(number) = self.instances.number(is_it) else { return };
+        match told {
+            Told::Granted => {
+                if !self.ask_for_place(number) {
+                    self.launch(number, None);
+                }
+            }
+            Told::Refused { hopeless, message } => self.no_place(number, Lack::Node, hopeless, message),
+            Told::Displaced => self.event(&Event::Displaced(number)),
+        }
+    }
+
+    /// Has the launcher start an instance, which has what it needs.
+    pub(super) fn launch(&mut self, number: InstanceNumber, gpu: Option<GpuSpec>) {
+        self.event(&Event::Placed(number));
+        let Some(inbox) = self.own_inbox.upgrade() else { return };
+        let Some(instance) = self.instances.get_mut(number) else { return };
+        let environment = self.generations.get(instance.generation).and_then(|known| known.environment.clone());
+        let Some(environment) = environment else {
+            let message = "its environment is not known any more".to_owned();
+            return self.gone(number, &ExitCause::StartFailed { message }, &Event::StartFailed(number));
+        };
+        instance.launched = true;
+        let spec =
+            instance.content.start_spec(&self.model.name, instance.id.clone(), environment, &self.context.config);
+        self.launcher.start_instance(StartSpec { gpu, ..spec }, &inbox);
+    }
+
+    /// There is no room for an instance, which never began. One more than there are is no matter of anybody's.
+    pub(super) fn no_place(&mut self, number: InstanceNumber, lack: Lack, hopeless: bool, message: String) {
+        let Some(Instance { generation, .. }) = self.instances.remove(number) else { return };
+        self.lack = lack;
+        if self.instances.number(|other| other.generation == generation).is_none() {
+            let is_beside = self.fleet.candidate() == Some(generation) && !hopeless;
+            let hint = "beside the version that serves there is no room; `omnictl restart` replaces that one in place";
+            let message = if is_beside { format!("{message}: {hint}") } else { message };
+            self.generations.say(generation, Some(message));
+        }
+        self.event(&Event::NoPlace { instance: number, hopeless });
+    }
+}
+
+fn applicant<'a>(model: &'a ModelName, content: &'a Content, inbox: mpsc::Sender<Message>) -> Applicant<'a> {
+    let manifest = &content.manifest;
+    Applicant { model: model.as_str(), resources: &manifest.resources, min: manifest.scaling.min_instances, inbox }
+}

@@ -1,0 +1,161 @@
+//! What others see of a model: HTTP before it takes a body, people, metrics. Published whenever something changed.
+
+use super::ModelTask;
+use super::place::Lack;
+use crate::failure::Failure;
+use crate::model::{Front, View};
+use crate::policy::fleet::{Phase, Standing};
+use crate::policy::{Generation, InstanceNumber};
+use omni_api as api;
+use std::time::Duration;
+
+/// A client that cannot be told when is told this.
+const SOME_TIME: Duration = Duration::from_secs(30);
+
+impl ModelTask {
+    pub(super) fn publish(&mut self) {
+        if self.fleet.serving().is_none() {
+            self.serving = None;
+        }
+        let state = self.fleet.state();
+        if state != self.state {
+            let message = self.message().unwrap_or_default();
+            let reason = if state == api::State::Failed { message.lines().last().unwrap_or_default() } else { "" };
+            tracing::info!(model = %self.model.name, from = self.state.as_str(), to = state.as_str(), reason, "state");
+            self.state = state;
+        }
+        let refusing = (self.fleet.refuses() || self.serving.is_none()).then(|| self.refusal());
+        self.front.send_replace(Front { content: self.serving.clone(), refusing });
+        let instances = self.view_of_instances();
+        self.model.metrics.state(state, instances.iter().map(|instance| instance.state));
+        let shows_build = matches!(state, api::State::Preparing | api::State::Failed);
+        let building = self.fleet.candidate().or(self.fleet.serving().filter(|_| shows_build));
+        let build_log = building.and_then(|generation| self.generations.get(generation)).map(|known| &known.build_log);
+        let serving = self.fleet.serving();
+        self.view.send_replace(View::new(api::Model {
+            name: self.model.name.as_str().to_owned(),
+            state,
+            held: self.fleet.held(),
+            version: self.serving.as_ref().map(|content| content.snapshot.to_string()),
+            pinned: self.lasting.pinned.as_ref().map(|pin| pin.to.to_string()),
+            directory: self.directory.clone().unwrap_or_default(),
+            message: self.message(),
+            generations: self.view_of_generations(),
+            instances,
+            in_flight: self.dispatch.in_flight() as u64,
+            queued: self.dispatch.waiting() as u64,
+            queue_limit: self.serving.as_ref().map_or(0, |content| u64::from(content.manifest.scaling.queue)),
+            restarts: self.fleet.deaths(),
+            last_exit: self.last_exit.clone(),
+            retry_in_seconds: serving.and_then(|generation| self.retry_in(generation)).map(|time| time.as_secs_f64()),
+            build_log: build_log.into_iter().flatten().cloned().collect(),
+        }));
+        self.save();
+    }
+
+    /// Why the model is as it is.
+    pub(super) fn message(&self) -> Option<String> {
+        match self.fleet.serving() {
+            Some(serving) => self.generations.get(serving).and_then(|known| known.message.clone()),
+            None => self.directory.as_ref().and_then(|directory| directory.refused.clone()),
+        }
+    }
+
+    fn view_of_instances(&self) -> Vec<api::Instance> {
+        let view = |(number, _, phase): (InstanceNumber, Generation, &Phase)| {
+            let instance = self.instances.get(number)?;
+            Some(api::Instance {
+                id: instance.id.to_string(),
+                version: instance.content.snapshot.to_string(),
+                state: state_of(phase),
+                pid: instance.pid,
+                age_seconds: instance.asked_at.elapsed().as_secs_f64(),
+                in_flight: self.dispatch.in_flight_of(number) as u64,
+            })
+        };
+        self.fleet.instances().filter_map(view).collect()
+    }
+
+    fn view_of_generations(&self) -> Vec<api::Generation> {
+        let serving = self.fleet.serving();
+        let newest_first = self.generations.iter().rev().filter(|(generation, _)| Some(*generation) != serving);
+        let serving_first = self.generations.iter().filter(|(generation, _)| Some(*generation) == serving);
+        let view = |(generation, known): (Generation, &super::generations::Known)| api::Generation {
+            version: known.content.snapshot.to_string(),
+            role: self.role(generation),
+            state: self.state_of_generation(generation),
+            message: known.message.clone(),
+            retry_in_seconds: self.retry_in(generation).map(|time| time.as_secs_f64()),
+        };
+        serving_first.chain(newest_first).map(view).collect()
+    }
+
+    /// What a generation is for the model.
+    pub(super) fn role(&self, generation: Generation) -> api::Role {
+        if self.fleet.serving() == Some(generation) {
+            api::Role::Serving
+        } else if self.fleet.candidate() == Some(generation) {
+            api::Role::Candidate
+        } else {
+            api::Role::Previous
+        }
+    }
+
+    fn state_of_generation(&self, generation: Generation) -> api::State {
+        let states =
+            self.fleet.instances().filter(|(_, whose, _)| *whose == generation).map(|(.., phase)| state_of(phase));
+        // In the order of what matters most to who asks whether it serves.
+        let rank = |state: &api::State| match state {
+            api::State::Ready => 3,
+            api::State::Starting => 2,
+            api::State::Draining => 1,
+            api::State::Preparing | api::State::Stopped | api::State::Failed => 0,
+        };
+        if let Some(state) = states.max_by_key(rank) {
+            return state;
+        }
+        match self.fleet.standing(generation) {
+            Some(Standing::Preparing) => api::State::Preparing,
+            Some(Standing::Waiting { .. } | Standing::Refused | Standing::NoPlace { .. }) => api::State::Failed,
+            Some(Standing::Fresh | Standing::Prepared) | None => api::State::Stopped,
+        }
+    }
+
+    /// Time until a generation is tried again.
+    fn retry_in(&self, generation: Generation) -> Option<Duration> {
+        let until = match self.fleet.standing(generation)? {
+            Standing::Waiting { until } | Standing::NoPlace { again: Some(until) } => until,
+            Standing::Fresh
+            | Standing::Preparing
+            | Standing::Prepared
+            | Standing::Refused
+            | Standing::NoPlace { again: None } => return None,
+        };
+        Some(until.saturating_sub(self.now()))
+    }
+
+    /// Why a request cannot wait for this model.
+    pub(super) fn refusal(&self) -> Failure {
+        let retry_after = self.fleet.serving().and_then(|generation| self.retry_in(generation)).unwrap_or(SOME_TIME);
+        match (self.fleet.lacks_place(), self.lack) {
+            (None, _) => Failure::CannotStart { retry_after },
+            (Some(false), Lack::Node) => Failure::NoRoom { retry_after },
+            (Some(true), Lack::Node) => Failure::NeverRoom,
+            (Some(false), Lack::Gpu) => Failure::NoGpuMemory { retry_after },
+            (Some(true), Lack::Gpu) => Failure::NoFittingGpu,
+        }
+    }
+
+    /// About how long the queue takes to move on.
+    pub(super) fn queue_time(&self) -> Duration {
+        self.dispatch.usual_time().unwrap_or(Duration::from_secs(1))
+    }
+}
+
+fn state_of(phase: &Phase) -> api::State {
+    match phase {
+        Phase::Starting { .. } => api::State::Starting,
+        Phase::Ready { .. } => api::State::Ready,
+        Phase::Draining { .. } | Phase::Stopping { .. } => api::State::Draining,
+    }
+}

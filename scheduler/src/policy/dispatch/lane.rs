@@ -1,0 +1,136 @@
+//! One instance as dispatch sees it: the requests that it has, how many more it may get, and its pace.
+
+use super::queue::Waiting;
+use super::{AHEAD_LIMIT, AHEAD_TIME, RequestId};
+use crate::policy::{InstanceNumber, Moment, nanos};
+use omni_ipc::engine::HandlerMode;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Requests that are timed before any is sent ahead.
+const SAMPLES_BEFORE_AHEAD: u32 = 8;
+
+/// A request that the instance has.
+#[derive(Debug)]
+pub(super) struct Sent {
+    pub(super) request: Waiting,
+    /// When it could begin, in nanoseconds: sent, or the one before it finished.
+    from: u64,
+    pub(super) cancelled: bool,
+}
+
+impl Sent {
+    pub(super) fn id(&self) -> RequestId {
+        self.request.id
+    }
+}
+
+/// An instance that takes requests, or took some that are not finished.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) instance: InstanceNumber,
+    /// Whether it takes further requests.
+    pub(super) open: bool,
+    pub(super) sent: VecDeque<Sent>,
+    mode: HandlerMode,
+    concurrency: u32,
+    pace: Pace,
+}
+
+impl Lane {
+    pub(super) fn new(instance: InstanceNumber) -> Self {
+        Self {
+            instance,
+            open: false,
+            sent: VecDeque::new(),
+            mode: HandlerMode::Serial,
+            concurrency: 1,
+            pace: Pace::default(),
+        }
+    }
+
+    pub(super) fn open(&mut self, mode: HandlerMode, concurrency: u32) {
+        self.open = true;
+        self.mode = mode;
+        self.concurrency = concurrency;
+        self.pace = Pace::default();
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        let window = match self.mode {
+            HandlerMode::Serial => 1 + self.pace.ahead() as usize,
+            HandlerMode::Concurrent => self.concurrency as usize,
+        };
+        self.open && self.sent.len() < window
+    }
+
+    /// Whether it has less in flight, by what it can do at once.
+    pub(super) fn is_freer_than(&self, other: &Self) -> bool {
+        self.sent.len() as u64 * other.at_once() < other.sent.len() as u64 * self.at_once()
+    }
+
+    fn at_once(&self) -> u64 {
+        match self.mode {
+            HandlerMode::Serial => 1,
+            HandlerMode::Concurrent => self.concurrency.into(),
+        }
+    }
+
+    pub(super) fn send(&mut self, request: Waiting, now: Moment) {
+        self.sent.push_back(Sent { request, from: nanos(now), cancelled: false });
+    }
+
+    /// The last frame of a request came; whether the request was here.
+    pub(super) fn finished(&mut self, id: RequestId, now: Moment) -> bool {
+        let Some(first) = self.sent.front() else { return false };
+        if first.id() != id {
+            let found = self.sent.iter().position(|sent| sent.id() == id);
+            return found.is_some_and(|at| self.sent.remove(at).is_some());
+        }
+        let now = nanos(now);
+        self.pace.add(now.saturating_sub(first.from));
+        self.sent.pop_front();
+        if let Some(next) = self.sent.front_mut() {
+            next.from = next.from.max(now);
+        }
+        true
+    }
+
+    /// How many of the first requests may have begun.
+    pub(super) fn begun(&self) -> usize {
+        match self.mode {
+            HandlerMode::Serial => self.sent.len().min(1),
+            HandlerMode::Concurrent => self.sent.len(),
+        }
+    }
+
+    pub(super) fn usual_time(&self) -> Option<Duration> {
+        self.pace.usual()
+    }
+}
+
+/// How long a handler takes, in nanoseconds: an exponential average over about eight requests.
+#[derive(Debug, Clone, Copy, Default)]
+struct Pace {
+    average: u64,
+    samples: u32,
+}
+
+impl Pace {
+    fn add(&mut self, took: u64) {
+        self.average = if self.samples == 0 { took } else { self.average - self.average / 8 + took / 8 };
+        self.samples = self.samples.saturating_add(1);
+    }
+
+    fn usual(&self) -> Option<Duration> {
+        (self.samples > 0).then_some(Duration::from_nanos(self.average))
+    }
+
+    fn ahead(&self) -> u32 {
+        if self.samples < SAMPLES_BEFORE_AHEAD {
+            return 0;
+        }
+        let fit = nanos(AHEAD_TIME) / self.average.max(1);
+        u32::try_from(fit).unwrap_or(AHEAD_LIMIT).min(AHEAD_LIMIT)
+    }
+}

@@ -1,0 +1,251 @@
+//! Which request goes to which instance when: one queue, and a lane for each instance.
+//!
+//! The model's task owns a [`Dispatch`] and carries out what it says. What always holds:
+//! - requests are sent in the order of their virtual arrival ([`queue`]): exactly as they came within a priority, and
+//!   nothing starves behind higher ones;
+//! - a request goes to the instance with least in flight, or to its session's ([`route`]);
+//! - an instance has at most its `concurrency` of requests at once, and what lies ahead ([`lane`]);
+//! - waiting and sent requests together never exceed `places + queue`;
+//! - a request is sent once, and again only if the instance it was sent to has certainly not begun it;
+//! - after a death only requests that may have begun fail; the others wait again, in their old order.
+//!
+//! A serial handler takes requests in the order of its connection, so one that lies in its socket has not begun before
+//! the one ahead of it is answered. Fast handlers are therefore sent a few requests ahead, as many as fit into
+//! [`AHEAD_TIME`] of their usual work: this hides the round trip, and costs nothing when the instance dies.
+
+mod lane;
+mod queue;
+mod route;
+
+pub use queue::HIGHEST;
+
+use super::{InstanceNumber, Moment};
+use lane::Lane;
+use omni_ipc::engine::HandlerMode;
+use queue::Queue;
+use std::time::Duration;
+
+/// Work that may lie ahead in the socket of a serial handler.
+pub const AHEAD_TIME: Duration = Duration::from_millis(1);
+/// The most requests that may lie ahead.
+pub const AHEAD_LIMIT: u32 = 32;
+
+/// A request, unique for the life of the scheduler.
+pub type RequestId = u64;
+
+/// What dispatch knows of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ticket {
+    /// Which request.
+    pub id: RequestId,
+    /// What it may claim, at most [`HIGHEST`].
+    pub priority: u8,
+    /// A hash of its session's name: the session's requests would like to meet at one instance.
+    pub session: Option<u64>,
+}
+
+/// What became of a new request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admission {
+    /// It waits for its turn; ask [`Dispatch::next`].
+    Waits,
+    /// The queue is full: refuse it.
+    Full,
+}
+
+/// What a cancelled request needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cancelled {
+    /// It had not been sent: it is forgotten.
+    Unqueued,
+    /// This instance has it: tell the model; its last frame is still to come.
+    TellModel(InstanceNumber),
+    /// It is finished already.
+    Unknown,
+}
+
+/// Requests of an instance that is gone.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Lost {
+    /// They may have begun: they fail.
+    pub failed: Vec<RequestId>,
+    /// Cancelled ones among the rest; nobody waits for them.
+    pub dropped: Vec<RequestId>,
+}
+
+/// The queue of a model and the requests its instances have.
+#[derive(Debug)]
+pub struct Dispatch {
+    queue: Queue,
+    /// By number, so that the oldest comes first.
+    lanes: Vec<Lane>,
+    in_flight: usize,
+    /// The most requests, waiting and sent together.
+    most: usize,
+    /// Of the instances that are gone.
+    usual_time: Option<Duration>,
+}
+
+impl Dispatch {
+    /// No instance, and room for `queue` requests.
+    #[must_use]
+    pub fn new(queue: u32) -> Self {
+        Self { queue: Queue::default(), lanes: Vec::new(), in_flight: 0, most: queue as usize, usual_time: None }
+    }
+
+    /// New bounds, from a changed manifest: requests that may wait, and `places` for those that run, the concurrency of
+    /// all instances that there may be. Nothing that waits is thrown out.
+    pub fn set_bounds(&mut self, queue: u32, places: u32) {
+        self.most = queue as usize + places as usize;
+    }
+
+    /// An instance takes requests from now on, `concurrency` at once if it is concurrent.
+    pub fn open(&mut self, instance: InstanceNumber, mode: HandlerMode, concurrency: u32) {
+        let at = match self.lanes.binary_search_by_key(&instance, |lane| lane.instance) {
+            Ok(at) => at,
+            Err(at) => {
+                self.lanes.insert(at, Lane::new(instance));
+                at
+            }
+        };
+        if let Some(lane) = self.lanes.get_mut(at) {
+            lane.open(mode, concurrency);
+        }
+    }
+
+    /// The instance takes no further requests; those it has go on.
+    pub fn close(&mut self, instance: InstanceNumber) {
+        if let Some(lane) = self.lanes.iter_mut().find(|lane| lane.instance == instance) {
+            lane.open = false;
+        }
+    }
+
+    /// A request came.
+    pub fn submit(&mut self, ticket: Ticket, now: Moment) -> Admission {
+        if self.queue.len() + self.in_flight >= self.most {
+            return Admission::Full;
+        }
+        self.queue.push(ticket, now);
+        Admission::Waits
+    }
+
+    /// The next request to send now and the instance to send it to, if there is a request and an instance has room.
+    /// `may_send`: whether an instance can take requests at this moment, though it is open.
+    pub fn next(
+        &mut self,
+        now: Moment,
+        may_send: impl Fn(InstanceNumber) -> bool,
+    ) -> Option<(RequestId, InstanceNumber)> {
+        let first = *self.queue.first()?;
+        let at = route::choose(&self.lanes, first.session, may_send)?;
+        let lane = self.lanes.get_mut(at)?;
+        self.queue.remove_first(first);
+        lane.send(first, now);
+        self.in_flight += 1;
+        Some((first.id, lane.instance))
+    }
+
+    /// Not one byte of this request has reached the instance it was meant for: it waits again, in its old place.
+    /// Returns whether it was sent, and nobody has cancelled it.
+    pub fn give_back(&mut self, id: RequestId) -> bool {
+        let is_it = |sent: &lane::Sent| sent.id() == id && !sent.cancelled;
+        for lane in &mut self.lanes {
+            if let Some(sent) = lane.sent.iter().position(is_it).and_then(|at| lane.sent.remove(at)) {
+                self.in_flight -= 1;
+                self.queue.give_back(sent.request);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The last frame of a request came. Returns the instance that had it.
+    pub fn finished(&mut self, id: RequestId, now: Moment) -> Option<InstanceNumber> {
+        let lane = self.lanes.iter_mut().find_map(|lane| lane.finished(id, now).then_some(lane.instance));
+        self.in_flight -= usize::from(lane.is_some());
+        lane
+    }
+
+    /// Nobody waits for this request any more.
+    pub fn cancel(&mut self, id: RequestId) -> Cancelled {
+        for lane in &mut self.lanes {
+            if let Some(sent) = lane.sent.iter_mut().find(|sent| sent.id() == id) {
+                sent.cancelled = true;
+                return Cancelled::TellModel(lane.instance);
+            }
+        }
+        if self.queue.remove(id) { Cancelled::Unqueued } else { Cancelled::Unknown }
+    }
+
+    /// Whether a cancelled request runs there, so that its handler may be ignoring the cancellation.
+    #[must_use]
+    pub fn cancelled_and_begun(&self, instance: InstanceNumber) -> bool {
+        self.lane(instance).is_some_and(|lane| lane.sent.iter().take(lane.begun()).any(|sent| sent.cancelled))
+    }
+
+    /// The instance is gone: requests that may have begun are lost, the others wait again.
+    pub fn lost(&mut self, instance: InstanceNumber) -> Lost {
+        let mut lost = Lost::default();
+        let Some(at) = self.lanes.iter().position(|lane| lane.instance == instance) else { return lost };
+        let lane = self.lanes.remove(at);
+        self.in_flight -= lane.sent.len();
+        self.usual_time = lane.usual_time().or(self.usual_time);
+        let begun = lane.begun();
+        for (place, sent) in lane.sent.into_iter().enumerate() {
+            if place < begun {
+                lost.failed.push(sent.id());
+            } else if sent.cancelled {
+                lost.dropped.push(sent.id());
+            } else {
+                self.queue.give_back(sent.request);
+            }
+        }
+        lost
+    }
+
+    /// Takes everything that waits, to refuse it.
+    pub fn give_up(&mut self) -> Vec<RequestId> {
+        self.queue.drain()
+    }
+
+    /// All requests that the instance has.
+    #[must_use]
+    pub fn sent_ids(&self, instance: InstanceNumber) -> Vec<RequestId> {
+        self.lane(instance).into_iter().flat_map(|lane| &lane.sent).map(lane::Sent::id).collect()
+    }
+
+    /// Requests that run or lie in the sockets of instances.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Of them, those that this instance has.
+    #[must_use]
+    pub fn in_flight_of(&self, instance: InstanceNumber) -> usize {
+        self.lane(instance).map_or(0, |lane| lane.sent.len())
+    }
+
+    /// Requests that wait here.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Time the handler usually takes, once it is known: the average over the instances.
+    #[must_use]
+    pub fn usual_time(&self) -> Option<Duration> {
+        let times = || self.lanes.iter().filter_map(Lane::usual_time);
+        match u32::try_from(times().count()) {
+            Ok(0) | Err(_) => self.usual_time,
+            Ok(count) => Some(times().sum::<Duration>() / count),
+        }
+    }
+
+    fn lane(&self, instance: InstanceNumber) -> Option<&Lane> {
+        self.lanes.iter().find(|lane| lane.instance == instance)
+    }
+}
+
+#[cfg(test)]
+mod tests;

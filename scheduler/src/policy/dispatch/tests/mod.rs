@@ -1,0 +1,201 @@
+//! Tables for single rules; generated sequences are in `properties`, who gets a request is in `routes`.
+
+mod properties;
+mod routes;
+
+use super::*;
+
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+const ONE: InstanceNumber = InstanceNumber(1);
+const TWO: InstanceNumber = InstanceNumber(2);
+
+fn plain(id: RequestId) -> Ticket {
+    Ticket { id, priority: 0, session: None }
+}
+
+/// One instance, open.
+fn ready(concurrency: u32, queue: u32, mode: HandlerMode) -> Dispatch {
+    let mut dispatch = Dispatch::new(queue);
+    dispatch.set_bounds(queue, concurrency);
+    dispatch.open(ONE, mode, concurrency);
+    dispatch
+}
+
+fn submit(dispatch: &mut Dispatch, ids: impl IntoIterator<Item = RequestId>) {
+    for id in ids {
+        assert_eq!(dispatch.submit(plain(id), Duration::ZERO), Admission::Waits);
+    }
+}
+
+fn next(dispatch: &mut Dispatch, now: Moment) -> Option<(RequestId, InstanceNumber)> {
+    dispatch.next(now, |_| true)
+}
+
+fn all(dispatch: &mut Dispatch, now: Moment) -> Vec<(RequestId, InstanceNumber)> {
+    std::iter::from_fn(|| next(dispatch, now)).collect()
+}
+
+/// Eight requests that take no time: from then on requests are sent ahead.
+fn warm_up(dispatch: &mut Dispatch, instance: InstanceNumber, ids: std::ops::Range<RequestId>) {
+    for id in ids {
+        dispatch.submit(plain(id), Duration::ZERO);
+        assert_eq!(dispatch.next(Duration::ZERO, |other| other == instance), Some((id, instance)));
+        assert_eq!(dispatch.finished(id, Duration::from_micros(1)), Some(instance));
+    }
+}
+
+#[test]
+fn one_runs_two_wait_the_fourth_is_refused() {
+    let mut dispatch = ready(1, 2, HandlerMode::Serial);
+    submit(&mut dispatch, [1]);
+    assert_eq!(next(&mut dispatch, MS), Some((1, ONE)));
+    submit(&mut dispatch, [2, 3]);
+    assert_eq!(next(&mut dispatch, MS), None, "a handler of unknown pace gets nothing ahead");
+    assert_eq!(dispatch.submit(plain(4), MS), Admission::Full);
+    assert_eq!(dispatch.finished(1, 2 * MS), Some(ONE));
+    assert_eq!(dispatch.finished(1, 2 * MS), None, "once");
+    assert_eq!(next(&mut dispatch, 2 * MS), Some((2, ONE)));
+    submit(&mut dispatch, [5]);
+}
+
+#[test]
+fn requests_wait_for_an_instance_that_is_not_there_yet() {
+    let mut dispatch = Dispatch::new(2);
+    dispatch.set_bounds(2, 3);
+    submit(&mut dispatch, 0..5);
+    assert_eq!(dispatch.submit(plain(5), MS), Admission::Full, "two that wait, and three that could run by now");
+    assert_eq!(next(&mut dispatch, MS), None);
+    dispatch.open(ONE, HandlerMode::Concurrent, 3);
+    assert_eq!(all(&mut dispatch, MS), [(0, ONE), (1, ONE), (2, ONE)]);
+    dispatch.set_bounds(0, 1);
+    assert_eq!((dispatch.waiting(), dispatch.in_flight()), (2, 3), "nothing that waits is thrown out");
+    assert_eq!(dispatch.give_up(), [3, 4]);
+    assert_eq!((dispatch.waiting(), dispatch.in_flight()), (0, 3));
+}
+
+#[test]
+fn a_fast_serial_handler_is_sent_requests_ahead_and_a_slow_one_is_not() {
+    for (took, ahead) in [(Duration::from_micros(20), 32), (Duration::from_micros(250), 4), (5 * MS, 0)] {
+        let mut dispatch = ready(1, 1000, HandlerMode::Serial);
+        let mut now = Duration::ZERO;
+        submit(&mut dispatch, 0..100);
+        for id in 0..20 {
+            all(&mut dispatch, now);
+            now += took;
+            assert_eq!(dispatch.finished(id, now), Some(ONE));
+        }
+        all(&mut dispatch, now);
+        assert_eq!(dispatch.in_flight(), 1 + ahead, "{took:?}");
+        assert_eq!(dispatch.usual_time(), Some(took));
+    }
+}
+
+#[test]
+fn a_death_fails_only_what_may_have_begun() {
+    let mut dispatch = ready(1, 100, HandlerMode::Serial);
+    warm_up(&mut dispatch, ONE, 0..8);
+    submit(&mut dispatch, 10..30);
+    assert_eq!(all(&mut dispatch, MS).len(), 20);
+    assert_eq!(dispatch.cancel(12), Cancelled::TellModel(ONE));
+    assert_eq!(dispatch.lost(ONE), Lost { failed: vec![10], dropped: vec![12] });
+    assert_eq!((dispatch.in_flight(), dispatch.waiting()), (0, 18));
+    assert_eq!(dispatch.lost(ONE), Lost::default());
+    assert!(dispatch.usual_time().is_some(), "what is known stays known");
+    dispatch.open(TWO, HandlerMode::Serial, 1);
+    for id in [11, 13, 14] {
+        assert_eq!(next(&mut dispatch, MS), Some((id, TWO)), "the rest waits in its old order");
+        dispatch.finished(id, 9 * MS);
+    }
+}
+
+#[test]
+fn a_concurrent_instance_loses_all_it_had_and_the_other_nothing() {
+    let mut dispatch = ready(2, 10, HandlerMode::Concurrent);
+    dispatch.open(TWO, HandlerMode::Concurrent, 2);
+    submit(&mut dispatch, 0..6);
+    assert_eq!(all(&mut dispatch, MS), [(0, ONE), (1, TWO), (2, ONE), (3, TWO)]);
+    assert_eq!(dispatch.lost(ONE), Lost { failed: vec![0, 2], dropped: vec![] });
+    assert_eq!(dispatch.sent_ids(TWO), [1, 3]);
+    assert_eq!((dispatch.waiting(), dispatch.in_flight_of(ONE), dispatch.in_flight_of(TWO)), (2, 0, 2));
+}
+
+#[test]
+fn requests_that_lay_ahead_of_two_that_died_wait_in_their_old_order() {
+    let mut dispatch = ready(1, 100, HandlerMode::Serial);
+    dispatch.open(TWO, HandlerMode::Serial, 1);
+    warm_up(&mut dispatch, ONE, 0..8);
+    warm_up(&mut dispatch, TWO, 10..18);
+    submit(&mut dispatch, 20..30);
+    let sent = all(&mut dispatch, MS);
+    assert_eq!(sent.iter().filter(|(_, instance)| *instance == ONE).count(), 5, "in turns");
+    for instance in [TWO, ONE] {
+        assert_eq!(dispatch.lost(instance).failed.len(), 1);
+    }
+    submit(&mut dispatch, [30]);
+    assert_eq!(dispatch.give_up(), [22, 23, 24, 25, 26, 27, 28, 29, 30]);
+}
+
+#[test]
+fn a_request_that_never_left_waits_again_in_its_place() {
+    let mut dispatch = ready(3, 10, HandlerMode::Concurrent);
+    submit(&mut dispatch, 0..5);
+    all(&mut dispatch, MS);
+    assert_eq!(dispatch.cancel(2), Cancelled::TellModel(ONE));
+    assert!(dispatch.give_back(1) && !dispatch.give_back(1));
+    assert!(!dispatch.give_back(2), "nobody waits for it");
+    assert!(!dispatch.give_back(3) && !dispatch.give_back(9));
+    assert_eq!((dispatch.waiting(), dispatch.in_flight()), (3, 2));
+    assert_eq!(next(&mut dispatch, MS), Some((1, ONE)));
+}
+
+#[test]
+fn grace_counts_only_for_a_handler_that_runs() {
+    let mut dispatch = ready(1, 100, HandlerMode::Serial);
+    warm_up(&mut dispatch, ONE, 0..8);
+    submit(&mut dispatch, [8, 9]);
+    assert_eq!(all(&mut dispatch, MS), [(8, ONE), (9, ONE)]);
+    dispatch.cancel(9);
+    assert!(!dispatch.cancelled_and_begun(ONE), "9 lies behind 8");
+    dispatch.finished(8, MS);
+    assert!(dispatch.cancelled_and_begun(ONE));
+    assert!(!dispatch.cancelled_and_begun(TWO));
+}
+
+#[test]
+fn a_cancelled_request_that_waits_is_forgotten() {
+    let mut dispatch = ready(1, 10, HandlerMode::Serial);
+    submit(&mut dispatch, 0..3);
+    next(&mut dispatch, MS);
+    assert_eq!(dispatch.cancel(1), Cancelled::Unqueued);
+    assert_eq!(dispatch.cancel(1), Cancelled::Unknown);
+    assert_eq!(dispatch.finished(0, MS), Some(ONE));
+    assert_eq!(dispatch.cancel(0), Cancelled::Unknown);
+    assert_eq!(all(&mut dispatch, MS), [(2, ONE)]);
+}
+
+/// Each request: when it came, in milliseconds, and its priority. The order is by arrival less a second a level.
+#[test]
+fn a_priority_is_a_head_start() {
+    type Case = (&'static [(u64, u8)], &'static [RequestId]);
+    let cases: &[Case] = &[
+        (&[(0, 0), (1, 0), (2, 0)], &[0, 1, 2]),
+        (&[(0, 0), (1, 9), (2, 9), (3, 0)], &[1, 2, 0, 3]),
+        (&[(0, 0), (999, 1), (1001, 1)], &[1, 0, 2]),
+        (&[(0, 3), (2999, 6), (3001, 6), (2000, 5)], &[1, 3, 0, 2]),
+        (&[(0, 0), (8999, 9), (9001, 9), (9001, 200)], &[1, 0, 2, 3]),
+    ];
+    for (requests, order) in cases {
+        let mut dispatch = ready(1, 100, HandlerMode::Serial);
+        let mut arrivals: Vec<_> = requests.iter().enumerate().collect();
+        arrivals.sort_by_key(|(_, (at, _))| *at);
+        for (id, (at, priority)) in arrivals {
+            let ticket = Ticket { id: id as u64, priority: *priority, session: None };
+            dispatch.submit(ticket, Duration::from_millis(*at));
+        }
+        for id in *order {
+            assert_eq!(next(&mut dispatch, 10 * SECOND), Some((*id, ONE)), "{requests:?}");
+            dispatch.finished(*id, 20 * SECOND);
+        }
+    }
+}

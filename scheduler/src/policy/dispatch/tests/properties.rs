@@ -1,0 +1,234 @@
+//! Generated lives of a model's requests against a simple reference: a map of requests and what became of each.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+#[derive(Debug, Clone)]
+enum Step {
+    Submit { priority: u8, session: Option<u64> },
+    Next { blocked: u32 },
+    Finish(usize),
+    GiveBack(usize),
+    Cancel(usize),
+    Open { instance: u32, serial: bool, concurrency: u32 },
+    Close(u32),
+    Lose(u32),
+    GiveUp,
+    Wait(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let submit =
+        (0_u8..=HIGHEST, prop::option::of(0_u64..5)).prop_map(|(priority, session)| Step::Submit { priority, session });
+    let open = (0_u32..5, any::<bool>(), 1_u32..4).prop_map(|(instance, serial, concurrency)| Step::Open {
+        instance,
+        serial,
+        concurrency,
+    });
+    let step = prop_oneof![
+        10 => submit,
+        // Mostly everybody may be sent to.
+        10 => prop_oneof![3 => Just(0_u32), 1 => 0_u32..32].prop_map(|blocked| Step::Next { blocked }),
+        8 => (0_usize..8).prop_map(Step::Finish),
+        1 => (0_usize..8).prop_map(Step::GiveBack),
+        1 => (0_usize..20).prop_map(Step::Cancel),
+        3 => open,
+        1 => (0_u32..5).prop_map(Step::Close),
+        1 => (0_u32..5).prop_map(Step::Lose),
+        1 => Just(Step::GiveUp),
+        // Up to microseconds, so that handlers are fast, or up to seconds, so that priorities age.
+        4 => prop_oneof![0_u64..50, 0_u64..5_000_000].prop_map(Step::Wait),
+    ];
+    prop::collection::vec(step, 1..300)
+}
+
+/// A request that has not ended.
+#[derive(Debug, Clone, Copy)]
+struct Alive {
+    came: Moment,
+    priority: u8,
+    session: Option<u64>,
+    at: Option<InstanceNumber>,
+    cancelled: bool,
+}
+
+impl Alive {
+    /// What it is ordered by: the time at which one of the highest priority would have to come to be its equal.
+    fn rank(&self) -> Moment {
+        self.came + u32::from(HIGHEST - self.priority) * SECOND
+    }
+}
+
+#[derive(Debug, Default)]
+struct Reference {
+    alive: BTreeMap<RequestId, Alive>,
+    ended: usize,
+    /// By instance: whether it is open, serial, its concurrency.
+    lanes: BTreeMap<InstanceNumber, (bool, bool, u32)>,
+}
+
+impl Reference {
+    fn end(&mut self, id: RequestId) {
+        assert!(self.alive.remove(&id).is_some(), "{id} ends twice");
+        self.ended += 1;
+    }
+
+    fn at(&self, instance: InstanceNumber) -> usize {
+        self.alive.values().filter(|request| request.at == Some(instance)).count()
+    }
+
+    /// In flight for each that runs at once.
+    fn load(&self, instance: InstanceNumber) -> f64 {
+        let (_, serial, concurrency) = self.lanes[&instance];
+        self.at(instance) as f64 / if serial { 1.0 } else { f64::from(concurrency) }
+    }
+
+    fn home(&self, session: u64) -> InstanceNumber {
+        let mut empty = Dispatch::new(1);
+        for (instance, (open, ..)) in &self.lanes {
+            if *open {
+                empty.open(*instance, HandlerMode::Serial, 1);
+            }
+        }
+        empty.submit(Ticket { id: 0, priority: 0, session: Some(session) }, Duration::ZERO);
+        next(&mut empty, Duration::ZERO).unwrap().1
+    }
+
+    fn check_route(&self, dispatch: &Dispatch, sent: (RequestId, InstanceNumber), takers: &[InstanceNumber]) {
+        let (id, instance) = sent;
+        let request = self.alive[&id];
+        assert!(request.at.is_none() && !request.cancelled, "{id} is sent twice");
+        for (other, waiting) in self.alive.iter().filter(|(_, other)| other.at.is_none()) {
+            assert!((request.rank(), id) <= (waiting.rank(), *other), "{id} before {other}");
+            assert!(waiting.came + 9 * SECOND + MS > request.came, "{other} starves");
+        }
+        assert!(takers.contains(&instance), "{instance:?} has no room");
+        let home = request.session.map(|session| self.home(session)).filter(|home| takers.contains(home));
+        match home {
+            Some(home) => assert_eq!(instance, home),
+            None => {
+                let least = takers.iter().map(|taker| self.load(*taker)).fold(f64::INFINITY, f64::min);
+                assert!(self.load(instance) <= least, "{instance:?} is not the freest of {takers:?}");
+            }
+        }
+        assert!(dispatch.in_flight_of(instance) > 0);
+    }
+}
+
+fn open_with_room(dispatch: &Dispatch, blocked: u32) -> Vec<InstanceNumber> {
+    let takers = dispatch.lanes.iter().filter(|lane| lane.has_room() && blocked & (1 << lane.instance.0) == 0);
+    takers.map(|lane| lane.instance).collect()
+}
+
+proptest! {
+    /// Every request is in one place and ends once; order, routes and bounds are kept.
+    #[test]
+    fn no_request_is_lost_doubled_or_starved(steps in steps(), queue in 0_u32..12, places in 1_u32..12) {
+        let mut dispatch = Dispatch::new(queue);
+        dispatch.set_bounds(queue, places);
+        let (mut reference, mut now, mut next_id) = (Reference::default(), Duration::ZERO, 0);
+        for step in steps {
+            match step {
+                Step::Wait(micros) => now += Duration::from_micros(micros),
+                Step::Submit { priority, session } => {
+                    now += Duration::from_nanos(1);
+                    let full = reference.alive.len() >= (queue + places) as usize;
+                    let admission = dispatch.submit(Ticket { id: next_id, priority, session }, now);
+                    prop_assert_eq!(admission == Admission::Full, full);
+                    if !full {
+                        let request = Alive { came: now, priority, session, at: None, cancelled: false };
+                        reference.alive.insert(next_id, request);
+                    }
+                    next_id += 1;
+                }
+                Step::Next { blocked } => {
+                    let takers = open_with_room(&dispatch, blocked);
+                    let waits = reference.alive.values().any(|request| request.at.is_none());
+                    let sent = dispatch.next(now, |instance| blocked & (1 << instance.0) == 0);
+                    prop_assert_eq!(sent.is_some(), waits && !takers.is_empty());
+                    if let Some((id, instance)) = sent {
+                        reference.check_route(&dispatch, (id, instance), &takers);
+                        reference.alive.get_mut(&id).unwrap().at = Some(instance);
+                    }
+                }
+                Step::Finish(nth) => {
+                    let sent = reference.alive.iter().filter_map(|(id, request)| Some((*id, request.at?))).nth(nth);
+                    prop_assert_eq!(dispatch.finished(next_id, now), None);
+                    if let Some((id, instance)) = sent {
+                        prop_assert_eq!(dispatch.finished(id, now), Some(instance));
+                        reference.end(id);
+                    }
+                }
+                Step::GiveBack(nth) => {
+                    let sent = reference.alive.iter().filter(|(_, request)| request.at.is_some()).nth(nth);
+                    if let Some((id, request)) = sent.map(|(id, request)| (*id, *request)) {
+                        prop_assert_eq!(dispatch.give_back(id), !request.cancelled);
+                        if !request.cancelled {
+                            reference.alive.get_mut(&id).unwrap().at = None;
+                        }
+                    }
+                }
+                Step::Cancel(nth) => {
+                    prop_assert_eq!(dispatch.cancel(next_id), Cancelled::Unknown);
+                    if let Some(id) = reference.alive.keys().nth(nth).copied() {
+                        match (dispatch.cancel(id), reference.alive[&id].at) {
+                            (Cancelled::Unqueued, None) => reference.end(id),
+                            (Cancelled::TellModel(instance), Some(at)) if instance == at => {
+                                reference.alive.get_mut(&id).unwrap().cancelled = true;
+                            }
+                            (answer, at) => prop_assert!(false, "{:?} for {} at {:?}", answer, id, at),
+                        }
+                    }
+                }
+                Step::Open { instance, serial, concurrency } => {
+                    let instance = InstanceNumber(instance);
+                    // An instance is opened anew only when it has nothing.
+                    if reference.at(instance) == 0 {
+                        let mode = if serial { HandlerMode::Serial } else { HandlerMode::Concurrent };
+                        dispatch.open(instance, mode, concurrency);
+                        reference.lanes.insert(instance, (true, serial, concurrency));
+                    }
+                }
+                Step::Close(instance) => {
+                    dispatch.close(InstanceNumber(instance));
+                    if let Some((open, ..)) = reference.lanes.get_mut(&InstanceNumber(instance)) {
+                        *open = false;
+                    }
+                }
+                Step::Lose(instance) => {
+                    let instance = InstanceNumber(instance);
+                    let had = dispatch.sent_ids(instance);
+                    let serial = reference.lanes.remove(&instance).is_none_or(|(_, serial, _)| serial);
+                    let Lost { failed, dropped } = dispatch.lost(instance);
+                    let begun = if serial { had.len().min(1) } else { had.len() };
+                    prop_assert_eq!(&failed[..], &had[..begun]);
+                    for id in &dropped {
+                        prop_assert!(reference.alive[id].cancelled && had[begun..].contains(id));
+                    }
+                    for id in failed.into_iter().chain(dropped) {
+                        reference.end(id);
+                    }
+                    for request in reference.alive.values_mut().filter(|request| request.at == Some(instance)) {
+                        prop_assert!(!request.cancelled);
+                        request.at = None;
+                    }
+                }
+                Step::GiveUp => {
+                    for id in dispatch.give_up() {
+                        prop_assert!(reference.alive[&id].at.is_none());
+                        reference.end(id);
+                    }
+                }
+            }
+            let waiting = reference.alive.values().filter(|request| request.at.is_none()).count();
+            prop_assert_eq!(dispatch.waiting(), waiting);
+            prop_assert_eq!(dispatch.in_flight(), reference.alive.len() - waiting);
+            for (instance, (_, serial, concurrency)) in &reference.lanes {
+                let most = if *serial { 1 + AHEAD_LIMIT } else { *concurrency };
+                prop_assert_eq!(dispatch.in_flight_of(*instance), reference.at(*instance));
+                prop_assert!(reference.at(*instance) <= most as usize);
+            }
+        }
+    }
+}

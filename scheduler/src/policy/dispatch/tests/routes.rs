@@ -1,0 +1,109 @@
+//! Who gets a request.
+
+use super::*;
+use std::collections::BTreeMap;
+
+fn several(modes: &[(u32, HandlerMode, u32)]) -> Dispatch {
+    let mut dispatch = Dispatch::new(100_000);
+    for (instance, mode, concurrency) in modes {
+        dispatch.open(InstanceNumber(*instance), *mode, *concurrency);
+    }
+    dispatch
+}
+
+/// Where a session's request goes when nobody is busy.
+fn home(dispatch: &mut Dispatch, session: u64) -> InstanceNumber {
+    let id = 1_000_000 + session;
+    dispatch.submit(Ticket { id, priority: 0, session: Some(session) }, Duration::ZERO);
+    let (sent, instance) = next(dispatch, Duration::ZERO).unwrap();
+    assert_eq!(sent, id);
+    dispatch.finished(id, 9 * MS);
+    instance
+}
+
+fn homes(dispatch: &mut Dispatch) -> BTreeMap<u64, InstanceNumber> {
+    (0..1000).map(|session| (session, home(dispatch, session))).collect()
+}
+
+#[test]
+fn the_one_with_least_in_flight_for_its_size_gets_it() {
+    use HandlerMode::{Concurrent, Serial};
+    let mut dispatch = several(&[(1, Concurrent, 4), (2, Concurrent, 2), (3, Serial, 8)]);
+    submit(&mut dispatch, 0..9);
+    let sent: Vec<_> = all(&mut dispatch, MS).into_iter().map(|(_, instance)| instance.0).collect();
+    assert_eq!(sent, [1, 2, 3, 1, 1, 2, 1], "a serial one takes one at a time");
+    dispatch.finished(1, MS);
+    assert_eq!(next(&mut dispatch, MS), Some((7, TWO)));
+}
+
+#[test]
+fn under_light_load_the_youngest_stay_idle() {
+    let mut dispatch =
+        several(&[(7, HandlerMode::Serial, 1), (3, HandlerMode::Serial, 1), (5, HandlerMode::Serial, 1)]);
+    for id in 0..10 {
+        submit(&mut dispatch, [id]);
+        assert_eq!(next(&mut dispatch, MS), Some((id, InstanceNumber(3))));
+        dispatch.finished(id, 9 * MS);
+    }
+}
+
+#[test]
+fn one_that_may_not_be_sent_to_or_is_closed_gets_nothing() {
+    let mut dispatch = several(&[(1, HandlerMode::Concurrent, 2), (2, HandlerMode::Concurrent, 2)]);
+    submit(&mut dispatch, 0..6);
+    assert_eq!(dispatch.next(MS, |_| false), None);
+    assert_eq!(dispatch.next(MS, |instance| instance == TWO), Some((0, TWO)));
+    dispatch.close(TWO);
+    assert_eq!(all(&mut dispatch, MS), [(1, ONE), (2, ONE)]);
+    assert_eq!(dispatch.finished(0, MS), Some(TWO), "what it has goes on");
+    assert_eq!(next(&mut dispatch, MS), None);
+    dispatch.open(TWO, HandlerMode::Concurrent, 2);
+    assert_eq!(next(&mut dispatch, MS), Some((3, TWO)));
+}
+
+#[test]
+fn sessions_spread_and_only_those_move_that_must() {
+    let lanes: Vec<_> = (1..=8).map(|instance| (instance, HandlerMode::Concurrent, 4)).collect();
+    let mut dispatch = several(&lanes);
+    let before = homes(&mut dispatch);
+    for (instance, ..) in &lanes {
+        let count = before.values().filter(|home| home.0 == *instance).count();
+        assert!((80..=180).contains(&count), "{count} of 1000 sessions at instance {instance}");
+    }
+    dispatch.lost(InstanceNumber(5));
+    for (session, home) in homes(&mut dispatch) {
+        let old = before[&session];
+        assert!(home == old || old == InstanceNumber(5), "{session}: {old:?} to {home:?}");
+    }
+    dispatch.open(InstanceNumber(9), HandlerMode::Concurrent, 4);
+    dispatch.open(InstanceNumber(5), HandlerMode::Concurrent, 4);
+    for (session, home) in homes(&mut dispatch) {
+        assert!(home == before[&session] || home == InstanceNumber(9), "{session}");
+    }
+}
+
+#[test]
+fn a_session_waits_for_no_one() {
+    let mut dispatch = several(&[(1, HandlerMode::Serial, 1), (2, HandlerMode::Serial, 1)]);
+    let session = (0..).find(|session| home(&mut dispatch, *session) == TWO);
+    let ticket = |id| Ticket { id, priority: 0, session };
+    for id in 0..3 {
+        dispatch.submit(ticket(id), Duration::ZERO);
+    }
+    assert_eq!(all(&mut dispatch, MS), [(0, TWO), (1, ONE)], "its own is busy, the other has room");
+    dispatch.finished(0, 99 * MS);
+    assert_eq!(dispatch.next(99 * MS, |instance| instance != TWO), None, "its own may not, the other is busy");
+    assert_eq!(next(&mut dispatch, 99 * MS), Some((2, TWO)));
+}
+
+#[test]
+fn a_session_lies_ahead_of_a_fast_instance_rather_than_go_elsewhere() {
+    let mut dispatch = several(&[(1, HandlerMode::Serial, 1), (2, HandlerMode::Serial, 1)]);
+    let session = (0..).find(|session| home(&mut dispatch, *session) == TWO);
+    dispatch.open(TWO, HandlerMode::Serial, 1);
+    warm_up(&mut dispatch, TWO, 0..8);
+    for id in 10..13 {
+        dispatch.submit(Ticket { id, priority: 0, session }, Duration::ZERO);
+    }
+    assert_eq!(all(&mut dispatch, MS), [(10, TWO), (11, TWO), (12, TWO)]);
+}

@@ -1,0 +1,44 @@
+//! What an instance of an earlier scheduler means for the model: it may serve, it may be the one that was about to, or
+//! nobody needs it.
+//!
+//! Instances are found one after the other and before or after the directory's content is known, so each of them is
+//! judged by what is known so far. Nothing that could serve is ended before something else is ready.
+
+use super::generation::{Candidate, Record};
+use super::instance::{Instance, Phase};
+use super::{Aim, Fleet, Settings};
+use crate::policy::{Generation, InstanceNumber, Moment};
+
+impl Fleet {
+    pub(super) fn on_adopted(
+        &mut self,
+        number: InstanceNumber,
+        generation: Generation,
+        settings: Settings,
+        ready: bool,
+        now: Moment,
+    ) {
+        let phase = if ready {
+            Phase::Ready { since: now, idle_since: Some(now) }
+        } else {
+            Phase::Starting { until: now + settings.startup }
+        };
+        self.generations.entry(generation).or_insert_with(|| Record::new(settings));
+        self.instances.insert(number, Instance::new(generation, phase));
+        if self.aim == Aim::Removed {
+            return;
+        }
+        match self.serving {
+            None => self.serving = Some(generation),
+            Some(serving) => {
+                let is_other = generation != serving && self.candidate_generation() != Some(generation);
+                if is_other && ready && self.ready(serving) == 0 {
+                    self.serving = Some(generation);
+                    if self.aim == Aim::At(serving) {
+                        self.candidate = Some(Candidate::new(serving));
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The shapes of what the fleet policy hears and says. No decision is made here.
+
+use crate::policy::{Generation, InstanceNumber};
+use std::time::Duration;
+
+/// The parts of a manifest that decide the life of a generation's instances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// So many instances are kept whether or not requests come.
+    pub min: u32,
+    /// So many at most, those that are on their way out included.
+    pub max: u32,
+    /// Without a request for this long an instance that is not needed stops.
+    pub idle_timeout: Duration,
+    /// From the start of the sandbox to ready.
+    pub startup: Duration,
+    /// For requests in flight when an instance has to go.
+    pub drain: Duration,
+}
+
+/// Something happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// The directory has this content. Told once for each change, also back to a content that was there before.
+    Content {
+        /// Its number.
+        generation: Generation,
+        /// What its manifest says.
+        settings: Settings,
+        /// It is known to have been ready once.
+        proven: bool,
+    },
+    /// The directory has content that cannot be served.
+    BadContent,
+    /// The directory is gone, or the node shuts down.
+    Removed,
+    /// A request waits, and no lane takes it now or soon. Said again after an instance is gone and requests wait still.
+    Demand,
+    /// So many instances are wanted for the load there is. It starts further ones, never the first: that takes a
+    /// request.
+    Wanted(u32),
+    /// Something is in flight on the instance now, or waits for its GPU memory.
+    Busy(InstanceNumber),
+    /// Nothing is any more.
+    Idle(InstanceNumber),
+    /// The environment is there.
+    Prepared(Generation),
+    /// It is not.
+    PrepareFailed {
+        /// Whose it was to be.
+        generation: Generation,
+        /// Trying again cannot help.
+        permanent: bool,
+    },
+    /// The instance waited for its place and has it: it is being started from now on.
+    Placed(InstanceNumber),
+    /// There is no place for the instance, neither on a GPU nor within the node's budgets; there never was a process.
+    NoPlace {
+        /// Which.
+        instance: InstanceNumber,
+        /// Trying again cannot help: it would not fit on an empty node.
+        hopeless: bool,
+    },
+    /// Another model needs the place of this instance, which has nothing to do.
+    Displaced(InstanceNumber),
+    /// No process could be made.
+    StartFailed(InstanceNumber),
+    /// The engine takes requests.
+    Ready(InstanceNumber),
+    /// The engine says that it cannot work with this content; `Gone` follows.
+    EngineRefused(InstanceNumber),
+    /// An instance of an earlier scheduler serves on. Its number is from [`Fleet::next_number`](super::Fleet::next_number).
+    Adopted {
+        /// Which.
+        instance: InstanceNumber,
+        /// What it runs.
+        generation: Generation,
+        /// What the manifest says that it was started with.
+        settings: Settings,
+        /// Whether its engine is ready.
+        ready: bool,
+    },
+    /// All processes of the instance are gone.
+    Gone(InstanceNumber),
+    /// A handler ignores its cancellation, or the engine broke the wire.
+    Unresponsive(InstanceNumber),
+    /// The launcher is lost: what it was asked is not going to be answered.
+    LauncherLost,
+    /// A person says start.
+    Start,
+    /// A person says stop.
+    Stop,
+    /// A person says restart.
+    Restart,
+    /// A person says that this generation, which served before, is to serve again.
+    RollBack {
+        /// Which.
+        generation: Generation,
+        /// What its manifest says: the policy may have forgotten it.
+        settings: Settings,
+    },
+    /// Time passed; see [`Fleet::wake_at`](super::Fleet::wake_at).
+    Tick,
+}
+
+/// What the model's task has to do, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Ask the launcher for the environment.
+    Prepare(Generation),
+    /// Ask for a place, then the launcher, for an instance.
+    Start {
+        /// Its number, a new one.
+        instance: InstanceNumber,
+        /// What it runs.
+        generation: Generation,
+    },
+    /// From now on this generation takes the traffic: its limits hold, its version is the model's. It may be cold.
+    Serve(Generation),
+    /// It serves and was ready for the first time: remember it as one to come back to.
+    Proven(Generation),
+    /// Let requests through to the instance.
+    Open(InstanceNumber),
+    /// Let no further requests through.
+    Close(InstanceNumber),
+    /// Cancel what is in flight on it.
+    CancelInFlight(InstanceNumber),
+    /// Tell the worker to stop the engine.
+    Stop(InstanceNumber),
+    /// Kill the instance.
+    Kill(InstanceNumber),
+    /// Refuse everything that waits: the model cannot start now.
+    RefuseWaiting,
+    /// Nothing of it lives, and the policy does not know it any more.
+    Forget(Generation),
+    /// The model is gone: the task ends.
+    End,
+}

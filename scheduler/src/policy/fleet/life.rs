@@ -1,0 +1,158 @@
+//! What becomes of instances: they get their place and get ready, work and rest, die; and what time does to them.
+
+use super::events::Action;
+use super::generation::{Record, Standing};
+use super::instance::{End, Phase};
+use super::{Aim, Fleet};
+use crate::policy::{Generation, InstanceNumber, Moment};
+
+impl Fleet {
+    /// Whether what waits has to be refused for want of a place.
+    pub(super) fn on_demand(&mut self, now: Moment) -> bool {
+        if self.held || self.aim == Aim::Removed {
+            return false; // it is refused anyhow
+        }
+        if let Some(serving) = self.serving
+            && self.up(serving) == 0
+            && let Some(record) = self.generations.get_mut(&serving)
+        {
+            record.ask_for_place(now);
+            if matches!(record.standing, Standing::NoPlace { .. }) {
+                return !self.candidate_is_coming();
+            }
+        }
+        self.owed = true;
+        false
+    }
+
+    pub(super) fn on_busy(&mut self, number: InstanceNumber) {
+        let Some(instance) = self.instances.get_mut(&number) else { return };
+        instance.used = true;
+        if let Phase::Ready { idle_since, .. } = &mut instance.phase {
+            *idle_since = None;
+        }
+        if let Some(record) = self.generations.get_mut(&instance.generation) {
+            record.forget_place();
+        }
+    }
+
+    pub(super) fn on_idle(&mut self, number: InstanceNumber, now: Moment, actions: &mut Vec<Action>) {
+        let Some(instance) = self.instances.get_mut(&number) else { return };
+        match &mut instance.phase {
+            Phase::Ready { idle_since, .. } => {
+                idle_since.get_or_insert(now);
+            }
+            Phase::Draining { .. } => instance.stop(number, now, actions),
+            Phase::Starting { .. } | Phase::Stopping { .. } => {}
+        }
+    }
+
+    pub(super) fn on_placed(&mut self, number: InstanceNumber, now: Moment) {
+        if let Some(instance) = self.instances.get_mut(&number)
+            && let Some(record) = self.generations.get(&instance.generation)
+            && let Phase::Starting { until } = &mut instance.phase
+        {
+            *until = now + record.settings.startup;
+        }
+    }
+
+    /// Whether what waits has to be refused: a further instance, or one beside the serving generation, is no loss.
+    pub(super) fn on_no_place(&mut self, number: InstanceNumber, hopeless: bool, now: Moment, jitter: f64) -> bool {
+        let Some(instance) = self.instances.get(&number) else { return false };
+        let generation = instance.generation;
+        if !matches!(instance.phase, Phase::Starting { .. }) {
+            self.on_gone(number, now, jitter);
+            return false;
+        }
+        self.instances.remove(&number);
+        let (up, live) = (self.up(generation), self.live(generation));
+        if let Some(candidate) = self.candidate.as_mut().filter(|candidate| candidate.generation == generation) {
+            if up > 0 {
+                candidate.goal = Some(up); // as many as there is room for
+                return false;
+            }
+            self.give_back_place();
+        }
+        if let Some(record) = self.generations.get_mut(&generation) {
+            record.no_place(hopeless && live == 0, now);
+        }
+        if self.serving != Some(generation) || up > 0 {
+            return false;
+        }
+        self.owed = false;
+        !self.candidate_is_coming()
+    }
+
+    /// It rests; what it was there for asks for a place again after a pause, or with the next request.
+    pub(super) fn on_displaced(&mut self, number: InstanceNumber, now: Moment, actions: &mut Vec<Action>) {
+        let Some(instance) = self.instances.get(&number) else { return };
+        if !instance.is_up() {
+            return;
+        }
+        let generation = instance.generation;
+        self.leave(number, now, actions);
+        if self.serving == Some(generation) && self.up(generation) == 0 {
+            self.owed = false;
+        }
+        if self.missing(generation) > 0
+            && let Some(record) = self.generations.get_mut(&generation)
+        {
+            record.pause_for_place(now);
+        }
+    }
+
+    pub(super) fn on_ready(&mut self, number: InstanceNumber, now: Moment) {
+        if let Some(instance) = self.instances.get_mut(&number)
+            && matches!(instance.phase, Phase::Starting { .. })
+        {
+            instance.phase = Phase::Ready { since: now, idle_since: Some(now) };
+        }
+    }
+
+    pub(super) fn on_gone(&mut self, number: InstanceNumber, now: Moment, jitter: f64) {
+        let Some(instance) = self.instances.remove(&number) else { return };
+        let ready_since = match instance.phase {
+            Phase::Starting { .. } | Phase::Stopping { end: End::Failed, .. } => None,
+            Phase::Ready { since, .. } => Some(since),
+            Phase::Draining { .. } | Phase::Stopping { end: End::Wanted, .. } => return,
+        };
+        self.died(instance.generation, |record| record.fail(instance.refused, ready_since, now, jitter));
+    }
+
+    /// A death, or the like of one. What served is brought up again, though nobody may ask at the moment.
+    pub(super) fn died(&mut self, generation: Generation, reckon: impl FnOnce(&mut Record)) {
+        self.deaths += 1;
+        let Some(record) = self.generations.get_mut(&generation) else { return };
+        reckon(record);
+        let gives_up = !record.standing.is_coming();
+        if self.serving == Some(generation) && !self.held {
+            self.owed = true;
+        }
+        if gives_up && self.candidate_generation() == Some(generation) {
+            self.give_back_place();
+        }
+    }
+
+    pub(super) fn on_tick(&mut self, now: Moment, actions: &mut Vec<Action>) {
+        for (number, instance) in &mut self.instances {
+            if instance.deadline().is_some_and(|at| at <= now) {
+                instance.overdue(*number, now, actions);
+            }
+        }
+        self.generations.values_mut().for_each(|record| record.tick(now));
+        while let Some((at, number)) = self.next_idle_end()
+            && at <= now
+        {
+            self.leave(number, now, actions);
+        }
+    }
+
+    /// The candidate did not get ready in place of the serving generation, which comes back though nobody may ask.
+    fn give_back_place(&mut self) {
+        if let Some(candidate) = &mut self.candidate
+            && std::mem::take(&mut candidate.in_place)
+        {
+            self.owed = true;
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Instances of an earlier scheduler, found before or after the directory's content is known.
+
+use super::*;
+
+fn unknown() -> Table {
+    Table { fleet: Fleet::new(false, 0), now: Moment::ZERO }
+}
+
+fn adopted(table: &mut Table, generation: Generation, ready: bool) -> (InstanceNumber, Vec<Action>) {
+    let instance = table.fleet.next_number();
+    (instance, table.feed(Event::Adopted { instance, generation, settings: up_to(2), ready }))
+}
+
+#[test]
+fn an_instance_of_the_present_content_serves_on() {
+    let mut table = unknown();
+    let serves_on = [Action::Serve(OLD), Action::Proven(OLD), Action::Open(A)];
+    assert_eq!(adopted(&mut table, OLD, true), (A, serves_on.to_vec()));
+    assert_eq!(adopted(&mut table, OLD, true), (B, vec![Action::Open(B)]), "and so does another one");
+    assert_eq!(table.feed(content(OLD, up_to(2))), []);
+
+    let mut table = Table::new(up_to(2));
+    assert_eq!(adopted(&mut table, OLD, true), (A, vec![Action::Proven(OLD), Action::Open(A)]));
+}
+
+#[test]
+fn one_that_is_being_started_goes_on() {
+    let mut table = unknown();
+    assert_eq!(adopted(&mut table, OLD, false), (A, vec![Action::Serve(OLD)]));
+    assert_eq!(table.fleet.wake_at(), Some(120 * SECOND));
+    table.feed(content(OLD, up_to(2)));
+    assert_eq!(table.feed(Event::Ready(A)), [Action::Proven(OLD), Action::Open(A)]);
+}
+
+#[test]
+fn an_old_one_serves_until_the_new_content_is_ready() {
+    for content_first in [true, false] {
+        let mut table = unknown();
+        if content_first {
+            table.feed(content(NEW, settings()));
+        }
+        let (_, actions) = adopted(&mut table, OLD, true);
+        assert!(actions.starts_with(&[Action::Serve(OLD), Action::Proven(OLD), Action::Open(A)]), "{actions:?}");
+        if !content_first {
+            assert_eq!(table.feed(content(NEW, settings())), [Action::Prepare(NEW)]);
+        }
+        assert_eq!((table.fleet.serving(), table.fleet.candidate()), (Some(OLD), Some(NEW)));
+        table.feed(Event::Prepared(NEW));
+        assert!(table.feed(Event::Ready(B)).contains(&Action::Serve(NEW)));
+    }
+}
+
+#[test]
+fn in_the_middle_of_a_change_the_newest_ready_generation_serves_if_it_is_the_directorys() {
+    // In which order the two are found, and when the directory's content becomes known.
+    for (first, second) in [(OLD, NEW), (NEW, OLD)] {
+        for known in 0..3 {
+            for aim in [OLD, NEW] {
+                let mut table = unknown();
+                for (found, generation) in [first, second].into_iter().enumerate() {
+                    if known == found {
+                        table.feed(content(aim, up_to(2)));
+                    }
+                    adopted(&mut table, generation, true);
+                }
+                if known == 2 {
+                    table.feed(content(aim, up_to(2)));
+                }
+                assert_eq!(table.fleet.serving(), Some(aim), "{first:?} first, known at {known}");
+                assert_eq!(table.fleet.candidate(), None);
+                let up = table.fleet.instances().filter(|(_, _, phase)| matches!(phase, Phase::Ready { .. }));
+                assert_eq!(up.map(|(_, generation, _)| generation).collect::<Vec<_>>(), [aim]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_change_goes_on_where_it_was() {
+    let mut table = unknown();
+    adopted(&mut table, OLD, true);
+    assert_eq!(adopted(&mut table, NEW, false), (B, vec![]), "kept until it is known what it is");
+    assert_eq!(table.feed(content(NEW, up_to(2))), []);
+    assert!(table.feed(Event::Ready(B)).contains(&Action::Serve(NEW)));
+
+    let mut table = unknown();
+    adopted(&mut table, OLD, true);
+    adopted(&mut table, OLD, true);
+    adopted(&mut table, NEW, true);
+    assert_eq!(table.feed(content(NEW, up_to(2))), [Action::Prepare(NEW)], "it needs a second one");
+    assert_eq!(table.feed(Event::Prepared(NEW)), [start(D, NEW)]);
+    assert!(table.feed(Event::Ready(D)).contains(&Action::Serve(NEW)));
+}
+
+#[test]
+fn what_was_started_for_nobody_ends() {
+    let mut table = unknown();
+    adopted(&mut table, OLD, true);
+    adopted(&mut table, NEW, false);
+    assert_eq!(table.feed(content(OLD, up_to(2))), [Action::Kill(B)]);
+    assert_eq!(table.feed(Event::Gone(B)), [Action::Forget(NEW)]);
+
+    let mut table = Table::new(up_to(2));
+    assert_eq!(adopted(&mut table, NEW, false), (A, vec![Action::Kill(A)]), "not even ready");
+    assert_eq!(table.fleet.serving(), Some(OLD));
+}
+
+#[test]
+fn a_held_or_removed_model_keeps_nothing() {
+    let mut table = Table { fleet: Fleet::new(true, 0), now: Moment::ZERO };
+    assert_eq!(adopted(&mut table, OLD, true), (A, vec![Action::Stop(A), Action::Serve(OLD)]));
+    let mut table = unknown();
+    table.feed(Event::Removed);
+    assert_eq!(adopted(&mut table, OLD, true), (A, vec![Action::Stop(A)]));
+    assert_eq!(table.feed(Event::Gone(A)), [Action::Forget(OLD), Action::End]);
+}
+
+#[test]
+fn what_serves_goes_on_though_the_directory_has_nothing_that_can_be_served() {
+    let mut table = unknown();
+    table.feed(Event::BadContent);
+    let (_, actions) = adopted(&mut table, OLD, true);
+    assert_eq!(actions, [Action::Serve(OLD), Action::Proven(OLD), Action::Open(A)]);
+}

@@ -1,0 +1,204 @@
+//! What others see of a fleet, and when time matters next. Nothing is decided here.
+
+use super::Action;
+use super::generation::Standing;
+use super::instance::{End, Instance, Phase};
+use super::{Aim, Fleet};
+use crate::policy::{Generation, InstanceNumber, Moment};
+use omni_api::State;
+
+impl Fleet {
+    /// The generation that takes the traffic, though it may be cold.
+    #[must_use]
+    pub fn serving(&self) -> Option<Generation> {
+        self.serving
+    }
+
+    /// The generation that is to take the traffic when it is ready, or that failed to.
+    #[must_use]
+    pub fn candidate(&self) -> Option<Generation> {
+        self.candidate_generation()
+    }
+
+    /// The generation that took the traffic before.
+    #[must_use]
+    pub fn previous(&self) -> Option<Generation> {
+        self.previous
+    }
+
+    /// All instances, in the order of their starts.
+    pub fn instances(&self) -> impl Iterator<Item = (InstanceNumber, Generation, &Phase)> {
+        self.instances.iter().map(|(number, instance)| (*number, instance.generation, &instance.phase))
+    }
+
+    /// Where an instance is; `None` once it is gone.
+    #[must_use]
+    pub fn phase(&self, instance: InstanceNumber) -> Option<&Phase> {
+        self.instances.get(&instance).map(|instance| &instance.phase)
+    }
+
+    /// Whether a generation may be started; `None` for one that is not known.
+    #[must_use]
+    pub fn standing(&self, generation: Generation) -> Option<Standing> {
+        self.generations.get(&generation).map(|record| record.standing)
+    }
+
+    /// Whether it served and was ready once.
+    #[must_use]
+    pub fn proven(&self, generation: Generation) -> bool {
+        self.generations.get(&generation).is_some_and(|record| record.proven)
+    }
+
+    /// Whether a person stopped the model.
+    #[must_use]
+    pub fn held(&self) -> bool {
+        self.held
+    }
+
+    /// Deaths of instances so far.
+    #[must_use]
+    pub fn deaths(&self) -> u64 {
+        self.deaths
+    }
+
+    /// Whether an end of the instance is what this node asked for, whatever its cause.
+    #[must_use]
+    pub fn end_is_wanted(&self, instance: InstanceNumber) -> bool {
+        matches!(self.phase(instance), Some(Phase::Stopping { end: End::Wanted, .. }))
+    }
+
+    /// Whether a request that comes now would have to be refused: nothing takes it, and nothing can soon.
+    #[must_use]
+    pub fn refuses(&self) -> bool {
+        self.held
+            || self.serving.is_none_or(|serving| {
+                self.up(serving) == 0
+                    && !self.standing(serving).is_some_and(Standing::is_coming)
+                    && !self.candidate_is_coming()
+            })
+    }
+
+    /// Whether it serves nothing for want of a place, and if so, whether that is hopeless.
+    #[must_use]
+    pub fn lacks_place(&self) -> Option<bool> {
+        let serving = self.serving.filter(|serving| !self.held && self.up(*serving) == 0)?;
+        match self.standing(serving)? {
+            Standing::NoPlace { again } => Some(again.is_none()),
+            Standing::Fresh
+            | Standing::Preparing
+            | Standing::Prepared
+            | Standing::Waiting { .. }
+            | Standing::Refused => None,
+        }
+    }
+
+    /// The state of the whole model: of what serves, or of what is about to, if nothing does.
+    #[must_use]
+    pub fn state(&self) -> State {
+        if self.ready_of_serving() > 0 {
+            return State::Ready;
+        }
+        let serving = self.serving.filter(|_| !self.held);
+        let candidate = self.candidate_generation().filter(|_| !self.held);
+        let leaves = |instance: &Instance| !instance.is_up();
+        let leaving = |generation| self.count(|instance| instance.generation == generation && leaves(instance)) > 0;
+        let coming = |generation| {
+            if self.up(generation) > 0 {
+                Some(State::Starting)
+            } else if self.standing(generation) == Some(Standing::Preparing) {
+                Some(State::Preparing)
+            } else {
+                None
+            }
+        };
+        let failed = |generation| match self.standing(generation) {
+            Some(Standing::Waiting { .. } | Standing::Refused | Standing::NoPlace { .. }) => true,
+            Some(Standing::Fresh | Standing::Preparing | Standing::Prepared) | None => false,
+        };
+        let at_rest = match (serving, self.aim) {
+            (Some(serving), _) if failed(serving) => State::Failed,
+            (None, Aim::Unservable) if !self.held => State::Failed,
+            (Some(_) | None, Aim::Unknown | Aim::At(_) | Aim::Unservable | Aim::Removed) => State::Stopped,
+        };
+        let serving_leaves = serving.is_some_and(|serving| self.up(serving) == 0 && leaving(serving));
+        let draining = (serving_leaves || self.instances.values().any(leaves)).then_some(State::Draining);
+        let first = if serving_leaves { draining } else { None };
+        let state = first.or_else(|| serving.and_then(coming)).or_else(|| candidate.and_then(coming)).or(draining);
+        state.unwrap_or(at_rest)
+    }
+
+    /// When the next [`Event::Tick`](super::Event::Tick) is due.
+    #[must_use]
+    pub fn wake_at(&self) -> Option<Moment> {
+        let instances = self.instances.values().filter_map(Instance::deadline);
+        let generations = self.generations.values().filter_map(|record| record.standing.wake_at());
+        instances.chain(generations).chain(self.next_idle_end().map(|(at, _)| at)).min()
+    }
+
+    /// Who stops first for having nothing to do, if nothing changes, and when. What the load or `min` needs stays, except
+    /// that the very last one needs `min`: it was idle all that time.
+    pub(super) fn next_idle_end(&self) -> Option<(Moment, InstanceNumber)> {
+        let serving = self.serving.filter(|_| !self.held)?;
+        let settings = self.generations.get(&serving)?.settings;
+        let up = self.up(serving);
+        let needed = if up == 1 { settings.min } else { settings.min.max(self.wanted) };
+        if up <= needed {
+            return None;
+        }
+        let of_serving = self.instances.iter().filter(|(_, instance)| instance.generation == serving);
+        of_serving.filter_map(|(number, instance)| Some((instance.idle_end(settings.idle_timeout)?, *number))).min()
+    }
+
+    pub(super) fn candidate_generation(&self) -> Option<Generation> {
+        self.candidate.map(|candidate| candidate.generation)
+    }
+
+    /// Whether the candidate may serve soon.
+    pub(super) fn candidate_is_coming(&self) -> bool {
+        let standing = self.candidate_generation().and_then(|candidate| self.standing(candidate));
+        !self.held && standing.is_some_and(Standing::is_coming)
+    }
+
+    pub(super) fn max(&self, generation: Generation) -> u32 {
+        self.generations.get(&generation).map_or(0, |record| record.settings.max.max(1))
+    }
+
+    pub(super) fn count(&self, which: impl Fn(&Instance) -> bool) -> u32 {
+        let count = self.instances.values().filter(|instance| which(instance)).count();
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+
+    /// Starting or ready.
+    pub(super) fn up(&self, generation: Generation) -> u32 {
+        self.count(|instance| instance.generation == generation && instance.is_up())
+    }
+
+    pub(super) fn ready(&self, generation: Generation) -> u32 {
+        self.count(|instance| instance.generation == generation && instance.is_ready())
+    }
+
+    /// In any phase.
+    pub(super) fn live(&self, generation: Generation) -> u32 {
+        self.count(|instance| instance.generation == generation)
+    }
+
+    pub(super) fn ready_of_serving(&self) -> u32 {
+        self.serving.map_or(0, |serving| self.ready(serving))
+    }
+
+    pub(super) fn live_of_serving(&self) -> u32 {
+        self.serving.map_or(0, |serving| self.live(serving))
+    }
+
+    pub(super) fn numbers(&self, generation: Generation) -> Vec<InstanceNumber> {
+        let of_generation = self.instances.iter().filter(|(_, instance)| instance.generation == generation);
+        of_generation.map(|(number, _)| *number).collect()
+    }
+
+    /// The instance's way down, with the drain time of its own manifest.
+    pub(super) fn leave(&mut self, number: InstanceNumber, now: Moment, actions: &mut Vec<Action>) {
+        let Some(instance) = self.instances.get_mut(&number) else { return };
+        let Some(record) = self.generations.get(&instance.generation) else { return };
+        instance.leave(number, record.settings.drain, now, actions);
+    }
+}

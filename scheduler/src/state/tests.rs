@@ -1,0 +1,131 @@
+//! What is put is found again, whatever happened in between.
+
+use super::*;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+fn name(text: &str) -> ModelName {
+    text.parse().unwrap()
+}
+
+fn digest(number: u64) -> SnapshotDigest {
+    SnapshotDigest::parse(&format!("{number:064x}")).unwrap()
+}
+
+fn version(number: u64) -> Version {
+    Version { snapshot: digest(number), manifest: Some(format!("# {number}\n")), first_ready_unix_ms: number }
+}
+
+fn full() -> Lasting {
+    let mut lasting = Lasting { held: true, deaths: 7, ..Lasting::default() };
+    lasting.was_ready(version(1));
+    lasting.was_ready(version(2));
+    Lasting { pinned: Some(Pin { to: digest(1), from: digest(2) }), ..lasting }
+}
+
+fn numbers(lasting: &Lasting) -> Vec<u64> {
+    lasting.history.iter().map(|version| version.first_ready_unix_ms).collect()
+}
+
+#[test]
+fn a_history_is_bounded_and_never_loses_the_pinned_version() {
+    let mut lasting = Lasting::default();
+    for number in 0..5 {
+        lasting.was_ready(version(number));
+    }
+    lasting.was_ready(Version { first_ready_unix_ms: 99, ..version(1) });
+    assert_eq!(numbers(&lasting), [1, 4, 3, 2, 0], "served again: the newest, and first ready when it was");
+    lasting.pinned = Some(Pin { to: digest(0), from: digest(4) });
+    for number in 10..30 {
+        lasting.was_ready(version(number));
+        assert!(lasting.history.len() <= HISTORY && lasting.is_proven(&digest(0)));
+    }
+    assert_eq!(numbers(&lasting), [29, 28, 27, 26, 25, 24, 23, 22, 21, 0]);
+    assert_eq!(lasting.snapshots().len(), HISTORY);
+}
+
+#[tokio::test]
+async fn what_was_put_last_is_found_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, found) = StateStore::open(dir.path()).unwrap();
+    assert_eq!(found, BTreeMap::new());
+    store.put(&name("@cf/meta/x"), Some(full()));
+    store.put(&name("gone"), Some(full()));
+    for deaths in 0..100 {
+        store.put(&name("busy"), Some(Lasting { deaths, ..Lasting::default() }));
+    }
+    store.settled().await;
+    store.put(&name("gone"), None);
+    drop(store);
+    let (_store, found) = StateStore::open(dir.path()).unwrap();
+    let busy = Lasting { deaths: 99, ..Lasting::default() };
+    assert_eq!(found, BTreeMap::from([(name("@cf/meta/x"), full()), (name("busy"), busy)]));
+    assert!(dir.path().join("@cf%2Fmeta%2Fx.json").exists(), "one file for each model");
+}
+
+#[test]
+fn a_spoiled_file_costs_its_own_model_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |file: &str| dir.path().join(file);
+    let whole = r#"{"schema":1,"model":"good","held":true,"deaths":0,"history":[],"added later":[1]}"#;
+    let spoiled = [
+        ("empty.json", String::new()),
+        ("half.json", whole.chars().take(40).collect()),
+        ("zeros.json", "\0".repeat(100)),
+        ("newer.json", whole.replace("\"schema\":1", "\"schema\":2").replace("good", "newer")),
+        ("other.json", whole.to_owned()),
+        ("..json", whole.replace("good", ".")),
+        ("long.json", " ".repeat(9 << 20)),
+        ("digest.json", r#"{"schema":1,"model":"digest","pinned":{"to":"../../etc","from":"x"}}"#.to_owned()),
+    ];
+    fs::write(at("good.json"), whole).unwrap();
+    fs::write(at("good.json.new"), "half writ").unwrap();
+    fs::create_dir(at("folder.json")).unwrap();
+    nix::unistd::mkfifo(&at("fifo.json"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    for (file, text) in &spoiled {
+        fs::write(at(file), text).unwrap();
+    }
+    let (store, found) = StateStore::open(dir.path()).unwrap();
+    assert_eq!(found, BTreeMap::from([(name("good"), Lasting { held: true, ..Lasting::default() })]));
+    assert!(!at("good.json.new").exists());
+    for file in spoiled.iter().map(|(file, _)| *file).chain(["folder.json", "fifo.json"]) {
+        assert!(!at(file).exists() && at(&format!("{file}.spoiled")).exists(), "{file} is set aside");
+    }
+    store.put(&name("half"), Some(full()));
+    drop(store);
+    let (_store, found) = StateStore::open(dir.path()).unwrap();
+    assert_eq!(found.get(&name("half")), Some(&full()), "its model begins anew");
+}
+
+#[tokio::test]
+async fn a_disk_that_refuses_keeps_the_old_files_until_there_is_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = StateStore::open(dir.path()).unwrap();
+    let (old, new) = (Lasting { deaths: 1, ..full() }, Lasting { deaths: 2, ..full() });
+    store.put(&name("a"), Some(old.clone()));
+    store.settled().await;
+    // Nothing can be opened for writing at the place where a directory is.
+    let blocked = dir.path().join("a.json.new");
+    fs::create_dir(&blocked).unwrap();
+    store.put(&name("a"), Some(new.clone()));
+    store.put(&name("b"), Some(new.clone()));
+    store.settled().await;
+    let of = |found: &BTreeMap<ModelName, Lasting>, model| found.get(&name(model)).cloned();
+    let found = file::read_all(dir.path()).unwrap();
+    assert_eq!((of(&found, "a"), of(&found, "b")), (Some(old), Some(new.clone())), "the others are written");
+    fs::remove_dir(&blocked).unwrap();
+    store.put(&name("b"), None);
+    store.settled().await;
+    let found = file::read_all(dir.path()).unwrap();
+    assert_eq!((of(&found, "a"), of(&found, "b")), (Some(new), None), "with the next change at the latest");
+}
+
+#[test]
+fn a_folder_that_cannot_be_used_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    let error = StateStore::open(&file.join("state")).unwrap_err();
+    assert!(error.to_string().contains("file/state"), "{error}");
+}

@@ -1,0 +1,97 @@
+//! Which snapshots outlast a reboot: their files were flushed to the disk, and `<store>/.lasting` names them.
+//!
+//! What always holds: a digest in the list is whole on the disk. It leaves the list before its snapshot is removed, so
+//! that a later copy of the same content, which nobody flushed, is not taken for this one.
+
+use omni_ipc::id::SnapshotDigest;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+const LIST: &str = ".lasting";
+/// The list while it is written.
+const FRESH: &str = ".lasting-new";
+
+#[derive(Debug)]
+pub(crate) struct Lasting {
+    dir: PathBuf,
+    listed: Mutex<BTreeSet<SnapshotDigest>>,
+}
+
+impl Lasting {
+    /// Reads the list of the store in `dir`; without one, nothing lasts.
+    pub(crate) fn open(dir: &Path) -> io::Result<Self> {
+        let text = match fs::read_to_string(dir.join(LIST)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            other => other?,
+        };
+        let listed = text.lines().filter_map(|line| SnapshotDigest::parse(line).ok()).collect();
+        Ok(Self { dir: dir.to_owned(), listed: Mutex::new(listed) })
+    }
+
+    pub(crate) fn has(&self, digest: &SnapshotDigest) -> bool {
+        self.listed().contains(digest)
+    }
+
+    /// Flushes a snapshot and puts it on the list.
+    pub(crate) fn add(&self, digest: &SnapshotDigest) -> io::Result<()> {
+        flush(&self.dir.join(digest.as_str()))?;
+        flush_entry(&self.dir)?; // its name in the store
+        self.change(|listed| listed.insert(digest.clone()))
+    }
+
+    /// Takes it off the list.
+    pub(crate) fn remove(&self, digest: &SnapshotDigest) -> io::Result<()> {
+        self.change(|listed| listed.remove(digest))
+    }
+
+    fn change(&self, change: impl FnOnce(&mut BTreeSet<SnapshotDigest>) -> bool) -> io::Result<()> {
+        let mut listed = self.listed();
+        let mut changed = listed.clone();
+        if !change(&mut changed) {
+            return Ok(());
+        }
+        let fresh = self.dir.join(FRESH);
+        let mut file = File::create(&fresh)?;
+        for digest in &changed {
+            writeln!(file, "{digest}")?;
+        }
+        file.sync_all()?;
+        fs::rename(&fresh, self.dir.join(LIST))?;
+        flush_entry(&self.dir)?;
+        *listed = changed;
+        Ok(())
+    }
+
+    /// The set is replaced whole.
+    fn listed(&self) -> MutexGuard<'_, BTreeSet<SnapshotDigest>> {
+        self.listed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Flushes all files and directories below `dir`, and itself. Links are part of their directory.
+///
+/// # Errors
+/// Something cannot be opened, or the disk refuses.
+pub fn flush(dir: &Path) -> io::Result<()> {
+    let mut waiting = vec![dir.to_owned()];
+    while let Some(dir) = waiting.pop() {
+        for entry in fs::read_dir(&dir)? {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                waiting.push(entry.path());
+            } else if kind.is_file() {
+                flush_entry(&entry.path())?;
+            }
+        }
+        flush_entry(&dir)?;
+    }
+    Ok(())
+}
+
+fn flush_entry(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}

@@ -1,0 +1,97 @@
+//! The main loop's part in keeping snapshots: which ones models may come back to, and which nobody needs any more.
+//!
+//! The scheduler says what is to be kept, since the history of models is its own; until a new scheduler has said it all,
+//! the word of the one before holds and nothing is removed.
+
+use super::Node;
+use crate::process::chain;
+use omni_config::ModelName;
+use omni_ipc::id::SnapshotDigest;
+use omni_snapshot::Store;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+/// Models that can have something kept: more than a node has.
+const MODELS: usize = 65_536;
+
+/// What the scheduler said.
+#[derive(Default)]
+pub(super) struct Kept {
+    models: BTreeMap<String, BTreeSet<SnapshotDigest>>,
+    /// All of it was said.
+    complete: bool,
+}
+
+impl Kept {
+    /// A scheduler has come that says it all anew.
+    pub(super) fn begin(&mut self) {
+        *self = Self::default();
+    }
+
+    fn snapshots(&self) -> Option<impl Iterator<Item = &SnapshotDigest>> {
+        self.complete.then(|| self.models.values().flatten())
+    }
+}
+
+/// Snapshots that wait to be written out to the disk, for a thread of its own: bounded by those that there are.
+#[derive(Clone, Default)]
+pub(in crate::launcher) struct Unflushed(Arc<(Mutex<BTreeSet<SnapshotDigest>>, Condvar)>);
+
+impl Unflushed {
+    fn add(&self, snapshots: impl Iterator<Item = SnapshotDigest>) {
+        let (waiting, bell) = &*self.0;
+        waiting.lock().unwrap_or_else(PoisonError::into_inner).extend(snapshots);
+        bell.notify_one();
+    }
+
+    fn next(&self) -> Option<SnapshotDigest> {
+        let (waiting, bell) = &*self.0;
+        let waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting =
+            bell.wait_while(waiting, |waiting| waiting.is_empty()).unwrap_or_else(PoisonError::into_inner);
+        waiting.pop_first()
+    }
+
+    /// Writes out what is added, until the launcher ends.
+    pub(in crate::launcher) fn run(&self, store: &Store) {
+        while let Some(snapshot) = self.next() {
+            if let Err(error) = store.make_lasting(&snapshot) {
+                tracing::warn!(%snapshot, error = chain(&error), "this version cannot be come back to after a reboot");
+            }
+        }
+    }
+}
+
+impl Node {
+    pub(super) fn keep(&mut self, model: String, snapshots: BTreeSet<SnapshotDigest>) {
+        let kept = &mut self.state.kept.models;
+        if snapshots.is_empty() {
+            kept.remove(&model);
+        } else if ModelName::try_from(model.clone()).is_ok() && (kept.contains_key(&model) || kept.len() < MODELS) {
+            let unflushed =
+                |snapshot: &&SnapshotDigest| !self.store.is_lasting(snapshot) && self.store.find(snapshot).is_some();
+            self.unflushed.add(snapshots.iter().filter(unflushed).cloned());
+            kept.insert(model, snapshots);
+        } else {
+            tracing::warn!(model = ?model, "the scheduler asks to keep snapshots of what is no model");
+        }
+        self.sweep_snapshots();
+    }
+
+    pub(super) fn kept_all(&mut self) {
+        self.state.kept.complete = true;
+        self.sweep_snapshots();
+    }
+
+    /// Removes snapshots that neither a model, its history, an instance nor an environment to be built needs.
+    pub(super) fn sweep_snapshots(&self) {
+        let (Some(current), Some(kept)) = (self.state.catalog.snapshots(), self.state.kept.snapshots()) else { return };
+        let building = self.state.waiting.values().flat_map(|waiting| &waiting.snapshots);
+        let running = self.instances.snapshots().chain(self.zygotes.snapshots());
+        let keep = current.chain(kept).chain(running).chain(building).chain(&self.state.planning);
+        match self.store.retain(&keep.cloned().collect()) {
+            Ok(removed) => removed.iter().for_each(|snapshot| tracing::debug!(%snapshot, "snapshot removed")),
+            Err(error) => tracing::warn!(error = chain(&error), "old snapshots are left"),
+        }
+    }
+}
