@@ -190,7 +190,8 @@ fn every_mistake_has_its_message() {
 
 #[test]
 fn all_mistakes_are_reported_at_once_in_the_order_of_the_text() {
-    let text = "[env]\nPATH = \"/tmp\"\n[scaling]\nqueue = \"x\"\n[runtime]\nengine = \"openai\"\n[model]\nkin = 1\n[gpu]\n";
+    let text =
+        "[env]\nPATH = \"/tmp\"\n[scaling]\nqueue = \"x\"\n[runtime]\nengine = \"openai\"\n[model]\nkin = 1\n[gpu]\n";
     insta::assert_snapshot!("all_at_once", Manifest::parse(text).unwrap_err());
 }
 

@@ -69,7 +69,9 @@ impl Lasting {
         self.history.insert(0, version);
         while self.history.len() > HISTORY {
             let pinned = self.pinned.as_ref().map(|pin| &pin.to);
-            let Some(oldest) = self.history.iter().rposition(|version| Some(&version.snapshot) != pinned) else { return };
+            let Some(oldest) = self.history.iter().rposition(|version| Some(&version.snapshot) != pinned) else {
+                return;
+            };
             self.history.remove(oldest);
         }
     }

@@ -43,8 +43,7 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn start(dir: &Path) -> io::Result<Self> {
-        let shared =
-            Arc::new(Shared { queue: Mutex::default(), news: Condvar::new(), tried: watch::Sender::new(0) });
+        let shared = Arc::new(Shared { queue: Mutex::default(), news: Condvar::new(), tried: watch::Sender::new(0) });
         let (work, dir) = (Arc::clone(&shared), dir.to_owned());
         let thread = thread::Builder::new().name("state".into()).spawn(move || work.run(&dir))?;
         Ok(Self { shared, thread: Some(thread) })

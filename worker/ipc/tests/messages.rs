@@ -192,8 +192,8 @@ fn launcher() {
         "to_launcher",
         lines(&[
             ToLauncher::Hello { protocol: 1 },
-        ToLauncher::Keep { model: "@cf/meta/llama".into(), snapshots: [snapshot()].into() },
-        ToLauncher::KeptAll,
+            ToLauncher::Keep { model: "@cf/meta/llama".into(), snapshots: [snapshot()].into() },
+            ToLauncher::KeptAll,
             prepare(None),
             prepare(Some("/opt/venv/bin/python".into())),
             ToLauncher::Start(Box::new(start)),
