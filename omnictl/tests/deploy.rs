@@ -159,7 +159,8 @@ fn a_name_can_be_given_and_be_deep() {
 
 #[test]
 fn what_cannot_be_published_changes_nothing() {
-    let cases: [(&str, &str, &[&str], fn(&World)); 8] = [
+    type Prepare = fn(&World);
+    let cases: [(&str, &str, &[&str], Prepare); 8] = [
         ("findings", "exit 1", &["hello"], |world| world.write("src/hello/omni.toml", "[resources]\nmemroy = 1\n")),
         ("working_copy", "exit 1", &["hello"], |world| {
             world.write("models/hello/model.py", "");

@@ -208,6 +208,12 @@ impl Node {
 
     async fn adopt(&self, link: WorkerLink, welcome: Welcome) {
         let Ok(name) = ModelName::try_from(welcome.model.clone()) else { return };
+        if welcome.ending {
+            // Its worker keeps to the time it was given, and the launcher removes what it leaves.
+            tracing::info!(model = %name, instance = %welcome.instance, "an instance is about to end");
+            tokio::spawn(link.outlast());
+            return;
+        }
         let text = Some(welcome.note.clone()).filter(|note| !note.is_empty());
         match Content::parse(&name, welcome.snapshot.clone(), text, &self.context.config) {
             Ok(content) => {

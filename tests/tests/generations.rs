@@ -29,6 +29,11 @@ fn says(node: &Node, word: &str) {
     wait_for(&format!("the word {word}"), PATIENCE, || (ask(node.http()).json()["result"] == word).then_some(()));
 }
 
+/// Instances that have a socket.
+fn workers(node: &Node) -> usize {
+    node.traces().iter().filter(|name| name.ends_with(".sock")).count()
+}
+
 /// Four clients that ask one request after the other, until `during` is over. Returns all answers, by client.
 fn under_load(http: Client, during: impl FnOnce(&dyn Fn())) -> Vec<Vec<Answer>> {
     let (stop, done) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -93,7 +98,7 @@ fn a_new_generation_takes_over_without_a_failed_request() {
     println!("{all} requests over {count} changes");
     let model = node.model("app");
     assert_eq!((model.state, model.restarts, &model.last_exit), (State::Ready, 0, &None), "a change is no death");
-    wait_for("the others to end", PATIENCE, || (node.traces().len() == 1).then_some(()));
+    wait_for("the others to end", PATIENCE, || (workers(&node) == 1).then_some(()));
     node.stop();
 }
 
@@ -181,7 +186,7 @@ fn content_that_comes_back_ends_the_attempt_and_newer_content_replaces_it() {
     says(&node, "last");
     let model = node.model("app");
     assert!(![&never.version, &again.version].contains(&&serving(&model).version));
-    wait_for("the others to end", PATIENCE, || (node.traces().len() == 1).then_some(()));
+    wait_for("the others to end", PATIENCE, || (workers(&node) == 1).then_some(()));
     assert_eq!(node.model("app").restarts, 0, "who is given up has not died");
     node.stop();
 }

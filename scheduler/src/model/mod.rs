@@ -25,7 +25,7 @@ use omni_ipc::frame::CancelReason;
 use omni_ipc::id::{EnvironmentKey, InstanceId, SnapshotDigest};
 use omni_ipc::instance::{FromWorker, Stats, Welcome};
 use requests::Submission;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
@@ -180,11 +180,13 @@ pub struct Model {
 pub struct View {
     at: Instant,
     model: api::Model,
+    /// Requests that run, for each of its instances.
+    in_flight: Vec<Arc<AtomicU64>>,
 }
 
 impl View {
-    pub(crate) fn new(model: api::Model) -> Self {
-        Self { at: Instant::now(), model }
+    pub(crate) fn new(model: api::Model, in_flight: Vec<Arc<AtomicU64>>) -> Self {
+        Self { at: Instant::now(), model, in_flight }
     }
 
     /// The state with its ages as of now.
@@ -192,8 +194,9 @@ impl View {
     pub fn now(&self) -> api::Model {
         let mut model = self.model.clone();
         let passed = self.at.elapsed().as_secs_f64();
-        for instance in &mut model.instances {
+        for (instance, in_flight) in model.instances.iter_mut().zip(&self.in_flight) {
             instance.age_seconds += passed;
+            instance.in_flight = in_flight.load(Ordering::Relaxed);
         }
         let generations = model.generations.iter_mut().map(|generation| &mut generation.retry_in_seconds);
         for seconds in generations.chain([&mut model.retry_in_seconds]).flatten() {
@@ -286,7 +289,7 @@ pub(crate) struct TaskEnds {
 pub(crate) fn new(name: ModelName, kept_log_bytes: usize, metrics: ModelMetrics) -> (Arc<Model>, TaskEnds) {
     let (sender, inbox) = mpsc::channel(INBOX);
     let (front_sender, front) = watch::channel(Front { content: None, refusing: None });
-    let (view_sender, view) = watch::channel(View::new(task::empty_view(&name)));
+    let (view_sender, view) = watch::channel(View::new(task::empty_view(&name), Vec::new()));
     let ends = TaskEnds { inbox, own_inbox: sender.downgrade(), front: front_sender, view: view_sender };
     let model = Model {
         name,

@@ -77,6 +77,11 @@ impl WorkerLink {
         self.socket.try_send(message, fds)
     }
 
+    /// Hears the worker out, until it closes.
+    pub async fn outlast(self) {
+        while self.socket.receive::<FromWorker>().await.is_ok() {}
+    }
+
     /// Puts everything the worker says into the inbox, until it closes.
     pub async fn forward(self, instance: InstanceId, inbox: mpsc::Sender<Message>) {
         while let Ok(message) = self.socket.receive().await {

@@ -12,7 +12,7 @@ pub(crate) struct Crate<'a> {
 }
 
 /// Our crates and those of ours that each may know. The privileged side and the side that faces the network meet in
-/// `omni-ipc` alone, and `omnictl` meets the node in `omni-api`.
+/// `omni-ipc` alone, and `omnictl` meets the node in `omni-api`; what it publishes it copies as the node will.
 const DIRECTIONS: &[(&str, &[&str])] = &[
     ("omni-api", &[]),
     ("omni-cgroup", &[]),
@@ -29,7 +29,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("omni-snapshot", &["omni-ipc"]),
     ("omni-worker", &["omni-cgroup", "omni-config", "omni-gpu-wire", "omni-ipc", "omni-meminfo-fs", "omni-snapshot"]),
     ("omni-scheduler", &["omni-api", "omni-config", "omni-ipc"]),
-    ("omnictl", &["omni-api", "omni-config"]),
+    ("omnictl", &["omni-api", "omni-config", "omni-snapshot"]),
     ("omni-tests", &["omni-api", "omni-cuda-card"]),
 ];
 

@@ -109,6 +109,9 @@ pub struct Welcome {
     pub ready: Option<HandlerMode>,
     /// Set when the engine is gone already.
     pub exited: Option<ExitCause>,
+    /// A scheduler told it to stop, or killed it: it ends, and takes nothing more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ending: bool,
     /// The GPU it was started on; `None` for a model without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuSpec>,

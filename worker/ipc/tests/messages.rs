@@ -98,9 +98,10 @@ fn worker() {
         started_unix_ms: 1_700_000_000_000,
         ready: Some(HandlerMode::Serial),
         exited: None,
+        ending: false,
         gpu: None,
     };
-    let with_gpu = Welcome { gpu: Some(gpu()), ..welcome.clone() };
+    let with_gpu = Welcome { gpu: Some(gpu()), ending: true, ..welcome.clone() };
     let usage = GpuUse { managed_bytes: 5, resident_bytes: 4, device_bytes: 3, host_bytes: 2 };
     let moved = GpuReport { number: 7, moved_bytes: 1, micros: 2, usage, error: 2, silent: 1 };
     let stats = Stats { memory_bytes: 1, memory_limit_bytes: 2, cpu_usec: 3, pids: 4, ..Stats::default() };

@@ -39,6 +39,7 @@ pub(super) fn run(spec: &InstanceSpec) -> Result<(), WorkerError> {
         epoch: Instant::now(),
         started_unix_ms: unix_ms(),
         exited: None,
+        ending: false,
     };
     let cause = match Running::start(spec) {
         Ok(running) => worker.serve(running)?,
@@ -57,6 +58,8 @@ struct Worker<'a> {
     epoch: Instant,
     started_unix_ms: u64,
     exited: Option<ExitCause>,
+    /// A scheduler said so.
+    ending: bool,
 }
 
 /// What can be ready in one round.
@@ -205,9 +208,13 @@ impl Worker<'_> {
             }
             ToWorker::Attach => self.attach(fds, running),
             ToWorker::Stop { grace_ms } => {
+                self.ending = true;
                 self.handle(Event::Stop { grace: Duration::from_millis(grace_ms) }, running);
             }
-            ToWorker::Kill => self.handle(Event::Kill, running),
+            ToWorker::Kill => {
+                self.ending = true;
+                self.handle(Event::Kill, running);
+            }
             ToWorker::Stats => match running.stats() {
                 Ok(stats) => self.link.tell(FromWorker::Stats(stats)),
                 Err(error) => self.note(format!("cannot read what the instance uses: {}", chain(&error))),
@@ -268,6 +275,7 @@ impl Worker<'_> {
             started_unix_ms: self.started_unix_ms,
             ready: self.instance.ready(),
             exited: self.exited.clone(),
+            ending: self.ending,
             gpu: self.spec.gpu.as_ref().map(|gpu| gpu.spec.clone()),
         })
     }

@@ -34,7 +34,7 @@ pub(super) fn check_name(dir: &Path) -> Vec<Finding> {
     wrong.map(finding).into_iter().collect()
 }
 
-pub(super) fn check(dir: &Path, bounds: Snapshots) -> Vec<Finding> {
+pub(super) fn check(dir: &Path, bounds: &Snapshots) -> Vec<Finding> {
     let mut walk = Walk { root: dir, findings: Vec::new(), entries: 0, bytes: 0 };
     walk.directory(dir, u64::from(bounds.files));
     if walk.entries > u64::from(bounds.files) {

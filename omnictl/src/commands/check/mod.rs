@@ -38,7 +38,7 @@ impl Finding {
 
 pub(super) fn run(context: &mut Context<'_>, dir: &Path) -> Result<Exit, Failure> {
     let mut findings = files::check_name(dir);
-    findings.extend(of_content(dir, NodeConfig::default().snapshots)?);
+    findings.extend(of_content(dir, &NodeConfig::default().snapshots)?);
     show(context, &findings)?;
     if findings.is_empty() {
         note(format_args!("{}: nothing to object to", dir.display()));
@@ -48,7 +48,7 @@ pub(super) fn run(context: &mut Context<'_>, dir: &Path) -> Result<Exit, Failure
 }
 
 /// All findings but those about the directory's own name, which only counts where it is in a models folder.
-pub(super) fn of_content(dir: &Path, bounds: Snapshots) -> Result<Vec<Finding>, Failure> {
+pub(super) fn of_content(dir: &Path, bounds: &Snapshots) -> Result<Vec<Finding>, Failure> {
     // Also tells a wrong path from an empty model.
     fs::read_dir(dir).map_err(|source| Failure::File { verb: "read", path: dir.to_owned(), source })?;
     let mut findings = files::check(dir, bounds);

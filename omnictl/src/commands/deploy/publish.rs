@@ -126,7 +126,7 @@ impl Drop for Draft {
 }
 
 /// Copies the directory and puts the copy in its place; the version that it is.
-pub(super) fn publish(dir: &Path, place: &Place, bounds: Snapshots) -> Result<String, Failure> {
+pub(super) fn publish(dir: &Path, place: &Place, bounds: &Snapshots) -> Result<String, Failure> {
     place.check(dir)?;
     place.clean()?;
     let draft = Draft::make(place)?;

@@ -53,8 +53,10 @@ impl ModelTask {
     /// before this one was asked to come back to its card.
     fn settle(&mut self, number: InstanceNumber, waiting: &mut usize) -> bool {
         let now = self.now();
-        let in_flight = self.dispatch.in_flight_of(number) > 0;
+        let count = self.dispatch.in_flight_of(number);
         let Some(instance) = self.instances.get_mut(number) else { return false };
+        instance.in_flight.store(count as u64, Ordering::Relaxed);
+        let in_flight = count > 0;
         // A request that waits for its instance's GPU memory is work: it must not end an idle time, nor wait beyond one.
         let is_waited_for = instance.open && *waiting > 0;
         let is_busy = in_flight || is_waited_for;

@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::task::Poll;
 use std::time::Instant;
 use tokio::sync::mpsc;
@@ -50,6 +51,8 @@ pub(super) struct Instance {
     pub(super) open: bool,
     /// Whether it was said to have something to do.
     pub(super) busy: bool,
+    /// Requests that run on it, for who looks.
+    pub(super) in_flight: Arc<AtomicU64>,
     /// Who asked what it uses.
     pub(super) stats_waiters: Vec<mpsc::Sender<(InstanceId, Stats)>>,
 }
@@ -75,6 +78,7 @@ impl Instance {
             broken_ends: None,
             open: false,
             busy: false,
+            in_flight: Arc::default(),
             stats_waiters: Vec::new(),
         }
     }

@@ -7,6 +7,8 @@ use crate::model::{Front, View};
 use crate::policy::fleet::{Phase, Standing};
 use crate::policy::{Generation, InstanceNumber};
 use omni_api as api;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 /// A client that cannot be told when is told this.
@@ -26,13 +28,13 @@ impl ModelTask {
         }
         let refusing = (self.fleet.refuses() || self.serving.is_none()).then(|| self.refusal());
         self.front.send_replace(Front { content: self.serving.clone(), refusing });
-        let instances = self.view_of_instances();
+        let (instances, in_flight): (Vec<_>, Vec<_>) = self.view_of_instances().unzip();
         self.model.metrics.state(state, instances.iter().map(|instance| instance.state));
         let shows_build = matches!(state, api::State::Preparing | api::State::Failed);
         let building = self.fleet.candidate().or(self.fleet.serving().filter(|_| shows_build));
         let build_log = building.and_then(|generation| self.generations.get(generation)).map(|known| &known.build_log);
         let serving = self.fleet.serving();
-        self.view.send_replace(View::new(api::Model {
+        let model = api::Model {
             name: self.model.name.as_str().to_owned(),
             state,
             held: self.fleet.held(),
@@ -49,7 +51,8 @@ impl ModelTask {
             last_exit: self.last_exit.clone(),
             retry_in_seconds: serving.and_then(|generation| self.retry_in(generation)).map(|time| time.as_secs_f64()),
             build_log: build_log.into_iter().flatten().cloned().collect(),
-        }));
+        };
+        self.view.send_replace(View::new(model, in_flight));
         self.save();
     }
 
@@ -61,19 +64,20 @@ impl ModelTask {
         }
     }
 
-    fn view_of_instances(&self) -> Vec<api::Instance> {
+    fn view_of_instances(&self) -> impl Iterator<Item = (api::Instance, Arc<AtomicU64>)> {
         let view = |(number, _, phase): (InstanceNumber, Generation, &Phase)| {
             let instance = self.instances.get(number)?;
-            Some(api::Instance {
+            let view = api::Instance {
                 id: instance.id.to_string(),
                 version: instance.content.snapshot.to_string(),
                 state: state_of(phase),
                 pid: instance.pid,
                 age_seconds: instance.asked_at.elapsed().as_secs_f64(),
-                in_flight: self.dispatch.in_flight_of(number) as u64,
-            })
+                in_flight: 0, // filled in when it is looked at
+            };
+            Some((view, Arc::clone(&instance.in_flight)))
         };
-        self.fleet.instances().filter_map(view).collect()
+        self.fleet.instances().filter_map(view)
     }
 
     fn view_of_generations(&self) -> Vec<api::Generation> {
