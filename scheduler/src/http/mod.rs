@@ -6,6 +6,7 @@ pub mod body;
 pub mod control;
 pub mod data;
 pub mod failure;
+mod head;
 pub mod listener;
 pub mod openapi;
 pub mod run;

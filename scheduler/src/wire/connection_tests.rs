@@ -1,0 +1,130 @@
+//! The connection, with a model that the test plays.
+
+use super::*;
+use omni_ipc::frame::flags;
+use omni_ipc::packet::MAX_FDS;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream as StdStream;
+
+async fn ready(connection: &DataConnection) {
+    std::future::poll_fn(|context| connection.poll_ready(context)).await;
+}
+
+fn request_of(bytes: &[u8]) -> (Header, Vec<u8>) {
+    let header = Header::decode(bytes.first_chunk().unwrap()).unwrap();
+    (header, bytes[HEADER..HEADER + header.length as usize].to_vec())
+}
+
+#[tokio::test]
+async fn requests_small_and_large_arrive_whole_and_in_order() {
+    let (mut connection, ends) = DataConnection::pair().unwrap();
+    let large = Bytes::from(vec![7_u8; 3 * 1024 * 1024]);
+    connection.request(1, flags::JSON, b"{}", Bytes::from_static(b"small"), None);
+    connection.request(2, flags::BYTES, b"{\"a\":1}", large.clone(), None);
+    connection.credit(2, 99);
+    let model = std::thread::spawn(move || {
+        let mut model = StdStream::from(ends.data);
+        let mut got = vec![0; HEADER * 3 + 4 + 2 + 5 + 4 + 7 + 3 * 1024 * 1024 + 4];
+        model.read_exact(&mut got).unwrap();
+        got
+    });
+    while connection.wants_write() {
+        ready(&connection).await;
+        connection.flush().unwrap();
+    }
+    let got = model.join().unwrap();
+    let (first, payload) = request_of(&got);
+    assert_eq!((first.id, payload.as_slice()), (1, &b"\x02\0\0\0{}small"[..]));
+    let (second, payload) = request_of(&got[HEADER + first.length as usize..]);
+    assert_eq!((second.id, second.flags, payload.len()), (2, flags::BYTES, 4 + 7 + large.len()));
+    assert_eq!(&got[got.len() - 4..], 99_u32.to_le_bytes());
+}
+
+#[tokio::test]
+async fn what_was_not_begun_to_be_written_is_known() {
+    let (mut connection, ends) = DataConnection::pair().unwrap();
+    let large = Bytes::from(vec![7_u8; 3 * 1024 * 1024]);
+    connection.request(1, flags::BYTES, b"{}", Bytes::new(), None);
+    connection.credit(1, 5);
+    connection.request(2, flags::BYTES, b"{}", large.clone(), None);
+    connection.request(3, flags::BYTES, b"{}", large, None);
+    connection.request(4, flags::BYTES, b"{}", Bytes::new(), None);
+    assert_eq!(connection.unsent().collect::<Vec<_>>(), [1, 2, 3, 4]);
+    ready(&connection).await;
+    connection.flush().unwrap(); // the socket is full in the middle of the second
+    assert_eq!(connection.unsent().collect::<Vec<_>>(), [3, 4]);
+    let model = std::thread::spawn(move || io::copy(&mut StdStream::from(ends.data), &mut io::sink()));
+    while connection.wants_write() {
+        ready(&connection).await;
+        connection.flush().unwrap();
+    }
+    assert_eq!(connection.unsent().count(), 0);
+    drop(connection);
+    model.join().unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_descriptor_comes_with_its_own_frame() {
+    let (mut connection, ends) = DataConnection::pair().unwrap();
+    let (ours, theirs) = StdStream::pair().unwrap();
+    connection.request(1, 0, b"{}", Bytes::new(), None);
+    connection.request(2, flags::BODY_STREAM, b"{}", Bytes::new(), Some(theirs.into()));
+    connection.request(3, 0, b"{}", Bytes::new(), None);
+    while connection.wants_write() {
+        ready(&connection).await;
+        connection.flush().unwrap();
+    }
+    let mut buffer = vec![0; 4096];
+    let mut fds = Vec::new();
+    let mut got = 0;
+    while got < 3 * (HEADER + 6) {
+        let mut iov = [io::IoSliceMut::new(&mut buffer[got..])];
+        let mut space = nix::cmsg_space!([std::os::fd::RawFd; MAX_FDS]);
+        let message = nix::sys::socket::recvmsg::<SockaddrStorage>(
+            ends.data.as_raw_fd(),
+            &mut iov,
+            Some(&mut space),
+            MsgFlags::MSG_CMSG_CLOEXEC,
+        )
+        .unwrap();
+        for control in message.cmsgs().unwrap() {
+            if let nix::sys::socket::ControlMessageOwned::ScmRights(raw) = control {
+                fds.extend(raw);
+            }
+        }
+        got += message.bytes;
+    }
+    assert_eq!(fds.len(), 1);
+    nix::unistd::close(fds[0]).unwrap();
+    drop(ours);
+}
+
+#[tokio::test]
+async fn answers_are_cut_into_frames_and_garbage_is_refused() {
+    let (mut connection, ends) = DataConnection::pair().unwrap();
+    let mut model = StdStream::from(ends.data);
+    let header = Header { length: 3, kind: Kind::Response, flags: 0, code: 200, id: 9 };
+    model.write_all(&header.encode()).unwrap();
+    model.write_all(b"42").unwrap();
+    ready(&connection).await;
+    connection.fill().unwrap();
+    assert!(connection.frame().unwrap().is_none());
+    model.write_all(b"1").unwrap();
+    ready(&connection).await;
+    connection.fill().unwrap();
+    assert_eq!(connection.frame().unwrap().unwrap(), (header, Bytes::from_static(b"421")));
+    let huge = Header { length: u32::MAX, kind: Kind::Response, flags: 0, code: 200, id: 9 };
+    model.write_all(&huge.encode()).unwrap();
+    ready(&connection).await;
+    connection.fill().unwrap();
+    assert!(matches!(connection.frame(), Err(Broken::Frame(FrameError::TooLong { .. }))));
+    drop(model);
+    loop {
+        ready(&connection).await;
+        match connection.fill() {
+            Ok(_) => {}
+            Err(Broken::Closed) => break,
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
