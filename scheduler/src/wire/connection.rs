@@ -322,9 +322,10 @@ mod tests {
         connection.request(3, flags::BYTES, b"{}", large, None);
         connection.request(4, flags::BYTES, b"{}", Bytes::new(), None);
         assert_eq!(connection.unsent().collect::<Vec<_>>(), [1, 2, 3, 4]);
+        ready(&connection).await;
         connection.flush().unwrap(); // the socket is full in the middle of the second
         assert_eq!(connection.unsent().collect::<Vec<_>>(), [3, 4]);
-        let model = std::thread::spawn(move || std::io::copy(&mut StdStream::from(ends.data), &mut io::sink()));
+        let model = std::thread::spawn(move || io::copy(&mut StdStream::from(ends.data), &mut io::sink()));
         while connection.wants_write() {
             ready(&connection).await;
             connection.flush().unwrap();
