@@ -83,7 +83,7 @@ fn a_writer_that_is_killed_at_any_point_leaves_whole_files() {
         }
         // A line that was cut off has no end.
         let settled = said.rsplit('\n').skip(1).find_map(|line| line.strip_prefix("settled ")?.parse::<u64>().ok());
-        // What an earlier writer was about to write when it was killed is nobody's promise.
+        // What its predecessor did not get to, it does not know of.
         let first = known.values().max().map_or(1, |newest| newest + 1);
         for number in settled.iter().flat_map(|last| last.saturating_sub(MODELS - 1).max(first)..=*last) {
             let found = found.get(&model(number)).map(|found| found.deaths);

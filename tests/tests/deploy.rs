@@ -129,7 +129,7 @@ fn a_version_that_does_not_start_never_serves_and_says_why() {
     let status = node.omnictl(["status", "hello"]);
     ends(&status, 0, &node);
     assert!(status.stdout.contains("candidate") && status.stdout.contains("ValueError: no weights"), "{status:?}");
-    assert_eq!(history(&node), [one.clone()], "what never served is nothing to go back to");
+    assert_eq!(history(&node), std::slice::from_ref(&one), "what never served is nothing to go back to");
 
     let unimportable = author.writes("two", "pass");
     fs::write(unimportable.join("omni.toml"), "[model]\nentrypoint = \"model:missing\"\n").unwrap();

@@ -1,5 +1,5 @@
-//! The models folder while the node runs: what is new is served, what is gone is drained, what changed is started anew,
-//! what cannot be served says why, and what is half written is not there.
+//! The models folder while the node runs: what is new is served, what is gone is drained, what changed takes over when it
+//! is ready, what cannot be served says why, and what is half written is not there.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use omni_api::State;
@@ -8,7 +8,6 @@ use serde_json::json;
 use std::fs;
 use std::io::{BufReader, Write};
 use std::net::TcpStream;
-use std::thread;
 
 /// Answers with a word of its version when the body has come to its end.
 fn version(word: &str) -> String {
@@ -121,7 +120,7 @@ fn what_changed_is_started_anew() {
     let before = node.model("changing");
     let other = node.engine("other");
 
-    // What is in flight ends on the old content; what comes meanwhile waits for the new one.
+    // What is in flight ends on the old content; what comes meanwhile goes to the new one.
     let begun = begin(&node, "changing", "one");
     let model = node.folder().join("changing/model.py");
     let replace = |text: &str| {
@@ -130,15 +129,8 @@ fn what_changed_is_started_anew() {
         fs::rename(fresh, &model).unwrap();
     };
     replace(&version("two"));
-    wait_for("the change to be seen", PATIENCE, || (node.model("changing").state == State::Draining).then_some(()));
-    let http = node.http();
-    thread::scope(|scope| {
-        let waiting = scope.spawn(|| http.run("changing", &json!(0)));
-        wait_for("a place in the queue", PATIENCE, || (node.model("changing").queued == 1).then_some(()));
-        assert_eq!(finish(begun), (200, "one".to_owned()));
-        let answer = waiting.join().unwrap();
-        assert_eq!(answer.json()["result"], "two", "{}", answer.text());
-    });
+    says(&node, "changing", "two");
+    assert_eq!(finish(begun), (200, "one".to_owned()));
     let after = node.model("changing");
     assert_ne!(after.version, before.version);
     assert_eq!((after.restarts, after.last_exit.as_deref()), (0, None), "a change is no death");
@@ -181,27 +173,36 @@ fn what_cannot_be_served_says_why_until_it_is_repaired() {
     fs::write(&manifest, "[scaling]\nconcurrency = 2\n").unwrap();
     says(&node, "odd", "well");
 
-    // Broken while it runs: it ends, and says why; not served with a manifest that nobody wrote.
+    // Broken while it runs: what served goes on, and the status says why the new content does not.
+    let refuses = |words: &[&str]| {
+        wait_for("a refused content", PATIENCE, || {
+            let model = node.model("odd");
+            let candidate = model.candidate().and_then(|candidate| candidate.message.clone());
+            let told = model.directory.refused.or(candidate).unwrap_or_default();
+            words.iter().all(|word| told.contains(word)).then_some(())
+        });
+        let status = node.omnictl(["status", "odd"]);
+        assert!(status.stdout.contains(words[0]), "{status:?}");
+        assert_eq!(node.http().run("odd", &json!(0)).json()["result"], "well");
+    };
     fs::write(&manifest, "[resources]\nmemory = \"7GB\"\n").unwrap();
-    fails(&["memory", "7GB"]);
-    assert_eq!(node.engine("odd"), None);
+    refuses(&["memory", "7GB"]);
     fs::write(&manifest, "[resources\n").unwrap();
-    fails(&["omni.toml"]);
+    refuses(&["omni.toml"]);
     fs::remove_file(&manifest).unwrap();
-    says(&node, "odd", "well");
+    wait_for("the repair to be seen", PATIENCE, || {
+        let model = node.model("odd");
+        (model.directory.refused.is_none() && model.directory.version == model.version).then_some(())
+    });
 
     // Its code is found to be wrong by running it.
     let model = node.folder().join("odd/model.py");
     fs::write(&model, "def handle_request(request, context:\n").unwrap();
-    wait_for("the old one to end", PATIENCE, || (node.http().run("odd", &json!(0)).status == 503).then_some(()));
-    fails(&["SyntaxError", "model.py"]);
+    refuses(&["SyntaxError", "model.py"]);
     fs::write(&model, "def handle(request, context):\n    return 1\n").unwrap();
-    wait_for("another failure", PATIENCE, || {
-        let _ = node.http().run("odd", &json!(0));
-        node.model("odd").message.is_some_and(|message| message.contains("handle_request")).then_some(())
-    });
-    fails(&["handle_request"]);
+    refuses(&["handle_request"]);
     fs::write(&model, &code).unwrap();
+    wait_for("the repair to be seen", PATIENCE, || node.model("odd").candidate().is_none().then_some(()));
     says(&node, "odd", "well");
     assert_eq!(node.model("odd").message, None);
     node.stop();

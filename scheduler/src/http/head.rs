@@ -147,6 +147,22 @@ mod tests {
     }
 
     #[test]
+    fn a_priority_is_what_was_asked_for_up_to_what_the_manifest_allows() {
+        let content = |text: &str| {
+            let name = omni_config::name::ModelName::try_from("m".to_owned()).unwrap();
+            let snapshot = omni_ipc::id::SnapshotDigest::parse(&"0".repeat(64)).unwrap();
+            Content::parse(&name, snapshot, Some(text.to_owned()), &omni_config::node::NodeConfig::default()).unwrap()
+        };
+        let (none, some) = (content(""), content("[scaling]\npriority = 5\n"));
+        for (asked, allowed) in [("3", 3), ("9", 5), ("300", 0), ("-1", 0), ("high", 0)] {
+            let mut headers = HeaderMap::new();
+            headers.insert(PRIORITY, HeaderValue::from_static(asked));
+            assert_eq!((priority(&headers, &none), priority(&headers, &some)), (0, allowed), "{asked}");
+        }
+        assert_eq!(priority(&HeaderMap::new(), &some), 0);
+    }
+
+    #[test]
     fn request_ids_are_echoed_when_sound() {
         let id = |text: &str| {
             let mut headers = HeaderMap::new();
