@@ -79,6 +79,11 @@ struct Route {
     asked: bool,
 }
 
+/// The launcher cannot be asked for anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the launcher does not answer; nothing can be started until it is back")]
+pub struct Away;
+
 /// For the models' tasks.
 #[derive(Debug, Clone)]
 pub struct LauncherHandle {
@@ -112,7 +117,10 @@ impl LauncherHandle {
     }
 
     /// Asks for the environment of a content; the answer goes to the inbox.
-    pub fn prepare(&self, model: &ModelName, content: &Content, inbox: &mpsc::Sender<Message>) {
+    ///
+    /// # Errors
+    /// The launcher cannot be asked: no answer will come.
+    pub fn prepare(&self, model: &ModelName, content: &Content, inbox: &mpsc::Sender<Message>) -> Result<(), Away> {
         let snapshot = content.snapshot.clone();
         self.routes().preparing.entry(snapshot.clone()).or_default().push(inbox.clone());
         let interpreter = content.manifest.runtime.interpreter.as_ref();
@@ -123,21 +131,27 @@ impl LauncherHandle {
             interpreter: interpreter.map(|path| path.to_string_lossy().into_owned()),
         };
         if !self.connected() || self.outbox.try_send(message).is_err() {
-            let message = "the launcher does not answer; nothing can be started until it is back".to_owned();
-            self.routes().preparing.remove(&snapshot);
-            let _ = inbox.try_send(Message::PrepareFailed { snapshot, message, permanent: false });
+            // Models of equal content wait here, too.
+            if let Some(waiting) = self.routes().preparing.get_mut(&snapshot) {
+                waiting.retain(|other| !other.same_channel(inbox));
+            }
+            return Err(Away);
         }
+        Ok(())
     }
 
     /// Asks for an instance; what becomes of it goes to the inbox.
-    pub fn start_instance(&self, spec: StartSpec, inbox: &mpsc::Sender<Message>) {
+    ///
+    /// # Errors
+    /// The launcher cannot be asked: there is no instance, and no answer will come.
+    pub fn start_instance(&self, spec: StartSpec, inbox: &mpsc::Sender<Message>) -> Result<(), Away> {
         let id = spec.instance.clone();
         self.routes().instances.insert(id.clone(), Route { inbox: inbox.clone(), asked: true });
         if !self.connected() || self.outbox.try_send(ToLauncher::Start(Box::new(spec))).is_err() {
             self.routes().instances.remove(&id);
-            let message = "the launcher does not answer".to_owned();
-            let _ = inbox.try_send(Message::StartFailed(id, message));
+            return Err(Away);
         }
+        Ok(())
     }
 
     /// Snapshots of a model that are not to be removed, though nothing runs that has them.
@@ -359,13 +373,12 @@ mod tests {
         let name = ModelName::try_from("a".to_owned()).unwrap();
         let snapshot = SnapshotDigest::parse(&"0".repeat(64)).unwrap();
         let content = Content::parse(&name, snapshot.clone(), None, &NodeConfig::default()).unwrap();
-        let (inbox, mut told) = mpsc::channel(4);
-        handle.prepare(&name, &content, &inbox);
-        assert!(matches!(told.recv().await, Some(Message::PrepareFailed { permanent: false, .. })));
+        let (inbox, told) = mpsc::channel(4);
+        assert_eq!(handle.prepare(&name, &content, &inbox), Err(Away));
         let id = InstanceId::parse("0123456789ab").unwrap();
         let environment = omni_ipc::id::EnvironmentKey::parse(&"0".repeat(64)).unwrap();
         let spec = content.start_spec(&name, id.clone(), environment, &NodeConfig::default());
-        handle.start_instance(spec, &inbox);
-        assert!(matches!(told.recv().await, Some(Message::StartFailed(failed, _)) if failed == id));
+        assert_eq!(handle.start_instance(spec, &inbox), Err(Away));
+        assert!(told.is_empty(), "no answer comes beside");
     }
 }

@@ -15,10 +15,14 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+use std::collections::HashSet;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+/// Units of use that a model may have metrics of.
+const UNITS: usize = 16;
 
 /// Bounds of durations, in seconds: from a cached answer to a long generation.
 const SECONDS: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 300.0];
@@ -188,6 +192,7 @@ impl Metrics {
             instances: self.instances.clone(),
             restarts: self.restarts.clone(),
             usage: self.usage.clone(),
+            units: Arc::default(),
             usual_nanos: Arc::default(),
             model: model.to_owned(),
         }
@@ -235,6 +240,7 @@ pub struct ModelMetrics {
     instances: Family<StateLabels, Gauge>,
     restarts: Family<ReasonLabels, Counter>,
     usage: Family<UsageLabels, Counter>,
+    units: Arc<Mutex<HashSet<String>>>,
     usual_nanos: Arc<AtomicU64>,
     model: String,
 }
@@ -267,8 +273,12 @@ impl ModelMetrics {
         self.restarts.get_or_create(&labels).inc();
     }
 
-    /// The model reported use.
+    /// The model reported use. What units it has is the model's word: those beyond [`UNITS`] are counted together.
     pub fn used(&self, unit: String, amount: u64) {
+        let mut units = self.units.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_known = units.contains(&unit) || (units.len() < UNITS && units.insert(unit.clone()));
+        drop(units);
+        let unit = if is_known { unit } else { "other".to_owned() };
         let labels = UsageLabels { model: self.model.clone(), unit };
         self.usage.get_or_create(&labels).inc_by(amount);
     }

@@ -78,7 +78,7 @@ pub async fn run(config: NodeConfig, directories: Directories, listeners: Listen
         touched_unix_ms: AtomicU64::new(0),
     });
     context.touch();
-    let node = Node::start(context, lasting).await;
+    let node = Node::start(Arc::clone(&context), lasting).await;
     let (stop, stopping) = watch::channel(false);
     // Who watches the node is answered while it drains.
     let (end, ended) = watch::channel(false);
@@ -130,6 +130,7 @@ pub async fn run(config: NodeConfig, directories: Directories, listeners: Listen
             let _ = std::fs::remove_file(directories.runtime.join(name)); // a successor would replace them
         }
     }
+    context.state.settled().await; // before a successor reads it
     drop(lock);
     Ok(())
 }

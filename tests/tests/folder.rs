@@ -138,6 +138,7 @@ fn what_changed_is_started_anew() {
     // Written in place, as an editor or cp does.
     fs::write(&model, version("three")).unwrap();
     says(&node, "changing", "three");
+    wait_for("the versions before it to end", PATIENCE, || (node.model("changing").instances.len() == 1).then_some(()));
     // Nothing that is no content starts it anew: caches of Python, files with a dot, the same text once more.
     let (engine, kept) = (node.engine("changing"), node.model("changing").version);
     fs::create_dir(model.with_file_name("__pycache__")).unwrap();
@@ -147,7 +148,7 @@ fn what_changed_is_started_anew() {
     // A change of the other is seen after these.
     fs::write(node.folder().join("other/model.py"), version("another")).unwrap();
     says(&node, "other", "another");
-    assert_ne!(node.engine("other"), other);
+    wait_for("the older process to end", PATIENCE, || (node.engine("other") != other).then_some(()));
     assert_eq!((node.engine("changing"), node.model("changing").version), (engine, kept));
     node.stop();
 }

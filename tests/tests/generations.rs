@@ -197,7 +197,7 @@ fn a_scheduler_that_is_killed_during_a_change_goes_on_with_it() {
     let mut node = Node::builder().hold_listeners().model("app", &[("model.py", &model("old", 0.0))]).start();
     says(&node, "old");
     let old = node.engine("app").expect("a process");
-    publish(&node, &model("new", 3.0));
+    publish(&node, &model("new", 8.0)); // longer than two schedulers need to begin
     candidate(&node, |found| found.state == State::Starting);
     let version = node.model("app").directory.version;
     let instance =

@@ -8,6 +8,7 @@ use crate::policy::InstanceNumber;
 use crate::policy::dispatch::RequestId;
 use crate::policy::fleet::{Event, Phase};
 use crate::wire::connection::{Broken, DataConnection};
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -18,15 +19,7 @@ const BROKEN_GRACE: Duration = Duration::from_millis(500);
 impl ModelTask {
     /// Sends what can be sent, and says what has begun or ended since the last call.
     pub(super) fn send_waiting(&mut self) {
-        let now = self.now();
-        while let Some((id, number)) =
-            self.dispatch.next(now, |number| self.instances.get(number).is_some_and(Instance::may_send))
-        {
-            if !self.send(id, number) {
-                self.dispatch.finished(id, now);
-                self.requests.fail(id, &Failure::Died);
-            }
-        }
+        self.send_all();
         let mut waiting = self.dispatch.waiting();
         let mut any_busy = false;
         let mut last = None;
@@ -35,10 +28,34 @@ impl ModelTask {
             self.flush(number);
             any_busy |= self.settle(number, &mut waiting);
         }
-        self.count_busy(any_busy);
+        // A connection that broke just now gave back what it had not taken.
+        if self.send_all() {
+            let mut last = None;
+            while let Some(number) = self.instances.next(last) {
+                last = Some(number);
+                self.flush(number);
+            }
+        }
+        self.count_busy(any_busy || self.dispatch.waiting() > 0);
         self.model.metrics.in_flight.set(i64::try_from(self.dispatch.in_flight()).unwrap_or(0));
         self.model.metrics.queued.set(i64::try_from(self.dispatch.waiting()).unwrap_or(0));
         self.watch_load();
+    }
+
+    /// Queues what can be sent at the connections. Returns whether that was anything.
+    fn send_all(&mut self) -> bool {
+        let now = self.now();
+        let mut any = false;
+        while let Some((id, number)) =
+            self.dispatch.next(now, |number| self.instances.get(number).is_some_and(Instance::may_send))
+        {
+            any = true;
+            if !self.send(id, number) {
+                self.dispatch.finished(id, now);
+                self.requests.fail(id, &Failure::Died);
+            }
+        }
+        any
     }
 
     fn send(&mut self, id: RequestId, number: InstanceNumber) -> bool {
@@ -136,9 +153,10 @@ impl ModelTask {
                 }
                 Ok(Taken::Last(id)) => {
                     self.dispatch.finished(id, self.context.started.elapsed());
-                    if let Some(instance) = self.instances.get_mut(number)
-                        && instance.grace_ends.take().is_some()
-                    {
+                    // The next one may have been cancelled while it waited for its turn.
+                    let had_grace =
+                        self.instances.get_mut(number).is_some_and(|instance| instance.grace_ends.take().is_some());
+                    if had_grace || self.dispatch.cancelled_and_begun(number) {
                         self.watch_grace(number);
                     }
                 }
@@ -172,10 +190,9 @@ impl ModelTask {
             return;
         }
         match error {
-            Broken::Closed => {
-                if let Some(instance) = self.instances.get_mut(number) {
-                    instance.broken_ends.get_or_insert(Instant::now() + BROKEN_GRACE);
-                }
+            Broken::Closed => self.expect_end(number),
+            Broken::Io(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
+                self.expect_end(number);
             }
             Broken::Io(_) | Broken::Frame(_) | Broken::Wire(_) => {
                 let message = crate::journal::chain(error);
@@ -183,6 +200,13 @@ impl ModelTask {
                 self.say_of(number, message);
                 self.event(&Event::Unresponsive(number));
             }
+        }
+    }
+
+    /// Its worker is about to say how it ended.
+    fn expect_end(&mut self, number: InstanceNumber) {
+        if let Some(instance) = self.instances.get_mut(number) {
+            instance.broken_ends.get_or_insert(Instant::now() + BROKEN_GRACE);
         }
     }
 

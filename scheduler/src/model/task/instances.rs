@@ -41,6 +41,8 @@ pub(super) struct Instance {
     pub(super) turn: Option<Turn>,
     /// The launcher was asked to start it, or an earlier scheduler was: there may be processes.
     pub(super) launched: bool,
+    /// Its worker was told to kill it. One that has to be told again does not hear.
+    pub(super) killed: bool,
     /// The launcher has said how it ended; what the worker said before that is being read.
     pub(super) ended: Option<ExitCause>,
     /// A cancelled handler that runs on is replaced then.
@@ -73,6 +75,7 @@ impl Instance {
             seat: None,
             turn: None,
             launched: false,
+            killed: false,
             ended: None,
             grace_ends: None,
             broken_ends: None,

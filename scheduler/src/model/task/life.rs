@@ -66,8 +66,10 @@ impl ModelTask {
         let Some(known) = self.generations.get_mut(generation) else { return };
         known.prepare_asked = Instant::now();
         known.build_log.clear();
-        if let Some(inbox) = self.own_inbox.upgrade() {
-            self.launcher.prepare(&self.model.name, &known.content, &inbox);
+        let Some(inbox) = self.own_inbox.upgrade() else { return };
+        if let Err(away) = self.launcher.prepare(&self.model.name, &known.content, &inbox) {
+            known.message = Some(away.to_string());
+            self.event(&Event::PrepareFailed { generation, permanent: false });
         }
     }
 
@@ -110,7 +112,8 @@ impl ModelTask {
             let message = "it was ended before there was a place for it".to_owned();
             return self.gone(number, &ExitCause::StartFailed { message }, &Event::Gone(number));
         }
-        if instance.link.as_ref().is_none_or(|link| link.send(how, &[]).is_err()) {
+        let is_deaf = std::mem::replace(&mut instance.killed, *how == ToWorker::Kill);
+        if is_deaf || instance.link.as_ref().is_none_or(|link| link.send(how, &[]).is_err()) {
             self.launcher.kill(instance.id.clone());
         }
     }

@@ -79,6 +79,8 @@ pub(crate) struct ModelTask {
     lack: Lack,
     /// As published.
     state: api::State,
+    /// Why it had no room, as the log said it last; `None` once it has some.
+    no_room_for: Option<String>,
     last_exit: Option<String>,
     /// Requests in flight and waiting, and how many instances they want, as they were last said.
     load: u32,
@@ -138,6 +140,7 @@ pub(crate) fn spawn(
         lasting,
         lack: Lack::Node,
         state: api::State::Stopped,
+        no_room_for: None,
         last_exit: None,
         load: 0,
         wanted: 0,
@@ -189,6 +192,8 @@ impl ModelTask {
 
     fn take(&mut self, message: Message) {
         match message {
+            // Whoever is gone already has cancelled it, and that may have been heard before this.
+            Message::Submit(submission) if submission.reply.is_closed() => {}
             Message::Submit(submission) => {
                 let ticket = submission.ticket;
                 self.requests.add(*submission);

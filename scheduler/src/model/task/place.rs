@@ -65,7 +65,10 @@ impl ModelTask {
         instance.launched = true;
         let spec =
             instance.content.start_spec(&self.model.name, instance.id.clone(), environment, &self.context.config);
-        self.launcher.start_instance(StartSpec { gpu, ..spec }, &inbox);
+        if let Err(away) = self.launcher.start_instance(StartSpec { gpu, ..spec }, &inbox) {
+            let id = instance.id.clone();
+            self.start_failed(&id, away.to_string());
+        }
     }
 
     /// There is no room for an instance, which never began. One more than there are is no matter of anybody's.

@@ -35,7 +35,10 @@ impl ModelTask {
         if let Some(chosen) = self.chosen_instead_of(seen) {
             return self.aim_at(chosen);
         }
-        self.lasting.pinned = None;
+        // A directory that cannot be read says nothing of what it holds.
+        if seen.is_some() {
+            self.lasting.pinned = None;
+        }
         if is_first && self.fleet.serving().is_none() {
             self.fall_back(seen);
         }
@@ -56,7 +59,8 @@ impl ModelTask {
         if seen.is_some_and(|seen| self.lasting.is_proven(seen)) {
             return;
         }
-        let last = self.lasting.history.first().map(|version| version.snapshot.clone());
+        let pinned = self.lasting.pinned.as_ref().map(|pin| pin.to.clone());
+        let last = pinned.or_else(|| self.lasting.history.first().map(|version| version.snapshot.clone()));
         if let Some(content) = last.and_then(|snapshot| self.remembered(&snapshot)) {
             self.aim_at(content);
         }

@@ -23,7 +23,18 @@ impl ModelTask {
         if state != self.state {
             let message = self.message().unwrap_or_default();
             let reason = if state == api::State::Failed { message.lines().last().unwrap_or_default() } else { "" };
-            tracing::info!(model = %self.model.name, from = self.state.as_str(), to = state.as_str(), reason, "state");
+            let (model, from, to) = (&self.model.name, self.state.as_str(), state.as_str());
+            // Who asks for room again and again says so once, and again when the reason is another.
+            let lacks_room = state == api::State::Failed && self.fleet.lacks_place().is_some();
+            let again = lacks_room && self.no_room_for.as_deref() == Some(reason);
+            let asks_again =
+                self.no_room_for.is_some() && matches!(state, api::State::Preparing | api::State::Starting);
+            if again || asks_again {
+                tracing::debug!(%model, from, to, reason, "state");
+            } else {
+                tracing::info!(%model, from, to, reason, "state");
+                self.no_room_for = lacks_room.then(|| reason.to_owned());
+            }
             self.state = state;
         }
         let refusing = (self.fleet.refuses() || self.serving.is_none()).then(|| self.refusal());

@@ -18,7 +18,8 @@ impl Fleet {
         {
             record.ask_for_place(now);
             if matches!(record.standing, Standing::NoPlace { .. }) {
-                return !self.candidate_is_coming();
+                self.owed = self.candidate_is_coming();
+                return !self.owed;
             }
         }
         self.owed = true;
@@ -79,8 +80,9 @@ impl Fleet {
         if self.serving != Some(generation) || up > 0 {
             return false;
         }
-        self.owed = false;
-        !self.candidate_is_coming()
+        // What waits for the candidate waits for this one again, should that fail.
+        self.owed = self.candidate_is_coming();
+        !self.owed
     }
 
     /// It rests; what it was there for asks for a place again after a pause, or with the next request.

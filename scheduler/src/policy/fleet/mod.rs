@@ -169,7 +169,8 @@ impl Fleet {
         }
         self.settle(now, &mut actions);
         // What waits when the launcher is lost waits on: it is asked again in a moment.
-        let news = *event == Event::Demand || (!refused_before && *event != Event::LauncherLost);
+        let ends = matches!(*event, Event::Stop | Event::Removed | Event::BadContent);
+        let news = ends || *event == Event::Demand || (!refused_before && *event != Event::LauncherLost);
         if refuse || (news && self.refuses()) {
             actions.push(Action::RefuseWaiting);
         }

@@ -66,7 +66,10 @@ impl Fleet {
     }
 
     fn open_lanes(&mut self, actions: &mut Vec<Action>) {
-        let Some(serving) = self.serving else { return };
+        let Some(serving) = self.serving else {
+            self.announced = None;
+            return;
+        };
         if self.announced != Some(serving) {
             self.announced = Some(serving);
             actions.push(Action::Serve(serving));

@@ -153,10 +153,11 @@ impl Fleet {
         self.candidate.map(|candidate| candidate.generation)
     }
 
-    /// Whether the candidate may serve soon.
+    /// Whether the candidate may serve soon. Without a place it may not.
     pub(super) fn candidate_is_coming(&self) -> bool {
         let standing = self.candidate_generation().and_then(|candidate| self.standing(candidate));
-        !self.held && standing.is_some_and(Standing::is_coming)
+        let has_place = !matches!(standing, Some(Standing::NoPlace { .. }));
+        !self.held && has_place && standing.is_some_and(Standing::is_coming)
     }
 
     pub(super) fn max(&self, generation: Generation) -> u32 {
