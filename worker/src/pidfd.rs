@@ -23,6 +23,11 @@ pub(crate) fn started_ticks(pid: Pid) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
+/// Whether the process has ended, reaped or not. One that cannot be asked about has: nothing is done to it then.
+pub(crate) fn has_ended(pidfd: impl AsFd) -> bool {
+    poll(&mut [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO) != Ok(0)
+}
+
 /// Waits until a descriptor is readable; `false` when the deadline comes first.
 pub(crate) fn readable_before(fd: impl AsFd, deadline: Instant) -> Result<bool, Errno> {
     loop {
@@ -50,9 +55,12 @@ mod tests {
         let ticks = started_ticks(pid).unwrap();
         assert!(ticks >= started_ticks(Pid::parent()).unwrap());
         assert!(!readable_before(&fd, Instant::now()).unwrap());
+        assert!(!has_ended(&fd));
         child.kill().unwrap();
         assert!(readable_before(&fd, Instant::now() + Duration::from_secs(10)).unwrap());
+        assert!(has_ended(&fd));
         child.wait().unwrap();
+        assert!(has_ended(&fd));
         assert_eq!(started_ticks(pid), None);
         assert_eq!(open(pid).unwrap_err(), Errno::ESRCH);
     }

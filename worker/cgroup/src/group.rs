@@ -1,7 +1,8 @@
 //! A group in use: what the worker holds of its model's group.
 
-use crate::members;
 use crate::{CgroupPaths, Error};
+use crate::{members, place};
+use nix::errno::Errno;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -71,6 +72,32 @@ impl Group {
     pub fn take(&self, pid: i32) -> io::Result<()> {
         let text = pid.to_string();
         self.procs.iter().try_for_each(|mut procs| procs.write_all(text.as_bytes()))
+    }
+
+    /// As [`Group::take`], for a process that may end at any time, so that its number may become another's: `ended` is
+    /// asked around every write. Whoever has the number after the end is put back before this returns.
+    ///
+    /// # Errors
+    /// The kernel's answer, or `ESRCH` when it has ended; as with [`Group::take`] otherwise.
+    pub fn take_unless(&self, pid: i32, ended: impl Fn() -> bool) -> io::Result<()> {
+        let text = pid.to_string();
+        let gone = || io::Error::from(Errno::ESRCH);
+        let ours = place::read(pid)?;
+        for (dir, mut procs) in self.paths.dirs().into_iter().zip(&self.procs) {
+            if ended() {
+                return Err(gone());
+            }
+            // Of a successor, when there is one already.
+            let before = place::read(pid)?;
+            let written = procs.write_all(text.as_bytes());
+            if ended() {
+                // Writes before this one were answered while it lived, so no successor has moved by them.
+                place::give_back(pid, dir, &ours, &before)?;
+                return Err(gone());
+            }
+            written?;
+        }
+        Ok(())
     }
 
     /// Sends SIGKILL to every process of the group, also to those that it forks meanwhile.

@@ -23,6 +23,7 @@ mod name;
 mod oom;
 mod paths;
 mod pidfd;
+mod place;
 mod stats;
 
 pub use driver::{Cgroupfs, Driver};

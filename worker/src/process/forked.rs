@@ -121,6 +121,11 @@ impl Forked {
         if self.claimed { Heard::Nothing } else { Heard::Refused(why) }
     }
 
+    /// Whether there is no process any more, or none yet.
+    pub(super) fn has_ended(&self) -> bool {
+        self.process.as_ref().is_none_or(|(_, pidfd)| pidfd::has_ended(pidfd))
+    }
+
     /// SIGKILL to the process, if there is one.
     pub(super) fn kill(&self) -> Result<(), Errno> {
         match &self.process {

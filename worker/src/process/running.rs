@@ -255,24 +255,31 @@ impl<'a> Running<'a> {
 
     /// The process is there and waits: into its group, and then it may begin.
     fn begin(&mut self, pid: i32) -> Vec<Event> {
-        let mut begin = || -> Result<(), WorkerError> {
-            let moved = |source| WorkerError::Setup { step: "move the process into its control group", source };
-            self.group.take(pid).map_err(moved)?;
-            self.tell_engine(&ToEngine::Boot(self.spec.boot.clone()), &[])?;
-            match self.connection.take() {
-                Some(fds) => Ok(self.tell_engine(&ToEngine::Attach, &fds)?),
-                None => Ok(()),
-            }
-        };
-        match begin() {
-            Ok(()) => vec![Event::Executing { pid }],
-            Err(error) => vec![Event::Executing { pid }, Event::EngineBroken(chain(&error))],
+        if let Err(error) = self.boot(pid) {
+            return self.start_alone(&chain(&error));
         }
+        let attached = self.connection.take().map(|fds| self.tell_engine(&ToEngine::Attach, &fds));
+        let broken = attached.and_then(Result::err).map(|error| Event::EngineBroken(chain(&error)));
+        [Event::Executing { pid }].into_iter().chain(broken).collect()
+    }
+
+    fn boot(&self, pid: i32) -> Result<(), WorkerError> {
+        let Origin::Zygote(forked) = &self.origin else { return Ok(()) };
+        let moved = |source| WorkerError::Setup { step: "move the process into its control group", source };
+        self.group.take_unless(pid, || forked.has_ended()).map_err(moved)?;
+        Ok(self.tell_engine(&ToEngine::Boot(self.spec.boot.clone()), &[])?)
     }
 
     /// The zygote cannot help: a sandbox of its own. This process still has one thread, which making one takes.
     fn start_alone(&mut self, why: &str) -> Vec<Event> {
         self.notes.push(without(why));
+        // What came from the zygote, and may have been moved: no line of the model has run in it.
+        if let Origin::Zygote(forked) = &self.origin
+            && forked.pid().is_some()
+            && let Err(errno) = forked.kill()
+        {
+            self.notes.push(format!("the process from the zygote could not be killed: {errno}"));
+        }
         match alone(self.spec, &self.group, &mut self.notes) {
             Ok((origin, wires, gpu)) => {
                 (self.origin, self.wires, self.gpu) = (origin, wires, gpu);
