@@ -104,7 +104,12 @@ def _fork(fds: list[int]) -> bool:
     """Forks twice; True in the copy, whose descriptors are in place."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()  # or the copy would write it again
-    child = os.fork()
+    try:
+        child = os.fork()
+    except OSError:
+        for fd in fds:
+            os.close(fd)
+        raise
     if child:
         for fd in fds:
             os.close(fd)
