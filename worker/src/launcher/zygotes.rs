@@ -115,8 +115,11 @@ impl Zygotes {
         found
     }
 
-    /// Whether a new zygote of this generation is worth a try.
+    /// Whether a new zygote of this generation is worth a try: not while one lives that takes no more callers.
     pub(super) fn may_begin(&self, generation: &Generation, now: Instant) -> bool {
+        if self.living.values().any(|zygote| zygote.generation == *generation) {
+            return false;
+        }
         let failures = self.failures.get(&generation.spec.model).filter(|failed| failed.generation == *generation);
         failures.is_none_or(|failed| failed.again.is_some_and(|again| again <= now))
     }
@@ -154,9 +157,10 @@ impl Zygotes {
             ExitCause::Exited { code: 0 } => {
                 self.failures.remove(&zygote.generation.spec.model);
             }
-            ExitCause::Exited { code } => self.fail(zygote.generation, *code == PERMANENT_FAILURE, now),
+            ExitCause::Exited { code: PERMANENT_FAILURE } => self.fail(zygote.generation, true, now),
             _ if zygote.failed => {}
-            ExitCause::Signaled { .. }
+            ExitCause::Exited { .. }
+            | ExitCause::Signaled { .. }
             | ExitCause::OomKilled
             | ExitCause::StartFailed { .. }
             | ExitCause::WorkerLost => self.fail(zygote.generation, false, now),

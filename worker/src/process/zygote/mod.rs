@@ -197,6 +197,7 @@ impl<'a> Keeper<'a> {
             self.read_reports();
         }
         match self.ended {
+            Some(0) if self.fault => ExitCause::StartFailed { message: "the zygote ended by itself".into() },
             Some(status) => cause_of(status),
             None if self.fault => ExitCause::WorkerLost,
             None => ExitCause::Exited { code: 0 },
@@ -205,7 +206,8 @@ impl<'a> Keeper<'a> {
 
     /// The zygote cannot be used any more, for this reason.
     fn spent(&mut self, why: String) {
-        self.fault = true;
+        // Closed by ourselves it is expected to end.
+        self.fault |= self.listener.is_some();
         self.handle(Event::Spent(why));
     }
 
