@@ -27,6 +27,8 @@ use std::io::{self, Read, Write};
 
 /// The most that a specification takes, in bytes.
 const SPEC_MAX: u64 = 1024 * 1024;
+/// Bytes of foreign words in one line of a log of ours.
+const SHOWN: usize = 1024;
 
 /// The worker could not do its work. Before it listens only: later the end of the instance is told to the scheduler.
 #[derive(Debug, thiserror::Error)]
@@ -101,7 +103,35 @@ pub fn chain(error: &dyn Error) -> String {
     text
 }
 
+/// Foreign words as a part of a line of ours: control characters escaped, cut at 1 KiB.
+fn shown(text: &str) -> String {
+    let mut line = String::new();
+    for char in text.chars() {
+        if char.is_control() {
+            line.extend(char.escape_default());
+        } else {
+            line.push(char);
+        }
+        if line.len() > SHOWN {
+            line.push('…');
+            break;
+        }
+    }
+    line
+}
+
 /// One line on standard error, whose reader may be gone.
 pub fn say(text: &str) {
     let _ = writeln!(io::stderr(), "omni-worker: {text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn foreign_words_stay_in_their_line() {
+        assert_eq!(shown("no numpy\n\u{1b}[2J"), r"no numpy\n\u{1b}[2J");
+        assert!(shown(&"ü".repeat(5000)).len() < SHOWN + 16);
+    }
 }

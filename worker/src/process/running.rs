@@ -10,7 +10,7 @@ use super::journal::{Journal, Moment};
 use super::origin::{Origin, alone, ask};
 use super::supervise::Event;
 use super::wires::{Wires, read_log};
-use super::{WorkerError, chain, pss};
+use super::{WorkerError, chain, pss, shown};
 use crate::sandbox::{self, Report};
 use crate::spec::InstanceSpec;
 use nix::errno::Errno;
@@ -370,7 +370,7 @@ impl<'a> Running<'a> {
     }
 }
 
-/// What an instance's log says when its zygote could not be used.
+/// What an instance's log says when its zygote could not be used, which is in foreign words.
 fn without(why: &str) -> String {
-    format!("started without the zygote: {why}")
+    format!("started without the zygote: {}", shown(why))
 }

@@ -87,6 +87,11 @@ impl Family {
         Self { zygote: Zygote::Importing, callers: BTreeMap::new(), idle_since: Duration::ZERO, terminating: false }
     }
 
+    /// Whether it has not said yet that it is preloaded, nor ended.
+    pub(super) fn is_importing(&self) -> bool {
+        self.zygote == Zygote::Importing
+    }
+
     /// How many are connected.
     pub(super) fn callers(&self) -> usize {
         self.callers.len()

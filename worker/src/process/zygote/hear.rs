@@ -4,7 +4,7 @@
 use super::Keeper;
 use super::family::Event;
 use crate::process::supervise::cause_of;
-use crate::process::{chain, say};
+use crate::process::{chain, say, shown};
 use crate::sandbox::Report;
 use omni_ipc::exit::PERMANENT_FAILURE;
 use omni_ipc::instance::LogLine;
@@ -35,10 +35,13 @@ impl Keeper<'_> {
     pub(super) fn hear_zygote(&mut self) {
         let Some(zygote) = &self.wires.engine else { return };
         match recv_packet_no_fds::<FromZygote>(zygote) {
-            Ok(FromZygote::Preloaded) => self.handle(Event::Preloaded),
+            Ok(FromZygote::Preloaded) if self.family.is_importing() => self.handle(Event::Preloaded),
+            Ok(FromZygote::Preloaded) => self.spent("it broke its contract: it was preloaded already".into()),
             Ok(FromZygote::ForkFailed { instance, message }) => self.handle(Event::ForkFailed(instance, message)),
             Ok(FromZygote::Unusable { message }) => {
-                say(&format!("the zygote in {} cannot be used: {message}", self.spec.sandbox.hostname));
+                // The instances' logs have more of it.
+                let first = shown(message.lines().next().unwrap_or_default());
+                say(&format!("the zygote in {} cannot be used: {first}", self.spec.sandbox.hostname));
                 self.ended.get_or_insert(PERMANENT_FAILURE << 8);
                 self.spent(message);
             }
