@@ -23,6 +23,9 @@ use std::time::Duration;
 /// How long a zygote that has imported everything may take to fork.
 const FORK_WITHIN: Duration = Duration::from_secs(3);
 
+/// How long a zygote may import while an instance waits for it. From the start of the instance's worker, which asks first.
+const IMPORT_WITHIN: Duration = Duration::from_secs(10);
+
 /// What came over the connection.
 #[derive(Debug)]
 pub(super) enum Heard {
@@ -55,7 +58,13 @@ impl Forked {
         let fork = ToZygoteWorker::Fork { instance: instance.clone() };
         let fds = [&ends.engine, &ends.stdout, &ends.stderr].map(AsRawFd::as_raw_fd);
         send_packet(&connection, &fork, &fds)?;
-        Ok(Self { connection: Some(connection), process: None, claimed: false, fork_until: None, status: None })
+        Ok(Self {
+            connection: Some(connection),
+            process: None,
+            claimed: false,
+            fork_until: Some(IMPORT_WITHIN),
+            status: None,
+        })
     }
 
     /// For poll.

@@ -16,6 +16,11 @@ use std::time::Duration;
 /// How long a zygote waits for the next instance.
 pub(super) const LINGER: Duration = Duration::from_secs(60);
 
+/// How long the imports may take, whoever waits for them meanwhile.
+pub(super) const IMPORT_WITHIN: Duration = Duration::from_secs(60);
+/// How long a fork may take until it is claimed: less than a caller's patience, which would hide that the zygote hangs.
+const FORK_WITHIN: Duration = Duration::from_secs(2);
+
 /// A connection, by the number that it got when it was accepted.
 pub(super) type Caller = u64;
 
@@ -68,7 +73,7 @@ enum Zygote {
 enum Stage {
     Silent,
     Waits(InstanceId),
-    Forking(InstanceId),
+    Forking(InstanceId, Duration),
     Holds(i32),
     Done,
 }
@@ -99,7 +104,7 @@ impl Family {
 
     /// Whether this caller waits for its process, which the zygote has been told to make.
     pub(super) fn may_claim(&self, caller: Caller) -> bool {
-        matches!(self.callers.get(&caller), Some(Stage::Forking(_)))
+        matches!(self.callers.get(&caller), Some(Stage::Forking(..)))
     }
 
     /// Whether a process of the sandbox is somebody's already.
@@ -107,9 +112,27 @@ impl Family {
         self.callers.values().any(|stage| *stage == Stage::Holds(pid))
     }
 
-    /// When [`Family::is_over`] may become true by itself.
+    /// When [`Family::is_over`] may become true, or [`Family::hangs`] say something, by itself.
     pub(super) fn deadline(&self) -> Option<Duration> {
-        self.callers.is_empty().then(|| self.idle_since + LINGER)
+        let idle = self.callers.is_empty().then(|| self.idle_since + LINGER);
+        let imports = (self.zygote == Zygote::Importing).then_some(IMPORT_WITHIN);
+        idle.into_iter().chain(imports).chain(self.forks()).min()
+    }
+
+    /// What the zygote, which is there, has not done in time.
+    pub(super) fn hangs(&self, now: Duration) -> Option<&'static str> {
+        match self.zygote {
+            Zygote::Importing if IMPORT_WITHIN <= now => Some("it did not import its modules in time"),
+            Zygote::Ready if self.forks().any(|until| until <= now) => Some("it did not fork in time"),
+            Zygote::Importing | Zygote::Ready | Zygote::Spent(_) => None,
+        }
+    }
+
+    fn forks(&self) -> impl Iterator<Item = Duration> {
+        self.callers.values().filter_map(|stage| match stage {
+            Stage::Forking(_, until) => Some(*until),
+            Stage::Silent | Stage::Waits(_) | Stage::Holds(_) | Stage::Done => None,
+        })
     }
 
     pub(super) fn is_over(&self, now: Duration) -> bool {
@@ -123,7 +146,7 @@ impl Family {
                 self.callers.insert(caller, Stage::Silent);
                 vec![]
             }
-            Event::Asked(caller, instance) => self.asked(caller, instance),
+            Event::Asked(caller, instance) => self.asked(caller, instance, now),
             Event::Claimed(caller, pid) => {
                 self.set(caller, Stage::Holds(pid));
                 vec![]
@@ -136,13 +159,13 @@ impl Family {
                 // A process that nobody has claimed yet sees the end of its control socket.
                 match stage {
                     Some(Stage::Holds(_)) => vec![Action::Kill(caller)],
-                    Some(Stage::Silent | Stage::Waits(_) | Stage::Forking(_) | Stage::Done) | None => vec![],
+                    Some(Stage::Silent | Stage::Waits(_) | Stage::Forking(..) | Stage::Done) | None => vec![],
                 }
             }
-            Event::Preloaded => self.preloaded(),
+            Event::Preloaded => self.preloaded(now),
             Event::ForkFailed(instance, why) => {
-                let forking = Stage::Forking(instance);
-                let caller = self.callers.iter().find(|(_, stage)| **stage == forking).map(|(caller, _)| *caller);
+                let asked = |stage: &Stage| matches!(stage, Stage::Forking(of, _) if *of == instance);
+                let caller = self.callers.iter().find(|(_, stage)| asked(stage)).map(|(caller, _)| *caller);
                 caller.map(|caller| self.refuse(caller, why)).into_iter().collect()
             }
             Event::Spent(why) => self.spent(&why),
@@ -171,7 +194,7 @@ impl Family {
         Action::Refuse(caller, why)
     }
 
-    fn asked(&mut self, caller: Caller, instance: InstanceId) -> Vec<Action> {
+    fn asked(&mut self, caller: Caller, instance: InstanceId, now: Duration) -> Vec<Action> {
         if self.callers.get(&caller) != Some(&Stage::Silent) {
             return vec![self.refuse(caller, "it asked twice".into())];
         }
@@ -181,7 +204,7 @@ impl Family {
                 vec![]
             }
             Zygote::Ready => {
-                self.set(caller, Stage::Forking(instance));
+                self.set(caller, Stage::Forking(instance, now + FORK_WITHIN));
                 vec![Action::Fork(caller)]
             }
             Zygote::Spent(why) => {
@@ -191,7 +214,7 @@ impl Family {
         }
     }
 
-    fn preloaded(&mut self) -> Vec<Action> {
+    fn preloaded(&mut self, now: Duration) -> Vec<Action> {
         if self.zygote != Zygote::Importing {
             return vec![];
         }
@@ -199,7 +222,7 @@ impl Family {
         let mut actions = Vec::new();
         for (caller, stage) in &mut self.callers {
             if let Stage::Waits(instance) = stage {
-                *stage = Stage::Forking(instance.clone());
+                *stage = Stage::Forking(instance.clone(), now + FORK_WITHIN);
                 actions.push(Action::Fork(*caller));
             }
         }
@@ -212,7 +235,7 @@ impl Family {
             return vec![];
         }
         let unserved = |(caller, stage): (&Caller, &Stage)| {
-            matches!(stage, Stage::Waits(_) | Stage::Forking(_)).then_some(*caller)
+            matches!(stage, Stage::Waits(_) | Stage::Forking(..)).then_some(*caller)
         };
         let unserved: Vec<Caller> = self.callers.iter().filter_map(unserved).collect();
         self.zygote = Zygote::Spent(why.to_owned());
@@ -296,6 +319,19 @@ mod tests {
         let failed = Event::ForkFailed(id(2), "EAGAIN".into());
         assert_eq!(family.on(failed, Duration::ZERO), [Action::Refuse(2, "EAGAIN".into())]);
         assert!(!family.may_claim(2));
+    }
+
+    #[test]
+    fn a_zygote_that_hangs_is_found() {
+        let (mut family, _) = after(vec![Event::Came(1), Event::Asked(1, id(1))]);
+        assert_eq!((family.hangs(IMPORT_WITHIN / 2), family.deadline()), (None, Some(IMPORT_WITHIN)));
+        assert!(family.hangs(IMPORT_WITHIN).is_some());
+        family.on(Event::Preloaded, Duration::from_secs(9));
+        let until = Duration::from_secs(9) + FORK_WITHIN;
+        assert_eq!((family.hangs(until / 2), family.deadline()), (None, Some(until)));
+        assert!(family.hangs(until).is_some());
+        family.on(Event::Spent("it hangs".into()), until);
+        assert_eq!(family.hangs(IMPORT_WITHIN * 2), None);
     }
 
     #[test]

@@ -180,11 +180,21 @@ impl<'a> Keeper<'a> {
                     }
                 }
             }
+            self.end_if_hung();
             self.journal.tick(self.moment());
             if self.gone || self.family.is_over(self.epoch.elapsed()) {
                 return Ok(self.cause());
             }
         }
+    }
+
+    /// A zygote that hangs would not end by the end of its socket. What came from it is in other groups, or not begun.
+    fn end_if_hung(&mut self) {
+        let Some(why) = self.family.hangs(self.epoch.elapsed()) else { return };
+        if let Err(error) = Group::open(&self.spec.cgroup).and_then(|group| group.kill()) {
+            say(&format!("a zygote that hangs could not be killed: {}", chain(&error)));
+        }
+        self.spent(why.into());
     }
 
     /// How it ended: at a fault of the zygote's, as that ended, which pid 1 is about to say.
