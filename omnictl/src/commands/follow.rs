@@ -164,22 +164,10 @@ mod tests {
             retry_in_seconds: None,
         };
         Model {
-            name: "m".to_owned(),
             state: State::Ready,
-            held: false,
-            version: None,
-            pinned: None,
             directory: Directory { version: Some("new".to_owned()), refused: None },
-            message: None,
             generations: generations.iter().map(generation).collect(),
-            instances: Vec::new(),
-            in_flight: 0,
-            queued: 0,
-            queue_limit: 1,
-            restarts: 0,
-            last_exit: None,
-            retry_in_seconds: None,
-            build_log: Vec::new(),
+            ..Model::unseen("m".to_owned())
         }
     }
 

@@ -102,7 +102,7 @@ async fn ask(context: &Context<'_>, verb: Verb, arguments: &Lifecycle) -> Result
 
 #[cfg(test)]
 mod tests {
-    use omni_api::{Directory, Instance};
+    use omni_api::Instance;
 
     use super::*;
 
@@ -115,24 +115,7 @@ mod tests {
             age_seconds: 0.0,
             in_flight: 0,
         };
-        Model {
-            name: "m".to_owned(),
-            state,
-            held: false,
-            version: None,
-            pinned: None,
-            directory: Directory::default(),
-            message: None,
-            generations: Vec::new(),
-            instances: instances.iter().map(instance).collect(),
-            in_flight: 0,
-            queued: 0,
-            queue_limit: 1,
-            restarts: 0,
-            last_exit: None,
-            retry_in_seconds: None,
-            build_log: Vec::new(),
-        }
+        Model { state, instances: instances.iter().map(instance).collect(), ..Model::unseen("m".to_owned()) }
     }
 
     #[test]

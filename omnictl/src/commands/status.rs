@@ -181,30 +181,11 @@ pub(super) fn reason(model: &Model) -> String {
 
 #[cfg(test)]
 mod tests {
-    use omni_api::Directory;
-
     use super::*;
 
     #[test]
     fn a_model_serves_when_a_request_would_be_answered() {
-        let model = |state, held| Model {
-            name: "m".to_owned(),
-            state,
-            held,
-            version: None,
-            pinned: None,
-            directory: Directory::default(),
-            message: None,
-            generations: Vec::new(),
-            instances: Vec::new(),
-            in_flight: 0,
-            queued: 0,
-            queue_limit: 1,
-            restarts: 0,
-            last_exit: None,
-            retry_in_seconds: None,
-            build_log: Vec::new(),
-        };
+        let model = |state, held| Model { state, held, ..Model::unseen("m".to_owned()) };
         for state in State::ALL {
             assert_eq!(serves(&model(state, false)), matches!(state, State::Ready | State::Stopped), "{state:?}");
         }

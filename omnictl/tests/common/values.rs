@@ -27,22 +27,11 @@ pub(crate) fn node() -> Node {
 /// A model that is there and does nothing.
 pub(crate) fn model(name: &str, state: State) -> Model {
     Model {
-        name: name.to_owned(),
         state,
-        held: false,
         version: Some(VERSION.to_owned()),
-        pinned: None,
         directory: Directory { version: Some(VERSION.to_owned()), refused: None },
-        message: None,
-        generations: Vec::new(),
-        instances: Vec::new(),
-        in_flight: 0,
-        queued: 0,
         queue_limit: 128,
-        restarts: 0,
-        last_exit: None,
-        retry_in_seconds: None,
-        build_log: Vec::new(),
+        ..Model::unseen(name.to_owned())
     }
 }
 

@@ -77,6 +77,29 @@ pub struct Model {
 }
 
 impl Model {
+    /// A model of which nothing is known but the name.
+    #[must_use]
+    pub fn unseen(name: String) -> Self {
+        Self {
+            name,
+            state: State::Stopped,
+            held: false,
+            version: None,
+            pinned: None,
+            directory: Directory::default(),
+            message: None,
+            generations: Vec::new(),
+            instances: Vec::new(),
+            in_flight: 0,
+            queued: 0,
+            queue_limit: 0,
+            restarts: 0,
+            last_exit: None,
+            retry_in_seconds: None,
+            build_log: Vec::new(),
+        }
+    }
+
     /// The generation of this version, if the node has to do with it.
     #[must_use]
     pub fn generation(&self, version: &str) -> Option<&Generation> {

@@ -27,8 +27,7 @@ mod tests {
             age_seconds: 0.0,
             in_flight: 0,
         };
-        let name = omni_config::name::ModelName::try_from("x".to_owned()).unwrap();
-        let model = crate::model::task::empty_view(&name);
+        let model = api::Model::unseen(String::new());
         let generation = api::Generation {
             version: String::new(),
             role: api::Role::Serving,

@@ -289,7 +289,7 @@ pub(crate) struct TaskEnds {
 pub(crate) fn new(name: ModelName, kept_log_bytes: usize, metrics: ModelMetrics) -> (Arc<Model>, TaskEnds) {
     let (sender, inbox) = mpsc::channel(INBOX);
     let (front_sender, front) = watch::channel(Front { content: None, refusing: None });
-    let (view_sender, view) = watch::channel(View::new(task::empty_view(&name), Vec::new()));
+    let (view_sender, view) = watch::channel(View::new(api::Model::unseen(name.as_str().to_owned()), Vec::new()));
     let ends = TaskEnds { inbox, own_inbox: sender.downgrade(), front: front_sender, view: view_sender };
     let model = Model {
         name,

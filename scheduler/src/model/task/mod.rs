@@ -41,7 +41,6 @@ use crate::state::Lasting;
 use generations::Generations;
 use instances::Instances;
 use omni_api as api;
-use omni_config::name::ModelName;
 use omni_ipc::frame::CancelReason;
 use omni_ipc::id::SnapshotDigest;
 use place::Lack;
@@ -87,28 +86,6 @@ pub(crate) struct ModelTask {
     wanted: u32,
     was_busy: bool,
     ended: bool,
-}
-
-/// The state of a model of which nothing is known yet.
-pub(crate) fn empty_view(name: &ModelName) -> api::Model {
-    api::Model {
-        name: name.as_str().to_owned(),
-        state: api::State::Stopped,
-        held: false,
-        version: None,
-        pinned: None,
-        directory: api::Directory::default(),
-        message: None,
-        generations: Vec::new(),
-        instances: Vec::new(),
-        in_flight: 0,
-        queued: 0,
-        queue_limit: 0,
-        restarts: 0,
-        last_exit: None,
-        retry_in_seconds: None,
-        build_log: Vec::new(),
-    }
 }
 
 /// Starts the task of a model, of which so much is known from an earlier scheduler.
