@@ -95,7 +95,7 @@ def outage(kills: int, start: float) -> None:
         node.wake("cowsay", {"text": "hi"})
         times = []
         for _ in range(kills):
-            os.kill(node.ctl("status", "cowsay")["instance"]["pid"], signal.SIGKILL)
+            os.kill(node.ctl("status", "cowsay")["instances"][0]["pid"], signal.SIGKILL)
             begun = time.perf_counter()
             while node.ask("cowsay", {"text": "hi"})[0] != 200:
                 pass
@@ -118,7 +118,7 @@ def memory(models: int) -> None:
             grown = (status(node.process.pid, "VmRSS") - quiet) * 1024 / 1000
             row("    for each of 1,000 open connections", f"{grown:.1f} KiB")
         row("    for each idle model", f"{(quiet - before) * 1024 / models:.0f} KiB")
-        engines = [model["instance"]["pid"] for model in node.ctl("list")["models"]]
+        engines = [model["instances"][0]["pid"] for model in node.ctl("list")["models"]]
         workers = [parent(parent(pid)) for pid in engines]
         sizes = sorted(status(worker, "VmRSS") for worker in workers)
         own = sorted(status(worker, "RssAnon") for worker in workers)
@@ -134,7 +134,7 @@ def idle(models: int, seconds: float) -> None:
             node.wake(f"idle-{number}", 1)
         row(f"{models} models started one after the other", f"{time.perf_counter() - begun:.1f} s")
         time.sleep(2)
-        engines = [model["instance"]["pid"] for model in node.ctl("list")["models"]]
+        engines = [model["instances"][0]["pid"] for model in node.ctl("list")["models"]]
         workers = [parent(parent(pid)) for pid in engines]
         before = [processor(node.process.pid), sum(map(processor, workers))]
         time.sleep(seconds)

@@ -96,7 +96,7 @@ class Node:
 
     def await_stop(self, model: str) -> None:
         instances = self.runtime / "instances"
-        until("the model to stop", lambda: not self.ctl("status", model)["instance"] and not any(instances.iterdir()))
+        until("the model to stop", lambda: not self.ctl("status", model)["instances"] and not any(instances.iterdir()))
 
     def log(self) -> str:
         """What the node wrote."""
