@@ -3,19 +3,15 @@
 use omni_api::{Because, Budget, Explain};
 use omni_config::ModelName;
 
+use super::Context;
 use super::status::{block, line};
-use super::{Context, refused};
-use crate::client::model_route;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::human::size;
 use crate::output::{Format, Out};
 
 pub(super) async fn run(context: &mut Context<'_>, name: &ModelName) -> Result<Exit, Failure> {
-    let answer = match context.client.get(&model_route(name, "/explain")).await {
-        Ok(answer) => answer,
-        Err(error) => return Err(refused(&context.client, name, error).await),
-    };
+    let answer = context.ask(name, "/explain").await?;
     match context.format {
         Format::Json => context.out.json(answer.json()?)?,
         Format::Table => describe(&mut context.out, &answer.value()?)?,

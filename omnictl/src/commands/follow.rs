@@ -12,7 +12,7 @@ use crate::human::{age, gist, printable};
 use crate::output::note;
 
 /// How often a waiting command looks. The API tells states only when asked; asking costs the daemon microseconds.
-pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Characters of a version that tell two apart.
 const VERSION_WIDTH: usize = 12;
 /// Characters of a reason in an error.
@@ -67,10 +67,35 @@ fn reason(generation: &Generation) -> String {
     generation.message.clone().unwrap_or_else(|| "it does not say why".to_owned())
 }
 
+/// How long a command looks at a model again and again.
+pub(super) struct Patience<'a> {
+    model: &'a ModelName,
+    limit: Duration,
+    ends: Instant,
+}
+
+impl<'a> Patience<'a> {
+    /// From now on.
+    pub(super) fn new(model: &'a ModelName, limit: Duration) -> Self {
+        Self { model, limit, ends: Instant::now() + limit }
+    }
+
+    /// Until it is time to look again; `state` is what was seen last. A failure when the time is over.
+    pub(super) async fn pause(&self, state: &'static str) -> Result<(), Failure> {
+        let left = self.ends.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            let limit = duration::format(self.limit);
+            return Err(Failure::TimedOut { model: self.model.clone(), state, limit });
+        }
+        tokio::time::sleep(LOOK_EVERY.min(left)).await;
+        Ok(())
+    }
+}
+
 /// Waits until the version serves; the model's state then.
 pub(super) async fn until_it_serves(context: &Context<'_>, wait: &Wait<'_>) -> Result<Answer, Failure> {
     let route = model_route(wait.model, "");
-    let deadline = Instant::now() + wait.timeout;
+    let patience = Patience::new(wait.model, wait.timeout);
     let (mut seen, mut started, mut told) = (false, false, None);
     loop {
         let answer = match context.client.get(&route).await {
@@ -102,12 +127,7 @@ pub(super) async fn until_it_serves(context: &Context<'_>, wait: &Wait<'_>) -> R
             note(format_args!("{}: {word}", wait.model));
             told = Some(word);
         }
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            let limit = duration::format(wait.timeout);
-            return Err(Failure::TimedOut { model: wait.model.clone(), state: word, limit });
-        }
-        tokio::time::sleep(LOOK_EVERY.min(left)).await;
+        patience.pause(word).await?;
     }
 }
 

@@ -3,9 +3,8 @@
 use omni_api::{History, Role};
 use omni_config::ModelName;
 
+use super::Context;
 use super::follow::short;
-use super::{Context, refused};
-use crate::client::model_route;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::human::moment;
@@ -13,10 +12,7 @@ use crate::output::{Format, note};
 use crate::table::{Align, Table};
 
 pub(super) async fn run(context: &mut Context<'_>, name: &ModelName) -> Result<Exit, Failure> {
-    let answer = match context.client.get(&model_route(name, "/history")).await {
-        Ok(answer) => answer,
-        Err(error) => return Err(refused(&context.client, name, error).await),
-    };
+    let answer = context.ask(name, "/history").await?;
     match context.format {
         Format::Json => context.out.json(answer.json()?)?,
         Format::Table => {

@@ -1,11 +1,8 @@
 //! `omnictl start`, `stop` and `restart`, and waiting for what they ask for.
 
-use std::time::Instant;
-
 use omni_api::{Model, State};
-use omni_config::duration;
 
-use super::follow::LOOK_EVERY;
+use super::follow::Patience;
 use super::{Context, refused, status};
 use crate::cli::Lifecycle;
 use crate::client::{Answer, model_route};
@@ -74,7 +71,7 @@ pub(super) async fn run(context: &mut Context<'_>, verb: Verb, arguments: &Lifec
 async fn ask(context: &Context<'_>, verb: Verb, arguments: &Lifecycle) -> Result<Answer, Failure> {
     let Lifecycle { model, wait, timeout } = arguments;
     let route = model_route(model, "");
-    let deadline = Instant::now() + *timeout;
+    let patience = Patience::new(model, *timeout);
     if !wait {
         return Ok(context.client.post(&model_route(model, verb.route())).await?);
     }
@@ -90,12 +87,7 @@ async fn ask(context: &Context<'_>, verb: Verb, arguments: &Lifecycle) -> Result
             }
             Progress::Underway => {}
         }
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            let limit = duration::format(*timeout);
-            return Err(Failure::TimedOut { model: model.clone(), state: now.state.as_str(), limit });
-        }
-        tokio::time::sleep(LOOK_EVERY.min(left)).await;
+        patience.pause(now.state.as_str()).await?;
         answer = context.client.get(&route).await?;
     }
 }

@@ -26,7 +26,7 @@ use omni_api::Models;
 use omni_config::ModelName;
 
 use crate::cli::{Cli, Command};
-use crate::client::{Client, ClientError, NO_SUCH_MODEL};
+use crate::client::{Answer, Client, ClientError, NO_SUCH_MODEL, model_route};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, Out};
@@ -86,6 +86,16 @@ fn on_node(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit,
     // A thread may still wait in a read of standard input; the process ends without it.
     runtime.shutdown_background();
     result
+}
+
+impl Context<'_> {
+    /// What the daemon says about a model, by the route behind its name.
+    async fn ask(&self, model: &ModelName, rest: &str) -> Result<Answer, Failure> {
+        match self.client.get(&model_route(model, rest)).await {
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(refused(&self.client, model, error).await),
+        }
+    }
 }
 
 /// Says about which model the daemon refused something, and names similar models when there is none.

@@ -3,17 +3,13 @@
 use omni_config::{Manifest, ModelName};
 use serde_json::{Map, Value};
 
-use super::{Context, refused};
-use crate::client::model_route;
+use super::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, note};
 
 pub(super) async fn run(context: &mut Context<'_>, model: &ModelName, effective: bool) -> Result<Exit, Failure> {
-    let answer = match context.client.get(&model_route(model, "/manifest")).await {
-        Ok(answer) => answer,
-        Err(error) => return Err(refused(&context.client, model, error).await),
-    };
+    let answer = context.ask(model, "/manifest").await?;
     let manifest = if effective {
         answer.json()?.to_owned()
     } else {

@@ -5,9 +5,8 @@ use std::fmt::Display;
 use omni_api::{Gpus, Instance, Model, Models, Node, State};
 use omni_config::ModelName;
 
+use super::Context;
 use super::follow::short;
-use super::{Context, refused};
-use crate::client::model_route;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::human::{age, gist, printable, size};
@@ -65,10 +64,7 @@ fn describe_gpus(out: &mut Out<'_>, gpus: &Gpus) -> Result<(), Failure> {
 }
 
 pub(super) async fn model(context: &mut Context<'_>, name: &ModelName) -> Result<Exit, Failure> {
-    let answer = match context.client.get(&model_route(name, "")).await {
-        Ok(answer) => answer,
-        Err(error) => return Err(refused(&context.client, name, error).await),
-    };
+    let answer = context.ask(name, "").await?;
     let model: Model = answer.value()?;
     match context.format {
         Format::Json => context.out.json(answer.json()?)?,

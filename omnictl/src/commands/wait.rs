@@ -1,14 +1,13 @@
 //! `omnictl wait`: until a model is ready, or stopped.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use omni_api::{Model, State};
-use omni_config::{ModelName, duration};
+use omni_config::ModelName;
 
-use super::follow::LOOK_EVERY;
-use super::{Context, refused, status};
+use super::follow::Patience;
+use super::{Context, status};
 use crate::cli::WaitFor;
-use crate::client::model_route;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::Format;
@@ -29,12 +28,9 @@ pub(super) async fn run(
     wanted: WaitFor,
     timeout: Duration,
 ) -> Result<Exit, Failure> {
-    let deadline = Instant::now() + timeout;
+    let patience = Patience::new(name, timeout);
     loop {
-        let answer = match context.client.get(&model_route(name, "")).await {
-            Ok(answer) => answer,
-            Err(error) => return Err(refused(&context.client, name, error).await),
-        };
+        let answer = context.ask(name, "").await?;
         let model: Model = answer.value()?;
         match reached(wanted, &model) {
             Some(true) => {
@@ -47,11 +43,6 @@ pub(super) async fn run(
             Some(false) => return Err(Failure::NotReady { model: name.clone(), reason: status::reason(&model) }),
             None => {}
         }
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            let limit = duration::format(timeout);
-            return Err(Failure::TimedOut { model: name.clone(), state: model.state.as_str(), limit });
-        }
-        tokio::time::sleep(LOOK_EVERY.min(left)).await;
+        patience.pause(model.state.as_str()).await?;
     }
 }

@@ -10,6 +10,7 @@ use std::path::{Component, Path};
 
 use omni_config::node::Snapshots;
 use omni_config::{ByteSize, ModelName};
+use omni_snapshot::digest::is_ignored;
 
 use super::Finding;
 use crate::human::size;
@@ -110,9 +111,7 @@ impl Walk<'_> {
 
 /// Whether the node's copy has it.
 fn is_kept(entry: &DirEntry) -> bool {
-    let name = entry.file_name();
-    let name = name.as_encoded_bytes();
-    !name.starts_with(b".") && name != b"__pycache__" && !name.ends_with(b".pyc")
+    !is_ignored(entry.file_name().as_encoded_bytes())
 }
 
 /// Whether the path of a link at `link` (below the root) never climbs above the root on its way.
