@@ -8,6 +8,7 @@ pub mod gpu;
 pub mod http;
 pub mod journal;
 pub mod launcher;
+pub mod machine;
 pub mod metrics;
 pub mod model;
 pub mod node;

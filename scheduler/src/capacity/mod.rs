@@ -11,14 +11,14 @@ mod settings;
 pub use seat::{Applicant, CapacityHandle, CapacitySeat, Told};
 pub use settings::need;
 
+use crate::machine;
 use crate::metrics::CapacityMetrics;
 use omni_config::node::Capacity;
 
 /// Starts the task that carries the answers.
 #[must_use]
 pub fn start(config: &Capacity, metrics: CapacityMetrics) -> CapacityHandle {
-    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let (handle, answers) = seat::new(settings::budget(config, &meminfo), metrics);
+    let (handle, answers) = seat::new(settings::budget(config, machine::memory()), metrics);
     tokio::spawn(answers.carry());
     handle
 }

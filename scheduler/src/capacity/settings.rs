@@ -5,14 +5,11 @@ use omni_config::manifest::Resources;
 use omni_config::node::Capacity;
 use omni_config::size::ByteSize;
 
-/// What there is, `meminfo` being the machine's `/proc/meminfo`: without a configured budget all of its memory. One
-/// that does not say how much it has is not guessed at.
-pub(super) fn budget(config: &Capacity, meminfo: &str) -> Amounts {
-    let machine = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kib = machine.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    let machine = kib.map_or(u64::MAX, |kib| kib.saturating_mul(1024));
+/// What there is: without a configured budget all of the machine's memory. One that does not say how much it has is not
+/// guessed at.
+pub(super) fn budget(config: &Capacity, machine: Option<u64>) -> Amounts {
     Amounts {
-        memory: config.memory.map_or(machine, ByteSize::bytes),
+        memory: config.memory.map_or(machine.unwrap_or(u64::MAX), ByteSize::bytes),
         millicpus: config.cpus.map_or(u64::MAX, millicpus),
         processes: config.processes.map_or(u64::MAX, u64::from),
     }
@@ -44,12 +41,12 @@ mod tests {
 
     #[test]
     fn the_machines_memory_is_the_budget_unless_another_is_set() {
-        let meminfo = "MemTotal:       131072 kB\nMemFree: 1 kB\n";
-        let default = budget(&Capacity::default(), meminfo);
+        let machine = Some(128 << 20);
+        let default = budget(&Capacity::default(), machine);
         assert_eq!(default, Amounts { memory: 128 << 20, millicpus: u64::MAX, processes: u64::MAX });
-        assert_eq!(budget(&Capacity::default(), "MemTotal: lots\n").memory, u64::MAX);
+        assert_eq!(budget(&Capacity::default(), None).memory, u64::MAX);
         let set = Capacity { memory: Some(ByteSize::from_gib(1)), cpus: Some(1.5), processes: Some(9) };
-        assert_eq!(budget(&set, meminfo), Amounts { memory: 1 << 30, millicpus: 1500, processes: 9 });
+        assert_eq!(budget(&set, machine), Amounts { memory: 1 << 30, millicpus: 1500, processes: 9 });
     }
 
     #[test]

@@ -10,7 +10,7 @@ const PROCESS_MARGIN: u64 = 1 << 30;
 /// Without `memory-budget`, one part in so many of a card stays free: contexts stay on the card when memory leaves it.
 const FREE_PART: u64 = 10;
 
-/// `host_memory` is the machine's, in bytes.
+/// `host_memory` is the machine's, in bytes; 0 when it does not say.
 pub(super) fn settings(config: &Gpu, cards: &[Card], host_memory: u64) -> Settings {
     let card = |card: &Card| {
         let budget = config.memory_budget.map(|budget| budget.bytes());
@@ -25,13 +25,6 @@ pub(super) fn settings(config: &Gpu, cards: &[Card], host_memory: u64) -> Settin
         evict_timeout: config.evict_timeout,
         process_margin: PROCESS_MARGIN,
     }
-}
-
-/// Bytes that `/proc/meminfo` gives as the machine's memory; 0 when it does not say.
-pub(super) fn host_memory(meminfo: &str) -> u64 {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    kib.unwrap_or(0).saturating_mul(1024)
 }
 
 #[cfg(test)]
@@ -54,11 +47,5 @@ mod tests {
             ..Gpu::default()
         };
         assert_eq!((of(&own).cards[0].budget, of(&own).host_budget), (10 << 30, 1 << 30));
-    }
-
-    #[test]
-    fn the_machines_memory_is_read() {
-        assert_eq!(host_memory("MemTotal:       131072 kB\nMemFree: 1 kB\n"), 128 << 20);
-        assert_eq!(host_memory("MemTotal: lots\n"), 0);
     }
 }

@@ -7,9 +7,10 @@ use super::desk::{Applicant, Ends, Told, Word};
 use super::nvml::NvmlError;
 use super::probe::{Card, EVERY, Probe, Reading};
 use super::seated::Seated;
-use super::settings::{host_memory, settings};
+use super::settings::settings;
 use super::view::{self, View};
 use super::words::{self, Refused};
+use crate::machine;
 use crate::metrics::GpuMetrics;
 use crate::model::Message;
 use crate::policy::Moment;
@@ -69,8 +70,7 @@ pub(super) async fn run(config: Gpu, probe: Probe, ends: Ends, metrics: GpuMetri
         Err(message) => tracing::info!("no GPU for models: {message}"),
     }
     let (cards, none) = cards.map_or_else(|message| (Vec::new(), Some(message)), |cards| (cards, None));
-    let host_memory = host_memory(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default());
-    let policy = Residency::new(settings(&config, &cards, host_memory));
+    let policy = Residency::new(settings(&config, &cards, machine::memory().unwrap_or(0)));
     let complaints = vec![None; cards.len()];
     let looked = std::time::Instant::now();
     let (began, seated, publish_at, polls) = (Instant::now(), HashMap::new(), None, 0);
