@@ -109,7 +109,7 @@ fn report(kind: Kind, number: u64, moved: Moved) -> Report {
         kind,
         number,
         pid: std::process::id(),
-        error: moved.error,
+        error: u32::try_from(moved.error).unwrap_or(u32::MAX),
         moved: moved.bytes,
         nanos: moved.nanos,
         managed: memory.managed,

@@ -1,13 +1,10 @@
 //! What goes with a context: everything that was allocated in it, except what pools and handles hold.
 
 use super::driver::{Handle, ask, cuCtxGetApiVersion, cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxRetain};
-use super::entry::{CUresult, Out, SUCCESS, hooks};
+use super::entry::{CONTEXT_IS_GONE, CUresult, Out, SUCCESS, hooks};
 use super::{deferred, driver, pools};
 use crate::ranges::{self, Range};
 use crate::{account, moves};
-
-const INVALID_CONTEXT: CUresult = 201;
-const CONTEXT_IS_DESTROYED: CUresult = 709;
 
 hooks! {
     fn cuCtxDestroy(context: Handle) |real| destroyed(context, || real(context));
@@ -28,7 +25,7 @@ fn destroyed(context: Handle, call: impl FnOnce() -> CUresult) -> CUresult {
 fn detached(context: Handle, call: impl FnOnce() -> CUresult) -> CUresult {
     ended(context, call, || {
         let version = ask(|version| cuCtxGetApiVersion(context, version));
-        matches!(version, Err(INVALID_CONTEXT | CONTEXT_IS_DESTROYED))
+        version.is_err_and(|error| CONTEXT_IS_GONE.contains(&error))
     })
 }
 

@@ -10,6 +10,8 @@ pub(crate) type CUresult = i32;
 pub(crate) const SUCCESS: CUresult = 0;
 pub(super) const INVALID_VALUE: CUresult = 1;
 pub(super) const OUT_OF_MEMORY: CUresult = 2;
+/// `CUDA_ERROR_INVALID_CONTEXT` and `_CONTEXT_IS_DESTROYED`.
+pub(crate) const CONTEXT_IS_GONE: [CUresult; 2] = [201, 709];
 /// What a caller gets from an entry that this driver does not have.
 pub(crate) const NOT_SUPPORTED: CUresult = 801;
 

@@ -55,17 +55,17 @@ impl From<Place> for Location {
 pub(super) struct Current(());
 
 impl Current {
-    pub(super) fn new(context: Handle) -> Result<Self, u32> {
+    pub(super) fn new(context: Handle) -> Result<Self, CUresult> {
         check(cuCtxPushCurrent_v2(context))?;
         Ok(Self(()))
     }
 
-    pub(super) fn device(&self) -> Result<i32, u32> {
-        driver::device().map_err(code)
+    pub(super) fn device(&self) -> Result<i32, CUresult> {
+        driver::device()
     }
 
-    pub(super) fn stream(&self) -> Result<Stream<'_>, u32> {
-        let stream = ask(|stream| cuStreamCreate(stream, NON_BLOCKING)).map_err(code)?;
+    pub(super) fn stream(&self) -> Result<Stream<'_>, CUresult> {
+        let stream = ask(|stream| cuStreamCreate(stream, NON_BLOCKING))?;
         Ok(Stream { stream, version: driver::version(), _context: self })
     }
 }
@@ -86,7 +86,7 @@ pub(super) struct Stream<'a> {
 
 impl Stream<'_> {
     /// Begins to move one range.
-    pub(super) fn prefetch(&self, address: u64, bytes: u64, to: Place) -> Result<(), u32> {
+    pub(super) fn prefetch(&self, address: u64, bytes: u64, to: Place) -> Result<(), CUresult> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         if self.version >= WITH_LOCATIONS {
             return check(cuMemPrefetchAsync_v2(address, bytes, to.into(), 0, self.stream));
@@ -99,9 +99,9 @@ impl Stream<'_> {
     }
 
     /// Begins to move many ranges with one call; an error where the driver has no such call.
-    pub(super) fn prefetch_all(&self, addresses: &mut [u64], sizes: &mut [usize], to: Place) -> Result<(), u32> {
+    pub(super) fn prefetch_all(&self, addresses: &mut [u64], sizes: &mut [usize], to: Place) -> Result<(), CUresult> {
         if self.version < IN_BATCHES {
-            return Err(code(NOT_SUPPORTED));
+            return Err(NOT_SUPPORTED);
         }
         // Both arrays have `count` elements, and there is one location, from operation 0 on.
         let count = addresses.len().min(sizes.len());
@@ -112,7 +112,7 @@ impl Stream<'_> {
     }
 
     /// Waits until everything that was begun has ended.
-    pub(super) fn synchronize(&self) -> Result<(), u32> {
+    pub(super) fn synchronize(&self) -> Result<(), CUresult> {
         check(cuStreamSynchronize(self.stream))
     }
 }
@@ -123,10 +123,6 @@ impl Drop for Stream<'_> {
     }
 }
 
-fn check(result: CUresult) -> Result<(), u32> {
-    if result == SUCCESS { Ok(()) } else { Err(code(result)) }
-}
-
-fn code(error: CUresult) -> u32 {
-    u32::try_from(error).unwrap_or(u32::MAX)
+fn check(result: CUresult) -> Result<(), CUresult> {
+    if result == SUCCESS { Ok(()) } else { Err(result) }
 }

@@ -17,6 +17,7 @@ mod plan;
 
 use crate::account;
 use crate::hooks::driver::outside_captures;
+use crate::hooks::entry::{CONTEXT_IS_GONE, CUresult, SUCCESS};
 use crate::process::PerProcess;
 use crate::ranges::{self, Range};
 use driver::{Current, Place, Stream};
@@ -26,9 +27,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// `CUDA_ERROR_DEINITIALIZED`.
-const DEINITIALIZED: u32 = 4;
-/// `CUDA_ERROR_INVALID_CONTEXT` and `_CONTEXT_IS_DESTROYED`.
-const CONTEXT_IS_GONE: [u32; 2] = [201, 709];
+const DEINITIALIZED: CUresult = 4;
 
 /// What came of a move.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -36,8 +35,8 @@ pub(crate) struct Moved {
     pub bytes: u64,
     /// From the first call to the last one's end.
     pub nanos: u64,
-    /// The first `CUresult` other than success; 0 for none.
-    pub error: u32,
+    /// The first one other than success, if there was one.
+    pub error: CUresult,
 }
 
 /// Moves memory to the host until at least `bytes` are moved, or all of it is: at most 2 MiB more than asked for.
@@ -106,8 +105,8 @@ fn carry_out(way: Way, wanted: impl Fn(&Range) -> bool, plan: impl FnOnce(&[Rang
 
 impl Moved {
     /// The first error is the one that is told.
-    fn note(&mut self, error: u32) {
-        if self.error == 0 {
+    fn note(&mut self, error: CUresult) {
+        if self.error == SUCCESS {
             self.error = error;
         }
     }
@@ -125,7 +124,7 @@ fn contexts(pieces: &[Piece]) -> Vec<u64> {
 }
 
 /// Moves pieces of one context. Which of them were moved, and the first error among the others.
-fn in_context(context: u64, way: Way, pieces: &[Piece]) -> Result<(Vec<Piece>, u32), u32> {
+fn in_context(context: u64, way: Way, pieces: &[Piece]) -> Result<(Vec<Piece>, CUresult), CUresult> {
     let current = Current::new(context)?;
     let to = match way {
         Way::Out => Place::Host,
@@ -139,12 +138,12 @@ fn in_context(context: u64, way: Way, pieces: &[Piece]) -> Result<(Vec<Piece>, u
 
 /// Everything with one call where the driver has it, else one call for each stretch; what a stretch is refused for may
 /// be the matter of one piece, so its pieces are tried one by one.
-fn begin(stream: &Stream<'_>, to: Place, pieces: &[Piece]) -> (Vec<Piece>, u32) {
+fn begin(stream: &Stream<'_>, to: Place, pieces: &[Piece]) -> (Vec<Piece>, CUresult) {
     let stretches = plan::stretches(pieces);
     let mut addresses: Vec<u64> = stretches.iter().map(|stretch| stretch.address).collect();
     let mut sizes: Vec<usize> = stretches.iter().map(|s| usize::try_from(s.bytes).unwrap_or(usize::MAX)).collect();
     if stretches.len() > 1 && stream.prefetch_all(&mut addresses, &mut sizes, to).is_ok() {
-        return (pieces.to_vec(), 0);
+        return (pieces.to_vec(), SUCCESS);
     }
     let (mut done, mut moved, mut rest) = (Vec::with_capacity(pieces.len()), Moved::default(), pieces);
     for stretch in stretches {

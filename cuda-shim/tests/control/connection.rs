@@ -113,7 +113,7 @@ fn a_program_that_ends_in_the_middle_of_a_move_ends_well() {
         let (mut client, _) = Client::holding(&node, &[64 * MIB]);
         let (mut shim, _) = node.accept();
         shim.send(Verb::Evict { bytes: u64::MAX });
-        until("the move runs", || (node.instance.card.state().unwrap().counters.prefetch_calls > 0).then_some(()));
+        until("the move runs", || (node.instance.card().counters.prefetch_calls > 0).then_some(()));
         client.tell("exit");
         client.end();
         while shim.hear().is_some() {}

@@ -8,7 +8,7 @@ use omni_gpu_wire::control::Verb;
 const ALL: u64 = u64::MAX;
 
 fn counters(node: &Node) -> Counters {
-    node.instance.card.state().unwrap().counters
+    node.instance.card().counters
 }
 
 #[test]
@@ -25,7 +25,7 @@ fn all_of_it_goes_and_comes_back() {
         let before = counters(&node);
         let report = shim.evict(ALL);
         assert_eq!((report.error, report.moved, report.managed, report.resident), (0, whole, whole, 0), "{driver}");
-        assert_eq!(node.instance.card.state().unwrap().resident(), 0);
+        assert_eq!(node.instance.card().resident(), 0);
         assert_eq!((node.instance.used().managed, node.instance.used().resident), (whole, 0));
         assert!(report.nanos > 0);
         assert_eq!(shim.evict(ALL).moved, 0, "there is no more");
@@ -38,7 +38,7 @@ fn all_of_it_goes_and_comes_back() {
         assert_eq!((after.fault_to_device, after.evicted), (before.fault_to_device, before.evicted));
         // The card counts pages.
         let moved = (after.prefetch_to_host - before.prefetch_to_host, after.prefetch_to_device);
-        assert_eq!(moved.0, node.instance.card.state().unwrap().resident(), "{driver}");
+        assert_eq!(moved.0, node.instance.card().resident(), "{driver}");
         assert_eq!(moved.0, moved.1, "{driver}");
         assert!(moved.0 >= whole && moved.0 < whole + 4 * 4096, "{driver}: {}", moved.0);
     }
@@ -57,9 +57,9 @@ fn a_part_is_the_youngest_memory_in_blocks_of_2_mib() {
             resident -= moved * MIB;
             assert_eq!((report.moved, report.resident), (moved * MIB, resident), "{driver}: {asked}");
             assert_eq!(counters(&node).prefetch_to_host - before, moved * MIB);
-            assert_eq!(node.instance.card.state().unwrap().resident(), resident);
+            assert_eq!(node.instance.card().resident(), resident);
         }
-        let moves = node.instance.card.state().unwrap().moves;
+        let moves = node.instance.card().moves;
         let out: Vec<u64> =
             moves.iter().filter(|one| one.direction == Direction::ToHost).map(|one| one.address).collect();
         assert_eq!(out.first(), Some(&(addresses[2] + 2 * MIB)), "the end of the youngest");
@@ -79,7 +79,7 @@ fn what_was_freed_is_not_moved_and_what_is_new_is() {
     let report = shim.order(Verb::Report);
     assert_eq!((report.managed, report.resident), (6 * MIB, 4 * MIB));
     assert_eq!(shim.order(Verb::Restore).moved, 2 * MIB);
-    assert_eq!(node.instance.card.state().unwrap().resident(), 6 * MIB);
+    assert_eq!(node.instance.card().resident(), 6 * MIB);
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn moves_and_frees_do_not_meet() {
             }
         }
         assert_eq!(client.answer(), 0);
-        assert_eq!((node.instance.used(), node.instance.card.state().unwrap().used()), (Use::default(), 0), "{driver}");
+        assert_eq!((node.instance.used(), node.instance.card().used()), (Use::default(), 0), "{driver}");
         client.tell("exit");
         client.end();
     }
