@@ -1,4 +1,5 @@
-//! Processes by descriptor: a number can be given to another process, a descriptor cannot.
+//! Which process is meant: a number can be given to another process, a descriptor cannot, and what the kernel says of a
+//! process tells it from the next one with its number.
 #![allow(unsafe_code, reason = "pidfd_open has no safe wrapper")]
 
 use nix::errno::Errno;
@@ -18,9 +19,18 @@ pub(crate) fn open(pid: Pid) -> Result<OwnedFd, Errno> {
 
 /// When a process began, in clock ticks after boot: with its id the name of one process and no other.
 pub(crate) fn started_ticks(pid: Pid) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Fields are counted behind the command, which is in brackets and may contain anything (proc_pid_stat(5)).
+    started(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// Field 22 of `/proc/<pid>/stat`. The command in field 2 is the process's own choice and may hold spaces and brackets:
+/// the last one ends it (proc_pid_stat(5)). Pure.
+fn started(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+/// The number of a process in the innermost of its namespaces, from its `/proc/<pid>/status`. Pure.
+pub(crate) fn namespace_pid(status: &str) -> Option<i32> {
+    status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_ascii_whitespace().last()?.parse().ok()
 }
 
 /// Whether the process has ended, reaped or not. One that cannot be asked about has: nothing is done to it then.
@@ -46,6 +56,18 @@ pub(crate) fn readable_before(fd: impl AsFd, deadline: Instant) -> Result<bool, 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_and_beginning_of_a_process() {
+        assert_eq!(namespace_pid("Name:\tpython3\nNSpid:\t4711\t7\nNSpgid:\t1\n"), Some(7));
+        assert_eq!(namespace_pid("Name:\tx\nNSpid:\t4711\t12\t2\nNSpgid:\t1\n"), Some(2));
+        assert_eq!(namespace_pid("NSpid:\t4711\n"), Some(4711));
+        assert_eq!(namespace_pid("Name:\tNSpid: 7\nNSpid:\t4711\n"), Some(4711));
+        assert_eq!(namespace_pid("Name:\tx\n"), None);
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 987654 1000 0";
+        assert_eq!(started(stat), Some(987_654));
+        assert_eq!(started("7 (a"), None);
+    }
 
     #[test]
     fn a_process_is_known_by_id_and_start() {

@@ -44,11 +44,6 @@ impl Group {
         &self.paths
     }
 
-    /// The files into which a process writes "0" to join: one on v2, one for each hierarchy on v1.
-    pub fn procs_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.procs.iter().map(AsFd::as_fd)
-    }
-
     /// The directory for `CLONE_INTO_CGROUP`; `None` on v1, where the child joins by [`Group::join_self`] instead.
     #[must_use]
     pub fn v2_dir_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -70,20 +70,10 @@ impl CgroupPaths {
     /// The group of the same part of another instance: `<parent>/<instance>/<part>` in every hierarchy.
     #[must_use]
     pub fn of_instance(&self, instance: &str) -> Self {
-        let other = |dir: &Path| {
+        self.map(|dir| {
             let part = dir.file_name().unwrap_or_default();
             dir.parent().and_then(Path::parent).unwrap_or(dir).join(instance).join(part)
-        };
-        match self {
-            Self::V2 { dir } => Self::V2 { dir: other(dir) },
-            Self::V1 { memory, pids, cpu, cpuacct, unified } => Self::V1 {
-                memory: other(memory),
-                pids: other(pids),
-                cpu: other(cpu),
-                cpuacct: other(cpuacct),
-                unified: unified.as_deref().map(other),
-            },
-        }
+        })
     }
 
     /// What the group is called below the driver's parent: `<instance>/<part>`, in every hierarchy.
@@ -96,15 +86,19 @@ impl CgroupPaths {
 
     /// The group `name` below this one, in every hierarchy.
     pub(crate) fn join(&self, name: impl AsRef<Path>) -> Self {
-        let name = name.as_ref();
+        self.map(|dir| dir.join(&name))
+    }
+
+    /// Another group, from each directory of this one.
+    fn map(&self, other: impl Fn(&Path) -> PathBuf) -> Self {
         match self {
-            Self::V2 { dir } => Self::V2 { dir: dir.join(name) },
+            Self::V2 { dir } => Self::V2 { dir: other(dir) },
             Self::V1 { memory, pids, cpu, cpuacct, unified } => Self::V1 {
-                memory: memory.join(name),
-                pids: pids.join(name),
-                cpu: cpu.join(name),
-                cpuacct: cpuacct.join(name),
-                unified: unified.as_ref().map(|dir| dir.join(name)),
+                memory: other(memory),
+                pids: other(pids),
+                cpu: other(cpu),
+                cpuacct: other(cpuacct),
+                unified: unified.as_deref().map(other),
             },
         }
     }

@@ -27,11 +27,11 @@ fn the_constants_are_the_same() {
     let printed = python(
         "
 import json
-from omni._engine import control, main, wire
+from omni._engine import control, wire
 numbers = {n: v for n, v in vars(wire).items() if n.isupper() and isinstance(v, int)}
 numbers['ENGINE_FD'] = control.ENGINE_FD
 numbers['MAX_PACKET'] = control.MAX_PACKET
-numbers['PERMANENT_FAILURE'] = main.PERMANENT_FAILURE
+numbers['PERMANENT_FAILURE'] = control.PERMANENT_FAILURE
 print(json.dumps(numbers))
 ",
     );

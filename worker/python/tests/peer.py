@@ -156,7 +156,7 @@ class Engine:
             )
         theirs.close()
         self.begin()
-        told = {
+        self.boot = {
             "type": "boot",
             "model": "cowsay",
             "instance": "0123456789ab",
@@ -170,7 +170,7 @@ class Engine:
             **changes,
         }
         if boot:
-            self.tell(told)
+            self.tell(self.boot)
 
     def begin(self) -> None:
         """What comes before `boot`."""

@@ -95,14 +95,10 @@ def test_copies_draw_different_numbers(zygote):
     code = engine.directory / "model.py"
     code.write_text("import random\ndrawn = random.random()\ndef handle_request(request, context):\n    return drawn\n")
     drawn = set()
-    boot = {
-        "type": "boot", "model": "m", "instance": "0123456789ab", "module": "model", "function": "handle_request",
-        "model_dir": str(engine.directory), "cache_dir": "/tmp", "weights_dir": None, "device": "cpu", "concurrency": 1,
-    }  # fmt: skip
     for _ in range(3):
         engine.control, pid = engine.fork()
         try:
-            engine.tell(boot)
+            engine.tell(engine.boot)
             engine.ready()
             drawn.add(engine.attach().answer(1).json)
         finally:

@@ -44,7 +44,7 @@ pub(super) struct Forked {
     connection: Option<OwnedFd>,
     process: Option<(i32, OwnedFd)>,
     claimed: bool,
-    fork_until: Option<Duration>,
+    fork_until: Duration,
     status: Option<i32>,
 }
 
@@ -58,13 +58,7 @@ impl Forked {
         let fork = ToZygoteWorker::Fork { instance: instance.clone() };
         let fds = [&ends.engine, &ends.stdout, &ends.stderr].map(AsRawFd::as_raw_fd);
         send_packet(&connection, &fork, &fds)?;
-        Ok(Self {
-            connection: Some(connection),
-            process: None,
-            claimed: false,
-            fork_until: Some(IMPORT_WITHIN),
-            status: None,
-        })
+        Ok(Self { connection: Some(connection), process: None, claimed: false, fork_until: IMPORT_WITHIN, status: None })
     }
 
     /// For poll.
@@ -84,7 +78,7 @@ impl Forked {
 
     /// When the zygote has taken too long.
     pub(super) fn deadline(&self) -> Option<Duration> {
-        self.fork_until.filter(|_| !self.claimed)
+        (!self.claimed).then_some(self.fork_until)
     }
 
     /// This process has said `forked`.
@@ -106,7 +100,7 @@ impl Forked {
         match recv_packet_no_fds::<FromZygoteWorker>(connection) {
             Err(error) if error.would_block() => Heard::Nothing,
             Ok(FromZygoteWorker::Forking) => {
-                self.fork_until = Some(now + FORK_WITHIN);
+                self.fork_until = now + FORK_WITHIN;
                 Heard::Nothing
             }
             Ok(FromZygoteWorker::Claimed { log }) => match self.process {

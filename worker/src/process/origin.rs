@@ -10,7 +10,6 @@ use crate::sandbox::{self, Given, GpuDir, Sandbox};
 use crate::spec::InstanceSpec;
 use omni_cgroup::{CgroupPaths, Group};
 use omni_ipc::engine::ToEngine;
-use omni_ipc::packet::{PacketError, send_packet};
 use omni_meminfo_fs::{CgroupV1, CgroupV2, MemorySource, SampleError, Server};
 use std::io;
 use std::os::fd::AsFd;
@@ -38,7 +37,7 @@ pub(super) fn alone(
 ) -> Result<(Origin, Wires, Option<Memory>), WorkerError> {
     let (mount, connection) = omni_meminfo_fs::prepare()?;
     let (wires, ends) = new_wires()?;
-    send_packet(wires.engine.as_ref().ok_or(PacketError::Closed)?, &ToEngine::Boot(spec.boot.clone()), &[])?;
+    wires.send(&ToEngine::Boot(spec.boot.clone()), &[])?;
     let gpu_dir = spec.gpu.as_ref().map(|_| GpuDir::new(spec.sandbox.gid)).transpose()?;
     let memory = |(gpu, dir)| Memory::prepare(gpu, dir, spec.sandbox.uid, &spec.cgroup);
     let gpu = spec.gpu.as_ref().zip(gpu_dir.as_ref()).map(memory).transpose()?;

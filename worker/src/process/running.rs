@@ -18,8 +18,8 @@ use nix::sys::signal::Signal;
 use omni_cgroup::{Group, OomWatch};
 use omni_ipc::engine::{FromEngine, ToEngine};
 use omni_ipc::instance::{LogLine, LogStream, Stats};
-use omni_ipc::packet::{PacketError, recv_packet_from, recv_packet_no_fds, send_packet};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use omni_ipc::packet::{PacketError, recv_packet_from, recv_packet_no_fds};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// How long one look at the end of a forked process may wait for the rest of its group, and how many looks there are
@@ -162,7 +162,7 @@ impl<'a> Running<'a> {
             self.abandon(0);
             return Ok(());
         }
-        self.tell_engine(&ToEngine::Stop, &[])
+        self.wires.send(&ToEngine::Stop, &[])
     }
 
     /// Passes a data connection on, now or when there is somebody to have it.
@@ -171,12 +171,7 @@ impl<'a> Running<'a> {
             self.connection = Some(fds);
             return Ok(());
         }
-        self.tell_engine(&ToEngine::Attach, &fds)
-    }
-
-    fn tell_engine(&self, message: &ToEngine, fds: &[OwnedFd]) -> Result<(), PacketError> {
-        let raw: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
-        send_packet(self.wires.engine.as_ref().ok_or(PacketError::Closed)?, message, &raw)
+        self.wires.send(&ToEngine::Attach, &fds)
     }
 
     /// SIGKILL to all of the group, and to what ends its processes with it: pid 1 of its own sandbox, or the process that
@@ -258,7 +253,7 @@ impl<'a> Running<'a> {
         if let Err(error) = self.boot(pid) {
             return self.start_alone(&chain(&error));
         }
-        let attached = self.connection.take().map(|fds| self.tell_engine(&ToEngine::Attach, &fds));
+        let attached = self.connection.take().map(|fds| self.wires.send(&ToEngine::Attach, &fds));
         let broken = attached.and_then(Result::err).map(|error| Event::EngineBroken(chain(&error)));
         [Event::Executing { pid }].into_iter().chain(broken).collect()
     }
@@ -267,7 +262,7 @@ impl<'a> Running<'a> {
         let Origin::Zygote(forked) = &self.origin else { return Ok(()) };
         let moved = |source| WorkerError::Setup { step: "move the process into its control group", source };
         self.group.take_unless(pid, || forked.has_ended()).map_err(moved)?;
-        Ok(self.tell_engine(&ToEngine::Boot(self.spec.boot.clone()), &[])?)
+        Ok(self.wires.send(&ToEngine::Boot(self.spec.boot.clone()), &[])?)
     }
 
     /// The zygote cannot help: a sandbox of its own. This process still has one thread, which making one takes.

@@ -7,7 +7,9 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socketpair, sockopt};
 use nix::unistd::{pipe2, read};
 use omni_ipc::instance::LogStream;
-use std::os::fd::OwnedFd;
+use omni_ipc::packet::{PacketError, send_packet};
+use serde::Serialize;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 /// Bytes taken from a log pipe per round: what a pipe holds.
 const LOG_ROUND: usize = 64 * 1024;
@@ -42,6 +44,12 @@ impl Wires {
         }
         let wires = Self { engine: Some(engine), stdout: Some(stdout), stderr: Some(stderr) };
         Ok((wires, Ends { engine: theirs, stdout: to_stdout, stderr: to_stderr }))
+    }
+
+    /// Sends over the control socket, without waiting.
+    pub(super) fn send(&self, message: &impl Serialize, fds: &[OwnedFd]) -> Result<(), PacketError> {
+        let raw: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
+        send_packet(self.engine.as_ref().ok_or(PacketError::Closed)?, message, &raw)
     }
 
     /// Reads what the pipes hold now, up to a bound each.

@@ -17,6 +17,8 @@ ENGINE_FD = 3
 MAX_PACKET = 128 * 1024
 MAX_MESSAGE = 32 * 1024
 _MAX_DESCRIPTORS = 3
+PERMANENT_FAILURE = 78
+"""Exit code: with the same content it will be the same again."""
 
 
 class Control:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from omni._engine.tasks import Tasks
     from omni._engine.threads import Threads
 
-PERMANENT_FAILURE = 78
-
 
 def main() -> int:
     """Runs the engine; returns its exit code."""
@@ -45,6 +43,7 @@ def main() -> int:
 def _serve(control: Control) -> int:
     # Before the model: its directory then comes first in sys.path and may hold a `select.py` or a `queue.py`.
     from omni._engine import outcome, serial  # noqa: F401
+    from omni._engine.control import PERMANENT_FAILURE
     from omni._engine.model import LoadError, Model
 
     first = control.receive()

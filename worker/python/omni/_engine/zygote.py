@@ -16,14 +16,12 @@ import sys
 import time
 
 from omni._engine import descriptors
-from omni._engine.control import ENGINE_FD, Control
+from omni._engine.control import ENGINE_FD, PERMANENT_FAILURE, Control
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-UNUSABLE = 78
-"""Exit code: with the same content it will be the same again."""
 _GONE_WITHIN = 1.0
 """Seconds that a thread, which a library has ended, may take to leave the kernel's list."""
 
@@ -38,7 +36,7 @@ def run(control: Control, order: dict[str, Any]) -> Control | int:
     problem = _preload(order["modules"]) or _threads_left()
     if problem is not None:
         control.say_at_length({"type": "unusable"}, problem)
-        return UNUSABLE
+        return PERMANENT_FAILURE
     gc.collect()
     gc.freeze()  # a collection in an instance does not touch, and so copy, what all of them share
     control.say({"type": "preloaded"})

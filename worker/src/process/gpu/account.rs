@@ -7,6 +7,8 @@
 //! its own memory, and reading there could wait for the model. So memory that went with an exec is counted until the
 //! new program's shim clears it, or the process ends.
 
+use crate::pidfd;
+use nix::unistd::Pid;
 use omni_gpu_wire::account::{FILE_BYTES, Slot, sum};
 use omni_ipc::instance::GpuUse;
 use std::collections::HashMap;
@@ -56,17 +58,8 @@ impl Account {
 /// What a process is called in its innermost namespace, and when it began, in clock ticks since boot. `None` when it is
 /// gone.
 fn identity(pid: i32) -> Option<(u32, u64)> {
-    let inside = namespace_pid(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)?;
-    Some((inside, start_time(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?))
-}
-
-fn namespace_pid(status: &str) -> Option<u32> {
-    status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_whitespace().last()?.parse().ok()
-}
-
-/// Field 22. The name in field 2 is the process's own choice and may hold spaces and brackets: the last one ends it.
-fn start_time(stat: &str) -> Option<u64> {
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+    let inside = pidfd::namespace_pid(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)?;
+    Some((u32::try_from(inside).ok()?, pidfd::started_ticks(Pid::from_raw(pid))?))
 }
 
 #[cfg(test)]
@@ -76,12 +69,6 @@ mod tests {
 
     #[test]
     fn a_process_is_known_by_its_number_inside_and_its_beginning() {
-        assert_eq!(namespace_pid("Name:\tx\nNSpid:\t4711\t12\t2\nNSpgid:\t1\n"), Some(2));
-        assert_eq!(namespace_pid("Name:\tNSpid: 7\nNSpid:\t4711\n"), Some(4711));
-        assert_eq!(namespace_pid("Name:\tx\n"), None);
-        let stat = "7 (a) b) S 1 7 7 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 987654 1000 0";
-        assert_eq!(start_time(stat), Some(987_654));
-        assert_eq!(start_time("7 (a"), None);
         let own = i32::try_from(std::process::id()).unwrap();
         assert!(identity(own).is_some());
         assert_eq!(identity(-1), None);

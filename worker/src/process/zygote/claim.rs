@@ -27,25 +27,13 @@ pub(super) fn check(pid: i32, group: &str) -> Result<Newborn, String> {
     if name_in(&read("cgroup")?) != Some(group) {
         return Err(format!("process {pid} is not one that the zygote has just made"));
     }
-    let inner = inner(&read("status")?).ok_or_else(|| format!("process {pid} has ended"))?;
+    let inner = pidfd::namespace_pid(&read("status")?).ok_or_else(|| format!("process {pid} has ended"))?;
     Ok(Newborn { pidfd, inner })
-}
-
-/// The number of a process in the innermost of its namespaces, from its `/proc/<pid>/status`. Pure.
-fn inner(status: &str) -> Option<i32> {
-    status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_ascii_whitespace().last()?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_of_a_process() {
-        assert_eq!(inner("Name:\tpython3\nNSpid:\t4711\t7\nNSpgid:\t1\n"), Some(7));
-        assert_eq!(inner("NSpid:\t4711\n"), Some(4711));
-        assert_eq!(inner("Name:\tpython3\n"), None);
-    }
 
     #[test]
     fn a_process_elsewhere_is_refused() {

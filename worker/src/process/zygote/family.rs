@@ -4,10 +4,10 @@
 //! | --- | --- | --- |
 //! | imports | waits | until everything is imported |
 //! | is ready | gets a process | as many as ask |
-//! | is spent: it ended, or cannot be used | is refused | what came from it lives on |
+//! | is spent: it ended, cannot be used, or was told to end | is refused | what came from it lives on |
 //!
-//! It is over when nobody holds a process and the zygote is spent, was told to end, or has had no caller for [`LINGER`]:
-//! long enough that an instance that crashed, or a model that fell idle, finds it on its way back.
+//! It is over when nobody holds a process and the zygote is spent, or has had no caller for [`LINGER`]: long enough that
+//! an instance that crashed, or a model that fell idle, finds it on its way back.
 
 use omni_ipc::id::InstanceId;
 use std::collections::BTreeMap;
@@ -84,22 +84,16 @@ pub(super) struct Family {
     zygote: Zygote,
     callers: BTreeMap<Caller, Stage>,
     idle_since: Duration,
-    terminating: bool,
 }
 
 impl Family {
     pub(super) fn new() -> Self {
-        Self { zygote: Zygote::Importing, callers: BTreeMap::new(), idle_since: Duration::ZERO, terminating: false }
+        Self { zygote: Zygote::Importing, callers: BTreeMap::new(), idle_since: Duration::ZERO }
     }
 
     /// Whether it has not said yet that it is preloaded, nor ended.
     pub(super) fn is_importing(&self) -> bool {
         self.zygote == Zygote::Importing
-    }
-
-    /// How many are connected.
-    pub(super) fn callers(&self) -> usize {
-        self.callers.len()
     }
 
     /// Whether this caller waits for its process, which the zygote has been told to make.
@@ -137,7 +131,7 @@ impl Family {
 
     pub(super) fn is_over(&self, now: Duration) -> bool {
         let spent = matches!(self.zygote, Zygote::Spent(_));
-        self.callers.is_empty() && (spent || self.terminating || self.idle_since + LINGER <= now)
+        self.callers.is_empty() && (spent || self.idle_since + LINGER <= now)
     }
 
     pub(super) fn on(&mut self, event: Event, now: Duration) -> Vec<Action> {
@@ -176,10 +170,7 @@ impl Family {
                 self.set(caller, Stage::Done);
                 vec![Action::TellEnd(caller, status)]
             }
-            Event::Terminate => {
-                self.terminating = true;
-                self.spent("the zygote was told to end")
-            }
+            Event::Terminate => self.spent("the zygote was told to end"),
         }
     }
 

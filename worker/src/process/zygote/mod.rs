@@ -29,13 +29,13 @@ use nix::sys::signalfd::SignalFd;
 use omni_cgroup::Group;
 use omni_ipc::exit::ExitCause;
 use omni_ipc::id::InstanceId;
-use omni_ipc::packet::{PacketError, recv_packet, send_packet};
+use omni_ipc::packet::{recv_packet, send_packet};
 use omni_ipc::zygote::{FromZygoteWorker, ToZygote, ToZygoteWorker};
 use omni_meminfo_fs::{Groups, Server};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 
@@ -118,7 +118,7 @@ impl<'a> Keeper<'a> {
         let (mount, connection) = omni_meminfo_fs::prepare()?;
         let (wires, ends) = Wires::new().map_err(|errno| setup("make the zygote's wires")(errno.into()))?;
         let preload = ToZygote::Preload { model_dir: spec.model_dir.clone(), modules: spec.preload.clone() };
-        send_packet(wires.engine.as_ref().ok_or(PacketError::Closed)?, &preload, &[])?;
+        wires.send(&preload, &[])?;
         let given = Given {
             stdout: ends.stdout.as_fd(),
             stderr: ends.stderr.as_fd(),
@@ -275,7 +275,7 @@ impl<'a> Keeper<'a> {
     fn accept(&mut self) {
         let Some(Ok((stream, _))) = self.listener.as_ref().map(UnixListener::accept) else { return };
         // Beyond the bound, and where it cannot be used, it hears the end of its connection.
-        if self.family.callers() >= CALLERS || stream.set_nonblocking(true).is_err() {
+        if self.callers.len() >= CALLERS || stream.set_nonblocking(true).is_err() {
             return;
         }
         self.accepted += 1;
@@ -315,10 +315,7 @@ impl<'a> Keeper<'a> {
     fn fork(&mut self, caller: Caller) {
         let Some(on) = self.callers.get_mut(&caller) else { return };
         let (Some(instance), ends) = (on.instance.clone(), std::mem::take(&mut on.ends)) else { return };
-        let raw: Vec<RawFd> = ends.iter().map(AsRawFd::as_raw_fd).collect();
-        let order = ToZygote::Fork { instance: instance.clone() };
-        match self.wires.engine.as_ref().ok_or(PacketError::Closed).and_then(|zygote| send_packet(zygote, &order, &raw))
-        {
+        match self.wires.send(&ToZygote::Fork { instance: instance.clone() }, &ends) {
             Ok(()) => self.tell(caller, &FromZygoteWorker::Forking),
             Err(error) => self.handle(Event::ForkFailed(instance, format!("the zygote does not listen: {error}"))),
         }
