@@ -58,7 +58,13 @@ impl Forked {
         let fork = ToZygoteWorker::Fork { instance: instance.clone() };
         let fds = [&ends.engine, &ends.stdout, &ends.stderr].map(AsRawFd::as_raw_fd);
         send_packet(&connection, &fork, &fds)?;
-        Ok(Self { connection: Some(connection), process: None, claimed: false, fork_until: IMPORT_WITHIN, status: None })
+        Ok(Self {
+            connection: Some(connection),
+            process: None,
+            claimed: false,
+            fork_until: IMPORT_WITHIN,
+            status: None,
+        })
     }
 
     /// For poll.
