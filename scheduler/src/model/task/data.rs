@@ -4,9 +4,9 @@ use super::ModelTask;
 use super::instances::Instance;
 use crate::failure::Failure;
 use crate::model::requests::{Recipient, Taken};
-use crate::policy::InstanceNumber;
 use crate::policy::dispatch::RequestId;
 use crate::policy::fleet::{Event, Phase};
+use crate::policy::{InstanceNumber, Moment};
 use crate::wire::connection::{Broken, DataConnection};
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl ModelTask {
         while let Some(number) = self.instances.next(last) {
             last = Some(number);
             self.flush(number);
-            any_busy |= self.settle(number, &mut waiting);
+            any_busy |= self.settle(number, &mut waiting, now);
         }
         // A connection that broke just now gave back what it had not taken.
         if self.send_all() {
@@ -39,7 +39,7 @@ impl ModelTask {
         self.count_busy(any_busy || self.dispatch.waiting() > 0);
         self.model.metrics.in_flight.set(i64::try_from(self.dispatch.in_flight()).unwrap_or(0));
         self.model.metrics.queued.set(i64::try_from(self.dispatch.waiting()).unwrap_or(0));
-        self.watch_load();
+        self.watch_load(now);
     }
 
     /// Queues what can be sent at the connections. Returns whether that was anything.
@@ -68,8 +68,7 @@ impl ModelTask {
 
     /// Says whether an instance has something to do now, and returns it. `waiting`: requests for which no instance
     /// before this one was asked to come back to its card.
-    fn settle(&mut self, number: InstanceNumber, waiting: &mut usize) -> bool {
-        let now = self.now();
+    fn settle(&mut self, number: InstanceNumber, waiting: &mut usize, now: Moment) -> bool {
         let count = self.dispatch.in_flight_of(number);
         let Some(instance) = self.instances.get_mut(number) else { return false };
         instance.in_flight.store(count as u64, Ordering::Relaxed);

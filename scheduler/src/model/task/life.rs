@@ -31,6 +31,7 @@ impl ModelTask {
             }
             self.events.pop_front();
         }
+        self.fleet_wakes = self.fleet.wake_at();
     }
 
     fn act(&mut self, action: Action) {
@@ -134,7 +135,7 @@ impl ModelTask {
                 self.replace(number, "the engine closed its data connection and went on");
             }
         }
-        if self.fleet.wake_at().is_some_and(|at| at <= self.now()) {
+        if self.fleet_wakes.is_some_and(|at| at <= self.now()) {
             self.say_who_is_late();
             self.event(&Event::Tick);
         }

@@ -14,9 +14,8 @@ const NOTHING: Bounds = Bounds { min: 0, max: 0, concurrency: 1 };
 
 impl ModelTask {
     /// Tells the policy how many requests there are, and the fleet how many instances they want.
-    pub(super) fn watch_load(&mut self) {
+    pub(super) fn watch_load(&mut self, now: Moment) {
         let Some(bounds) = self.serving.as_deref().map(bounds) else { return };
-        let now = self.now();
         let load = u32::try_from(self.dispatch.in_flight() + self.dispatch.waiting()).unwrap_or(u32::MAX);
         if load != self.load {
             self.load = load;

@@ -60,6 +60,8 @@ pub(crate) struct ModelTask {
     view: tokio::sync::watch::Sender<View>,
     own_inbox: mpsc::WeakSender<Message>,
     fleet: Fleet,
+    /// When the fleet is to be told the time; it changes with its events only.
+    fleet_wakes: Option<Moment>,
     /// The event that is being carried out, and those that came of it.
     events: VecDeque<Event>,
     dispatch: Dispatch,
@@ -105,6 +107,7 @@ pub(crate) fn spawn(
         view,
         own_inbox,
         fleet: Fleet::new(lasting.held, lasting.deaths),
+        fleet_wakes: None,
         events: VecDeque::new(),
         dispatch: Dispatch::new(0),
         demand: Demand::default(),
@@ -162,7 +165,7 @@ impl ModelTask {
     }
 
     fn wake_at(&self) -> Option<Instant> {
-        let moments = [self.fleet.wake_at(), self.load_wakes_at()];
+        let moments = [self.fleet_wakes, self.load_wakes_at()];
         let moments = moments.into_iter().flatten().map(|at| self.context.started + at);
         moments.chain(self.instances.wake_at()).min()
     }
