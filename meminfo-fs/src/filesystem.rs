@@ -60,10 +60,10 @@ impl<S: MemorySource> Filesystem for MeminfoFile<S> {
     }
 
     fn open(&self, request: &Request, _inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let Ok(sample) = self.source.sample_for(request.pid()) else {
+        let Ok((owner, sample)) = self.source.sample_for(request.pid()) else {
             return reply.error(Errno::EIO);
         };
-        let handle = self.snapshots().open(|text| render(&sample, text));
+        let handle = self.snapshots().open(owner, |text| render(&sample, text));
         match handle {
             Some(handle) => {
                 reply.opened(FileHandle(handle), FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NOFLUSH);

@@ -11,14 +11,23 @@ use std::fs;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::sample::{MemorySample, MemorySource, SampleError};
+use crate::snapshots::Owner;
 
-type Source = Arc<dyn MemorySource>;
+/// A group's memory, and the number by which its readers share a bound.
+type Source = (Owner, Arc<dyn MemorySource>);
 
 /// The groups. A copy of the handle is the same groups.
 #[derive(Clone)]
 pub struct Groups {
-    own: Source,
-    others: Arc<Mutex<BTreeMap<String, Source>>>,
+    own: Arc<dyn MemorySource>,
+    others: Arc<Mutex<Others>>,
+}
+
+#[derive(Default)]
+struct Others {
+    sources: BTreeMap<String, Source>,
+    /// Numbers that were given: no two groups have had the same one.
+    numbered: Owner,
 }
 
 impl Groups {
@@ -30,16 +39,19 @@ impl Groups {
     /// Shows `source` to readers in the group of this name: the last two parts of its path, which are the same in every
     /// hierarchy.
     pub fn add(&self, name: String, source: impl MemorySource) {
-        self.others().insert(name, Arc::new(source));
+        let mut others = self.others();
+        others.numbered += 1;
+        let source: Source = (others.numbered, Arc::new(source));
+        others.sources.insert(name, source);
     }
 
     /// Its readers see the memory of `own` again.
     pub fn remove(&self, name: &str) {
-        self.others().remove(name);
+        self.others().sources.remove(name);
     }
 
     /// The map is whole between any two of its operations, so a poisoned lock is still good.
-    fn others(&self) -> MutexGuard<'_, BTreeMap<String, Source>> {
+    fn others(&self) -> MutexGuard<'_, Others> {
         self.others.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -49,11 +61,12 @@ impl MemorySource for Groups {
         self.own.sample()
     }
 
-    fn sample_for(&self, reader: u32) -> Result<MemorySample, SampleError> {
+    fn sample_for(&self, reader: u32) -> Result<(u64, MemorySample), SampleError> {
         // A reader that was killed meanwhile gets an answer all the same: it cannot end without one.
         let groups = fs::read_to_string(format!("/proc/{reader}/cgroup")).unwrap_or_default();
-        let found = name_in(&groups).and_then(|name| self.others().get(name).cloned());
-        found.unwrap_or_else(|| Arc::clone(&self.own)).sample()
+        let found = name_in(&groups).and_then(|name| self.others().sources.get(name).cloned());
+        let (owner, source) = found.unwrap_or_else(|| (0, Arc::clone(&self.own)));
+        Ok((owner, source.sample()?))
     }
 }
 

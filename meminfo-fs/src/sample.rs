@@ -57,13 +57,14 @@ pub trait MemorySource: Send + Sync + 'static {
     /// When a number is not known; the reader then gets `EIO`.
     fn sample(&self) -> Result<MemorySample, SampleError>;
 
-    /// The memory that this process is to see, by the number that it has for the server. It waits in its `open` for the
-    /// answer, so the number is still its own.
+    /// The memory that this process is to see, by the number that it has for the server, and a number for all processes
+    /// that are shown the same, which share the bound of open files. It waits in its `open` for the answer, so the number
+    /// is still its own.
     ///
     /// # Errors
     /// As for [`MemorySource::sample`].
-    fn sample_for(&self, _reader: u32) -> Result<MemorySample, SampleError> {
-        self.sample()
+    fn sample_for(&self, _reader: u32) -> Result<(u64, MemorySample), SampleError> {
+        Ok((0, self.sample()?))
     }
 }
 
@@ -73,7 +74,7 @@ impl<S: MemorySource + ?Sized> MemorySource for Box<S> {
         (**self).sample()
     }
 
-    fn sample_for(&self, reader: u32) -> Result<MemorySample, SampleError> {
+    fn sample_for(&self, reader: u32) -> Result<(u64, MemorySample), SampleError> {
         (**self).sample_for(reader)
     }
 }

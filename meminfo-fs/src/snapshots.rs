@@ -1,9 +1,15 @@
 //! The texts of the files that are open now, by file handle.
 //!
-//! Called by `filesystem` only. Bounded: whoever opens and never closes takes from his own file's share alone, for each
-//! mounted file has its own table. A closed handle's buffer is used again by the next open.
+//! Called by `filesystem` only. Bounded: whoever opens and never closes takes from his own share alone, for each mounted
+//! file has its own table, and in that each [`Owner`] its own count. A closed handle's buffer is used again by the next
+//! open.
 
-/// The most files that may be open at once in one mounted file; the next `open` fails with `ENFILE`.
+use std::collections::BTreeMap;
+
+/// Who shares a bound: the processes that are shown the same memory.
+pub(crate) type Owner = u64;
+
+/// The most files that one model instance may have open at once; the next `open` fails with `ENFILE`.
 ///
 /// A reader holds its file for microseconds, so this is far above what a model with hundreds of processes needs, and
 /// bounds the memory on our side to about 256 KiB.
@@ -12,27 +18,31 @@ pub const OPEN_FILES_MAX: usize = 256;
 #[derive(Default)]
 pub(crate) struct Snapshots {
     slots: Vec<Slot>,
+    /// How many each owner has, of those that have any.
+    open: BTreeMap<Owner, usize>,
 }
 
 #[derive(Default)]
 struct Slot {
     text: Vec<u8>,
-    open: bool,
+    /// While it is open.
+    owner: Option<Owner>,
 }
 
 impl Snapshots {
-    /// Keeps the text that `write` appends and gives its handle, or `None` if too many are open.
-    pub(crate) fn open(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Option<u64> {
-        let index = match self.slots.iter().position(|slot| !slot.open) {
-            Some(index) => index,
-            None if self.slots.len() < OPEN_FILES_MAX => {
-                self.slots.push(Slot::default());
-                self.slots.len() - 1
-            }
-            None => return None,
-        };
+    /// Keeps the text that `write` appends and gives its handle, or `None` if its owner has too many open.
+    pub(crate) fn open(&mut self, owner: Owner, write: impl FnOnce(&mut Vec<u8>)) -> Option<u64> {
+        let count = self.open.entry(owner).or_default();
+        if *count == OPEN_FILES_MAX {
+            return None;
+        }
+        *count += 1;
+        let index = self.slots.iter().position(|slot| slot.owner.is_none()).unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            self.slots.len() - 1
+        });
         let slot = &mut self.slots[index];
-        slot.open = true;
+        slot.owner = Some(owner);
         slot.text.clear();
         write(&mut slot.text);
         Some(index as u64)
@@ -40,15 +50,20 @@ impl Snapshots {
 
     /// At most `size` bytes from `offset` on: empty at the end and past it, `None` for a handle that is not open.
     pub(crate) fn read(&self, handle: u64, offset: u64, size: u32) -> Option<&[u8]> {
-        let slot = self.slots.get(usize::try_from(handle).ok()?).filter(|slot| slot.open)?;
+        let slot = self.slots.get(usize::try_from(handle).ok()?).filter(|slot| slot.owner.is_some())?;
         let rest = usize::try_from(offset).ok().and_then(|offset| slot.text.get(offset..)).unwrap_or_default();
         Some(&rest[..rest.len().min(size as usize)])
     }
 
     /// Forgets the handle's text. Nothing happens for one that is not open.
     pub(crate) fn release(&mut self, handle: u64) {
-        if let Some(slot) = usize::try_from(handle).ok().and_then(|index| self.slots.get_mut(index)) {
-            slot.open = false;
+        let slot = usize::try_from(handle).ok().and_then(|index| self.slots.get_mut(index));
+        let Some(owner) = slot.and_then(|slot| slot.owner.take()) else { return };
+        if let Some(count) = self.open.get_mut(&owner) {
+            *count -= 1;
+            if *count == 0 {
+                self.open.remove(&owner);
+            }
         }
     }
 }

@@ -44,10 +44,10 @@ pub struct InstanceSpec {
     pub memory_bytes: u64,
     /// Log lines per second that are kept.
     pub log_lines_per_second: u32,
-    /// The socket of the zygote that its process comes from; `None` for one with a sandbox of its own. What is below says
-    /// how to make that sandbox all the same: when the zygote cannot help, the instance starts without.
+    /// The zygote that its process comes from; `None` for one with a sandbox of its own. What is below says how to make
+    /// that sandbox all the same: when the zygote cannot help, the instance starts without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub zygote: Option<PathBuf>,
+    pub zygote: Option<ZygoteSocket>,
     /// The GPU, with the control socket of its shims; `None` for a model without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<Gpu>,
@@ -69,6 +69,15 @@ pub struct Gpu {
     pub control: PathBuf,
 }
 
+/// Where an instance asks for its process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ZygoteSocket {
+    /// [`Zygote::socket`].
+    pub path: PathBuf,
+    /// How long the zygote may import before the instance starts without it, in milliseconds from the start of its worker.
+    pub patience_ms: u64,
+}
+
 /// The zygote of one generation of a model. Its worker listens on a socket that it finds as its standard output: whoever
 /// connects before it runs waits there.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -87,6 +96,8 @@ pub struct Zygote {
     pub model_dir: String,
     /// The modules to import.
     pub preload: Vec<String>,
+    /// How long that may take, in milliseconds; a zygote that takes longer is ended.
+    pub import_within_ms: u64,
     /// Where and how it runs: as an instance does.
     pub sandbox: SandboxSpec,
 }
@@ -209,6 +220,7 @@ mod tests {
             memory_bytes: 1 << 31,
             model_dir: "/model".into(),
             preload: vec!["numpy".into()],
+            import_within_ms: 120_000,
             sandbox: sandbox(),
         };
         let build = BuildSpec { cgroup, sandbox: sandbox() };

@@ -32,7 +32,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Open(text) => {
-                    let handle = snapshots.open(|out| out.extend_from_slice(text.as_bytes())).unwrap();
+                    let handle = snapshots.open(0, |out| out.extend_from_slice(text.as_bytes())).unwrap();
                     prop_assert_eq!(model.insert(handle, text), None);
                 }
                 Step::Read { handle, offset, size } => {
@@ -53,9 +53,9 @@ proptest! {
 #[test]
 fn open_files_are_bounded_and_a_closed_one_makes_room() {
     let mut snapshots = Snapshots::default();
-    let handles: Vec<_> = (0..OPEN_FILES_MAX).map(|_| snapshots.open(|_| ()).unwrap()).collect();
-    assert_eq!(snapshots.open(|_| unreachable!("nothing is made for a refused open")), None);
+    let handles: Vec<_> = (0..OPEN_FILES_MAX).map(|_| snapshots.open(0, |_| ()).unwrap()).collect();
+    assert_eq!(snapshots.open(0, |_| unreachable!("nothing is made for a refused open")), None);
     snapshots.release(handles[7]);
-    assert_eq!(snapshots.open(|_| ()), Some(handles[7]));
-    assert_eq!(snapshots.open(|_| ()), None);
+    assert_eq!(snapshots.open(0, |_| ()), Some(handles[7]));
+    assert_eq!(snapshots.open(0, |_| ()), None);
 }

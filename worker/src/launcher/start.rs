@@ -8,7 +8,7 @@ use super::gpu::{self, GpuError, Gpus, Grant};
 use super::instances::{InstanceRecord, RecordedWorker, Traces};
 use super::program::Program;
 use crate::pidfd;
-use crate::spec::{Bind, Cache, Gpu, InstanceSpec, SandboxSpec, WorkerSpec};
+use crate::spec::{Bind, Cache, Gpu, InstanceSpec, SandboxSpec, WorkerSpec, ZygoteSocket};
 use nix::unistd::Pid;
 use omni_cgroup::{CgroupPaths, Driver, Group, GroupName, Limits, Part};
 use omni_config::{GpuUuid, ModelName, NodeConfig};
@@ -229,7 +229,11 @@ impl Start {
             cgroup,
             memory_bytes: spec.memory_bytes,
             log_lines_per_second: spec.log_lines_per_second,
-            zygote: self.zygote.clone(),
+            zygote: self
+                .zygote
+                .clone()
+                .zip(spec.zygote.as_ref())
+                .map(|(path, zygote)| ZygoteSocket { path, patience_ms: zygote.startup_ms / 2 }),
             gpu: spec.gpu.clone().map(|spec| Gpu { spec, control }),
             sandbox: self.sandbox(grant),
             boot: Boot {

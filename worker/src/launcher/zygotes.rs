@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use omni_cgroup::{Group, GroupName, Limits, Part};
 use omni_ipc::exit::{ExitCause, PERMANENT_FAILURE};
 use omni_ipc::id::{InstanceId, SnapshotDigest};
-use omni_ipc::launcher::StartSpec;
+use omni_ipc::launcher::{StartSpec, ZygoteSpec};
 use omni_ipc::zygote::PROTOCOL;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -223,6 +223,7 @@ impl ZygoteStart {
     /// Runs the worker. Callers wait at its socket meanwhile.
     pub(super) fn run(self) -> Result<Running, StartError> {
         let Self { start, generation, listener } = self;
+        let ZygoteSpec { preload, startup_ms } = start.spec.zygote.clone().unwrap_or_default();
         let id = &start.spec.instance;
         let name = groups(id);
         let group =
@@ -237,7 +238,8 @@ impl ZygoteStart {
             worker_cgroup,
             memory_bytes: start.spec.memory_bytes,
             model_dir: MODEL.to_owned(),
-            preload: start.spec.zygote.clone().unwrap_or_default().preload,
+            preload,
+            import_within_ms: startup_ms,
             sandbox: start.sandbox(None),
         };
         let spec = serde_json::to_vec(&WorkerSpec::Zygote(Box::new(job)))?;

@@ -8,6 +8,7 @@
 use super::chain;
 use super::wires::Ends;
 use crate::pidfd;
+use crate::spec::ZygoteSocket;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
@@ -17,14 +18,10 @@ use omni_ipc::instance::LogLine;
 use omni_ipc::packet::{PacketError, recv_packet_no_fds, send_packet};
 use omni_ipc::zygote::{FromZygoteWorker, ToZygoteWorker};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::Path;
 use std::time::Duration;
 
 /// How long a zygote that has imported everything may take to fork.
 const FORK_WITHIN: Duration = Duration::from_secs(3);
-
-/// How long a zygote may import while an instance waits for it. From the start of the instance's worker, which asks first.
-const IMPORT_WITHIN: Duration = Duration::from_secs(10);
 
 /// What came over the connection.
 #[derive(Debug)]
@@ -49,12 +46,12 @@ pub(super) struct Forked {
 }
 
 impl Forked {
-    /// Asks the zygote at `socket` for a process that has these ends.
-    pub(super) fn ask(socket_path: &Path, instance: &InstanceId, ends: &Ends) -> Result<Self, PacketError> {
+    /// Asks the zygote for a process that has these ends.
+    pub(super) fn ask(zygote: &ZygoteSocket, instance: &InstanceId, ends: &Ends) -> Result<Self, PacketError> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let connection = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
         // Does not wait: the socket is bound before anybody is told of it, and has room for as many as there may be.
-        connect(connection.as_raw_fd(), &UnixAddr::new(socket_path)?)?;
+        connect(connection.as_raw_fd(), &UnixAddr::new(&zygote.path)?)?;
         let fork = ToZygoteWorker::Fork { instance: instance.clone() };
         let fds = [&ends.engine, &ends.stdout, &ends.stderr].map(AsRawFd::as_raw_fd);
         send_packet(&connection, &fork, &fds)?;
@@ -62,7 +59,8 @@ impl Forked {
             connection: Some(connection),
             process: None,
             claimed: false,
-            fork_until: IMPORT_WITHIN,
+            // From the start of this worker, which asks first.
+            fork_until: Duration::from_millis(zygote.patience_ms),
             status: None,
         })
     }

@@ -7,13 +7,12 @@ use super::forked::Forked;
 use super::gpu::Memory;
 use super::wires::{Ends, Wires};
 use crate::sandbox::{self, Given, GpuDir, Sandbox};
-use crate::spec::InstanceSpec;
+use crate::spec::{InstanceSpec, ZygoteSocket};
 use omni_cgroup::{CgroupPaths, Group};
 use omni_ipc::engine::ToEngine;
 use omni_meminfo_fs::{CgroupV1, CgroupV2, MemorySource, SampleError, Server};
 use std::io;
 use std::os::fd::AsFd;
-use std::path::Path;
 
 /// Where the instance's process comes from.
 pub(super) enum Origin {
@@ -23,10 +22,10 @@ pub(super) enum Origin {
     Zygote(Forked),
 }
 
-/// A process of the zygote at `socket`, asked for.
-pub(super) fn ask(spec: &InstanceSpec, socket: &Path) -> Result<(Forked, Wires), WorkerError> {
+/// A process of the zygote, asked for.
+pub(super) fn ask(spec: &InstanceSpec, zygote: &ZygoteSocket) -> Result<(Forked, Wires), WorkerError> {
     let (wires, ends) = new_wires()?;
-    Ok((Forked::ask(socket, &spec.instance, &ends)?, wires))
+    Ok((Forked::ask(zygote, &spec.instance, &ends)?, wires))
 }
 
 /// A sandbox of the instance's own, its first message sent.

@@ -67,7 +67,7 @@ impl<'a> Running<'a> {
         let oom_before = oom.count()?;
         let stats = omni_cgroup::Stats::open(&spec.cgroup)?;
         let mut notes = Vec::new();
-        let asked = spec.zygote.as_deref().and_then(|socket| match ask(spec, socket) {
+        let asked = spec.zygote.as_ref().and_then(|zygote| match ask(spec, zygote) {
             Ok(asked) => Some(asked),
             Err(error) => {
                 notes.push(without(&chain(&error)));

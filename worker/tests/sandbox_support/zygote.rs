@@ -34,6 +34,7 @@ impl Host {
             memory_bytes,
             model_dir: "/model".into(),
             preload: preload.iter().map(|name| (*name).to_owned()).collect(),
+            import_within_ms: 60_000,
             sandbox: SandboxSpec {
                 hostname: "test".into(),
                 uid,

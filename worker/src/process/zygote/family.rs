@@ -3,7 +3,7 @@
 //! | the zygote | a caller asks | |
 //! | --- | --- | --- |
 //! | imports | waits | until everything is imported |
-//! | is ready | gets a process | as many as ask |
+//! | is ready | gets a process, or waits | a few at a time: a zygote forks one after the other |
 //! | is spent: it ended, cannot be used, or was told to end | is refused | what came from it lives on |
 //!
 //! It is over when nobody holds a process and the zygote is spent, or has had no caller for [`LINGER`]: long enough that
@@ -16,10 +16,10 @@ use std::time::Duration;
 /// How long a zygote waits for the next instance.
 pub(super) const LINGER: Duration = Duration::from_secs(60);
 
-/// How long the imports may take, whoever waits for them meanwhile.
-pub(super) const IMPORT_WITHIN: Duration = Duration::from_secs(60);
 /// How long a fork may take until it is claimed: less than a caller's patience, which would hide that the zygote hangs.
 const FORK_WITHIN: Duration = Duration::from_secs(2);
+/// Forks that the zygote is told to make and that nobody has claimed yet: what waits behind others is not late.
+const FORKS: usize = 8;
 
 /// A connection, by the number that it got when it was accepted.
 pub(super) type Caller = u64;
@@ -84,11 +84,19 @@ pub(super) struct Family {
     zygote: Zygote,
     callers: BTreeMap<Caller, Stage>,
     idle_since: Duration,
+    /// Until when everything is to be imported.
+    imported_until: Duration,
 }
 
 impl Family {
-    pub(super) fn new() -> Self {
-        Self { zygote: Zygote::Importing, callers: BTreeMap::new(), idle_since: Duration::ZERO }
+    /// The imports may take so long, whoever waits for them meanwhile.
+    pub(super) fn new(import_within: Duration) -> Self {
+        Self {
+            zygote: Zygote::Importing,
+            callers: BTreeMap::new(),
+            idle_since: Duration::ZERO,
+            imported_until: import_within,
+        }
     }
 
     /// Whether it has not said yet that it is preloaded, nor ended.
@@ -109,14 +117,14 @@ impl Family {
     /// When [`Family::is_over`] may become true, or [`Family::hangs`] say something, by itself.
     pub(super) fn deadline(&self) -> Option<Duration> {
         let idle = self.callers.is_empty().then(|| self.idle_since + LINGER);
-        let imports = (self.zygote == Zygote::Importing).then_some(IMPORT_WITHIN);
+        let imports = (self.zygote == Zygote::Importing).then_some(self.imported_until);
         idle.into_iter().chain(imports).chain(self.forks()).min()
     }
 
     /// What the zygote, which is there, has not done in time.
     pub(super) fn hangs(&self, now: Duration) -> Option<&'static str> {
         match self.zygote {
-            Zygote::Importing if IMPORT_WITHIN <= now => Some("it did not import its modules in time"),
+            Zygote::Importing if self.imported_until <= now => Some("it did not import its modules in time"),
             Zygote::Ready if self.forks().any(|until| until <= now) => Some("it did not fork in time"),
             Zygote::Importing | Zygote::Ready | Zygote::Spent(_) => None,
         }
@@ -135,12 +143,18 @@ impl Family {
     }
 
     pub(super) fn on(&mut self, event: Event, now: Duration) -> Vec<Action> {
+        let mut actions = self.take(event, now);
+        actions.extend(self.fork(now));
+        actions
+    }
+
+    fn take(&mut self, event: Event, now: Duration) -> Vec<Action> {
         match event {
             Event::Came(caller) => {
                 self.callers.insert(caller, Stage::Silent);
                 vec![]
             }
-            Event::Asked(caller, instance) => self.asked(caller, instance, now),
+            Event::Asked(caller, instance) => self.asked(caller, instance),
             Event::Claimed(caller, pid) => {
                 self.set(caller, Stage::Holds(pid));
                 vec![]
@@ -156,7 +170,12 @@ impl Family {
                     Some(Stage::Silent | Stage::Waits(_) | Stage::Forking(..) | Stage::Done) | None => vec![],
                 }
             }
-            Event::Preloaded => self.preloaded(now),
+            Event::Preloaded => {
+                if self.zygote == Zygote::Importing {
+                    self.zygote = Zygote::Ready;
+                }
+                vec![]
+            }
             Event::ForkFailed(instance, why) => {
                 let asked = |stage: &Stage| matches!(stage, Stage::Forking(of, _) if *of == instance);
                 let caller = self.callers.iter().find(|(_, stage)| asked(stage)).map(|(caller, _)| *caller);
@@ -185,18 +204,14 @@ impl Family {
         Action::Refuse(caller, why)
     }
 
-    fn asked(&mut self, caller: Caller, instance: InstanceId, now: Duration) -> Vec<Action> {
+    fn asked(&mut self, caller: Caller, instance: InstanceId) -> Vec<Action> {
         if self.callers.get(&caller) != Some(&Stage::Silent) {
             return vec![self.refuse(caller, "it asked twice".into())];
         }
         match &self.zygote {
-            Zygote::Importing => {
+            Zygote::Importing | Zygote::Ready => {
                 self.set(caller, Stage::Waits(instance));
                 vec![]
-            }
-            Zygote::Ready => {
-                self.set(caller, Stage::Forking(instance, now + FORK_WITHIN));
-                vec![Action::Fork(caller)]
             }
             Zygote::Spent(why) => {
                 let why = why.clone();
@@ -205,14 +220,17 @@ impl Family {
         }
     }
 
-    fn preloaded(&mut self, now: Duration) -> Vec<Action> {
-        if self.zygote != Zygote::Importing {
+    /// As many forks as the zygote may have to make, in the order in which their callers came.
+    fn fork(&mut self, now: Duration) -> Vec<Action> {
+        if self.zygote != Zygote::Ready {
             return vec![];
         }
-        self.zygote = Zygote::Ready;
+        let free = FORKS.saturating_sub(self.forks().count());
         let mut actions = Vec::new();
         for (caller, stage) in &mut self.callers {
-            if let Stage::Waits(instance) = stage {
+            if let Stage::Waits(instance) = stage
+                && actions.len() < free
+            {
                 *stage = Stage::Forking(instance.clone(), now + FORK_WITHIN);
                 actions.push(Action::Fork(*caller));
             }
@@ -242,12 +260,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const IMPORT_WITHIN: Duration = Duration::from_secs(60);
+
     fn id(number: u64) -> InstanceId {
         InstanceId::parse(&format!("{number:012x}")).unwrap()
     }
 
     fn after(events: Vec<Event>) -> (Family, Vec<Action>) {
-        let mut family = Family::new();
+        let mut family = Family::new(IMPORT_WITHIN);
         let actions = events.into_iter().flat_map(|event| family.on(event, Duration::ZERO)).collect();
         (family, actions)
     }
@@ -326,6 +346,22 @@ mod tests {
     }
 
     #[test]
+    fn forks_are_made_a_few_at_a_time_in_order() {
+        let callers = 0..FORKS as u64 + 3;
+        let ask = |caller| [Event::Came(caller), Event::Asked(caller, id(caller))];
+        let (mut family, _) = after(callers.flat_map(ask).collect());
+        let first: Vec<Action> = (0..FORKS as u64).map(Action::Fork).collect();
+        assert_eq!(family.on(Event::Preloaded, Duration::ZERO), first);
+        let late = FORK_WITHIN / 2;
+        assert_eq!(family.on(Event::Claimed(3, 7), late), [Action::Fork(FORKS as u64)]);
+        let failed = family.on(Event::ForkFailed(id(4), "EAGAIN".into()), late);
+        assert_eq!(failed, [Action::Refuse(4, "EAGAIN".into()), Action::Fork(FORKS as u64 + 1)]);
+        assert_eq!(family.on(Event::Left(5), late), [Action::Fork(FORKS as u64 + 2)]);
+        assert_eq!(family.on(Event::Left(6), late), []);
+        assert_eq!(family.deadline(), Some(FORK_WITHIN), "the others' time runs from their turn on");
+    }
+
+    #[test]
     fn nobody_asks_twice() {
         let (mut family, _) = after(vec![Event::Preloaded, Event::Came(1), Event::Asked(1, id(1))]);
         assert!(matches!(family.on(Event::Asked(1, id(1)), Duration::ZERO)[..], [Action::Refuse(1, _)]));
@@ -335,7 +371,7 @@ mod tests {
         /// Every caller gets at most one last word, and nobody hears of a process that is not its own.
         #[test]
         fn last_words_are_last(steps in proptest::collection::vec((0_u8..9, 0_u64..4, 0_i32..4), 0..80)) {
-            let mut family = Family::new();
+            let mut family = Family::new(IMPORT_WITHIN);
             let mut last: BTreeMap<Caller, u32> = BTreeMap::new();
             for (step, caller, pid) in steps {
                 let event = match step {

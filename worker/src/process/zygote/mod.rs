@@ -149,7 +149,7 @@ impl<'a> Keeper<'a> {
             _meminfo: meminfo,
             journal,
             told: 0,
-            family: Family::new(),
+            family: Family::new(Duration::from_millis(spec.import_within_ms)),
             callers: BTreeMap::new(),
             accepted: 0,
             zygote: None,
