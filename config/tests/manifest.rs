@@ -277,20 +277,19 @@ proptest! {
 #[test]
 fn who_has_a_zygote() {
     let table = [
-        ("", false),
-        ("[python]\nzygote = true", true),
-        ("[python]\npreload = [\"numpy\"]", true),
-        ("[python]\npreload = [\"numpy\", \"safetensors.numpy\"]\nzygote = \"auto\"", true),
-        ("[python]\npreload = [\"numpy\"]\nzygote = false", false),
-        ("[resources]\ngpu-memory = \"1GiB\"", false),
-        ("[resources]\ngpu-memory = \"1GiB\"\n[python]\nzygote = false", false),
+        ("", None),
+        ("[python]\nzygote = true", Some((64 << 20) + (512 << 10))),
+        ("[python]\nzygote = true\n[resources]\nmemory = \"48MiB\"", Some(48 << 20)),
+        ("[python]\npreload = [\"numpy\"]", Some(2 << 30)),
+        ("[python]\npreload = [\"numpy\", \"safetensors.numpy\"]\nzygote = \"auto\"", Some(2 << 30)),
+        ("[python]\npreload = [\"numpy\"]\nzygote = false", None),
+        ("[resources]\ngpu-memory = \"1GiB\"", None),
+        ("[resources]\ngpu-memory = \"1GiB\"\n[python]\nzygote = false", None),
+        ("[scaling]\nmax-instances = 2", Some(65 << 20)),
     ];
     for (text, expected) in table {
-        assert_eq!(Manifest::parse(text).unwrap().has_zygote(), expected, "{text}");
+        assert_eq!(Manifest::parse(text).unwrap().zygote_memory().map(ByteSize::bytes), expected, "{text}");
     }
-    let mut several = Manifest::default();
-    several.scaling.max_instances = 2;
-    assert!(several.has_zygote());
     for key in ["zygote = true", "preload = [\"numpy\"]"] {
         let error = Manifest::parse(&format!("[resources]\ngpu-memory = \"1GiB\"\n[python]\n{key}")).unwrap_err();
         assert!(matches!(error.0.listed(), [Problem::Refused { line: 4, .. }]), "{error}");

@@ -28,6 +28,12 @@ pub use zygote::{Python, ZygoteUse};
 use crate::error::Problems;
 use crate::kind::{Wrong, integer, string};
 use crate::reader::Document;
+use crate::size::ByteSize;
+
+/// Bytes that a zygote takes which imports nothing of the author's (a fifth of that was measured, environment hooks not
+/// counted), and for each fork its page tables and what else the kernel charges to the one who forks.
+const ENGINE: u64 = 64 << 20;
+const FORK: u64 = 512 << 10;
 
 /// The version of the manifest's format that this crate reads.
 pub const SCHEMA: u32 = 1;
@@ -114,17 +120,20 @@ impl Manifest {
         document.finish(manifest).map_err(ManifestError)
     }
 
-    /// Whether instances come from a zygote. One of a GPU model would share a driver's state that no fork survives.
+    /// What the zygote that instances come from may use; `None` when they come from none. One that imports the author's
+    /// modules is as large as an instance; any other runs our code alone, but the kernel's part of its forks is its too.
+    /// A GPU model has none: it would share a driver's state that no fork survives.
     #[must_use]
-    pub fn has_zygote(&self) -> bool {
-        match self.python.zygote {
+    pub fn zygote_memory(&self) -> Option<ByteSize> {
+        let imports = !self.python.preload.is_empty();
+        let has_one = match self.python.zygote {
             ZygoteUse::On => true,
             ZygoteUse::Off => false,
-            ZygoteUse::Auto => {
-                let gains = !self.python.preload.is_empty() || self.scaling.max_instances > 1;
-                gains && self.resources.gpu_memory.bytes() == 0
-            }
-        }
+            ZygoteUse::Auto => (imports || self.scaling.max_instances > 1) && self.resources.gpu_memory.bytes() == 0,
+        };
+        let instance = self.resources.memory.bytes();
+        let small = ENGINE + u64::from(self.scaling.max_instances) * FORK;
+        has_one.then_some(ByteSize::from_bytes(if imports { instance } else { instance.min(small) }))
     }
 
     /// The effective manifest as TOML: every key with its value in force.

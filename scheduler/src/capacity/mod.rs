@@ -9,7 +9,7 @@ mod seat;
 mod settings;
 
 pub use seat::{Applicant, CapacityHandle, CapacitySeat, Told};
-pub use settings::need;
+pub use settings::{need, zygote_need};
 
 use crate::machine;
 use crate::metrics::CapacityMetrics;

@@ -7,7 +7,7 @@ use super::settings::{need, shown};
 use crate::metrics::CapacityMetrics;
 use crate::model::Message;
 use crate::policy::Moment;
-use crate::policy::capacity::{Action, Amounts, Event, Ledger, Refusal, SeatKey, View};
+use crate::policy::capacity::{Action, Amounts, Event, Ledger, Refusal, Resource, SeatKey, View, Zygote};
 use omni_config::manifest::Resources;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,6 +37,8 @@ pub struct Applicant<'a> {
     pub model: &'a str,
     /// What an instance may use.
     pub resources: &'a Resources,
+    /// The zygote that it comes from, if it comes from one.
+    pub zygote: Option<Zygote>,
     /// The model's `min-instances`.
     pub min: u32,
     /// Where the answers go.
@@ -50,10 +52,22 @@ const BUSY: u64 = u64::MAX;
 #[derive(Debug)]
 struct Seated {
     need: Amounts,
+    zygote: Option<Zygote>,
     inbox: mpsc::Sender<Message>,
     /// In nanoseconds since the scheduler started; [`BUSY`] at other times.
     idle_since: Arc<AtomicU64>,
     serves: bool,
+}
+
+impl Seated {
+    /// What it asks for, to be read on.
+    fn wants(&self, resource: Resource) -> String {
+        let need = shown(resource, self.need.of(resource));
+        match self.zygote.map(|zygote| zygote.need.of(resource)) {
+            None | Some(0) => format!("it may use {need}"),
+            Some(zygote) => format!("it may use {need} and its zygote {}", shown(resource, zygote)),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -102,20 +116,19 @@ impl Book {
     }
 
     fn refused(&self, seat: SeatKey, why: Refusal) -> Told {
-        let need = self.seated.get(&seat).map(|seated| seated.need).unwrap_or_default();
+        let wants = |resource| self.seated.get(&seat).map_or_else(String::new, |seated| seated.wants(resource));
         match why {
             Refusal::TooBig { resource, budget } => {
                 self.metrics.refused(resource, "too-big");
-                let (need, budget) = (shown(resource, need.of(resource)), shown(resource, budget));
-                let message = format!("it may use {need}, and [capacity] gives all instances of the node {budget}");
+                let (wants, budget) = (wants(resource), shown(resource, budget));
+                let message = format!("{wants}, and [capacity] gives all instances of the node {budget}");
                 Told::Refused { hopeless: true, message }
             }
             Refusal::Full { resource, free } => {
                 self.metrics.refused(resource, "full");
-                let (need, free) = (shown(resource, need.of(resource)), shown(resource, free));
-                let message = format!(
-                    "the node is full: it may use {need}, {free} are free, and no instance is idle that could make room"
-                );
+                let (wants, free) = (wants(resource), shown(resource, free));
+                let message =
+                    format!("the node is full: {wants}, {free} are free, and no instance is idle that could make room");
                 Told::Refused { hopeless: false, message }
             }
         }
@@ -140,25 +153,29 @@ impl CapacityHandle {
     /// the seat asks no more.
     #[must_use]
     pub fn ask(&self, applicant: Applicant<'_>) -> CapacitySeat {
-        self.seat(applicant, |seat, model, need, min| Event::Ask { seat, model, need, min })
+        self.seat(applicant, |seat, model, need, zygote, min| Event::Ask { seat, model, need, zygote, min })
     }
 
     /// For an instance of an earlier scheduler, which is there already.
     #[must_use]
     pub fn adopt(&self, applicant: Applicant<'_>) -> CapacitySeat {
-        self.seat(applicant, |seat, model, need, min| Event::Adopted { seat, model, need, min })
+        self.seat(applicant, |seat, model, need, zygote, min| Event::Adopted { seat, model, need, zygote, min })
     }
 
-    fn seat(&self, applicant: Applicant<'_>, event: impl Fn(SeatKey, Arc<str>, Amounts, u32) -> Event) -> CapacitySeat {
-        let Applicant { model, resources, min, inbox } = applicant;
+    fn seat(
+        &self,
+        applicant: Applicant<'_>,
+        event: impl Fn(SeatKey, Arc<str>, Amounts, Option<Zygote>, u32) -> Event,
+    ) -> CapacitySeat {
+        let Applicant { model, resources, zygote, min, inbox } = applicant;
         let (model, need): (Arc<str>, _) = (model.into(), need(resources));
         let idle_since = Arc::new(AtomicU64::new(BUSY));
         let mut book = self.0.book();
         book.look();
         let key = book.next_key;
         book.next_key += 1;
-        book.seated.insert(key, Seated { need, inbox, idle_since: Arc::clone(&idle_since), serves: false });
-        book.step(&event(key, Arc::clone(&model), need, min));
+        book.seated.insert(key, Seated { need, zygote, inbox, idle_since: Arc::clone(&idle_since), serves: false });
+        book.step(&event(key, Arc::clone(&model), need, zygote, min));
         drop(book);
         self.0.notify.notify_one();
         CapacitySeat { key, model, idle_since, desk: Arc::clone(&self.0) }

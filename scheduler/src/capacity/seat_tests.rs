@@ -23,7 +23,7 @@ impl World {
 
     fn ask(&self, model: &str, gib: u64) -> CapacitySeat {
         let resources = Resources { memory: ByteSize::from_gib(gib), ..Resources::default() };
-        self.handle.ask(Applicant { model, resources: &resources, min: 0, inbox: self.inbox.clone() })
+        self.handle.ask(Applicant { model, resources: &resources, zygote: None, min: 0, inbox: self.inbox.clone() })
     }
 
     /// What was said since the last time.
@@ -129,7 +129,13 @@ async fn answers_are_carried_into_the_inbox() {
     let mut seats = Vec::new();
     // More than fit into the inbox at a time.
     for _ in 0..50 {
-        seats.push(handle.ask(Applicant { model: "a", resources: &resources, min: 0, inbox: inbox.clone() }));
+        seats.push(handle.ask(Applicant {
+            model: "a",
+            resources: &resources,
+            zygote: None,
+            min: 0,
+            inbox: inbox.clone(),
+        }));
     }
     for seat in &seats {
         let Some(Message::Capacity(key, _)) = heard.recv().await else { panic!("another message") };

@@ -1,7 +1,7 @@
 //! Budgets and needs as plain amounts: what the node's configuration and a manifest say. Pure.
 
 use crate::policy::capacity::{Amounts, Resource};
-use omni_config::manifest::Resources;
+use omni_config::manifest::{Manifest, Resources};
 use omni_config::node::Capacity;
 use omni_config::size::ByteSize;
 
@@ -19,6 +19,14 @@ pub(super) fn budget(config: &Capacity, machine: Option<u64>) -> Amounts {
 #[must_use]
 pub fn need(resources: &Resources) -> Amounts {
     Amounts { memory: resources.memory.bytes(), millicpus: millicpus(resources.cpus), processes: resources.pids.into() }
+}
+
+/// What the zygote of a model, if it has one, may use beside its instances: no processor time, for they wait while it
+/// imports, and then it waits.
+#[must_use]
+pub fn zygote_need(manifest: &Manifest) -> Option<Amounts> {
+    let memory = manifest.zygote_memory()?.bytes();
+    Some(Amounts { memory, millicpus: 0, processes: manifest.resources.pids.into() })
 }
 
 fn millicpus(cpus: f64) -> u64 {

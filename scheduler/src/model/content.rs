@@ -99,8 +99,9 @@ impl Content {
             env: manifest.env.iter().map(|(name, value)| (name.as_str().to_owned(), value.clone())).collect(),
             log_lines_per_second: node.logs.lines_per_second,
             gpu: None,
-            zygote: manifest.has_zygote().then(|| ZygoteSpec {
+            zygote: manifest.zygote_memory().map(|memory| ZygoteSpec {
                 preload: manifest.python.preload.clone(),
+                memory_bytes: memory.bytes(),
                 startup_ms: u64::try_from(manifest.timeouts.startup.as_millis()).unwrap_or(u64::MAX),
             }),
             note: self.text.clone().unwrap_or_default(),

@@ -1,6 +1,7 @@
 //! Which instances the node has room for: `step(event) -> actions` over budgets of memory, processor time, processes.
 //!
-//! What counts is what an instance may use, its limits, not what it uses. [`crate::capacity`] owns one [`Ledger`] for
+//! What counts is what an instance may use, its limits, not what it uses; a zygote counts once for all instances of its
+//! generation, as long as there is one. [`crate::capacity`] owns one [`Ledger`] for
 //! the node. An instance that wants to start asks for a seat; it gets one at once, or when those that leave for it are
 //! gone, or it is refused. What always holds:
 //! - the seats that are given never need more than the budget; only instances of an earlier scheduler, which are there
@@ -10,71 +11,24 @@
 //!   its `min`; the last one of a model goes only for a model that has none;
 //! - nobody is displaced in vain: with one less of those that go, the asker would not fit.
 
-use super::Moment;
+mod amounts;
+
+use super::{Generation, Moment};
+use amounts::Tally;
+pub use amounts::{Amounts, Resource};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Names an ask and what comes of it, unique for the life of the scheduler.
 pub type SeatKey = u64;
 
-/// So much of each resource; a budget without a bound has `u64::MAX` of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Amounts {
-    /// Bytes.
-    pub memory: u64,
-    /// Thousandths of a processor.
-    pub millicpus: u64,
-    /// Processes and threads.
-    pub processes: u64,
-}
-
-/// What there can be too little of.
+/// What the instances of one generation of a model have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Resource {
-    /// [`Amounts::memory`].
-    Memory,
-    /// [`Amounts::millicpus`].
-    Cpus,
-    /// [`Amounts::processes`].
-    Processes,
-}
-
-impl Resource {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Memory, Self::Cpus, Self::Processes];
-}
-
-impl Amounts {
-    /// Of one resource.
-    #[must_use]
-    pub fn of(&self, resource: Resource) -> u64 {
-        match resource {
-            Resource::Memory => self.memory,
-            Resource::Cpus => self.millicpus,
-            Resource::Processes => self.processes,
-        }
-    }
-
-    fn each(self, other: Self, combine: impl Fn(u64, u64) -> u64) -> Self {
-        Self {
-            memory: combine(self.memory, other.memory),
-            millicpus: combine(self.millicpus, other.millicpus),
-            processes: combine(self.processes, other.processes),
-        }
-    }
-
-    fn plus(self, other: Self) -> Self {
-        self.each(other, u64::saturating_add)
-    }
-
-    fn less(self, other: Self) -> Self {
-        self.each(other, u64::saturating_sub)
-    }
-
-    /// The first resource of which this is more than the other.
-    fn beyond(&self, other: &Self) -> Option<Resource> {
-        Resource::ALL.into_iter().find(|resource| self.of(*resource) > other.of(*resource))
-    }
+pub struct Zygote {
+    /// Theirs.
+    pub generation: Generation,
+    /// What it may use beside them.
+    pub need: Amounts,
 }
 
 /// What happened.
@@ -88,6 +42,8 @@ pub enum Event {
         model: Arc<str>,
         /// What it may use.
         need: Amounts,
+        /// What it comes from.
+        zygote: Option<Zygote>,
         /// The model's `min`.
         min: u32,
     },
@@ -99,6 +55,8 @@ pub enum Event {
         model: Arc<str>,
         /// What it may use.
         need: Amounts,
+        /// What it comes from.
+        zygote: Option<Zygote>,
         /// The model's `min`.
         min: u32,
     },
@@ -185,6 +143,7 @@ enum Phase {
 struct Seat {
     model: Arc<str>,
     need: Amounts,
+    zygote: Option<Zygote>,
     phase: Phase,
 }
 
@@ -208,7 +167,7 @@ impl Ledger {
     #[must_use]
     pub fn view(&self) -> View {
         let waiting = self.seats.values().filter(|seat| seat.phase == Phase::Waiting).count();
-        let committed = self.sum(|_| true);
+        let committed = self.tally(|_| true).sum();
         View { budget: self.budget, committed, seats: self.seats.len() - waiting, waiting }
     }
 
@@ -216,12 +175,14 @@ impl Ledger {
     pub fn step(&mut self, event: &Event) -> Vec<Action> {
         let mut actions = Vec::new();
         match event {
-            Event::Ask { seat, model, need, min } => {
-                self.ask(*seat, model, *need, &mut actions);
+            Event::Ask { seat, model, need, zygote, min } => {
+                let asker = Seat { model: Arc::clone(model), need: *need, zygote: *zygote, phase: Phase::Waiting };
+                self.ask(*seat, asker, &mut actions);
                 self.set_min(model, *min);
             }
-            Event::Adopted { seat, model, need, min } => {
-                self.seat(*seat, model, *need, Phase::Starting);
+            Event::Adopted { seat, model, need, zygote, min } => {
+                let there = Seat { model: Arc::clone(model), need: *need, zygote: *zygote, phase: Phase::Starting };
+                self.seats.insert(*seat, there);
                 self.set_min(model, *min);
                 self.refuse_what_cannot_fit(&mut actions);
             }
@@ -244,10 +205,6 @@ impl Ledger {
         actions
     }
 
-    fn seat(&mut self, key: SeatKey, model: &Arc<str>, need: Amounts, phase: Phase) {
-        self.seats.insert(key, Seat { model: Arc::clone(model), need, phase });
-    }
-
     fn set_min(&mut self, model: &Arc<str>, min: u32) {
         if min > 0 && self.seats.values().any(|seat| seat.model == *model) {
             self.mins.insert(Arc::clone(model), min);
@@ -262,15 +219,15 @@ impl Ledger {
         }
     }
 
-    fn ask(&mut self, key: SeatKey, model: &Arc<str>, need: Amounts, actions: &mut Vec<Action>) {
-        match self.room_for(model, need) {
+    fn ask(&mut self, key: SeatKey, asker: Seat, actions: &mut Vec<Action>) {
+        match self.room_for(&asker) {
             Err(why) => actions.push(Action::Refuse { seat: key, why }),
             Ok(displaced) => {
                 for seat in displaced {
                     self.leaves(seat);
                     actions.push(Action::Displace(seat));
                 }
-                self.seat(key, model, need, Phase::Waiting);
+                self.seats.insert(key, asker);
                 self.grant(actions);
             }
         }
@@ -279,13 +236,20 @@ impl Ledger {
     /// Gives seats to those that fit now, in the order in which they asked. Each of the others fits when those that
     /// leave are gone, whoever is granted before.
     fn grant(&mut self, actions: &mut Vec<Action>) {
-        let mut given = self.sum(|phase| phase != Phase::Waiting);
-        for (key, seat) in self.seats.iter_mut().filter(|(_, seat)| seat.phase == Phase::Waiting) {
-            let with = given.plus(seat.need);
-            if with.beyond(&self.budget).is_none() {
-                given = with;
+        let mut given = self.tally(|phase| phase != Phase::Waiting);
+        let mut granted = Vec::new();
+        for (key, seat) in self.seats.iter().filter(|(_, seat)| seat.phase == Phase::Waiting) {
+            given.add(seat);
+            if given.sum().beyond(&self.budget).is_none() {
+                granted.push(*key);
+            } else {
+                given.remove(seat);
+            }
+        }
+        for key in granted {
+            if let Some(seat) = self.seats.get_mut(&key) {
                 seat.phase = Phase::Starting;
-                actions.push(Action::Grant(*key));
+                actions.push(Action::Grant(key));
             }
         }
     }
@@ -304,43 +268,48 @@ impl Ledger {
 
     /// What is taken once everybody who leaves is gone.
     fn promised(&self) -> Amounts {
-        self.sum(|phase| phase != Phase::Leaving)
+        self.tally(|phase| phase != Phase::Leaving).sum()
     }
 
     /// Whom to displace so that it fits once everybody who leaves is gone.
-    fn room_for(&self, model: &Arc<str>, need: Amounts) -> Result<Vec<SeatKey>, Refusal> {
-        if let Some(resource) = need.beyond(&self.budget) {
+    fn room_for(&self, asker: &Seat) -> Result<Vec<SeatKey>, Refusal> {
+        let mut alone = Tally::default();
+        alone.add(asker);
+        if let Some(resource) = alone.sum().beyond(&self.budget) {
             return Err(Refusal::TooBig { resource, budget: self.budget.of(resource) });
         }
-        let promised = self.promised();
-        let missing = promised.plus(need).less(self.budget);
-        let Some(resource) = missing.beyond(&Amounts::default()) else { return Ok(Vec::new()) };
+        let mut taken = self.tally(|phase| phase != Phase::Leaving);
+        let free = self.budget.less(taken.sum());
+        taken.add(asker);
+        let Some(resource) = taken.sum().beyond(&self.budget) else { return Ok(Vec::new()) };
 
-        let (mut displaced, mut freed) = (Vec::new(), Amounts::default());
-        for (key, need) in self.displaceable(model) {
-            displaced.push((key, need));
-            freed = freed.plus(need);
-            if missing.beyond(&freed).is_none() {
+        let mut displaced = Vec::new();
+        for (key, seat) in self.displaceable(&asker.model) {
+            displaced.push((key, seat));
+            taken.remove(seat);
+            if taken.sum().beyond(&self.budget).is_none() {
                 break;
             }
         }
-        if missing.beyond(&freed).is_some() {
-            return Err(Refusal::Full { resource, free: self.budget.less(promised).of(resource) });
+        if taken.sum().beyond(&self.budget).is_some() {
+            return Err(Refusal::Full { resource, free: free.of(resource) });
         }
         // Some were taken whose room was not enough, and is not needed with that of a later one.
         for at in (0..displaced.len()).rev() {
-            if let Some((_, need)) = displaced.get(at)
-                && missing.beyond(&freed.less(*need)).is_none()
-            {
-                freed = freed.less(*need);
-                displaced.remove(at);
+            if let Some((_, seat)) = displaced.get(at) {
+                taken.add(seat);
+                if taken.sum().beyond(&self.budget).is_none() {
+                    displaced.remove(at);
+                } else {
+                    taken.remove(seat);
+                }
             }
         }
         Ok(displaced.into_iter().map(|(key, _)| key).collect())
     }
 
     /// Who may be displaced for an instance of this model, the one that is idle longest first.
-    fn displaceable(&self, model: &Arc<str>) -> Vec<(SeatKey, Amounts)> {
+    fn displaceable(&self, model: &Arc<str>) -> Vec<(SeatKey, &Seat)> {
         let mut spare: BTreeMap<&Arc<str>, u32> = BTreeMap::new();
         for seat in self.seats.values().filter(|seat| matches!(seat.phase, Phase::Serving { .. })) {
             *spare.entry(&seat.model).or_default() += 1;
@@ -360,14 +329,15 @@ impl Ledger {
             let seat = self.seats.get(&key)?;
             let spare = spare.get_mut(&seat.model)?;
             *spare = spare.checked_sub(1)?;
-            Some((key, seat.need))
+            Some((key, seat))
         };
         idle.into_iter().filter_map(allowed).collect()
     }
 
-    fn sum(&self, counts: impl Fn(Phase) -> bool) -> Amounts {
-        let counted = self.seats.values().filter(|seat| counts(seat.phase));
-        counted.fold(Amounts::default(), |sum, seat| sum.plus(seat.need))
+    fn tally(&self, counts: impl Fn(Phase) -> bool) -> Tally<'_> {
+        let mut tally = Tally::default();
+        self.seats.values().filter(|seat| counts(seat.phase)).for_each(|seat| tally.add(seat));
+        tally
     }
 }
 

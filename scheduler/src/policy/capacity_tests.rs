@@ -15,7 +15,7 @@ fn budget(mib: u64) -> Amounts {
 }
 
 fn ask(ledger: &mut Ledger, seat: SeatKey, model: &str, mib: u64) -> Vec<Action> {
-    ledger.step(&Event::Ask { seat, model: model.into(), need: memory(mib), min: 0 })
+    ledger.step(&Event::Ask { seat, model: model.into(), need: memory(mib), zygote: None, min: 0 })
 }
 
 /// Idle since this second.
@@ -67,7 +67,7 @@ fn each_resource_counts_and_what_never_fits_is_said_so() {
         (Resource::Processes, Amounts { memory: 1, millicpus: 1, processes: 30 }),
     ] {
         let mut ledger = Ledger::new(budget);
-        let mut ask = |seat, need| ledger.step(&Event::Ask { seat, model: "a".into(), need, min: 0 });
+        let mut ask = |seat, need| ledger.step(&Event::Ask { seat, model: "a".into(), need, zygote: None, min: 0 });
         assert_eq!(ask(0, need), [Action::Grant(0)]);
         let free = budget.of(resource) - need.of(resource);
         assert_eq!(ask(1, need), [Action::Refuse { seat: 1, why: Refusal::Full { resource, free } }]);
@@ -169,7 +169,8 @@ fn who_gives_up_waiting_leaves_its_room_to_the_next() {
 fn those_of_an_earlier_scheduler_are_there_whatever_the_budget_says() {
     let mut ledger = Ledger::new(budget(100));
     for (seat, model) in [(0, "a"), (1, "b")] {
-        let adopted = Event::Adopted { seat, model: model.into(), need: memory(80), min: u32::from(model == "b") };
+        let min = u32::from(model == "b");
+        let adopted = Event::Adopted { seat, model: model.into(), need: memory(80), zygote: None, min };
         assert_eq!(ledger.step(&adopted), []);
         idle(&mut ledger, seat, seat);
     }
@@ -183,9 +184,32 @@ fn what_was_promised_to_one_that_waits_goes_to_one_that_is_there() {
     let mut ledger = node(100, &[("a", 60, Some(1)), ("b", 20, None)]);
     assert_eq!(ask(&mut ledger, 2, "c", 30), [Action::Displace(0)]);
     assert_eq!(ask(&mut ledger, 3, "d", 40), []);
-    let adopted = Event::Adopted { seat: 4, model: "e".into(), need: memory(40), min: 0 };
+    let adopted = Event::Adopted { seat: 4, model: "e".into(), need: memory(40), zygote: None, min: 0 };
     assert_eq!(ledger.step(&adopted), full(3, 10));
     assert_eq!(ledger.step(&Event::Gone(0)), [Action::Grant(2)]);
+}
+
+#[test]
+fn a_zygote_counts_once_and_until_the_last_of_its_generation_is_gone() {
+    let mut ledger = Ledger::new(budget(100));
+    let ask = |ledger: &mut Ledger, seat, generation| {
+        let zygote = Some(Zygote { generation: Generation(generation), need: memory(30) });
+        ledger.step(&Event::Ask { seat, model: "a".into(), need: memory(20), zygote, min: 0 })
+    };
+    for seat in [0, 1, 2] {
+        assert_eq!(ask(&mut ledger, seat, 1), [Action::Grant(seat)]);
+        idle(&mut ledger, seat, seat);
+    }
+    assert_eq!(ledger.view().committed, Amounts { memory: 90 * MIB, millicpus: 4000, processes: 40 });
+    assert_eq!(ask(&mut ledger, 3, 2), full(3, 10), "another generation has another zygote");
+    assert_eq!(
+        ledger.step(&Event::Ask { seat: 4, model: "b".into(), need: memory(50), zygote: None, min: 0 }),
+        [Action::Displace(0), Action::Displace(1),]
+    );
+    ledger.step(&Event::Gone(0));
+    assert_eq!(ledger.step(&Event::Gone(1)), [Action::Grant(4)]);
+    ledger.step(&Event::Gone(2));
+    assert_eq!(ledger.view().committed, memory(50));
 }
 
 #[derive(Debug, Clone)]
@@ -198,11 +222,16 @@ enum Step {
     Min { model: usize, min: u32 },
 }
 
-const MODELS: [(&str, Amounts); 4] = [
-    ("small", Amounts { memory: 1, millicpus: 100, processes: 3 }),
-    ("wide", Amounts { memory: 2, millicpus: 2000, processes: 1 }),
-    ("large", Amounts { memory: 7, millicpus: 500, processes: 2 }),
-    ("crowd", Amounts { memory: 3, millicpus: 300, processes: 9 }),
+const fn amounts(memory: u64, millicpus: u64, processes: u64) -> Amounts {
+    Amounts { memory, millicpus, processes }
+}
+
+/// What an instance takes, and its zygote.
+const MODELS: [(&str, Amounts, Option<Zygote>); 4] = [
+    ("small", amounts(1, 100, 3), Some(Zygote { generation: Generation(1), need: amounts(3, 0, 2) })),
+    ("wide", amounts(2, 2000, 1), None),
+    ("large", amounts(7, 500, 2), None),
+    ("crowd", amounts(3, 300, 9), Some(Zygote { generation: Generation(1), need: amounts(1, 0, 1) })),
 ];
 const NODE: Amounts = Amounts { memory: 14, millicpus: 4500, processes: 20 };
 
@@ -236,10 +265,18 @@ struct Reference {
     adopted: bool,
 }
 
+/// Of instances of these models: each its own, and one zygote for all of a model.
+fn needs(models: impl Iterator<Item = usize>) -> Amounts {
+    let models: Vec<usize> = models.collect();
+    let own = models.iter().map(|model| MODELS[*model].1);
+    let distinct = (0..MODELS.len()).filter(|model| models.contains(model));
+    let shared = distinct.filter_map(|model| MODELS[model].2).map(|zygote| zygote.need);
+    own.chain(shared).fold(Amounts::default(), Amounts::plus)
+}
+
 impl Reference {
     fn sum(&self, counts: impl Fn(State) -> bool) -> Amounts {
-        let counted = self.seats.values().filter(|(_, state)| counts(*state));
-        counted.fold(Amounts::default(), |sum, (model, _)| sum.plus(MODELS[*model].1))
+        needs(self.seats.values().filter(|(_, state)| counts(*state)).map(|(model, _)| *model))
     }
 
     fn serving(&self, model: usize) -> u32 {
@@ -247,15 +284,17 @@ impl Reference {
         self.seats.values().filter(|(other, state)| *other == model && serves(state)).count() as u32
     }
 
-    fn fits(&self, need: Amounts) -> bool {
-        self.sum(|state| state != State::Leaves).plus(need).beyond(&NODE).is_none()
+    /// With one more of this model.
+    fn fits(&self, model: Option<usize>) -> bool {
+        let stays = self.seats.values().filter(|(_, state)| *state != State::Leaves).map(|(model, _)| *model);
+        needs(stays.chain(model)).beyond(&NODE).is_none()
     }
 
     /// By the rules, one after the other, until it fits or nobody is left.
     fn could_fit(&mut self, model: usize) -> bool {
-        let (need, is_first) = (MODELS[model].1, self.serving(model) == 0);
+        let is_first = self.serving(model) == 0;
         let saved = self.seats.clone();
-        while !self.fits(need) {
+        while !self.fits(Some(model)) {
             let may_go = |(other, state): &(usize, State)| {
                 let keeps = self.mins[*other].max(u32::from(!is_first));
                 matches!(state, State::Idle(_)) && *other != model && self.serving(*other) > keeps
@@ -263,14 +302,14 @@ impl Reference {
             let Some(seat) = self.seats.iter().find(|(_, seat)| may_go(seat)).map(|(key, _)| *key) else { break };
             self.seats.get_mut(&seat).unwrap().1 = State::Leaves;
         }
-        let fits = need.beyond(&NODE).is_none() && self.fits(need);
+        let fits = needs([model].into_iter()).beyond(&NODE).is_none() && self.fits(Some(model));
         self.seats = saved;
         fits
     }
 
     /// Carries out and checks what is said to an ask.
     fn asked(&mut self, seat: SeatKey, model: usize, actions: &[Action]) {
-        let (need, is_first) = (MODELS[model].1, self.serving(model) == 0);
+        let is_first = self.serving(model) == 0;
         let could = self.could_fit(model);
         let mut went = Vec::new();
         for action in actions {
@@ -290,10 +329,10 @@ impl Reference {
         }
         for (stays, state) in &went {
             self.seats.get_mut(stays).unwrap().1 = *state;
-            assert!(!self.fits(need), "{stays} went in vain");
+            assert!(!self.fits(Some(model)), "{stays} went in vain");
             self.seats.get_mut(stays).unwrap().1 = State::Leaves;
         }
-        assert!(self.fits(need));
+        assert!(self.fits(Some(model)));
         self.seats.insert(seat, (model, State::Waits));
     }
 
@@ -326,21 +365,21 @@ proptest! {
             let now = Duration::from_secs(seat);
             match step {
                 Step::Ask { model, min } => {
-                    let (name, need) = MODELS[model];
-                    let actions = ledger.step(&Event::Ask { seat, model: name.into(), need, min });
+                    let (name, need, zygote) = MODELS[model];
+                    let actions = ledger.step(&Event::Ask { seat, model: name.into(), need, zygote, min });
                     node.asked(seat, model, &actions);
                     node.granted(&actions);
                     node.mins[model] = min;
                 }
                 Step::Adopt { model } => {
-                    let (name, need) = MODELS[model];
+                    let (name, need, zygote) = MODELS[model];
                     let min = node.mins[model];
-                    let actions = ledger.step(&Event::Adopted { seat, model: name.into(), need, min });
+                    let actions = ledger.step(&Event::Adopted { seat, model: name.into(), need, zygote, min });
                     node.seats.insert(seat, (model, State::Starts));
                     node.adopted = true;
                     for action in actions {
                         let Action::Refuse { seat, .. } = action else { panic!("{action:?}") };
-                        prop_assert!(!node.fits(Amounts::default()), "it could wait on");
+                        prop_assert!(!node.fits(None), "it could wait on");
                         prop_assert_eq!(node.seats.remove(&seat).map(|(_, state)| state), Some(State::Waits));
                     }
                 }

@@ -105,6 +105,8 @@ pub struct StartSpec {
 pub struct ZygoteSpec {
     /// Python modules that it imports, in this order.
     pub preload: Vec<String>,
+    /// What it may use of memory, in bytes, beside its instances.
+    pub memory_bytes: u64,
     /// Within so many milliseconds: the model's `startup`. An instance waits half of that before it starts alone.
     pub startup_ms: u64,
 }

@@ -180,7 +180,7 @@ fn launcher() {
         zygote: None,
         note: "{}".into(),
     };
-    let zygote = ZygoteSpec { preload: vec!["numpy".into()], startup_ms: 120_000 };
+    let zygote = ZygoteSpec { preload: vec!["numpy".into()], memory_bytes: 2 << 30, startup_ms: 120_000 };
     let with_zygote = StartSpec { zygote: Some(zygote), ..start.clone() };
     let with_gpu = StartSpec { gpu: Some(gpu()), ..start.clone() };
     let prepare = |interpreter| ToLauncher::Prepare {

@@ -113,3 +113,20 @@ def test_the_end_of_its_worker_is_its_own(zygote):
     engine.zygote.close()
     assert engine.wait() == 0
     assert link.answer(1, b"1").json == 1, "its copies go on"
+
+
+def test_what_modules_do_at_exit_the_instances_do(zygote):
+    code = """
+        import atexit, os
+        atexit.register(lambda: print("bye from", os.getpid(), flush=True))
+        def handle_request(request, context):
+            return None
+        """
+    engine = zygote(code, "model")
+    engine.ready()
+    engine.tell({"type": "stop"})
+    while engine.control.recv(65536):
+        pass  # the instance is gone when its end of the socket is
+    engine.zygote.close()
+    assert engine.wait() == 0
+    assert engine.output.read_text() == f"bye from {engine.instance}\n"

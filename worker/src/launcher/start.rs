@@ -82,8 +82,14 @@ pub(super) fn check(spec: &StartSpec, config: &NodeConfig) -> Result<ModelName, 
             ("the number of a card's device file", gpu.minor.into(), 0, MINOR_MAX.into()),
         ]
     });
+    let zygote = spec.zygote.iter().flat_map(|zygote| {
+        [
+            ("the zygote's memory", zygote.memory_bytes, 4 * mib, 1 << 50),
+            ("the time of a start in milliseconds", zygote.startup_ms, 1, 1 << 40),
+        ]
+    });
     if let Some((what, value, least, most)) =
-        bounds.into_iter().chain(gpu).find(|(_, value, least, most)| !(least..=most).contains(&value))
+        bounds.into_iter().chain(gpu).chain(zygote).find(|(_, value, least, most)| !(least..=most).contains(&value))
     {
         return Err(Refused::Bound { what, value, least, most });
     }

@@ -223,13 +223,13 @@ impl ZygoteStart {
     /// Runs the worker. Callers wait at its socket meanwhile.
     pub(super) fn run(self) -> Result<Running, StartError> {
         let Self { start, generation, listener } = self;
-        let ZygoteSpec { preload, startup_ms } = start.spec.zygote.clone().unwrap_or_default();
+        let ZygoteSpec { preload, memory_bytes, startup_ms } = start.spec.zygote.clone().unwrap_or_default();
         let id = &start.spec.instance;
         let name = groups(id);
         let group =
             |part, limits: &Limits| Ok::<_, StartError>(start.driver.create(&GroupName::new(&name, part)?, limits)?);
         let worker_cgroup = group(Part::Worker, &Limits::default())?;
-        let cgroup = group(Part::Model, &start.limits())?;
+        let cgroup = group(Part::Model, &Limits { memory_bytes: Some(memory_bytes), ..start.limits() })?;
         let own = Group::open(&worker_cgroup)?;
         let job = ZygoteJob {
             socket: start.traces.socket(id),

@@ -24,7 +24,7 @@ fn prepared(node: &Node, scheduler: &Scheduler) -> Model {
 
 impl Model {
     fn instance(&self, id: &str) -> StartSpec {
-        let zygote = Some(ZygoteSpec { preload: vec!["json".into()], startup_ms: 60_000 });
+        let zygote = Some(ZygoteSpec { preload: vec!["json".into()], memory_bytes: 512 << 20, startup_ms: 60_000 });
         StartSpec { zygote, ..request(id, "m", &self.snapshot, &self.environment) }
     }
 }
@@ -155,7 +155,7 @@ fn requests_for_zygotes_are_checked() {
     let scheduler = node.connect();
     let model = prepared(&node, &scheduler);
     let with = |modules: Vec<String>| StartSpec {
-        zygote: Some(ZygoteSpec { preload: modules, startup_ms: 60_000 }),
+        zygote: Some(ZygoteSpec { preload: modules, memory_bytes: 512 << 20, startup_ms: 60_000 }),
         ..model.instance("00000000000a")
     };
     let table = [

@@ -22,7 +22,7 @@ use omni_ipc::id::{InstanceId, SnapshotDigest};
 use omni_ipc::instance::{FromWorker, LogLine, PROTOCOL, ToWorker, Welcome};
 use omni_ipc::launcher::GpuSpec;
 use omni_ipc::packet::{recv_packet, send_packet};
-use omni_worker::spec::{Bind, BuildSpec, Cache, Gpu, InstanceSpec, SandboxSpec, WorkerSpec};
+use omni_worker::spec::{Bind, BuildSpec, Cache, Gpu, InstanceSpec, SandboxSpec, WorkerSpec, ZygoteSocket};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -154,7 +154,7 @@ impl Host {
             cgroup,
             memory_bytes: setup.memory_bytes,
             log_lines_per_second: setup.log_lines_per_second,
-            zygote: setup.zygote,
+            zygote: setup.zygote.map(|path| ZygoteSocket { path, patience_ms: 10_000 }),
             gpu: setup.gpu.map(|spec| Gpu { spec, control: self.dir.path().join(format!("{number}.gpu")) }),
             sandbox: SandboxSpec {
                 hostname: "test".into(),

@@ -60,7 +60,7 @@ impl ModelTask {
         let (generation, content) = self.generation_of(content);
         let number = self.fleet.next_number();
         let turn = welcome.gpu.as_ref().and_then(|gpu| self.keep_place(&id, gpu, is_ready));
-        let seat = self.keep_room(&content);
+        let seat = self.keep_room(generation, &content);
         let settings = content.settings();
         let instance = Instance { turn, seat, launched: true, ..Instance::new(id.clone(), generation, content) };
         self.instances.insert(number, instance);

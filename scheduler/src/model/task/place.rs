@@ -2,12 +2,12 @@
 
 use super::ModelTask;
 use super::instances::Instance;
-use crate::capacity::{Applicant, CapacitySeat, Told};
+use crate::capacity::{Applicant, CapacitySeat, Told, zygote_need};
 use crate::model::Message;
 use crate::model::content::Content;
-use crate::policy::InstanceNumber;
-use crate::policy::capacity::SeatKey;
+use crate::policy::capacity::{SeatKey, Zygote};
 use crate::policy::fleet::Event;
+use crate::policy::{Generation, InstanceNumber};
 use omni_config::name::ModelName;
 use omni_ipc::exit::ExitCause;
 use omni_ipc::launcher::{GpuSpec, StartSpec};
@@ -27,14 +27,14 @@ impl ModelTask {
     pub(super) fn ask_for_room(&mut self, number: InstanceNumber) {
         let Some(inbox) = self.own_inbox.upgrade() else { return };
         let Some(instance) = self.instances.get_mut(number) else { return };
-        let applicant = applicant(&self.model.name, &instance.content, inbox);
+        let applicant = applicant(&self.model.name, instance.generation, &instance.content, inbox);
         instance.seat = Some(self.context.capacity.ask(applicant));
     }
 
     /// The share that an instance of an earlier scheduler has.
-    pub(super) fn keep_room(&self, content: &Content) -> Option<CapacitySeat> {
+    pub(super) fn keep_room(&self, generation: Generation, content: &Content) -> Option<CapacitySeat> {
         let inbox = self.own_inbox.upgrade()?;
-        Some(self.context.capacity.adopt(applicant(&self.model.name, content, inbox)))
+        Some(self.context.capacity.adopt(applicant(&self.model.name, generation, content, inbox)))
     }
 
     /// A word of the node's capacity. One for an instance that is gone is late.
@@ -85,7 +85,18 @@ impl ModelTask {
     }
 }
 
-fn applicant<'a>(model: &'a ModelName, content: &'a Content, inbox: mpsc::Sender<Message>) -> Applicant<'a> {
+fn applicant<'a>(
+    model: &'a ModelName,
+    generation: Generation,
+    content: &'a Content,
+    inbox: mpsc::Sender<Message>,
+) -> Applicant<'a> {
     let manifest = &content.manifest;
-    Applicant { model: model.as_str(), resources: &manifest.resources, min: manifest.scaling.min_instances, inbox }
+    Applicant {
+        model: model.as_str(),
+        resources: &manifest.resources,
+        zygote: zygote_need(manifest).map(|need| Zygote { generation, need }),
+        min: manifest.scaling.min_instances,
+        inbox,
+    }
 }

@@ -27,7 +27,8 @@ _GONE_WITHIN = 1.0
 
 
 def run(control: Control, order: dict[str, Any]) -> Control | int:
-    """Serves until its worker closes; returns the exit code, or in a forked copy the control socket of the instance."""
+    """Serves until its worker closes, and exits then. Returns in a forked copy, with the control socket of the instance,
+    and when it cannot be used, with the exit code."""
     # What an instance needs beside the author's modules, before the model's directory comes first in sys.path.
     from omni._engine import outcome, serial, tasks, threads  # noqa: F401
     from omni._engine.model import enter
@@ -43,7 +44,8 @@ def run(control: Control, order: dict[str, Any]) -> Control | int:
     while True:
         message = control.receive_descriptors()
         if message is None:
-            return 0
+            _flush()
+            os._exit(0)  # what modules want done at exit is the instances' to do
         told, fds = message
         if told["type"] != "fork":
             raise ValueError(f"omni-worker sent `{told['type']}` to a zygote")
@@ -98,10 +100,14 @@ def _threads() -> list[str]:
     return names
 
 
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+
+
 def _fork(fds: list[int]) -> bool:
     """Forks twice; True in the copy, whose descriptors are in place."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()  # or the copy would write it again
+    _flush()  # or the copy would write it again
     try:
         child = os.fork()
     except OSError:
