@@ -57,15 +57,17 @@ class Node:
         said = json.loads((self.runtime / "node.json").read_text())
         self._host, port = said["listen"].rsplit(":", 1)
         self._port = int(port)
+        self.pid = self.process.pid
         until("its models", lambda: len(self.ctl("list")["models"]) == len(models))
 
     def __enter__(self) -> Node:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.process.send_signal(signal.SIGTERM)
+        os.kill(self.pid, signal.SIGTERM)
         if self.process.wait(60):
             sys.exit(f"the node ended badly\n{self._log.read_text()}")
+        until("the node to end", lambda: not is_alive(self.pid))
         for left in self.runtime.iterdir():
             left.rmdir() if left.is_dir() else left.unlink()
         self.runtime.rmdir()
@@ -74,6 +76,13 @@ class Node:
     def ctl(self, *arguments: str) -> dict:
         command = [BIN / "omnictl", "--socket", self.runtime / "control.sock", "-o", "json", *arguments]
         return json.loads(subprocess.run(command, capture_output=True, text=True, check=False).stdout or "{}")
+
+    def upgrade(self) -> None:
+        """Has a new process of the scheduler's program take over, which is no child of this one."""
+        said = self.ctl("upgrade")
+        if "pid" not in said:
+            sys.exit(f"no takeover\n{self._log.read_text()}")
+        self.pid = said["pid"]
 
     def ask(self, model: str, body: object) -> tuple[int, float]:
         """Status, and seconds from connecting to the end of the answer."""
@@ -101,6 +110,13 @@ class Node:
     def log(self) -> str:
         """What the node wrote."""
         return self._log.read_text()
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def post(connection: http.client.HTTPConnection, model: str, body: object) -> int:

@@ -230,6 +230,15 @@ Examples:
         #[arg(value_name = "SHELL")]
         shell: Shell,
     },
+    /// Have the omni-scheduler that is on disk take over the node, without a failed request
+    #[command(after_help = "\
+Starts a new process of the daemon's program, with its command line and the configuration as it is
+now, and returns when that serves. The old process finishes what it has; models go on. When the new
+one cannot serve, nothing has changed.
+
+Examples:
+  omnictl upgrade")]
+    Upgrade,
     /// Print the versions of omnictl and of the daemon
     Version,
 }

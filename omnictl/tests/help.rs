@@ -28,6 +28,7 @@ fn every_command_explains_itself() {
         "top",
         "gpu",
         "completion",
+        "upgrade",
         "version",
     ];
     for command in commands {

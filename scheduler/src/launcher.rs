@@ -92,6 +92,8 @@ pub struct LauncherHandle {
     connected: Arc<watch::Sender<bool>>,
     /// There is something unsaid.
     keeping: Arc<Notify>,
+    /// Another scheduler has the launcher.
+    leaving: Arc<Notify>,
 }
 
 impl LauncherHandle {
@@ -105,8 +107,15 @@ impl LauncherHandle {
         let (outbox, commands) = mpsc::channel(OUTBOX);
         let routes = Arc::new(Mutex::new(Routes { kept, ..Routes::default() }));
         let connected = Arc::new(watch::Sender::new(false));
-        let handle = Self { outbox, routes, connected, keeping: Arc::default() };
-        tokio::spawn(keep(path, handle.clone(), commands, seen));
+        let handle = Self { outbox, routes, connected, keeping: Arc::default(), leaving: Arc::default() };
+        let keeper = handle.clone();
+        tokio::spawn(async move {
+            let leaving = Arc::clone(&keeper.leaving);
+            tokio::select! {
+                () = keep(path, keeper, commands, seen) => {}
+                () = leaving.notified() => {}
+            }
+        });
         handle
     }
 
@@ -174,6 +183,11 @@ impl LauncherHandle {
     /// Asks for the end of an instance whose worker does not answer.
     pub fn kill(&self, instance: InstanceId) {
         let _ = self.outbox.try_send(ToLauncher::Kill { instance });
+    }
+
+    /// Lets go of the launcher: it has one scheduler, and that is another one from now on.
+    pub fn leave(&self) {
+        self.leaving.notify_one();
     }
 
     /// Tells a launcher that was started by hand to end, and waits until it has closed the connection.
@@ -357,7 +371,8 @@ pub(crate) mod testing {
     pub(crate) fn launcher() -> (LauncherHandle, mpsc::Receiver<ToLauncher>) {
         let (outbox, asked) = mpsc::channel(OUTBOX);
         let connected = Arc::new(watch::Sender::new(true));
-        (LauncherHandle { outbox, routes: Arc::default(), connected, keeping: Arc::default() }, asked)
+        let (keeping, leaving) = (Arc::default(), Arc::default());
+        (LauncherHandle { outbox, routes: Arc::default(), connected, keeping, leaving }, asked)
     }
 }
 

@@ -2,7 +2,11 @@
 
 use clap::Parser;
 use omni_scheduler::args::{Args, ArgsError, Directories};
-use omni_scheduler::{journal, serve, startup};
+use omni_scheduler::journal;
+use omni_scheduler::serve::{self, Start};
+use omni_scheduler::startup::{self, Listeners};
+use omni_scheduler::takeover::Predecessor;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Cores for each thread that serves requests: models need the rest.
@@ -23,18 +27,35 @@ fn main() -> ExitCode {
 }
 
 fn start(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
-    let config = args.node_config()?;
-    let directories: Directories = args.directories(&config).map_err(|error: ArgsError| error)?;
-    if args.check_config {
-        return Ok(());
-    }
-    let listeners = startup::set_up(&config, &directories, args.config_file().as_deref())?;
+    let program = std::env::current_exe()?; // before the file is replaced by a new one
+    let (predecessor, handed) = if args.succeed { Some(Predecessor::take()?) } else { None }.unzip();
+    let start = prepare(args, program, handed).inspect_err(|error| {
+        if let Some(predecessor) = &predecessor {
+            predecessor.failed(error.as_ref());
+        }
+    })?;
+    let Some(start) = start else { return Ok(()) };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads((cores / CORES_PER_THREAD).clamp(1, MOST_THREADS))
         .max_blocking_threads(1)
         .enable_all()
         .build()?;
-    runtime.block_on(async { tokio::spawn(serve::run(config, directories, listeners)).await })??;
+    runtime.block_on(async { tokio::spawn(serve::run(Start { predecessor, ..start })).await })??;
     Ok(())
+}
+
+/// Everything before the runtime; `None` when only the configuration was to be checked.
+fn prepare(
+    args: &Args,
+    program: PathBuf,
+    handed: Option<Listeners>,
+) -> Result<Option<Start>, Box<dyn std::error::Error>> {
+    let config = args.node_config()?;
+    let directories: Directories = args.directories(&config).map_err(|error: ArgsError| error)?;
+    if args.check_config {
+        return Ok(None);
+    }
+    let listeners = startup::set_up(&config, &directories, args.config_file().as_deref(), handed)?;
+    Ok(Some(Start { config, directories, listeners, program, predecessor: None }))
 }

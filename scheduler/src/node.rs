@@ -9,23 +9,26 @@ use crate::launcher::{LauncherHandle, Seen};
 use crate::metrics::Metrics;
 use crate::model::content::{Content, Unservable};
 use crate::model::worker_link::{self, WorkerLink};
-use crate::model::{self, Adoption, Message, Model};
+use crate::model::{self, Adoption, Leave, Message, Model};
 use crate::state::{Lasting, StateStore};
 use omni_config::name::ModelName;
 use omni_config::node::NodeConfig;
 use omni_ipc::id::InstanceId;
 use omni_ipc::instance::{ToWorker, Welcome};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 /// Longest wait for the end of all models at shutdown, beyond their own drain.
 const SHUTDOWN_MARGIN: Duration = Duration::from_secs(20);
 /// For the launcher's first list of directories: a request for a model that is not known yet waits for it.
 const FIRST_SCAN: Duration = Duration::from_secs(5);
+/// For a scheduler that takes over to serve; requests wait for it meanwhile.
+const SUCCESSOR: Duration = Duration::from_secs(60);
 /// Messages of the launcher that may wait.
 const SEEN: usize = 256;
 
@@ -82,12 +85,21 @@ pub struct Node {
     lasting: Mutex<BTreeMap<ModelName, Lasting>>,
     scanned: watch::Sender<bool>,
     draining: AtomicBool,
+    /// Instances that work for the scheduler before this one still.
+    elsewhere: Mutex<BTreeSet<InstanceId>>,
+    /// Another scheduler takes over, and where that serves.
+    left: AtomicBool,
+    successor: watch::Sender<Option<SocketAddr>>,
 }
 
 impl Node {
     /// Finds surviving instances, connects to the launcher and serves what it sees. `lasting`: what an earlier scheduler
-    /// knew.
-    pub async fn start(context: Arc<NodeContext>, lasting: BTreeMap<ModelName, Lasting>) -> Arc<Self> {
+    /// knew. `elsewhere`: instances that work for it still.
+    pub async fn start(
+        context: Arc<NodeContext>,
+        lasting: BTreeMap<ModelName, Lasting>,
+        elsewhere: BTreeSet<InstanceId>,
+    ) -> Arc<Self> {
         let (seen_sender, seen) = mpsc::channel(SEEN);
         let kept = lasting.iter().map(|(model, lasting)| (model.clone(), lasting.snapshots())).collect();
         let launcher = LauncherHandle::start(context.runtime_dir.join("launcher.sock"), kept, seen_sender);
@@ -98,6 +110,9 @@ impl Node {
             lasting: Mutex::new(lasting),
             scanned: watch::Sender::new(false),
             draining: AtomicBool::new(false),
+            elsewhere: Mutex::new(elsewhere),
+            left: AtomicBool::new(false),
+            successor: watch::Sender::new(None),
         });
         node.adopt_all().await;
         tokio::spawn(follow(Arc::clone(&node), seen));
@@ -146,8 +161,7 @@ impl Node {
     pub async fn shut_down(&self) {
         self.draining.store(true, Ordering::Release);
         let models = self.models();
-        let longest = models.iter().filter_map(|model| model.front().content).map(|c| c.manifest.timeouts.drain).max();
-        let limit = longest.unwrap_or_default() + SHUTDOWN_MARGIN;
+        let limit = self.longest_drain() + SHUTDOWN_MARGIN;
         let all_ended = async {
             for model in &models {
                 let _ = model.tell(Message::Removed).await;
@@ -161,6 +175,66 @@ impl Node {
             tracing::error!(?limit, "some models did not end; their workers are left to the launcher");
         }
         self.launcher.quit().await;
+    }
+
+    /// The longest time that a model gives to its requests in flight.
+    #[must_use]
+    pub fn longest_drain(&self) -> Duration {
+        let contents = self.models().into_iter().filter_map(|model| model.front().content);
+        contents.map(|content| content.manifest.timeouts.drain).max().unwrap_or_default()
+    }
+
+    /// Lets go of launcher and workers, for another scheduler. The instances that still have requests of this one; each
+    /// is told to `released` once it has none.
+    pub async fn leave(&self, released: &mpsc::Sender<(String, InstanceId)>) -> Vec<InstanceId> {
+        self.left.store(true, Ordering::Release);
+        self.launcher.leave();
+        let mut all = Vec::new();
+        for model in self.models() {
+            let (busy, told) = oneshot::channel();
+            if model.tell(Message::Leave(Leave { busy, released: released.clone() })).await {
+                all.extend(told.await.unwrap_or_default());
+            }
+        }
+        all
+    }
+
+    /// Whether another scheduler takes over, or has.
+    #[must_use]
+    pub fn has_left(&self) -> bool {
+        self.left.load(Ordering::Acquire)
+    }
+
+    /// Another scheduler has taken over.
+    pub fn serves_elsewhere(&self, at: SocketAddr) {
+        self.successor.send_replace(Some(at));
+    }
+
+    /// Where the scheduler serves that takes over, once it does; `None` when it does not in time.
+    pub async fn successor(&self) -> Option<SocketAddr> {
+        let mut successor = self.successor.subscribe();
+        let known = tokio::time::timeout(SUCCESSOR, successor.wait_for(Option::is_some)).await;
+        *known.ok()?.ok()?
+    }
+
+    /// An instance does not work for the scheduler before this one any more.
+    pub async fn released(&self, model: &str, instance: &InstanceId) {
+        self.elsewhere().remove(instance);
+        if let Some(model) = self.find(model) {
+            let _ = model.tell(Message::Released(Some(instance.clone()))).await;
+        }
+    }
+
+    /// None does.
+    pub async fn all_released(&self) {
+        self.elsewhere().clear();
+        for model in self.models() {
+            let _ = model.tell(Message::Released(None)).await;
+        }
+    }
+
+    fn elsewhere(&self) -> MutexGuard<'_, BTreeSet<InstanceId>> {
+        self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn add(&self, name: &ModelName) -> Arc<Model> {
@@ -217,7 +291,8 @@ impl Node {
         let text = Some(welcome.note.clone()).filter(|note| !note.is_empty());
         match Content::parse(&name, welcome.snapshot.clone(), text, &self.context.config) {
             Ok(content) => {
-                let adoption = Adoption { welcome, link, content };
+                let busy = self.elsewhere().contains(&welcome.instance);
+                let adoption = Adoption { welcome, link, content, busy };
                 let _ = self.add(&name).tell(Message::Adopt(Box::new(adoption))).await;
             }
             Err(message) => {

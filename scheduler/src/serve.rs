@@ -1,16 +1,18 @@
 //! The daemon's life once privileges are dropped: listeners, signals, the end.
 //!
-//! SIGTERM and SIGINT drain and stop the models. SIGUSR2 leaves them to a successor. A second signal of either kind
-//! while draining ends at once; workers then notice that their scheduler is gone and keep the models.
+//! SIGTERM and SIGINT drain and stop the models. SIGUSR2 finishes what is in flight and leaves them to who is started
+//! next. `omnictl upgrade` has a successor take over while both run ([`crate::takeover`]). A second signal while draining
+//! ends at once; workers then notice that their scheduler is gone and keep the models.
 
 use crate::args::Directories;
-use crate::http::control::Addresses;
-use crate::http::listener::{Bounds, serve};
+use crate::http::control::{Addresses, Control};
+use crate::http::listener::{Bounds, Phase, serve};
 use crate::http::{admin, control, data};
 use crate::metrics::Metrics;
 use crate::node::{Node, NodeContext};
 use crate::startup::Listeners;
 use crate::state::StateStore;
+use crate::takeover::{Estate, Handed, Predecessor, hand_over};
 use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto;
 use interprocess::os::unix::uds_local_socket::tokio::Listener as LocalListener;
@@ -18,13 +20,14 @@ use omni_config::node::NodeConfig;
 use std::convert::Infallible;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::task::JoinSet;
 
 /// Connections to the admin listener and to the control socket, each.
 const FEW: usize = 64;
@@ -36,33 +39,59 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 enum Ending {
     /// Drain, stop the models, leave nothing.
     Stop,
-    /// Leave the models to a successor.
-    HandOver,
+    /// Leave the models to who comes next.
+    Leave,
+    /// A successor has taken over.
+    Succeeded,
 }
 
-/// Serves until a signal ends it.
+/// What the daemon starts with.
+#[derive(Debug)]
+pub struct Start {
+    /// The node's configuration.
+    pub config: NodeConfig,
+    /// Where the node keeps its things.
+    pub directories: Directories,
+    /// What listens.
+    pub listeners: Listeners,
+    /// The program of a successor: the path of this one.
+    pub program: PathBuf,
+    /// The scheduler that serves until this one does.
+    pub predecessor: Option<Predecessor>,
+}
+
+/// Serves until a signal ends it, or a successor has taken over.
 ///
 /// # Errors
-/// The runtime refuses a socket or a signal handler.
-pub async fn run(config: NodeConfig, directories: Directories, listeners: Listeners) -> io::Result<()> {
+/// The runtime refuses a socket or a signal handler; a takeover has failed half-way.
+pub async fn run(start: Start) -> io::Result<()> {
+    let Start { config, directories, listeners, program, predecessor } = start;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut hand_over = signal(SignalKind::user_defined2())?;
-    let Listeners { data: data_listener, admin: admin_listener, control: control_listener, lock } = listeners;
-    let data_listener = TcpListener::from_std(data_listener)?;
-    let admin_listener = TcpListener::from_std(admin_listener)?;
+    let mut leave = signal(SignalKind::user_defined2())?;
+    let handed = listeners.try_clone()?; // for a successor; also keeps the lock
+    let data_listener = TcpListener::from_std(listeners.data)?;
+    let admin_listener = TcpListener::from_std(listeners.admin)?;
+    let listen = data_listener.local_addr()?;
     let addresses = Addresses {
-        listen: data_listener.local_addr()?.to_string(),
+        listen: listen.to_string(),
         admin_listen: admin_listener.local_addr()?.to_string(),
         models_dir: directories.models.to_string_lossy().into_owned(),
     };
+    let connections = config.server.connections as usize;
     let bounds = |connections| Bounds { connections, header_timeout: config.server.header_timeout };
-    let (data_bounds, admin_bounds) = (bounds(config.server.connections as usize), bounds(FEW));
+    let (data_bounds, admin_bounds) = (bounds(connections), bounds(FEW));
     let budget =
         usize::try_from(config.server.buffered_bytes.bytes()).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
     let metrics = Metrics::default();
     let gpu = crate::gpu::start(&config.gpu, metrics.of_gpus());
     let capacity = crate::capacity::start(&config.capacity, metrics.of_capacity());
+    // All that can be in the way was: from here on the node is this scheduler's.
+    let inheritance = match predecessor {
+        Some(predecessor) => Some(predecessor.relieve().await.map_err(io::Error::other)?),
+        None => None,
+    };
+    let elsewhere = inheritance.iter().flat_map(|inheritance| inheritance.busy.iter().cloned()).collect();
     let (state, lasting) = StateStore::open(&directories.own_state()).map_err(io::Error::other)?;
     let context = Arc::new(NodeContext {
         config,
@@ -78,60 +107,101 @@ pub async fn run(config: NodeConfig, directories: Directories, listeners: Listen
         touched_unix_ms: AtomicU64::new(0),
     });
     context.touch();
-    let node = Node::start(Arc::clone(&context), lasting).await;
-    let (stop, stopping) = watch::channel(false);
+    let node = Node::start(Arc::clone(&context), lasting, elsewhere).await;
+    let (data_phase, data_phases) = watch::channel(Phase::Open);
     // Who watches the node is answered while it drains.
-    let (end, ended) = watch::channel(false);
-    let serving = {
-        let node = Arc::clone(&node);
-        tokio::spawn(serve(data_listener, data_bounds, stopping, move |request| {
-            let node = Arc::clone(&node);
-            async move { data::serve(&node, request).await }
-        }))
-    };
+    let (admin_phase, admin_phases) = watch::channel(Phase::Open);
+    let (to_data, from_data) = mpsc::channel(FEW);
+    let (to_admin, from_admin) = mpsc::channel(FEW);
+    let mut serving = JoinSet::new();
+    let data_node = Arc::clone(&node);
+    serving.spawn(serve(data_listener, data_bounds, data_phases, from_data, move |request| {
+        let node = Arc::clone(&data_node);
+        async move { data::serve(&node, request).await }
+    }));
     let admin_node = Arc::clone(&node);
-    tokio::spawn(serve(admin_listener, admin_bounds, ended, move |request| {
+    let watched = tokio::spawn(serve(admin_listener, admin_bounds, admin_phases, from_admin, move |request| {
         let node = Arc::clone(&admin_node);
         async move { admin::serve(&node, request).await }
     }));
-    tokio::spawn(serve_control(control_listener, Arc::clone(&node), addresses.clone()));
+    let (upgrades, mut upgrade) = mpsc::channel(1);
+    let speaking = Arc::new(Semaphore::new(FEW));
+    let control = Control { node: Arc::clone(&node), addresses: addresses.clone(), upgrades };
+    let control = tokio::spawn(serve_control(listeners.control, Arc::clone(&speaking), control));
     announce(&directories.runtime, &addresses)?;
     tracing::info!(listen = addresses.listen, admin = addresses.admin_listen, models = %directories.models.display(), "serving");
+    if let Some(inheritance) = inheritance {
+        let (node, handed) = (Arc::clone(&node), Handed { data: to_data, admin: to_admin });
+        tokio::spawn(async move { inheritance.follow(listen, &node, handed).await });
+    }
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]); // no service manager: nobody to tell
 
-    let ending = tokio::select! {
-        _ = terminate.recv() => Ending::Stop,
-        _ = interrupt.recv() => Ending::Stop,
-        _ = hand_over.recv() => Ending::HandOver,
-    };
-    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
-    let leave = async {
-        match ending {
-            Ending::Stop => {
-                tracing::info!("draining");
-                stop.send_replace(true);
-                node.shut_down().await;
-            }
-            Ending::HandOver => {
-                tracing::info!("leaving the models to a successor");
-                stop.send_replace(true);
+    let ending = loop {
+        tokio::select! {
+            _ = terminate.recv() => break Ending::Stop,
+            _ = interrupt.recv() => break Ending::Stop,
+            _ = leave.recv() => break Ending::Leave,
+            Some(answer) = upgrade.recv() => {
+                let answer: oneshot::Sender<Result<u32, String>> = answer;
+                let estate = Estate {
+                    node: &node,
+                    listeners: handed.try_clone()?,
+                    data: &data_phase,
+                    admin: &admin_phase,
+                    connections,
+                };
+                let handed_over = hand_over(&program, estate, &mut serving, |said| drop(answer.send(said)));
+                let done = tokio::select! {
+                    done = handed_over => done.map_err(io::Error::other)?,
+                    _ = terminate.recv() => true,
+                    _ = interrupt.recv() => true,
+                };
+                if done {
+                    break Ending::Succeeded;
+                }
             }
         }
-        let _ = tokio::time::timeout(LAST_WORDS, serving).await;
-        end.send_replace(true);
+    };
+    control.abort(); // a successor accepts, or nobody
+    if ending != Ending::Succeeded {
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+    }
+    let finish = async {
+        data_phase.send_replace(Phase::Close);
+        let limit = match ending {
+            Ending::Stop => {
+                tracing::info!("draining");
+                node.shut_down().await;
+                LAST_WORDS
+            }
+            Ending::Leave => {
+                tracing::info!("leaving the models to the next scheduler");
+                node.longest_drain() + LAST_WORDS
+            }
+            Ending::Succeeded => LAST_WORDS,
+        };
+        let _ = tokio::time::timeout(limit, async { while serving.join_next().await.is_some() {} }).await;
+        admin_phase.send_replace(Phase::Close);
+        let last = async {
+            let _ = speaking.acquire_many(FEW as u32).await; // given back with the last connection
+            let _ = watched.await;
+        };
+        if ending == Ending::Succeeded {
+            let _ = tokio::time::timeout(LAST_WORDS, last).await;
+        }
     };
     tokio::select! {
-        () = leave => {}
+        () = finish => {}
         _ = terminate.recv() => tracing::warn!("ended in the middle of draining"),
         _ = interrupt.recv() => tracing::warn!("ended in the middle of draining"),
     }
     if ending == Ending::Stop {
         for name in ["node.json", "control.sock", "scheduler.lock"] {
-            let _ = std::fs::remove_file(directories.runtime.join(name)); // a successor would replace them
+            let _ = std::fs::remove_file(directories.runtime.join(name)); // who comes next would replace them
         }
     }
-    context.state.settled().await; // before a successor reads it
-    drop(lock);
+    context.state.settled().await; // before the next one reads it
+    drop((handed, listeners.lock));
     Ok(())
 }
 
@@ -147,21 +217,20 @@ fn announce(runtime: &Path, addresses: &Addresses) -> io::Result<()> {
     std::fs::rename(&fresh, runtime.join("node.json"))
 }
 
-async fn serve_control(listener: std::os::unix::net::UnixListener, node: Arc<Node>, addresses: Addresses) {
+async fn serve_control(listener: std::os::unix::net::UnixListener, room: Arc<Semaphore>, control: Control) {
     use interprocess::local_socket::traits::tokio::Listener as _;
     let listener = match LocalListener::try_from(OwnedFd::from(listener)) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "the control socket cannot be served"),
     };
-    let room = Arc::new(Semaphore::new(FEW));
     loop {
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
         let Ok(stream) = listener.accept().await else { continue };
-        let (node, addresses) = (Arc::clone(&node), addresses.clone());
+        let control = control.clone();
         tokio::spawn(async move {
             let service = hyper::service::service_fn(move |request| {
-                let (node, addresses) = (Arc::clone(&node), addresses.clone());
-                async move { Ok::<_, Infallible>(control::serve(&node, &addresses, request).await) }
+                let control = control.clone();
+                async move { Ok::<_, Infallible>(control::serve(&control, request).await) }
             });
             let builder = auto::Builder::new(hyper_util::rt::TokioExecutor::new());
             let _ = builder.serve_connection(TokioIo::new(stream), service).await;

@@ -15,7 +15,10 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+
+/// The flag that tells a scheduler that it succeeds another one.
+const SUCCEED: &str = "--succeed";
 
 /// The daemon could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -83,7 +86,21 @@ pub struct Listeners {
     pub lock: File,
 }
 
-/// Makes all of it, and drops privileges.
+/// The most instances that a node has: as many as user ids for them.
+pub const MOST_INSTANCES: usize = 4096;
+
+impl Listeners {
+    /// The same sockets and the same lock again.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        let (data, admin) = (self.data.try_clone()?, self.admin.try_clone()?);
+        Ok(Self { data, admin, control: self.control.try_clone()?, lock: self.lock.try_clone()? })
+    }
+}
+
+/// Makes all of it, and drops privileges. `handed`: what an earlier scheduler hands over, which has done that.
 ///
 /// # Errors
 /// See [`StartupError`].
@@ -91,7 +108,13 @@ pub fn set_up(
     config: &NodeConfig,
     directories: &Directories,
     config_file: Option<&Path>,
+    handed: Option<Listeners>,
 ) -> Result<Listeners, StartupError> {
+    if let Some(Listeners { data, admin, control, lock }) = handed {
+        // All the rest was done by the scheduler that hands over.
+        let (data, admin) = (kept(data, config.server.listen)?, kept(admin, config.server.admin_listen)?);
+        return Ok(Listeners { data, admin, control, lock });
+    }
     let root = Uid::effective().is_root();
     let (uid, gid) = if root { node_user(config.node.user.as_ref())? } else { (Uid::current(), Gid::current()) };
     if root {
@@ -161,7 +184,7 @@ fn listeners(config: &NodeConfig, runtime: &Path, lock: File) -> Result<Listener
     let mut inherited = inherited_sockets();
     let mut tcp = |name: &str, address: std::net::SocketAddr| match inherited.remove(name) {
         Some(fd) => Ok(TcpListener::from(fd)),
-        None => tcp_listener(address).map_err(|source| StartupError::Listen { address, source }),
+        None => listen(address),
     };
     let data = tcp("data", config.server.listen)?;
     let admin = tcp("admin", config.server.admin_listen)?;
@@ -177,6 +200,17 @@ fn listeners(config: &NodeConfig, runtime: &Path, lock: File) -> Result<Listener
         result.map_err(|source| StartupError::Inherited { name: name.to_owned(), source })?;
     }
     Ok(Listeners { data, admin, control, lock })
+}
+
+/// A listener of the scheduler before, unless another address is wanted by now.
+fn kept(handed: TcpListener, wanted: std::net::SocketAddr) -> Result<TcpListener, StartupError> {
+    let is_it = wanted.port() == 0 || handed.local_addr().is_ok_and(|address| address == wanted);
+    if is_it { Ok(handed) } else { listen(wanted) }
+}
+
+fn listen(address: std::net::SocketAddr) -> Result<TcpListener, StartupError> {
+    let bound = tcp_listener(address).and_then(|listener| listener.set_nonblocking(true).map(|()| listener));
+    bound.map_err(|source| StartupError::Listen { address, source })
 }
 
 /// Clients come in crowds: with the standard library's queue of 128 the kernel drops the first packets of the rest, and
@@ -234,6 +268,21 @@ fn start_launcher(directories: &Directories, config_file: Option<&Path>, uid: Ui
     // The keeper detaches itself from this process's session; it says what it has to say on our standard error.
     command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().map_err(at("start", &program))?;
     Ok(())
+}
+
+/// Starts a scheduler that succeeds this one, with the same command line; it hears of it on its standard input.
+///
+/// # Errors
+/// [`StartupError::Path`]
+pub fn start_successor(program: &Path) -> Result<(OwnedFd, Child), StartupError> {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+    let pair = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC);
+    let (ours, theirs) = pair.map_err(|errno| at("make a socket for", program)(errno.into()))?;
+    let mut command = Command::new(program);
+    let arguments = std::env::args_os().skip(1).filter(|argument| argument != SUCCEED);
+    command.args(arguments).arg(SUCCEED).stdin(Stdio::from(theirs)).stdout(Stdio::null());
+    let child = command.spawn().map_err(at("start", program))?;
+    Ok((ours, child))
 }
 
 fn launcher_listens(path: &Path) -> bool {

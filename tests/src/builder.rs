@@ -93,10 +93,14 @@ impl NodeBuilder {
     /// When it ends instead, with its log.
     #[must_use]
     pub fn start(self) -> Node {
-        let node = format!("[node]\ncgroup-parent = \"{}\"\n{}", self.name, self.config);
-        fs::write(self.path("node.toml"), node).unwrap();
+        self.write_config(&self.config);
         let scheduler = self.spawn(&self.path("log"));
         Node::new(self, scheduler)
+    }
+
+    pub(crate) fn write_config(&self, toml: &str) {
+        let node = format!("[node]\ncgroup-parent = \"{}\"\n{toml}", self.name);
+        fs::write(self.path("node.toml"), node).unwrap();
     }
 
     pub(crate) fn spawn(&self, log: &Path) -> Child {

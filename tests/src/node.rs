@@ -3,7 +3,7 @@
 
 use crate::builder::{NodeBuilder, program};
 use crate::leftovers::Marks;
-use crate::process::parent;
+use crate::process::{is_alive, parent};
 use crate::{Client, PATIENCE, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -25,7 +25,10 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub struct Node {
     setup: NodeBuilder,
+    /// The one that was started here.
     scheduler: Child,
+    /// The one that has taken over from it, which is no child of ours.
+    successor: Option<Pid>,
     listeners: Option<Listeners>,
     ended: bool,
 }
@@ -49,7 +52,7 @@ pub struct Output {
 
 impl Node {
     pub(crate) fn new(setup: NodeBuilder, scheduler: Child) -> Self {
-        let mut node = Self { setup, scheduler, listeners: None, ended: false };
+        let mut node = Self { setup, scheduler, successor: None, listeners: None, ended: false };
         node.await_ready();
         node
     }
@@ -133,7 +136,23 @@ impl Node {
     /// The scheduler's process id.
     #[must_use]
     pub fn pid(&self) -> Pid {
-        Pid::from_raw(self.scheduler.id().cast_signed())
+        self.successor.unwrap_or(Pid::from_raw(self.scheduler.id().cast_signed()))
+    }
+
+    /// Has a new process of the scheduler's program take over, while the old one may still finish what it has.
+    ///
+    /// # Panics
+    /// When none does.
+    pub fn upgrade(&mut self) -> Pid {
+        let said = self.omnictl(["upgrade", "-o", "json"]);
+        let answer: Value = serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("{said:?}\n{}", self.log()));
+        let pid = answer["pid"].as_i64().and_then(|pid| pid.try_into().ok()).expect("a process id");
+        *self.successor.insert(Pid::from_raw(pid))
+    }
+
+    /// Changes the node's configuration, for who reads it next: lines below its own `[node]` section.
+    pub fn configure(&self, toml: &str) {
+        self.setup.write_config(toml);
     }
 
     /// The launcher's process id; `None` while there is none.
@@ -228,8 +247,8 @@ impl Node {
 
     /// Ends the scheduler with SIGKILL, as a crash would; models go on. [`Node::start_again`] brings a successor.
     pub fn crash(&mut self) {
-        self.scheduler.kill().expect("killed");
-        self.scheduler.wait().expect("reaped");
+        kill(self.pid(), Signal::SIGKILL).expect("killed");
+        self.wait(PATIENCE).expect("gone");
     }
 
     /// Waits for the end of the scheduler after a signal of the test's own.
@@ -242,7 +261,7 @@ impl Node {
 
     /// Starts a scheduler on the same folders, after [`Node::crash`].
     pub fn start_again(&mut self) {
-        self.scheduler = self.setup.spawn(&self.setup.path("log"));
+        (self.scheduler, self.successor) = (self.setup.spawn(&self.setup.path("log")), None);
         self.await_ready();
     }
 
@@ -294,6 +313,7 @@ impl Node {
         let _ = kill(self.pid(), Signal::SIGTERM);
         let status = self.wait(PATIENCE);
         if status.is_none() {
+            let _ = kill(self.pid(), Signal::SIGKILL);
             let _ = self.scheduler.kill();
             let _ = self.scheduler.wait();
         }
@@ -312,9 +332,14 @@ impl Node {
         assert!(left.is_empty(), "{ended} left behind:\n{}\n{log}", left.join("\n"));
     }
 
+    /// The end of the scheduler, and how the one ended that was started here: only that one is a child of ours.
     fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
         let end = Instant::now() + limit;
         loop {
+            if self.successor.is_some_and(is_alive) && Instant::now() < end {
+                thread::sleep(Duration::from_millis(5));
+                continue;
+            }
             match self.scheduler.try_wait().expect("our child") {
                 Some(status) => return Some(status),
                 None if Instant::now() > end => return None,

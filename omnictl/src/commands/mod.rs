@@ -19,6 +19,7 @@ mod run;
 mod show;
 mod status;
 mod top;
+mod upgrade;
 mod version;
 mod wait;
 
@@ -64,6 +65,7 @@ pub(crate) fn run(cli: Cli, out: Out<'_>) -> Result<Exit, Failure> {
         Command::Explain { model } => on_node(explain::run(context, &model)),
         Command::Top { once } => on_node(top::run(context, once)),
         Command::Gpu => on_node(gpu::run(context)),
+        Command::Upgrade => on_node(upgrade::run(context)),
         Command::Version => on_node(version::run(context)),
         Command::Init { name, dir } => init::run(context, &name, &dir),
         Command::Check { dir } => check::run(context, &dir),

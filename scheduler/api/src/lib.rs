@@ -6,6 +6,7 @@
 //! | route | answer |
 //! | --- | --- |
 //! | `GET /v1/node` | [`Node`] |
+//! | `POST /v1/node/upgrade` | [`Upgrade`] once a new process of the program on disk has taken over |
 //! | `GET /v1/models` | [`Models`] |
 //! | `GET /v1/models/{model}` | [`Model`] |
 //! | `GET /v1/models/{model}/manifest` | the effective manifest, as JSON |
@@ -56,6 +57,13 @@ pub struct Node {
     pub buffered_bytes: u64,
     /// The most of them.
     pub buffered_bytes_limit: u64,
+}
+
+/// A successor has taken over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Upgrade {
+    /// Its process id.
+    pub pid: u32,
 }
 
 /// All models, sorted by name.

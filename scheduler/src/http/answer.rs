@@ -4,7 +4,7 @@ use super::run::Waiter;
 use crate::wire::reply::{Answer, Body as Content};
 use crate::wire::stream::{End, Read, Reader, Shape};
 use bytes::{Bytes, BytesMut};
-use hyper::body::{Body, Frame, SizeHint};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 use std::convert::Infallible;
@@ -44,6 +44,8 @@ pub enum AnswerBody {
     Stream(Box<StreamBody>),
     /// Lines that are made as they come (logs).
     Lines(tokio::sync::mpsc::Receiver<Bytes>),
+    /// What a successor answers.
+    Forwarded(Incoming),
 }
 
 /// A streamed answer: cancels the request when it is dropped before its end.
@@ -69,7 +71,7 @@ impl AnswerBody {
     pub fn bytes(&self) -> Option<Vec<u8>> {
         match self {
             Self::Pieces(pieces) => Some(pieces.concat()),
-            Self::Stream(_) | Self::Lines(_) => None,
+            Self::Stream(_) | Self::Lines(_) | Self::Forwarded(_) => None,
         }
     }
 }
@@ -86,6 +88,10 @@ impl Body for AnswerBody {
             }
             Self::Stream(stream) => stream.poll(context),
             Self::Lines(lines) => lines.poll_recv(context).map(|line| line.map(|line| Ok(Frame::data(line)))),
+            Self::Forwarded(body) => {
+                let frame = Pin::new(body).poll_frame(context);
+                frame.map(|frame| frame.map(|frame| frame.map_err(|_| StreamCut("the answer broke off"))))
+            }
         }
     }
 
@@ -93,6 +99,7 @@ impl Body for AnswerBody {
         match self {
             Self::Pieces(pieces) => pieces.iter().all(Bytes::is_empty),
             Self::Stream(_) | Self::Lines(_) => false,
+            Self::Forwarded(body) => body.is_end_stream(),
         }
     }
 
@@ -101,6 +108,7 @@ impl Body for AnswerBody {
             Self::Pieces(pieces) => SizeHint::with_exact(pieces.iter().map(|piece| piece.len() as u64).sum()),
             Self::Stream(stream) => stream.length.map_or_else(SizeHint::default, SizeHint::with_exact),
             Self::Lines(_) => SizeHint::default(),
+            Self::Forwarded(body) => body.size_hint(),
         }
     }
 }

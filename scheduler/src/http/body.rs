@@ -10,7 +10,9 @@ use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use omni_ipc::frame::flags;
+use std::future::Future;
 use std::io::Write;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -46,6 +48,9 @@ pub struct Pump {
     to: UnixStream,
     limit: u64,
 }
+
+/// A pump at work.
+pub type Pumping = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
 
 /// Whether the body is JSON, by its media type; a body without a type is taken for JSON, as the API's bodies are.
 #[must_use]

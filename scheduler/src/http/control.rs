@@ -32,6 +32,17 @@ pub struct Addresses {
     pub models_dir: String,
 }
 
+/// Everything that the control API speaks for.
+#[derive(Debug, Clone)]
+pub struct Control {
+    /// The models.
+    pub node: Arc<Node>,
+    /// See there.
+    pub addresses: Addresses,
+    /// Who has a successor take over, and answers with its process id or with why there is none.
+    pub upgrades: mpsc::Sender<oneshot::Sender<Result<u32, String>>>,
+}
+
 /// A refusal of the control API.
 struct Refusal {
     status: StatusCode,
@@ -58,7 +69,8 @@ impl Refusal {
 }
 
 /// Serves one request.
-pub async fn serve(node: &Node, addresses: &Addresses, request: Request<Incoming>) -> Response<AnswerBody> {
+pub async fn serve(control: &Control, request: Request<Incoming>) -> Response<AnswerBody> {
+    let Control { node, addresses, upgrades } = control;
     let path = request.uri().path().to_owned();
     let segments: Vec<&str> = path.split('/').skip(1).collect();
     let method = request.method().clone();
@@ -88,9 +100,12 @@ pub async fn serve(node: &Node, addresses: &Addresses, request: Request<Incoming
             let to = parameter(request.uri().query().unwrap_or_default(), "to").map(str::to_owned);
             order(node, name, Order::RollBack(to)).await
         }
+        (["v1", "node", "upgrade"], &Method::POST) => upgrade(node, upgrades).await,
         (["openapi.json"] | ["v1", "node" | "models" | "gpus" | "top"] | ["v1", "models", _], _)
         | (["v1", "models", _, "manifest" | "logs" | "history" | "explain"], _) => Err(Refusal::method("GET")),
-        (["v1", "models", _, "run" | "start" | "stop" | "restart" | "rollback"], _) => Err(Refusal::method("POST")),
+        (["v1", "models", _, "run" | "start" | "stop" | "restart" | "rollback"] | ["v1", "node", "upgrade"], _) => {
+            Err(Refusal::method("POST"))
+        }
         _ => Err(Refusal {
             status: StatusCode::NOT_FOUND,
             kind: "bad-request",
@@ -119,6 +134,27 @@ fn node_view(node: &Node, addresses: &Addresses) -> api::Node {
         launcher_connected: node.launcher.connected(),
         buffered_bytes: limit.saturating_sub(node.context.body_budget.available_permits() as u64),
         buffered_bytes_limit: limit,
+    }
+}
+
+/// Has the program that is on disk take over; answers once it serves.
+async fn upgrade(
+    node: &Node,
+    upgrades: &mpsc::Sender<oneshot::Sender<Result<u32, String>>>,
+) -> Result<Response<AnswerBody>, Refusal> {
+    let refusal = |status, detail: &str| Refusal { status, kind: "not-upgraded", detail: detail.to_owned() };
+    if node.draining() || node.has_left() || !node.scanned() || !node.launcher.connected() {
+        let detail = "the node is not ready: it starts, ends, is being taken over, or misses its launcher";
+        return Err(refusal(StatusCode::CONFLICT, detail));
+    }
+    let (answer, answered) = oneshot::channel();
+    if upgrades.try_send(answer).is_err() {
+        return Err(refusal(StatusCode::CONFLICT, "the node is being taken over already"));
+    }
+    match answered.await {
+        Ok(Ok(pid)) => Ok(json(&api::Upgrade { pid })),
+        Ok(Err(why)) => Err(refusal(StatusCode::UNPROCESSABLE_ENTITY, &why)),
+        Err(_) => Err(refusal(StatusCode::INTERNAL_SERVER_ERROR, "the successor failed: see the node's log")),
     }
 }
 

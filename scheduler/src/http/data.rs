@@ -1,6 +1,7 @@
 //! The routes of the data listener.
 
 use super::answer::AnswerBody;
+use super::forward::late;
 use super::run::{refuse, run};
 use crate::failure::Failure;
 use crate::node::Node;
@@ -10,6 +11,9 @@ use omni_config::name::ModelName;
 
 /// Serves one request.
 pub async fn serve(node: &Node, request: Request<Incoming>) -> Response<AnswerBody> {
+    if node.has_left() {
+        return late(node, request).await;
+    }
     let name = match run_route(request.uri().path()) {
         None => return refuse(request.headers(), &Failure::NoSuchRoute),
         Some(tail) => model_name(tail),

@@ -11,7 +11,7 @@ use std::io::Write;
 use std::time::Duration;
 
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-const TIMEOUT: HeaderName = HeaderName::from_static("x-omni-timeout-ms");
+pub(super) const TIMEOUT: HeaderName = HeaderName::from_static("x-omni-timeout-ms");
 const SESSION: HeaderName = HeaderName::from_static("x-session-affinity");
 const PRIORITY: HeaderName = HeaderName::from_static("x-omni-priority");
 /// Longest request id that is taken over from a client.

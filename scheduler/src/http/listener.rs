@@ -1,22 +1,22 @@
 //! Accepting connections: HTTP/1.1 and HTTP/2 with prior knowledge on one socket, bounded in number.
 
 use super::answer::AnswerBody;
+use super::connection::{Answering, Known, Socket};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::TcpUserTimeout;
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
-use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 /// Bounds of a listener.
 #[derive(Debug, Clone, Copy)]
@@ -38,51 +38,118 @@ const UNREAD_MS: u32 = 120_000;
 /// Pause after the kernel refused a connection for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves until `stop` turns true, then lets requests under way finish.
-pub async fn serve<H, F>(listener: TcpListener, bounds: Bounds, mut stop: watch::Receiver<bool>, handler: H)
-where
+/// What a listener does with its connections.
+#[derive(Debug, Clone)]
+pub enum Phase {
+    /// Accepts and serves them.
+    Open,
+    /// Accepts none; those that are there go on.
+    Shut,
+    /// Ends them as soon as what they have asked is answered.
+    Close,
+    /// Leaves them to a successor, which has the socket that listens.
+    HandOver(mpsc::Sender<TcpStream>),
+}
+
+/// Serves until `phase` says otherwise, then lets requests under way finish. `handed`: connections of an earlier scheduler.
+pub async fn serve<H, F>(
+    listener: TcpListener,
+    bounds: Bounds,
+    mut phase: watch::Receiver<Phase>,
+    mut handed: mpsc::Receiver<TcpStream>,
+    handler: H,
+) where
     H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Response<AnswerBody>> + Send + 'static,
 {
     let room = Arc::new(Semaphore::new(bounds.connections));
     let builder = builder(bounds);
-    let graceful = GracefulShutdown::new();
     loop {
         let accepted = tokio::select! {
-            accepted = accept(&listener, &room) => accepted,
-            _ = stop.wait_for(|stop| *stop) => break,
+            accepted = accept(&listener, &mut handed, &room) => accepted,
+            _ = phase.wait_for(|phase| !matches!(phase, Phase::Open)) => break,
         };
         let Some((stream, permit)) = accepted else { continue };
         let handler = handler.clone();
-        let begun = Arc::new(AtomicBool::new(false));
-        let begins = Arc::clone(&begun);
+        let known = Arc::new(Known::default());
+        let asked = Arc::clone(&known);
         let service = service_fn(move |request| {
-            begins.store(true, Ordering::Relaxed);
+            let open = asked.begin();
             let answer = handler(request);
-            async move { Ok::<_, Infallible>(answer.await) }
+            async move { Ok::<_, Infallible>(answer.await.map(|body| Answering::new(body, open))) }
         });
-        let connection = graceful.watch(builder.serve_connection(TokioIo::new(stream), service).into_owned());
+        let socket = TokioIo::new(Socket::new(stream, Arc::clone(&known)));
+        let connection = builder.serve_connection(socket, service).into_owned();
+        let mut phase = phase.clone();
         tokio::spawn(async move {
             let mut connection = pin!(connection);
-            // A client that breaks the protocol or the connection is answered by hyper, as far as possible. Until it has
-            // told the two versions apart, which can be never, hyper has no time limit of its own.
-            let first = tokio::time::timeout(bounds.header_timeout, connection.as_mut()).await;
-            if first.is_err() && begun.load(Ordering::Relaxed) {
-                let _ = connection.await;
-            }
+            let mut change =
+                pin!(async move { phase.wait_for(|phase| is_end(phase)).await.ok().map(|end| end.clone()) });
+            let mut late = pin!(tokio::time::sleep(bounds.header_timeout));
+            let (mut end, mut told, mut waits) = (None, false, true);
+            poll_fn(|context| {
+                if end.is_none()
+                    && let Poll::Ready(change) = change.as_mut().poll(context)
+                {
+                    end = Some(change.unwrap_or(Phase::Close)); // nobody there to say how: it is over
+                }
+                // Until hyper has told the two versions apart, which can be never, it has no time limit of its own.
+                if waits && late.as_mut().poll(context).is_ready() {
+                    waits = false;
+                    if !known.has_begun() {
+                        return Poll::Ready(());
+                    }
+                }
+                loop {
+                    // A client that breaks the protocol or the connection is answered by hyper, as far as possible.
+                    if connection.as_mut().poll(context).is_ready() {
+                        return Poll::Ready(());
+                    }
+                    if told || !end.as_ref().is_some_and(|end| may_end(end, &known)) {
+                        return Poll::Pending;
+                    }
+                    told = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+            })
+            .await;
             drop(permit);
         });
     }
     drop(listener);
-    graceful.shutdown().await;
+    let all = u32::try_from(bounds.connections).unwrap_or(u32::MAX);
+    let _ = room.acquire_many(all).await; // they are given back with the last connection
+}
+
+fn is_end(phase: &Phase) -> bool {
+    matches!(phase, Phase::Close | Phase::HandOver(_))
+}
+
+/// Whether hyper may be told to let go of a connection; one of HTTP/1.1 goes to its heir then.
+fn may_end(end: &Phase, known: &Known) -> bool {
+    match end {
+        Phase::Open | Phase::Shut => false,
+        Phase::Close => true,
+        Phase::HandOver(_) if known.is_http2() => true,
+        Phase::HandOver(heir) if known.is_idle() => {
+            known.bequeath(heir.clone());
+            true
+        }
+        Phase::HandOver(_) => false,
+    }
 }
 
 async fn accept(
     listener: &TcpListener,
+    handed: &mut mpsc::Receiver<TcpStream>,
     room: &Arc<Semaphore>,
-) -> Option<(tokio::net::TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+) -> Option<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
     let permit = Arc::clone(room).acquire_owned().await.ok()?;
-    match listener.accept().await {
+    let accepted = tokio::select! {
+        accepted = listener.accept() => accepted,
+        Some(stream) = handed.recv() => return Some((stream, permit)),
+    };
+    match accepted {
         Ok((stream, _)) => {
             let _ = stream.set_nodelay(true); // refused only by sockets that are closed already
             let _ = setsockopt(&stream, TcpUserTimeout, &UNREAD_MS);

@@ -3,9 +3,11 @@
 pub mod admin;
 pub mod answer;
 pub mod body;
+mod connection;
 pub mod control;
 pub mod data;
 pub mod failure;
+mod forward;
 mod head;
 pub mod listener;
 pub mod openapi;

@@ -1,15 +1,16 @@
 //! The run API: one request to one model.
 
 use super::answer::{AnswerBody, respond, server_timing};
-use super::body::{self, Pump, Taken};
+use super::body::{self, Pumping, Taken};
 use super::failure::workers_ai;
+use super::forward::unsent;
 use super::head::{REQUEST_ID, head, priority, request_id, session, timeout};
 use crate::failure::Failure;
 use crate::model::Model;
 use crate::model::requests::Submission;
 use crate::node::Node;
 use crate::policy::dispatch::{RequestId, Ticket};
-use crate::wire::reply::Answer;
+use crate::wire::reply::{Answer, Unanswered};
 use hyper::body::Incoming;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
@@ -110,7 +111,7 @@ pub async fn run(node: &Node, name: &str, request: Request<Incoming>) -> Respons
             let arrived = Instant::now();
             match serve(node, &model, &parts, body, id.as_bytes(), arrived).await {
                 Ok(response) => {
-                    if !matches!(response.body(), AnswerBody::Stream(_)) {
+                    if !matches!(response.body(), AnswerBody::Stream(_) | AnswerBody::Forwarded(_)) {
                         model.metrics.outcomes.ok.inc();
                         model.metrics.whole.observe(arrived.elapsed().as_secs_f64());
                     }
@@ -178,11 +179,16 @@ async fn serve(
         waiter.finished();
         return Err(failure);
     }
-    let answer = match tokio::time::timeout_at(deadline.into(), wait(answer, pump)).await {
+    let mut pumping = pump.map(|pump| Box::pin(pump.run()) as Pumping);
+    let answer = match tokio::time::timeout_at(deadline.into(), wait(answer, &mut pumping)).await {
         Ok(Ok(Ok(answer))) => answer,
-        Ok(Ok(Err(failure))) => {
+        Ok(Ok(Err(Unanswered::Failed(failure)))) => {
             waiter.finished();
             return Err(failure);
+        }
+        Ok(Ok(Err(Unanswered::Unsent(body)))) => {
+            waiter.finished();
+            return Ok(unsent(node, model, parts, (body, pumping), request_id, deadline).await);
         }
         Ok(Err(broken_off)) => {
             waiter.give_up();
@@ -216,17 +222,18 @@ async fn serve(
 
 /// The answer, while a streamed body is being copied. A body that breaks off ends the request: the outer failure.
 async fn wait(
-    mut answer: oneshot::Receiver<Result<Answer, Failure>>,
-    pump: Option<Pump>,
-) -> Result<Result<Answer, Failure>, Failure> {
-    if let Some(pump) = pump {
+    mut answer: oneshot::Receiver<Result<Answer, Unanswered>>,
+    pumping: &mut Option<Pumping>,
+) -> Result<Result<Answer, Unanswered>, Failure> {
+    if let Some(pump) = pumping {
         tokio::select! {
             biased;
-            answer = &mut answer => return Ok(answer.unwrap_or(Err(Failure::Died))),
-            pumped = pump.run() => pumped?,
+            answer = &mut answer => return Ok(answer.unwrap_or(Err(Failure::Died.into()))),
+            pumped = pump => pumped?,
         }
+        *pumping = None;
     }
-    Ok(answer.await.unwrap_or(Err(Failure::Died)))
+    Ok(answer.await.unwrap_or(Err(Failure::Died.into())))
 }
 
 fn count(model: &Model, failure: &Failure) {

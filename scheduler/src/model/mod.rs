@@ -72,6 +72,10 @@ pub enum Message {
     Worker(InstanceId, FromWorker),
     /// The worker's connection ended.
     WorkerClosed(InstanceId),
+    /// Another scheduler takes the model: what no instance has goes back to who asked.
+    Leave(Leave),
+    /// An instance, or all of them, has ended what it did for the scheduler before this one.
+    Released(Option<InstanceId>),
     /// A person's word, answered with the state after it was taken, or with why it cannot be.
     Order(Order, oneshot::Sender<Result<api::Model, String>>),
     /// The GPU task speaks, of the instance with this key.
@@ -86,6 +90,15 @@ pub enum Message {
     Explain(oneshot::Sender<api::Explain>),
 }
 
+/// Who hears what a model leaves behind with its instances.
+#[derive(Debug)]
+pub struct Leave {
+    /// Instances that have requests still.
+    pub busy: oneshot::Sender<Vec<InstanceId>>,
+    /// The model and one of them, once it has none any more.
+    pub released: mpsc::Sender<(String, InstanceId)>,
+}
+
 /// An instance of an earlier scheduler, and what it runs as its worker's note says.
 #[derive(Debug)]
 pub struct Adoption {
@@ -95,6 +108,8 @@ pub struct Adoption {
     pub link: WorkerLink,
     /// What it runs.
     pub content: Content,
+    /// It works for the earlier scheduler still.
+    pub busy: bool,
 }
 
 /// A person's word.

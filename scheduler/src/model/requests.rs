@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::policy::InstanceNumber;
 use crate::policy::dispatch::{RequestId, Ticket};
 use crate::wire::connection::DataConnection;
-use crate::wire::reply::{Answer, Body, ReplyTo, Swap};
+use crate::wire::reply::{Answer, Body, ReplyTo, Swap, Unanswered};
 use crate::wire::stream::{BadChunk, End, Filler, Shape, stream};
 use bytes::Bytes;
 use omni_ipc::frame::{AnswerHead, ErrorBody, ErrorOrigin, FrameError, Header, Kind, MAX_SMALL, flags, split_head};
@@ -152,10 +152,17 @@ impl Requests {
     pub fn fail(&mut self, id: RequestId, failure: &Failure) {
         if let Some(entry) = self.entries.remove(&id) {
             match entry.reply {
-                Reply::Open(reply) => drop(reply.send(Err(failure.clone()))),
+                Reply::Open(reply) => drop(reply.send(Err(failure.clone().into()))),
                 Reply::Streaming(filler) => filler.end(End::Failed(stream_failure(failure))),
                 Reply::Done => {}
             }
+        }
+    }
+
+    /// Gives a request back that no instance had.
+    pub fn hand_back(&mut self, id: RequestId) {
+        if let Some(Entry { body, reply: Reply::Open(reply), .. }) = self.entries.remove(&id) {
+            let _ = reply.send(Err(Unanswered::Unsent(body))); // or nobody waits for it
         }
     }
 
@@ -174,7 +181,7 @@ impl Requests {
         match header.kind {
             Kind::Response => {
                 let answer = whole_answer(header, payload, sent)?;
-                let answer = answer.ok_or(Failure::Raised);
+                let answer = answer.ok_or(Unanswered::Failed(Failure::Raised));
                 match std::mem::replace(&mut entry.reply, Reply::Done) {
                     Reply::Open(reply) => drop(reply.send(answer)),
                     Reply::Streaming(_) => return Err(BrokenWire::Content),

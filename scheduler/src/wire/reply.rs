@@ -3,6 +3,7 @@
 use super::stream::Reader;
 use crate::failure::Failure;
 use crate::model::content::Content;
+use crate::model::requests::RequestBody;
 use bytes::Bytes;
 use omni_ipc::frame::AnswerHead;
 use std::sync::Arc;
@@ -55,7 +56,22 @@ pub enum Body {
 }
 
 /// Where a request's answer goes. Sending fails when nobody waits any more.
-pub type ReplyTo = oneshot::Sender<Result<Answer, Failure>>;
+pub type ReplyTo = oneshot::Sender<Result<Answer, Unanswered>>;
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum Unanswered {
+    /// It failed.
+    Failed(Failure),
+    /// No instance had it, and another scheduler has the model by now: the request goes back.
+    Unsent(RequestBody),
+}
+
+impl From<Failure> for Unanswered {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -10,6 +10,7 @@
 //! | instance | `<runtime-dir>/instances/<id>.sock` | scheduler and worker | [`instance`] |
 //! | zygote | `<runtime-dir>/zygotes/<id>.sock`, and descriptor 3 of the zygote | workers and the zygote | [`zygote`] |
 //! | launcher | `<runtime-dir>/launcher.sock` | scheduler and launcher | [`launcher`] |
+//! | takeover | `SOCK_SEQPACKET` pair, standard input of the successor | scheduler and the next one | [`takeover`] |
 //!
 //! The control wires carry one JSON message per packet ([`packet`]); descriptors ride with their message.
 //! Nothing here decides anything: these are shapes, bounds and the code that reads and writes them.
@@ -21,4 +22,5 @@ pub mod id;
 pub mod instance;
 pub mod launcher;
 pub mod packet;
+pub mod takeover;
 pub mod zygote;

@@ -8,6 +8,7 @@ use omni_ipc::exit::ExitCause;
 use omni_ipc::id::{EnvironmentKey, InstanceId, SnapshotDigest};
 use omni_ipc::instance::{FromWorker, GpuOrder, GpuReport, GpuUse, LogLine, LogStream, Stats, ToWorker, Welcome};
 use omni_ipc::launcher::{FromLauncher, GpuMode, GpuSpec, StartSpec, ToLauncher, ZygoteSpec};
+use omni_ipc::takeover::{FromSuccessor, Listener, ToSuccessor};
 use omni_ipc::zygote::{FromZygote, FromZygoteWorker, ToZygote, ToZygoteWorker};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -218,4 +219,26 @@ fn launcher() {
     ];
     messages.extend(exits().into_iter().map(|cause| FromLauncher::WorkerGone { instance: instance(), cause }));
     insta::assert_snapshot!("from_launcher", lines(&messages));
+}
+
+#[test]
+fn takeover() {
+    insta::assert_snapshot!(
+        "to_successor",
+        lines(&[
+            ToSuccessor::Take { protocol: 1 },
+            ToSuccessor::Yours { busy: vec![instance()] },
+            ToSuccessor::Released { model: "@cf/meta/llama".into(), instance: instance() },
+            ToSuccessor::Connection { listener: Listener::Data },
+            ToSuccessor::Connection { listener: Listener::Admin },
+        ])
+    );
+    insta::assert_snapshot!(
+        "from_successor",
+        lines(&[
+            FromSuccessor::Prepared,
+            FromSuccessor::Failed { message: "the configuration is wrong".into() },
+            FromSuccessor::Serving { listen: "127.0.0.1:8080".parse().unwrap() },
+        ])
+    );
 }

@@ -4,7 +4,7 @@
 
 use clap::{Parser, ValueEnum};
 use omni_config::NodeConfig;
-use omni_worker::launcher::{self, Settings, keep};
+use omni_worker::launcher::{self, Ended, Settings, keep};
 use omni_worker::process::chain;
 use std::ffi::OsString;
 use std::io::{IsTerminal, stderr};
@@ -72,7 +72,8 @@ fn main() -> ExitCode {
         }
     };
     match launcher::run(settings) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(Ended::Done) => ExitCode::SUCCESS,
+        Ok(Ended::MakesWay) => ExitCode::from(keep::MAKES_WAY),
         Err(error) => {
             tracing::error!("{}", chain(&error));
             ExitCode::from(error.exit_code())

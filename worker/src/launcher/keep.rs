@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 pub const ALREADY_RUNNING: u8 = 75;
 /// Exit code of a launcher that cannot work with its configuration (`EX_CONFIG`).
 pub const MISCONFIGURED: u8 = 78;
+/// Exit code of a launcher that makes way for the next one, which is started at once.
+pub const MAKES_WAY: u8 = 76;
 /// Exit code for a wrong command line, as clap has it.
 const USAGE: u8 = 2;
 
@@ -72,6 +74,10 @@ pub fn keep(arguments: &[OsString]) -> io::Result<ExitCode> {
         }
         if ending {
             return Ok(ExitCode::SUCCESS);
+        }
+        if matches!(status, WaitStatus::Exited(_, code) if code == i32::from(MAKES_WAY)) {
+            wait = Duration::ZERO;
+            continue;
         }
         wait = pause(wait, begun.elapsed());
         tracing::warn!(?status, ?wait, "the launcher ended; it is started again");

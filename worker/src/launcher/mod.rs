@@ -148,11 +148,20 @@ impl LauncherError {
     }
 }
 
+/// How a launcher ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// It is not needed any more.
+    Done,
+    /// It makes way for the next one.
+    MakesWay,
+}
+
 /// Runs the launcher until it is told to end.
 ///
 /// # Errors
 /// When something that it needs is not there; instances of an earlier launcher are then left as they are.
-pub fn run(settings: Settings) -> Result<(), LauncherError> {
+pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     let signals = signals().map_err(kernel("watch signals"))?;
     umask(Mode::from_bits_truncate(0o022));
     let settings = Arc::new(prepared(settings)?);
@@ -279,11 +288,12 @@ fn adopt(
     Ok(ended)
 }
 
-/// Only these two are waited for by descriptor; everything else is as usual, also what a keeper had blocked.
+/// Only these are waited for by descriptor; everything else is as usual, also what a keeper had blocked.
 fn signals() -> Result<SignalFd, Errno> {
     let mut set = SigSet::empty();
     set.add(Signal::SIGTERM);
     set.add(Signal::SIGINT);
+    set.add(Signal::SIGUSR2);
     set.thread_set_mask()?;
     SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
 }

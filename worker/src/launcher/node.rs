@@ -6,7 +6,6 @@ mod lives;
 mod nests;
 mod prepare;
 
-use super::Settings;
 use super::catalog::Catalog;
 use super::environment::{BuildPlan, Environments, Package, PlanJob};
 use super::event::{Event, Events, Inbox, ModelState};
@@ -15,6 +14,7 @@ use super::instances::{Instances, Traces};
 use super::link::Link;
 use super::program::Program;
 use super::zygotes::Zygotes;
+use super::{Ended, Settings};
 use crate::process::chain;
 use kept::Kept;
 pub(super) use kept::Unflushed;
@@ -69,6 +69,8 @@ pub(super) struct State {
     pub(super) unheard: VecDeque<FromLauncher>,
     heard: bool,
     quitting: bool,
+    /// Nothing is begun any more: the next launcher does it.
+    making_way: bool,
 }
 
 enum Token {
@@ -81,19 +83,23 @@ enum Token {
 }
 
 impl Node {
-    /// Runs until SIGTERM, SIGINT, or `Quit` and the end of the last worker. Workers are left as they are.
-    pub(super) fn run(mut self) -> Result<(), Errno> {
+    /// Runs until SIGTERM, SIGINT, SIGUSR2, or `Quit` and the end of the last worker. Workers are left as they are.
+    pub(super) fn run(mut self) -> Result<Ended, Errno> {
         loop {
             for token in self.wait()? {
                 match token {
                     Token::Signal => {
                         if let Some(info) = self.signals.read_signal()? {
-                            let signal =
-                                Signal::try_from(info.ssi_signo.cast_signed()).map_or("a signal", Signal::as_str);
+                            let signal = Signal::try_from(info.ssi_signo.cast_signed()).ok();
+                            if signal == Some(Signal::SIGUSR2) {
+                                self.state.making_way = true;
+                                continue;
+                            }
+                            let signal = signal.map_or("a signal", Signal::as_str);
                             tracing::info!(signal, "the launcher ends; instances go on");
                             self.end_builds();
                             self.end_idle_zygotes();
-                            return Ok(());
+                            return Ok(Ended::Done);
                         }
                     }
                     Token::Inbox => self.inbox.take().into_iter().for_each(|event| self.on_event(event)),
@@ -107,6 +113,12 @@ impl Node {
                 }
             }
             self.link.flush();
+            // Who was not asked yet is asked again by the scheduler, and so is a build.
+            if self.state.making_way && self.instances.starting() == 0 {
+                tracing::info!("the launcher makes way for the next one; instances go on");
+                self.end_builds();
+                return Ok(Ended::MakesWay);
+            }
             if self.state.quitting && self.instances.is_empty() {
                 self.kill_zygotes();
             }
@@ -116,7 +128,7 @@ impl Node {
                 if let Err(error) = self.driver.remove_parent() {
                     tracing::warn!(error = chain(&error), "the parent control group is left");
                 }
-                return Ok(());
+                return Ok(Ended::Done);
             }
         }
     }
@@ -129,7 +141,8 @@ impl Node {
         ];
         if let Some((fd, more)) = self.link.peer() {
             let write = if more { PollFlags::POLLOUT } else { PollFlags::empty() };
-            fds.push((fd, PollFlags::POLLIN | write, Token::Scheduler));
+            let read = if self.state.making_way { PollFlags::empty() } else { PollFlags::POLLIN };
+            fds.push((fd, read | write, Token::Scheduler));
         }
         fds.extend(self.instances.running().map(|(id, fd)| (fd, PollFlags::POLLIN, Token::Worker(id.clone()))));
         fds.extend(self.zygotes.running().map(|(id, fd, _)| (fd, PollFlags::POLLIN, Token::Zygote(id.clone()))));

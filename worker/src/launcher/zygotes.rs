@@ -16,11 +16,12 @@ use omni_ipc::exit::{ExitCause, PERMANENT_FAILURE};
 use omni_ipc::id::{InstanceId, SnapshotDigest};
 use omni_ipc::launcher::{StartSpec, ZygoteSpec};
 use omni_ipc::zygote::PROTOCOL;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -32,23 +33,26 @@ const BACKLOG: i32 = 1024;
 /// What the names of its control groups begin with.
 const GROUPS: &str = "zygote-";
 
-/// What all instances of one zygote have in common: everything but their own id.
+/// What all instances of one zygote have in common. A digest stands for it, so that a record is small whatever the model
+/// asks for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Generation {
-    /// A zygote of another version is not understood by a new worker.
-    protocol: u32,
-    /// The package `omni` that it runs.
-    package: PathBuf,
-    spec: StartSpec,
+    model: String,
+    snapshot: SnapshotDigest,
+    /// Of everything but an instance's own id.
+    digest: String,
 }
 
 impl Generation {
-    /// `None` for an instance that comes from no zygote.
+    /// `None` for an instance that comes from no zygote. `package`: the package `omni` that it runs.
     pub(super) fn of(spec: &StartSpec, package: &Path) -> Option<Self> {
         spec.zygote.as_ref()?;
-        let mut spec = StartSpec { note: String::new(), log_lines_per_second: 0, ..spec.clone() };
-        spec.instance = InstanceId::parse("000000000000").ok()?;
-        Some(Self { protocol: PROTOCOL, package: package.to_owned(), spec })
+        let mut common = StartSpec { note: String::new(), log_lines_per_second: 0, ..spec.clone() };
+        common.instance = InstanceId::parse("000000000000").ok()?;
+        // A zygote of another version is not understood by a new worker.
+        let everything = serde_json::to_vec(&(PROTOCOL, package, common)).ok()?;
+        let digest = Sha256::digest(everything).iter().map(|byte| format!("{byte:02x}")).collect();
+        Some(Self { model: spec.model.clone(), snapshot: spec.snapshot.clone(), digest })
     }
 }
 
@@ -58,12 +62,19 @@ pub(super) struct ZygoteRecord {
     #[serde(flatten)]
     pub(super) worker: RecordedWorker,
     uid: u32,
-    generation: Generation,
+    /// `None` when another version of the launcher says it in another way: such a zygote takes no more callers, and lives
+    /// as long as what it has made.
+    #[serde(deserialize_with = "known")]
+    generation: Option<Generation>,
+}
+
+fn known<'de, D: Deserializer<'de>>(record: D) -> Result<Option<Generation>, D::Error> {
+    Ok(serde_json::from_value(serde_json::Value::deserialize(record)?).ok())
 }
 
 /// A zygote, from its beginning to the last of its traces.
 struct Zygote {
-    generation: Generation,
+    generation: Option<Generation>,
     uid: u32,
     phase: Phase,
     /// It takes no more callers although it has not been told to end: counted as a failure already.
@@ -97,7 +108,8 @@ impl Zygotes {
     pub(super) fn of(&mut self, generation: &Generation, traces: &Traces, now: Instant) -> Option<(InstanceId, u32)> {
         let mut found = None;
         let mut failed = false;
-        for (id, zygote) in self.living.iter_mut().filter(|(_, zygote)| zygote.generation == *generation) {
+        for (id, zygote) in self.living.iter_mut().filter(|(_, zygote)| zygote.generation.as_ref() == Some(generation))
+        {
             match zygote.phase {
                 Phase::Starting | Phase::Running(_) if traces.socket(id).exists() => {
                     found = Some((id.clone(), zygote.uid));
@@ -117,15 +129,16 @@ impl Zygotes {
 
     /// Whether a new zygote of this generation is worth a try: not while one lives that takes no more callers.
     pub(super) fn may_begin(&self, generation: &Generation, now: Instant) -> bool {
-        if self.living.values().any(|zygote| zygote.generation == *generation) {
+        if self.living.values().any(|zygote| zygote.generation.as_ref() == Some(generation)) {
             return false;
         }
-        let failures = self.failures.get(&generation.spec.model).filter(|failed| failed.generation == *generation);
+        let failures = self.failures.get(&generation.model).filter(|failed| failed.generation == *generation);
         failures.is_none_or(|failed| failed.again.is_some_and(|again| again <= now))
     }
 
     /// A new one is being started.
     pub(super) fn begin(&mut self, id: InstanceId, generation: Generation, uid: u32) {
+        let generation = Some(generation);
         self.living.insert(id, Zygote { generation, uid, phase: Phase::Starting, failed: false });
     }
 
@@ -153,23 +166,24 @@ impl Zygotes {
     /// Nothing of it is left; the user id that it had.
     pub(super) fn end(&mut self, id: &InstanceId, cause: &ExitCause, now: Instant) -> Option<u32> {
         let zygote = self.living.remove(id)?;
+        let Some(generation) = zygote.generation else { return Some(zygote.uid) };
         match cause {
             ExitCause::Exited { code: 0 } => {
-                self.failures.remove(&zygote.generation.spec.model);
+                self.failures.remove(&generation.model);
             }
-            ExitCause::Exited { code: PERMANENT_FAILURE } => self.fail(zygote.generation, true, now),
+            ExitCause::Exited { code: PERMANENT_FAILURE } => self.fail(generation, true, now),
             _ if zygote.failed => {}
             ExitCause::Exited { .. }
             | ExitCause::Signaled { .. }
             | ExitCause::OomKilled
             | ExitCause::StartFailed { .. }
-            | ExitCause::WorkerLost => self.fail(zygote.generation, false, now),
+            | ExitCause::WorkerLost => self.fail(generation, false, now),
         }
         Some(zygote.uid)
     }
 
     fn fail(&mut self, generation: Generation, permanent: bool, now: Instant) {
-        let model = generation.spec.model.clone();
+        let model = generation.model.clone();
         let before = self.failures.get(&model).filter(|failed| failed.generation == generation);
         let count = before.map_or(0, |failed| failed.count).saturating_add(1);
         let again = (!permanent).then(|| now + pause(count));
@@ -190,7 +204,7 @@ impl Zygotes {
 
     /// What they have imported from.
     pub(super) fn snapshots(&self) -> impl Iterator<Item = &SnapshotDigest> {
-        self.living.values().map(|zygote| &zygote.generation.spec.snapshot)
+        self.living.values().filter_map(|zygote| zygote.generation.as_ref()).map(|generation| &generation.snapshot)
     }
 }
 
@@ -250,7 +264,7 @@ impl ZygoteStart {
         let begin = || -> Result<Running, StartError> {
             let pidfd = pidfd::open(pid).map_err(|errno| StartError::Spawn(errno.into()))?;
             let worker = RecordedWorker::of(pid).map_err(StartError::Record)?;
-            let record = ZygoteRecord { worker, uid: start.uid, generation };
+            let record = ZygoteRecord { worker, uid: start.uid, generation: Some(generation) };
             // Only a worker with a record gets its specification.
             start.traces.record(id, &record).map_err(StartError::Record)?;
             own.take(pid.as_raw()).map_err(StartError::Spawn)?;
@@ -269,10 +283,48 @@ impl ZygoteStart {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use omni_ipc::launcher::ZygoteSpec;
 
     #[test]
     fn pauses_double_to_a_bound() {
         let seconds: Vec<u64> = [1, 2, 3, 9, 10, 1000].map(|count| pause(count).as_secs()).into();
         assert_eq!(seconds, [1, 2, 4, 256, 300, 300]);
+    }
+
+    fn spec(env: usize) -> StartSpec {
+        let text = serde_json::json!({
+            "instance": "0123456789ab", "model": "a", "snapshot": "ab".repeat(32), "environment": "cd".repeat(32),
+            "module": "model", "function": "handle_request", "memory_bytes": 1, "cpu_millis": 1, "pids": 1,
+            "tmp_bytes": 1, "cache_bytes": 1, "concurrency": 1, "host_network": false,
+            "env": {"LONG": "x".repeat(env)}, "log_lines_per_second": 1, "note": "unread",
+        });
+        StartSpec { zygote: Some(ZygoteSpec::default()), ..serde_json::from_value(text).unwrap() }
+    }
+
+    #[test]
+    fn a_generation_is_all_that_its_instances_have_in_common() {
+        let generation = |spec: &StartSpec, package: &str| Generation::of(spec, Path::new(package)).unwrap();
+        let one = spec(1);
+        let other_id = StartSpec { instance: InstanceId::parse("ba9876543210").unwrap(), ..one.clone() };
+        assert_eq!(generation(&one, "/omni"), generation(&other_id, "/omni"));
+        assert_ne!(generation(&one, "/omni"), generation(&one, "/newer"));
+        assert_ne!(generation(&one, "/omni"), generation(&spec(2), "/omni"));
+        assert_ne!(generation(&one, "/omni"), generation(&StartSpec { memory_bytes: 2, ..one.clone() }, "/omni"));
+        assert_eq!(Generation::of(&StartSpec { zygote: None, ..one }, Path::new("/omni")), None);
+    }
+
+    /// A launcher that cannot read a record ends the zygote, and with it every instance that came from it.
+    #[test]
+    fn a_record_is_small_and_is_read_by_other_versions() {
+        let worker = RecordedWorker::of(Pid::this()).unwrap();
+        let generation = Generation::of(&spec(100 * 1024), Path::new("/omni"));
+        let record = ZygoteRecord { worker: worker.clone(), uid: 7, generation };
+        let text = serde_json::to_string(&record).unwrap();
+        assert!(text.len() < 1024, "{}", text.len());
+        assert_eq!(serde_json::from_str::<ZygoteRecord>(&text).unwrap(), record);
+        let mut other: serde_json::Value = serde_json::from_str(&text).unwrap();
+        other["generation"] = serde_json::json!({"protocol": 1, "package": "/omni", "spec": spec(1)});
+        let read: ZygoteRecord = serde_json::from_value(other).unwrap();
+        assert_eq!(read, ZygoteRecord { worker, uid: 7, generation: None });
     }
 }

@@ -73,7 +73,7 @@ impl ModelTask {
         let count = self.dispatch.in_flight_of(number);
         let Some(instance) = self.instances.get_mut(number) else { return false };
         instance.in_flight.store(count as u64, Ordering::Relaxed);
-        let in_flight = count > 0;
+        let in_flight = count > 0 || instance.elsewhere;
         // A request that waits for its instance's GPU memory is work: it must not end an idle time, nor wait beyond one.
         let is_waited_for = instance.open && *waiting > 0;
         let is_busy = in_flight || is_waited_for;

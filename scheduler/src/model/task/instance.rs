@@ -50,7 +50,7 @@ impl ModelTask {
 
     /// An instance of an earlier scheduler serves on.
     pub(super) fn adopt(&mut self, adoption: Adoption) {
-        let Adoption { welcome, link, content } = adoption;
+        let Adoption { welcome, link, content, busy } = adoption;
         let id = welcome.instance.clone();
         if self.instances.find(&id).is_some() {
             return; // it was asked for in this life
@@ -62,7 +62,8 @@ impl ModelTask {
         let turn = welcome.gpu.as_ref().and_then(|gpu| self.keep_place(&id, gpu, is_ready));
         let seat = self.keep_room(generation, &content);
         let settings = content.settings();
-        let instance = Instance { turn, seat, launched: true, ..Instance::new(id.clone(), generation, content) };
+        let fresh = Instance::new(id.clone(), generation, content);
+        let instance = Instance { turn, seat, launched: true, elsewhere: busy, ..fresh };
         self.instances.insert(number, instance);
         let attached = self.attach(number, &welcome, link);
         if let Some(inbox) = self.own_inbox.upgrade() {

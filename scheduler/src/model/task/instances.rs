@@ -49,6 +49,8 @@ pub(super) struct Instance {
     pub(super) grace_ends: Option<Instant>,
     /// The data connection is broken; an engine that lives on then is killed.
     pub(super) broken_ends: Option<Instant>,
+    /// It works for the scheduler before this one: what it is sent lies behind that.
+    pub(super) elsewhere: bool,
     /// Whether it takes requests.
     pub(super) open: bool,
     /// Whether it was said to have something to do.
@@ -79,6 +81,7 @@ impl Instance {
             ended: None,
             grace_ends: None,
             broken_ends: None,
+            elsewhere: false,
             open: false,
             busy: false,
             in_flight: Arc::default(),
@@ -88,7 +91,7 @@ impl Instance {
 
     /// Whether a request can be sent at this moment.
     pub(super) fn may_send(&self) -> bool {
-        self.connection.is_some() && self.turn.as_ref().is_none_or(Turn::is_open)
+        self.connection.is_some() && !self.elsewhere && self.turn.as_ref().is_none_or(Turn::is_open)
     }
 }
 

@@ -17,6 +17,9 @@ impl ModelTask {
     /// Takes an event. One that comes of carrying out another's actions waits until all of those are done: they are in
     /// the order in which lanes close and open.
     pub(super) fn event(&mut self, event: &Event) {
+        if self.leaving.is_some() {
+            return; // another scheduler decides
+        }
         self.events.push_back(*event);
         if self.events.len() > 1 {
             return;

@@ -8,6 +8,7 @@
 //! | `generations` | the contents that the model had and has |
 //! | `instances` | its instances, and waiting for what they say |
 //! | `life` | what the fleet decides, and time |
+//! | `leave` | what is left to do once another scheduler has the model |
 //! | `place` | what an instance needs before it starts: capacity, then a card |
 //! | `gpu` | turns on the card |
 //! | `instance` | what launcher and workers say |
@@ -21,6 +22,7 @@ mod generations;
 mod gpu;
 mod instance;
 mod instances;
+mod leave;
 mod life;
 mod load;
 mod place;
@@ -42,7 +44,7 @@ use generations::Generations;
 use instances::Instances;
 use omni_api as api;
 use omni_ipc::frame::CancelReason;
-use omni_ipc::id::SnapshotDigest;
+use omni_ipc::id::{InstanceId, SnapshotDigest};
 use place::Lack;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -87,6 +89,8 @@ pub(crate) struct ModelTask {
     load: u32,
     wanted: u32,
     was_busy: bool,
+    /// Another scheduler has the model: who hears of each instance that is free.
+    leaving: Option<mpsc::Sender<(String, InstanceId)>>,
     ended: bool,
 }
 
@@ -125,6 +129,7 @@ pub(crate) fn spawn(
         load: 0,
         wanted: 0,
         was_busy: false,
+        leaving: None,
         ended: false,
     };
     tokio::spawn(task.run(inbox));
@@ -154,8 +159,12 @@ impl ModelTask {
                 self.take(message);
             }
             self.take_signals();
-            self.take_time();
-            self.send_waiting();
+            if self.leaving.is_some() {
+                self.finish();
+            } else {
+                self.take_time();
+                self.send_waiting();
+            }
         }
         self.model.metrics.gone();
     }
@@ -165,12 +174,18 @@ impl ModelTask {
     }
 
     fn wake_at(&self) -> Option<Instant> {
+        if self.leaving.is_some() {
+            return None;
+        }
         let moments = [self.fleet_wakes, self.load_wakes_at()];
         let moments = moments.into_iter().flatten().map(|at| self.context.started + at);
         moments.chain(self.instances.wake_at()).min()
     }
 
     fn take(&mut self, message: Message) {
+        if self.leaving.is_some() {
+            return self.turn_away(message);
+        }
         match message {
             // Whoever is gone already has cancelled it, and that may have been heard before this.
             Message::Submit(submission) if submission.reply.is_closed() => {}
@@ -210,6 +225,8 @@ impl ModelTask {
             Message::Adopt(adoption) => self.adopt(*adoption),
             Message::Worker(id, said) => self.worker_says(&id, said),
             Message::WorkerClosed(id) => self.worker_closed(&id),
+            Message::Leave(leave) => self.leave(leave),
+            Message::Released(id) => self.released(id.as_ref()),
             Message::Order(order, answer) => {
                 let done = self.obey(&order);
                 let _ = answer.send(done.map(|()| self.view.borrow().now()));

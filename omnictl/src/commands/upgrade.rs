@@ -1,0 +1,20 @@
+//! `omnictl upgrade`: a new process of the program that is on disk takes over the node.
+
+use omni_api::Upgrade;
+
+use super::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::Format;
+
+pub(super) async fn run(context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let answer = context.client.post("/v1/node/upgrade").await?;
+    match context.format {
+        Format::Json => context.out.json(answer.json()?)?,
+        Format::Table => {
+            let Upgrade { pid } = answer.value()?;
+            context.out.line(format_args!("omni-scheduler serves with pid {pid}; models go on"))?;
+        }
+    }
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,237 @@
+//! One client's connection: what is known of it, and its way to a successor.
+//!
+//! An HTTP/1.1 connection on which nothing is in the air goes over to the successor as it is; the client notices
+//! nothing. It may go when every answer has been written and not one byte has been read since: what the client sends
+//! from then on lies in the socket, which this process does not read any more. HTTP/2 has GOAWAY for the same end.
+
+use super::answer::{AnswerBody, StreamCut};
+use bytes::Bytes;
+use hyper::body::{Body, Frame, SizeHint};
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+
+/// How every HTTP/2 connection begins, as far as it tells one from a request of HTTP/1.1.
+const PREFACE: &[u8] = b"PRI";
+
+/// What is known of a connection.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// A request came.
+    begun: AtomicBool,
+    /// Requests whose answers are not whole yet.
+    open: AtomicUsize,
+    /// Something was read since the last write.
+    heard: AtomicBool,
+    /// Bytes of [`PREFACE`] that it began with.
+    preface: AtomicUsize,
+    /// Where it goes when hyper lets go of it.
+    heir: OnceLock<mpsc::Sender<TcpStream>>,
+}
+
+impl Known {
+    /// Whether there was a request.
+    pub(super) fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Relaxed)
+    }
+
+    /// Whether it speaks HTTP/2.
+    pub(super) fn is_http2(&self) -> bool {
+        self.preface.load(Ordering::Relaxed) == PREFACE.len()
+    }
+
+    /// Whether nothing is in the air, as far as this side can know.
+    pub(super) fn is_idle(&self) -> bool {
+        !self.is_http2() && self.open.load(Ordering::Relaxed) == 0 && !self.heard.load(Ordering::Relaxed)
+    }
+
+    /// Nothing is read from here on, and the connection is not closed: hyper is about to let go of it.
+    pub(super) fn bequeath(&self, heir: mpsc::Sender<TcpStream>) {
+        let _ = self.heir.set(heir); // the first one counts
+    }
+
+    /// A request came; it is open until what is returned goes.
+    pub(super) fn begin(self: &Arc<Self>) -> Open {
+        self.begun.store(true, Ordering::Relaxed);
+        self.open.fetch_add(1, Ordering::Relaxed);
+        Open(Arc::clone(self))
+    }
+
+    fn read(&self, bytes: &[u8]) {
+        self.heard.store(true, Ordering::Relaxed);
+        let known = self.preface.load(Ordering::Relaxed);
+        if !self.has_begun() && known < PREFACE.len() {
+            let rest = PREFACE.get(known..).unwrap_or_default();
+            let same = rest.iter().zip(bytes).take_while(|(a, b)| a == b).count();
+            // Any other beginning is one of HTTP/1.1, and stays one.
+            self.preface
+                .store(if same == rest.len().min(bytes.len()) { known + same } else { usize::MAX }, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A request that is not answered in full.
+#[derive(Debug)]
+pub(super) struct Open(Arc<Known>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// An answer's body, which keeps its request open.
+#[derive(Debug)]
+pub(super) struct Answering {
+    body: AnswerBody,
+    _open: Open,
+}
+
+impl Answering {
+    pub(super) fn new(body: AnswerBody, open: Open) -> Self {
+        Self { body, _open: open }
+    }
+}
+
+impl Body for Answering {
+    type Data = Bytes;
+    type Error = StreamCut;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, StreamCut>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// The client's socket.
+#[derive(Debug)]
+pub(super) struct Socket {
+    /// `None` once it was bequeathed.
+    stream: Option<TcpStream>,
+    known: Arc<Known>,
+}
+
+impl Socket {
+    pub(super) fn new(stream: TcpStream, known: Arc<Known>) -> Self {
+        Self { stream: Some(stream), known }
+    }
+
+    fn stream(&mut self) -> io::Result<Pin<&mut TcpStream>> {
+        self.stream.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if matches!(written, Poll::Ready(Ok(_))) {
+            self.known.heard.store(false, Ordering::Relaxed);
+        }
+        written
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if let (Some(heir), Some(stream)) = (self.known.heir.get(), self.stream.take()) {
+            let _ = heir.try_send(stream); // it has room for every connection that there may be
+        }
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.known.heir.get().is_some() {
+            return Poll::Pending; // what comes is the successor's; hyper is about to end, and needs no waking
+        }
+        let before = buffer.filled().len();
+        ready!(self.stream()?.poll_read(context, buffer))?;
+        if let Some(bytes @ [_, ..]) = buffer.filled().get(before..) {
+            self.known.read(bytes);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = self.stream()?.poll_write(context, bytes);
+        self.wrote(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = self.stream()?.poll_write_vectored(context, slices);
+        self.wrote(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.as_ref().is_some_and(AsyncWrite::is_write_vectored)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream()?.poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.known.heir.get().is_some() {
+            return Poll::Ready(Ok(()));
+        }
+        self.stream()?.poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_two_versions_are_told_apart_by_their_first_bytes() {
+        for (pieces, is_http2) in [
+            (vec!["PRI * HTTP/2.0\r\n"], true),
+            (vec!["P", "RI", " * HTTP/2.0"], true),
+            (vec!["POST / HTTP/1.1"], false),
+            (vec!["P", "OST / PRI"], false),
+            (vec!["PR", "OPFIND", "PRI"], false),
+            (vec!["P", "R"], false),
+        ] {
+            let known = Known::default();
+            pieces.iter().for_each(|piece| known.read(piece.as_bytes()));
+            assert_eq!(known.is_http2(), is_http2, "{pieces:?}");
+        }
+    }
+
+    #[test]
+    fn a_connection_is_idle_between_its_requests() {
+        let known = Arc::new(Known::default());
+        assert!(known.is_idle(), "nothing came yet");
+        known.read(b"POST ");
+        assert!(!known.is_idle(), "half a head is hyper's already");
+        let open = known.begin();
+        known.heard.store(false, Ordering::Relaxed);
+        assert!(!known.is_idle(), "its answer is being written");
+        drop(open);
+        assert!(known.is_idle());
+        known.read(b"P");
+        assert!(!known.is_idle(), "the next one has begun");
+    }
+}

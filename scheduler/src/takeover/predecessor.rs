@@ -1,0 +1,126 @@
+//! The successor's side: what it is handed, and when.
+
+use super::TakeoverError;
+use crate::node::Node;
+use crate::packet_socket::PacketSocket;
+use crate::startup::Listeners;
+use nix::unistd::dup2_stdin;
+use omni_ipc::id::InstanceId;
+use omni_ipc::packet::{recv_packet, send_packet};
+use omni_ipc::takeover::{FromSuccessor, Listener, PROTOCOL, ToSuccessor};
+use std::fs::File;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+
+const WHO: &str = "running scheduler";
+
+/// The scheduler that serves until this one does.
+#[derive(Debug)]
+pub struct Predecessor {
+    socket: OwnedFd,
+}
+
+/// The same, once it has handed over the node.
+#[derive(Debug)]
+pub struct Inheritance {
+    socket: PacketSocket,
+    /// Instances that still work for it.
+    pub busy: Vec<InstanceId>,
+}
+
+/// Where connections go that it hands over.
+#[derive(Debug)]
+pub struct Handed {
+    /// Those of the data listener.
+    pub data: mpsc::Sender<TcpStream>,
+    /// Those of the admin listener.
+    pub admin: mpsc::Sender<TcpStream>,
+}
+
+impl Predecessor {
+    /// Takes what it hands over first. Waits for it; before the runtime starts.
+    ///
+    /// # Errors
+    /// Standard input is no such socket, or the two cannot understand each other.
+    pub fn take() -> Result<(Self, Listeners), TakeoverError> {
+        let socket = std::io::stdin().as_fd().try_clone_to_owned().map_err(TakeoverError::Handed)?;
+        // The other side hears of this process's end by the end of the socket: there must be one of it.
+        let nothing = File::open("/dev/null").map_err(TakeoverError::Handed)?;
+        dup2_stdin(nothing).map_err(|errno| TakeoverError::Handed(errno.into()))?;
+        let predecessor = Self { socket };
+        let (message, fds) = recv_packet(&predecessor.socket).map_err(|error| TakeoverError::Wire(WHO, error))?;
+        let ToSuccessor::Take { protocol } = message else { return Err(TakeoverError::Order(WHO)) };
+        let handed = match <[OwnedFd; 4]>::try_from(fds) {
+            Ok([data, admin, control, lock]) if protocol == PROTOCOL => Ok(Listeners {
+                data: TcpListener::from(data),
+                admin: TcpListener::from(admin),
+                control: UnixListener::from(control),
+                lock: File::from(lock),
+            }),
+            Ok(_) => Err(TakeoverError::Version(protocol)),
+            Err(_) => Err(TakeoverError::Order(WHO)),
+        };
+        match handed {
+            Ok(listeners) => Ok((predecessor, listeners)),
+            Err(error) => {
+                predecessor.failed(&error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Says why there will be no takeover.
+    pub fn failed(&self, error: &(dyn std::error::Error + 'static)) {
+        let message = crate::journal::chain(error);
+        let _ = send_packet(&self.socket, &FromSuccessor::Failed { message }, &[]); // it hears our end, too
+    }
+
+    /// Says that this one is able to serve, and waits until the node is its own.
+    ///
+    /// # Errors
+    /// The other one does not hand over.
+    pub async fn relieve(self) -> Result<Inheritance, TakeoverError> {
+        let socket = PacketSocket::connected(self.socket).map_err(TakeoverError::Handed)?;
+        let wire = |error| TakeoverError::Wire(WHO, error);
+        socket.send(&FromSuccessor::Prepared).await.map_err(wire)?;
+        match socket.receive().await.map_err(wire)? {
+            ToSuccessor::Yours { busy } => Ok(Inheritance { socket, busy }),
+            ToSuccessor::Take { .. } | ToSuccessor::Released { .. } | ToSuccessor::Connection { .. } => {
+                Err(TakeoverError::Order(WHO))
+            }
+        }
+    }
+}
+
+impl Inheritance {
+    /// Says that requests are taken, and takes what the other one lets go of until it has ended.
+    pub async fn follow(self, listen: SocketAddr, node: &Node, handed: Handed) {
+        let said = self.socket.send(&FromSuccessor::Serving { listen }).await;
+        if let Err(error) = said {
+            tracing::warn!(error = crate::journal::chain(&error), "the scheduler before this one has gone early");
+        }
+        while let Ok((message, fds)) = self.socket.receive_with().await {
+            match message {
+                ToSuccessor::Released { model, instance } => node.released(&model, &instance).await,
+                ToSuccessor::Connection { listener } => {
+                    let to = match listener {
+                        Listener::Data => &handed.data,
+                        Listener::Admin => &handed.admin,
+                    };
+                    for stream in fds.into_iter().map(std::net::TcpStream::from) {
+                        match stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream)) {
+                            Ok(stream) => drop(to.send(stream).await),
+                            Err(error) => tracing::warn!(%error, "a connection that was handed over is lost"),
+                        }
+                    }
+                }
+                ToSuccessor::Take { .. } | ToSuccessor::Yours { .. } => {}
+            }
+        }
+        node.all_released().await;
+        tracing::info!("the scheduler before this one has ended");
+    }
+}

@@ -1,0 +1,172 @@
+//! The side of the scheduler that serves: starts the successor, lets go, and stays until everything it took is answered.
+
+use super::TakeoverError;
+use crate::http::listener::Phase;
+use crate::node::Node;
+use crate::packet_socket::PacketSocket;
+use crate::startup::{self, Listeners};
+use omni_ipc::id::InstanceId;
+use omni_ipc::packet::PacketError;
+use omni_ipc::takeover::{FromSuccessor, Listener, PROTOCOL, ToSuccessor};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::Path;
+use std::process::Child;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+/// For each of its answers. What it does meanwhile takes a fraction of a second.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
+/// The program of this process, also when its file is not there any more.
+const OWN_PROGRAM: &str = "/proc/self/exe";
+const WHO: &str = "successor";
+
+/// A scheduler that takes over.
+struct Successor {
+    socket: PacketSocket,
+    child: Child,
+}
+
+/// What there is to hand over.
+#[derive(Debug)]
+pub struct Estate<'a> {
+    /// The models.
+    pub node: &'a Node,
+    /// The sockets that listen, and the lock.
+    pub listeners: Listeners,
+    /// What the data listener is to do.
+    pub data: &'a watch::Sender<Phase>,
+    /// What the admin listener is to do.
+    pub admin: &'a watch::Sender<Phase>,
+    /// The most connections of each.
+    pub connections: usize,
+}
+
+impl Successor {
+    /// Starts `program` and waits until it is able to serve. Without that there is no process left.
+    async fn start(program: &Path, listeners: &Listeners) -> Result<Self, TakeoverError> {
+        let (socket, child) = startup::start_successor(program)?;
+        let socket = PacketSocket::connected(socket).map_err(TakeoverError::Handed)?;
+        let mut successor = Self { socket, child };
+        let Listeners { data, admin, control, lock } = listeners;
+        let handed = [data.as_raw_fd(), admin.as_raw_fd(), control.as_raw_fd(), lock.as_raw_fd()];
+        let prepared = async {
+            successor.tell(&ToSuccessor::Take { protocol: PROTOCOL }, &handed).await?;
+            match successor.hear().await? {
+                FromSuccessor::Prepared => Ok(()),
+                FromSuccessor::Failed { message } => Err(TakeoverError::Failed(message)),
+                FromSuccessor::Serving { .. } => Err(TakeoverError::Order(WHO)),
+            }
+        };
+        match prepared.await {
+            Ok(()) => Ok(successor),
+            Err(error) => {
+                successor.end();
+                Err(error)
+            }
+        }
+    }
+
+    /// Tells it that the node is its own; where it serves.
+    async fn relieve(&self, busy: &[InstanceId]) -> Result<SocketAddr, TakeoverError> {
+        self.tell(&ToSuccessor::Yours { busy: busy.to_vec() }, &[]).await?;
+        match self.hear().await? {
+            FromSuccessor::Serving { listen } => Ok(listen),
+            FromSuccessor::Failed { message } => Err(TakeoverError::Failed(message)),
+            FromSuccessor::Prepared => Err(TakeoverError::Order(WHO)),
+        }
+    }
+
+    async fn tell(&self, message: &ToSuccessor, fds: &[RawFd]) -> Result<(), TakeoverError> {
+        self.socket.send_with(message, fds).await.map_err(|error| TakeoverError::Wire(WHO, error))
+    }
+
+    async fn hear(&self) -> Result<FromSuccessor, TakeoverError> {
+        let heard = tokio::time::timeout(ANSWERS_WITHIN, self.socket.receive()).await;
+        heard.map_err(|_| TakeoverError::Silent(ANSWERS_WITHIN))?.map_err(|error| TakeoverError::Wire(WHO, error))
+    }
+
+    /// It is of no use.
+    fn end(&mut self) {
+        // Neither fails but for a process that has ended, and then nothing is left to do.
+        let _ = self.child.kill().and_then(|()| self.child.wait());
+    }
+}
+
+/// Hands the node over to a new process of `program`. `done` is told when the successor serves, with its process id, or
+/// why there is none; returns when all that was taken here is answered, or at once with an error when there is no
+/// successor. `Ok(false)`: nothing has changed, this scheduler serves on.
+///
+/// # Errors
+/// It was able to serve and then did not, nor did one of this scheduler's own program: nobody serves.
+pub async fn hand_over(
+    program: &Path,
+    estate: Estate<'_>,
+    serving: &mut JoinSet<()>,
+    done: impl FnOnce(Result<u32, String>),
+) -> Result<bool, TakeoverError> {
+    let Estate { node, listeners, data, admin, connections } = estate;
+    let mut successor = match Successor::start(program, &listeners).await {
+        Ok(successor) => successor,
+        Err(error) => {
+            let error = crate::journal::chain(&error);
+            tracing::error!(error, "no takeover: this scheduler serves on");
+            done(Err(error));
+            return Ok(false);
+        }
+    };
+    tracing::info!(successor = successor.child.id(), "handing over");
+    data.send_replace(Phase::Shut);
+    admin.send_replace(Phase::Shut);
+    let (releases, mut released) = mpsc::channel(startup::MOST_INSTANCES);
+    let busy = node.leave(&releases).await;
+    drop(releases);
+    let listen = match successor.relieve(&busy).await {
+        Ok(listen) => listen,
+        Err(error) => {
+            tracing::error!(
+                error = crate::journal::chain(&error),
+                "the successor failed: the program of before takes over"
+            );
+            successor.end();
+            successor = Successor::start(Path::new(OWN_PROGRAM), &listeners).await?;
+            successor.relieve(&busy).await?
+        }
+    };
+    drop(listeners); // who connects from now on is the successor's
+    let pid = successor.child.id();
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::MainPid(pid)]); // no service manager: nobody to tell
+    tracing::info!(successor = pid, "the successor serves; finishing what was taken here");
+    node.serves_elsewhere(listen);
+    let (to_data, mut from_data) = mpsc::channel(connections);
+    let (to_admin, mut from_admin) = mpsc::channel(connections);
+    data.send_replace(Phase::HandOver(to_data));
+    admin.send_replace(Phase::HandOver(to_admin));
+    done(Ok(pid));
+    let finished = async { while serving.join_next().await.is_some() {} };
+    let mut finished = std::pin::pin!(finished);
+    loop {
+        let told = tokio::select! {
+            biased;
+            Some(stream) = from_data.recv() => successor.give(&stream, Listener::Data).await,
+            Some(stream) = from_admin.recv() => successor.give(&stream, Listener::Admin).await,
+            Some((model, instance)) = released.recv() => {
+                successor.tell(&ToSuccessor::Released { model, instance }, &[]).await
+            }
+            () = &mut finished => break,
+        };
+        if let Err(TakeoverError::Wire(_, PacketError::Closed)) = told {
+            tracing::warn!("the successor has ended already");
+            break;
+        }
+    }
+    Ok(true)
+}
+
+impl Successor {
+    async fn give(&self, stream: &TcpStream, listener: Listener) -> Result<(), TakeoverError> {
+        self.tell(&ToSuccessor::Connection { listener }, &[stream.as_raw_fd()]).await
+    }
+}

@@ -1,0 +1,258 @@
+//! A planned takeover: a new scheduler, and a new launcher, under load, and nobody notices.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use omni_api::State;
+use omni_tests::process::is_alive;
+use omni_tests::{Answer, Client, Node, PATIENCE, SetOnDrop, Stream, rounds, wait_for};
+use serde_json::{Value, json};
+use std::io::{BufReader, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// Answers at once, or after so many seconds.
+const SERIAL: &[(&str, &str)] = &[(
+    "model.py",
+    "import time\ndef handle_request(request, context):\n    time.sleep(request.body.json or 0)\n    return context.model\n",
+)];
+/// As many events as asked for, one each 50 ms; 0: an answer at once.
+const CONCURRENT: &[(&str, &str)] = &[
+    (
+        "model.py",
+        "import asyncio\nasync def handle_request(request, context):\n    for number in range(request.body.json):\n        yield str(number)\n        await asyncio.sleep(0.05)\n",
+    ),
+    ("omni.toml", "schema = 1\n[scaling]\nconcurrency = 8\n"),
+];
+/// How many bytes a streamed body has.
+const LENGTH: &[(&str, &str)] = &[(
+    "model.py",
+    "def handle_request(request, context):\n    return sum(len(piece) for piece in request.body.stream())\n",
+)];
+/// Between two requests of one client: the load is bounded.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A client that keeps its connection until it is told not to.
+struct KeepAlive {
+    http: Client,
+    connection: Option<BufReader<TcpStream>>,
+    connects: usize,
+}
+
+impl KeepAlive {
+    fn new(http: Client) -> Self {
+        Self { http, connection: None, connects: 0 }
+    }
+
+    fn post(&mut self, model: &str, body: &Value) -> Answer {
+        let mut connection = self.connection.take().unwrap_or_else(|| {
+            self.connects += 1;
+            BufReader::new(self.http.connect())
+        });
+        let body = body.to_string();
+        let head = format!("POST /ai/run/{model} HTTP/1.1\r\nhost: node\r\ncontent-length: {}\r\n\r\n", body.len());
+        connection.get_mut().write_all(format!("{head}{body}").as_bytes()).expect("the request is sent");
+        let (answer, connection) = Stream::read(connection).whole_then();
+        self.connection = (answer.header("connection") != Some("close")).then_some(connection);
+        answer
+    }
+}
+
+/// Requests over one HTTP/2 connection after the other, as a client makes them that keeps to the protocol. Returns how
+/// many there were, and how many connections.
+async fn over_http2(address: std::net::SocketAddr, stop: &AtomicBool) -> (usize, usize) {
+    use http_body_util::{BodyExt, Full};
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    let (mut asked, mut connects) = (0, 0);
+    let mut sender: Option<hyper::client::conn::http2::SendRequest<Full<bytes::Bytes>>> = None;
+    while !stop.load(Ordering::Relaxed) {
+        if !sender.as_mut().is_some_and(|sender| !sender.is_closed()) {
+            let stream = tokio::net::TcpStream::connect(address).await.expect("a connection to the node");
+            let (fresh, connection) =
+                hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+            tokio::spawn(connection);
+            connects += 1;
+            sender = Some(fresh);
+        }
+        let sending = sender.as_mut().unwrap();
+        if sending.ready().await.is_err() {
+            sender = None; // told to go away before there was a request
+            continue;
+        }
+        let request = hyper::Request::post(format!("http://{address}/ai/run/serial")).body(Full::from("0")).unwrap();
+        match sending.send_request(request).await {
+            Ok(answer) => {
+                assert_eq!(answer.status(), 200);
+                answer.into_body().collect().await.expect("a whole answer");
+                asked += 1;
+            }
+            // Not processed, as the other side has said: asked again, as the protocol wants it.
+            Err(error) if error.is_canceled() => sender = None,
+            Err(error) => panic!("{error:?}"),
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    (asked, connects)
+}
+
+/// Every model's processes: workers and engines live on whoever serves.
+fn engines(node: &Node) -> Vec<Pid> {
+    ["serial", "concurrent", "length"].map(|model| node.engine(model).expect("a process")).into()
+}
+
+/// Has the launcher make way, and waits for the one that its keeper starts.
+fn replace_launcher(node: &Node) {
+    let first = node.launcher().expect("a launcher");
+    kill(first, Signal::SIGUSR2).unwrap();
+    wait_for("the next launcher", PATIENCE, || node.launcher().filter(|launcher| *launcher != first));
+    let connected = || node.omnictl(["status", "-o", "json"]).stdout.contains("\"launcher_connected\": true");
+    wait_for("the launcher to be connected", PATIENCE, || connected().then_some(()));
+}
+
+#[test]
+fn nobody_notices_that_scheduler_and_launcher_are_replaced_under_load() {
+    let mut node =
+        Node::builder().model("serial", SERIAL).model("concurrent", CONCURRENT).model("length", LENGTH).start();
+    let http = node.http();
+    for model in ["serial", "concurrent"] {
+        assert_eq!(http.run(model, &json!(0)).status, 200);
+    }
+    let octets = [("content-type", "application/octet-stream")];
+    assert_eq!(http.request("POST", "/ai/run/length", &octets, b"abc").text().contains(":3,"), true);
+    let before = engines(&node);
+    let mut idle = KeepAlive::new(http);
+    assert_eq!(idle.post("serial", &json!(0)).status, 200);
+    let mut never_used = BufReader::new(http.connect());
+    let (stop, done) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let upgrades = rounds(20).max(3);
+    let (asked, streams, connects) = thread::scope(|scope| {
+        let stopping = SetOnDrop(&stop);
+        let (stop, done) = (&stop, &done);
+        let fresh = |model: &'static str| {
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let answer = http.run(model, &json!(0));
+                    assert_eq!(answer.status, 200, "{}", answer.text());
+                    done.fetch_add(1, Ordering::Relaxed);
+                    thread::sleep(PAUSE);
+                }
+            })
+        };
+        let kept = scope.spawn(move || {
+            let mut client = KeepAlive::new(http);
+            while !stop.load(Ordering::Relaxed) {
+                let answer = client.post("serial", &json!(0));
+                assert_eq!(answer.status, 200, "{}", answer.text());
+                done.fetch_add(1, Ordering::Relaxed);
+                thread::sleep(PAUSE);
+            }
+            client.connects
+        });
+        let address = node.data_address();
+        let multiplexed = scope.spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(over_http2(address, stop))
+        });
+        let streaming = scope.spawn(move || {
+            let mut streams = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let events = http.stream("concurrent", &json!(20)).events();
+                assert_eq!((events.len(), events.last().map(String::as_str)), (21, Some("[DONE]")), "{events:?}");
+                streams += 1;
+            }
+            streams
+        });
+        // A second of a body, piece by piece.
+        let sending = scope.spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                let mut connection = http.connect();
+                let head = "POST /ai/run/length HTTP/1.1\r\nhost: node\r\nconnection: close\r\ncontent-type: application/octet-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+                connection.write_all(head.as_bytes()).unwrap();
+                for _ in 0..10 {
+                    connection.write_all(b"3\r\nabc\r\n").unwrap();
+                    thread::sleep(Duration::from_millis(100));
+                }
+                connection.write_all(b"0\r\n\r\n").unwrap();
+                let answer = Stream::read(BufReader::new(connection)).whole();
+                assert_eq!(answer.json()["result"], json!(30), "{}", answer.text());
+            }
+        });
+        let fresh = [fresh("serial"), fresh("concurrent"), fresh("serial")];
+        for round in 0..upgrades {
+            let asked = done.load(Ordering::Relaxed);
+            wait_for("load on the node", PATIENCE, || (done.load(Ordering::Relaxed) > asked + 50).then_some(()));
+            // Longer than a takeover takes: it is in work when the old scheduler lets go of the model.
+            let slow = scope.spawn(move || http.run("serial", &json!(0.5)));
+            wait_for("the slow request to be in work", PATIENCE, || (node.model("serial").in_flight > 0).then_some(()));
+            let (old, new) = (node.pid(), node.upgrade());
+            assert_ne!(old, new);
+            let answer = slow.join().unwrap();
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            wait_for("the old scheduler to end", PATIENCE, || (!is_alive(old)).then_some(()));
+            assert_eq!(engines(&node), before, "the same processes\n{}", node.log());
+            if round % 2 == 0 {
+                replace_launcher(&node);
+            }
+        }
+        drop(stopping);
+        fresh.into_iter().for_each(|fresh| fresh.join().unwrap());
+        let connects = kept.join().unwrap();
+        let (multiplexed, sessions) = multiplexed.join().unwrap();
+        sending.join().unwrap();
+        assert!(sessions > upgrades, "each takeover says GOAWAY: {sessions} connections");
+        (done.load(Ordering::Relaxed) + multiplexed, streaming.join().unwrap(), connects)
+    });
+    assert_eq!(connects, 1, "a kept connection is handed over, and never closed");
+    assert_eq!(idle.post("serial", &json!(0)).status, 200, "also one that nobody used meanwhile");
+    assert_eq!(idle.connects, 1);
+    never_used.get_mut().write_all(b"GET / HTTP/1.1\r\nhost: node\r\n\r\n").unwrap();
+    assert_eq!(Stream::read(never_used).status, 404);
+    for model in ["serial", "concurrent", "length"] {
+        let model = node.model(model);
+        assert_eq!((model.state, model.restarts, &model.last_exit), (State::Ready, 0, &None), "{}", node.log());
+    }
+    assert_eq!(engines(&node), before);
+    println!("{upgrades} takeovers, {asked} requests and {streams} streams, 0 failed");
+    node.stop();
+}
+
+#[test]
+fn a_successor_that_cannot_serve_changes_nothing() {
+    let mut node = Node::builder().model("serial", SERIAL).start();
+    let http = node.http();
+    assert_eq!(http.run("serial", &json!(0)).status, 200);
+    let (engine, scheduler) = (node.engine("serial"), node.pid());
+    node.configure("[server]\nno-such-key = 1\n");
+    let said = node.omnictl(["upgrade"]);
+    assert!(said.code == 1 && said.stderr.contains("no-such-key"), "{said:?}");
+    assert_eq!(http.run("serial", &json!(0)).status, 200);
+    assert_eq!((node.pid(), node.engine("serial")), (scheduler, engine));
+    node.configure("");
+    node.upgrade();
+    assert_eq!(http.run("serial", &json!(0)).status, 200);
+    assert_eq!(node.engine("serial"), engine);
+    node.stop();
+}
+
+#[test]
+fn what_waits_for_a_cold_model_is_asked_again_at_the_successor() {
+    const SLOW_START: &[(&str, &str)] = &[(
+        "model.py",
+        "import time\ndef setup(context):\n    time.sleep(2)\ndef handle_request(request, context):\n    return request.body.json\n",
+    )];
+    let mut node = Node::builder().model("cold", SLOW_START).start();
+    let http = node.http();
+    thread::scope(|scope| {
+        let waiting: Vec<_> = (0..5).map(|number| scope.spawn(move || http.run("cold", &json!(number)))).collect();
+        wait_for("the model to be started", PATIENCE, || (node.model("cold").queued == 5).then_some(()));
+        node.upgrade();
+        for (number, waiting) in waiting.into_iter().enumerate() {
+            let answer = waiting.join().unwrap();
+            assert_eq!((answer.status, &answer.json()["result"]), (200, &json!(number)), "{}", node.log());
+        }
+    });
+    assert_eq!(node.model("cold").instances.len(), 1, "the instance that was being started is the one that serves");
+    node.stop();
+}

@@ -1,0 +1,79 @@
+//! Scheduler and successor: a `SOCK_SEQPACKET` pair that the successor finds as its standard input.
+//!
+//! A planned takeover. Both run until everything that the first one took is answered, so no client is refused:
+//!
+//! | the scheduler that serves | its successor |
+//! | --- | --- |
+//! | `take`, with four descriptors | → reads the configuration, is able to serve |
+//! | ← | `prepared`, or `failed`: then nothing has changed |
+//! | lets go of launcher, workers and state | |
+//! | `yours` | → adopts the instances, listens |
+//! | ← | `serving` |
+//! | `connection`, with a client's connection on which nothing is in the air | → serves it |
+//! | `released`: an instance has answered all that it was sent before | → sends it requests |
+//!
+//! The end of the connection releases everything.
+
+use crate::id::InstanceId;
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+
+/// Version of this wire. The two are of two versions by nature; a successor that cannot follow says `failed`.
+pub const PROTOCOL: u32 = 1;
+
+/// To the successor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+pub enum ToSuccessor {
+    /// The first message. Brings what listens for requests, for questions about health, for the control API, and the
+    /// lock of the runtime directory.
+    Take {
+        /// The speaker's [`PROTOCOL`].
+        protocol: u32,
+    },
+    /// The node is the successor's from now on.
+    Yours {
+        /// Instances that still work for the speaker.
+        busy: Vec<InstanceId>,
+    },
+    /// One of them does not any more.
+    Released {
+        /// Its model's name.
+        model: String,
+        /// Which.
+        instance: InstanceId,
+    },
+    /// Brings a client's connection, between two requests of HTTP/1.1.
+    Connection {
+        /// Where it was accepted.
+        listener: Listener,
+    },
+}
+
+/// What a connection was accepted from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Listener {
+    /// Requests.
+    Data,
+    /// Health, metrics, capacity.
+    Admin,
+}
+
+/// From the successor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+pub enum FromSuccessor {
+    /// It has all that it needs.
+    Prepared,
+    /// It cannot serve, and ends. Nothing has changed.
+    Failed {
+        /// Why, for the operator.
+        message: String,
+    },
+    /// It takes requests.
+    Serving {
+        /// Where.
+        listen: SocketAddr,
+    },
+}
