@@ -83,8 +83,7 @@ pub async fn serve<H, F>(
         let mut phase = phase.clone();
         tokio::spawn(async move {
             let mut connection = pin!(connection);
-            let mut change =
-                pin!(async move { phase.wait_for(|phase| is_end(phase)).await.ok().map(|end| end.clone()) });
+            let mut change = pin!(async move { phase.wait_for(is_end).await.ok().map(|end| end.clone()) });
             let mut late = pin!(tokio::time::sleep(bounds.header_timeout));
             let (mut end, mut told, mut waits) = (None, false, true);
             poll_fn(|context| {
