@@ -17,4 +17,5 @@ pub mod policy;
 pub mod serve;
 pub mod startup;
 pub mod state;
+pub mod watchdog;
 pub mod wire;

@@ -11,6 +11,7 @@ use crate::metrics::Metrics;
 use crate::node::{Node, NodeContext};
 use crate::startup::Listeners;
 use crate::state::StateStore;
+use crate::watchdog::Watchdog;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto;
 use interprocess::os::unix::uds_local_socket::tokio::Listener as LocalListener;
@@ -54,15 +55,16 @@ pub async fn run(config: NodeConfig, directories: Directories, listeners: Listen
     let addresses = Addresses {
         listen: data_listener.local_addr()?.to_string(),
         admin_listen: admin_listener.local_addr()?.to_string(),
-        models_dir: directories.models.to_string_lossy().into_owned(),
     };
     let bounds = |connections| Bounds { connections, header_timeout: config.server.header_timeout };
     let (data_bounds, admin_bounds) = (bounds(config.server.connections as usize), bounds(FEW));
     let budget =
         usize::try_from(config.server.buffered_bytes.bytes()).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
+    let watchdog = Watchdog::default();
+    watchdog.start()?;
     let metrics = Metrics::default();
-    let gpu = crate::gpu::start(&config.gpu, metrics.of_gpus());
-    let capacity = crate::capacity::start(&config.capacity, metrics.of_capacity());
+    let gpu = crate::gpu::start(&config.gpu, metrics.of_gpus(), watchdog.pulse("the cards"));
+    let capacity = crate::capacity::start(&config.capacity, metrics.of_capacity(), watchdog.pulse("the capacity"));
     let (state, lasting) = StateStore::open(&directories.own_state()).map_err(io::Error::other)?;
     let context = Arc::new(NodeContext {
         config,
@@ -73,6 +75,7 @@ pub async fn run(config: NodeConfig, directories: Directories, listeners: Listen
         gpu,
         capacity,
         state,
+        watchdog,
         body_budget: Arc::new(Semaphore::new(budget)),
         busy_models: AtomicI64::new(0),
         touched_unix_ms: AtomicU64::new(0),
