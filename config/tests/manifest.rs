@@ -46,6 +46,7 @@ startup = "10m"
 request = "500ms"
 drain = "1m"
 cancel-grace = "1s"
+healthcheck = "2m"
 [limits]
 body = "1MiB"
 cache = "2GiB"

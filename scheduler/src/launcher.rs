@@ -1,15 +1,16 @@
-//! The scheduler's end of the launcher's socket: one task that keeps the connection, and a handle for the models.
+//! The scheduler's end of the launcher's socket: a handle for the models, and one task that keeps the [`connection`].
 //!
 //! The launcher may come later than the scheduler and may be restarted at any time; models that run are not touched by
-//! that. Requests to it are bounded by the models that exist: one preparation and one instance each.
+//! that. What is asked of it waits in a bounded outbox, and whoever asks when that is full is told that it is away.
+
+mod connection;
 
 use crate::model::Message;
 use crate::model::content::Content;
-use crate::packet_socket::PacketSocket;
+use crate::watchdog::Pulse;
 use omni_config::name::ModelName;
 use omni_ipc::id::{InstanceId, SnapshotDigest};
-use omni_ipc::launcher::{FromLauncher, PROTOCOL, StartSpec, ToLauncher};
-use omni_ipc::packet::PacketError;
+use omni_ipc::launcher::{FromLauncher, StartSpec, ToLauncher};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,9 +19,6 @@ use tokio::sync::{Notify, mpsc, watch};
 
 /// Requests that may wait for the connection.
 const OUTBOX: usize = 1024;
-/// Pause between tries to connect: first and longest.
-const RECONNECT: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
-
 /// For the launcher's last workers to end. Under systemd it stays, and this is waited for in vain: keep it short.
 const QUIT_WITHIN: Duration = Duration::from_secs(3);
 
@@ -103,16 +101,17 @@ impl LauncherHandle {
         path: PathBuf,
         kept: BTreeMap<ModelName, BTreeSet<SnapshotDigest>>,
         seen: mpsc::Sender<Seen>,
+        pulse: Pulse,
     ) -> Self {
         let (outbox, commands) = mpsc::channel(OUTBOX);
         let routes = Arc::new(Mutex::new(Routes { kept, ..Routes::default() }));
         let connected = Arc::new(watch::Sender::new(false));
         let handle = Self { outbox, routes, connected, keeping: Arc::default(), leaving: Arc::default() };
         let keeper = handle.clone();
-        tokio::spawn(async move {
+        pulse.spawn(async move |pulse| {
             let leaving = Arc::clone(&keeper.leaving);
             tokio::select! {
-                () = keep(path, keeper, commands, seen) => {}
+                () = connection::keep(path, keeper, commands, seen, pulse) => {}
                 () = leaving.notified() => {}
             }
         });
@@ -243,7 +242,11 @@ impl LauncherHandle {
             }
             FromLauncher::WorkerGone { instance, cause } => {
                 let route = self.routes().instances.remove(&instance);
-                tell(route, Message::WorkerGone(instance, cause)).await;
+                // Not started by the one that was asked: an earlier launcher, which may have begun.
+                let unanswered = route.as_ref().is_some_and(|route| route.asked);
+                let message =
+                    if unanswered { Message::NotAsked(instance) } else { Message::WorkerGone(instance, cause) };
+                tell(route, message).await;
             }
         }
     }
@@ -271,97 +274,6 @@ async fn tell(route: Option<Route>, message: Message) {
     }
 }
 
-async fn keep(
-    path: PathBuf,
-    handle: LauncherHandle,
-    mut commands: mpsc::Receiver<ToLauncher>,
-    seen: mpsc::Sender<Seen>,
-) {
-    let mut pause = RECONNECT.0;
-    let mut warned = false;
-    loop {
-        match PacketSocket::connect(&path) {
-            Ok(socket) => {
-                (pause, warned) = (RECONNECT.0, false);
-                let kills = still_wanted(&mut commands, handle.unanswered());
-                let ended = serve(&socket, &handle, kills, &mut commands, &seen).await;
-                if !handle.routes().quitting {
-                    tracing::warn!(
-                        error = crate::journal::chain(&ended),
-                        "launcher lost: nothing can be started until it is back"
-                    );
-                }
-                handle.lost(&seen).await;
-            }
-            Err(error) => {
-                if pause >= RECONNECT.1 && !warned {
-                    warned = true;
-                    tracing::warn!(socket = %path.display(), %error, "launcher does not answer: nothing can be started");
-                }
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(RECONNECT.1);
-            }
-        }
-    }
-}
-
-/// What a launcher is told that comes after another one. Who asked the earlier one for something else was told that
-/// there is no answer. Nobody will answer for its unanswered starts: `Kill` is always answered, and then the model
-/// starts another instance.
-fn still_wanted(commands: &mut mpsc::Receiver<ToLauncher>, unanswered: Vec<InstanceId>) -> Vec<ToLauncher> {
-    let mut kills: Vec<ToLauncher> = unanswered.into_iter().map(|instance| ToLauncher::Kill { instance }).collect();
-    while let Ok(command) = commands.try_recv() {
-        match command {
-            ToLauncher::Kill { .. } => kills.push(command),
-            ToLauncher::Hello { .. }
-            | ToLauncher::Keep { .. }
-            | ToLauncher::KeptAll
-            | ToLauncher::Prepare { .. }
-            | ToLauncher::Start(_)
-            | ToLauncher::Quit => {}
-        }
-    }
-    kills
-}
-
-async fn serve(
-    socket: &PacketSocket,
-    handle: &LauncherHandle,
-    kills: Vec<ToLauncher>,
-    commands: &mut mpsc::Receiver<ToLauncher>,
-    seen: &mpsc::Sender<Seen>,
-) -> PacketError {
-    let keep = handle.routes().keep_all();
-    for message in std::iter::once(ToLauncher::Hello { protocol: PROTOCOL }).chain(keep).chain(kills) {
-        if let Err(error) = socket.send(&message).await {
-            return error;
-        }
-    }
-    handle.connected.send_replace(true);
-    loop {
-        tokio::select! {
-            said = socket.receive() => match said {
-                Ok(said) => handle.route(said, seen).await,
-                Err(error) => return error,
-            },
-            () = handle.keeping.notified() => {
-                let keep = handle.routes().keep_changed();
-                for message in keep {
-                    if let Err(error) = socket.send(&message).await {
-                        return error;
-                    }
-                }
-            }
-            command = commands.recv() => {
-                let Some(command) = command else { return PacketError::Closed };
-                if let Err(error) = socket.send(&command).await {
-                    return error;
-                }
-            }
-        }
-    }
-}
-
 /// A launcher that a test plays, for tests of who asks it.
 #[cfg(test)]
 pub(crate) mod testing {
@@ -379,12 +291,18 @@ pub(crate) mod testing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::watchdog::Watchdog;
     use omni_config::node::NodeConfig;
 
     #[tokio::test]
     async fn who_asks_a_launcher_that_is_not_there_is_told_at_once() {
         let (seen, _unread) = mpsc::channel(1);
-        let handle = LauncherHandle::start("/nonexistent/launcher.sock".into(), BTreeMap::new(), seen);
+        let handle = LauncherHandle::start(
+            "/nonexistent/launcher.sock".into(),
+            BTreeMap::new(),
+            seen,
+            Watchdog::default().pulse("launcher"),
+        );
         let name = ModelName::try_from("a".to_owned()).unwrap();
         let snapshot = SnapshotDigest::parse(&"0".repeat(64)).unwrap();
         let content = Content::parse(&name, snapshot.clone(), None, &NodeConfig::default()).unwrap();

@@ -18,4 +18,5 @@ pub mod serve;
 pub mod startup;
 pub mod state;
 pub mod takeover;
+pub mod watchdog;
 pub mod wire;

@@ -1,9 +1,19 @@
-//! How much memory the machine has: what the node's budgets are by default. Asked once each, when they are made.
+//! What the machine says of itself: how much memory it has, which is what the node's budgets are by default, and what
+//! time it is on its clock.
+
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// In bytes; `None` when the machine does not say.
 #[must_use]
 pub fn memory() -> Option<u64> {
     memory_of(&std::fs::read_to_string("/proc/meminfo").ok()?)
+}
+
+/// Milliseconds since the Unix epoch, for people and for what lasts. Nothing that is waited for goes by it.
+#[must_use]
+pub fn unix_ms() -> u64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn memory_of(meminfo: &str) -> Option<u64> {

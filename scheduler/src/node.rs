@@ -6,11 +6,13 @@
 use crate::capacity::CapacityHandle;
 use crate::gpu::GpuHandle;
 use crate::launcher::{LauncherHandle, Seen};
+use crate::machine::unix_ms;
 use crate::metrics::Metrics;
 use crate::model::content::{Content, Unservable};
 use crate::model::worker_link::{self, WorkerLink};
 use crate::model::{self, Adoption, Leave, Message, Model};
-use crate::state::{Lasting, StateStore};
+use crate::state::{Lasting, StateStore, expired};
+use crate::watchdog::{Pulse, Watchdog};
 use omni_config::name::ModelName;
 use omni_config::node::NodeConfig;
 use omni_ipc::id::InstanceId;
@@ -20,7 +22,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 /// Longest wait for the end of all models at shutdown, beyond their own drain.
@@ -29,6 +31,8 @@ const SHUTDOWN_MARGIN: Duration = Duration::from_secs(20);
 const FIRST_SCAN: Duration = Duration::from_secs(5);
 /// For a scheduler that takes over to serve; requests wait for it meanwhile.
 const SUCCESSOR: Duration = Duration::from_secs(60);
+/// How often to look who was removed long ago.
+const FORGET_EVERY: Duration = Duration::from_mins(10);
 /// Messages of the launcher that may wait.
 const SEEN: usize = 256;
 
@@ -51,6 +55,8 @@ pub struct NodeContext {
     pub capacity: CapacityHandle,
     /// What models remember beyond this scheduler.
     pub state: StateStore,
+    /// Sees whether the tasks still take turns.
+    pub watchdog: Watchdog,
     /// One permit for each byte of a request body that may be held.
     pub body_budget: Arc<Semaphore>,
     /// Models that have something in flight.
@@ -68,8 +74,7 @@ impl NodeContext {
 
     /// Work began or ended just now.
     pub fn touch(&self) {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.touched_unix_ms.store(u64::try_from(now.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.touched_unix_ms.store(unix_ms(), Ordering::Relaxed);
     }
 }
 
@@ -81,7 +86,7 @@ pub struct Node {
     /// The launcher.
     pub launcher: LauncherHandle,
     models: RwLock<BTreeMap<ModelName, Arc<Model>>>,
-    /// Of models that have no task yet.
+    /// Of models that have no task yet, or were removed not long ago.
     lasting: Mutex<BTreeMap<ModelName, Lasting>>,
     scanned: watch::Sender<bool>,
     draining: AtomicBool,
@@ -102,7 +107,8 @@ impl Node {
     ) -> Arc<Self> {
         let (seen_sender, seen) = mpsc::channel(SEEN);
         let kept = lasting.iter().map(|(model, lasting)| (model.clone(), lasting.snapshots())).collect();
-        let launcher = LauncherHandle::start(context.runtime_dir.join("launcher.sock"), kept, seen_sender);
+        let pulse = context.watchdog.pulse("the connection to the launcher");
+        let launcher = LauncherHandle::start(context.runtime_dir.join("launcher.sock"), kept, seen_sender, pulse);
         let node = Arc::new(Self {
             context,
             launcher,
@@ -115,7 +121,8 @@ impl Node {
             successor: watch::Sender::new(None),
         });
         node.adopt_all().await;
-        tokio::spawn(follow(Arc::clone(&node), seen));
+        let (follower, pulse) = (Arc::clone(&node), node.context.watchdog.pulse("the set of models"));
+        pulse.spawn(|pulse| follow(follower, seen, pulse));
         node
     }
 
@@ -245,8 +252,10 @@ impl Node {
             return Arc::clone(model);
         }
         let kept = usize::try_from(self.context.config.logs.kept.bytes()).unwrap_or(usize::MAX);
-        let (model, ends) = model::new(name.clone(), kept, self.context.metrics.of_model(name.as_str()));
         let lasting = self.lasting.lock().unwrap_or_else(PoisonError::into_inner).remove(name).unwrap_or_default();
+        let metrics = self.context.metrics.of_model(name.as_str());
+        let (model, ends) =
+            model::new(name.clone(), kept, metrics, Lasting { removed_unix_ms: None, ..lasting.clone() });
         model::task::spawn(Arc::clone(&model), ends, lasting, Arc::clone(&self.context), self.launcher.clone());
         models.insert(name.clone(), Arc::clone(&model));
         model
@@ -304,21 +313,50 @@ impl Node {
         }
     }
 
-    /// What models remember that are not there any more.
-    fn forget_unseen(&self, told: &BTreeSet<ModelName>) {
-        let mut lasting = self.lasting.lock().unwrap_or_else(PoisonError::into_inner);
-        for name in lasting.keys().filter(|name| !told.contains(*name)) {
-            self.context.state.put(name, None);
-            self.launcher.keep(name, BTreeSet::new());
+    /// A model is not there any more: its versions are remembered for a while.
+    fn retire(&self, name: &ModelName, lasting: Lasting) {
+        let left = lasting.removed(unix_ms());
+        self.context.state.put(name, left.clone());
+        self.launcher.keep(name, left.as_ref().map(Lasting::snapshots).unwrap_or_default());
+        if let Some(left) = left {
+            self.lasting.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), left);
         }
-        lasting.clear();
+    }
+
+    /// All directories were told: what an earlier scheduler knew of others is of models that were removed meanwhile.
+    fn retire_unseen(&self) {
+        let unseen = std::mem::take(&mut *self.lasting.lock().unwrap_or_else(PoisonError::into_inner));
+        for (name, lasting) in unseen {
+            self.retire(&name, lasting);
+        }
+    }
+
+    /// Forgets who was removed long ago.
+    fn forget_expired(&self) {
+        let mut lasting = self.lasting.lock().unwrap_or_else(PoisonError::into_inner);
+        for name in expired(&lasting, unix_ms()) {
+            lasting.remove(&name);
+            self.context.state.put(&name, None);
+            self.launcher.keep(&name, BTreeSet::new());
+        }
     }
 }
 
-async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>) {
+async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>, pulse: Pulse) {
     // Names told since the launcher was last connected: what is missing at `Scanned` is gone.
     let mut told = BTreeSet::new();
-    while let Some(event) = seen.recv().await {
+    let mut forgotten_at = Instant::now();
+    loop {
+        let event = match pulse.during(tokio::time::timeout(FORGET_EVERY, seen.recv())).await {
+            Ok(Some(event)) => Some(event),
+            Ok(None) => return,
+            Err(_) => None,
+        };
+        if forgotten_at.elapsed() >= FORGET_EVERY {
+            forgotten_at = Instant::now();
+            node.forget_expired();
+        }
+        let Some(event) = event else { continue };
         if node.draining() {
             continue;
         }
@@ -358,7 +396,7 @@ async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>) {
                         remove(&node, &model.name).await;
                     }
                 }
-                node.forget_unseen(&told);
+                node.retire_unseen();
                 node.scanned.send_replace(true);
             }
             Seen::Lost => told.clear(),
@@ -366,14 +404,12 @@ async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>) {
     }
 }
 
-/// Takes the model out of the set at once; its task drains what it has and ends. Nothing of it lasts.
+/// Takes the model out of the set at once; its task drains what it has and ends.
 async fn remove(node: &Arc<Node>, name: &ModelName) {
     let removed = node.models.write().unwrap_or_else(PoisonError::into_inner).remove(name);
     if let Some(model) = removed {
         tracing::info!(model = %name, "model removed");
-        model.forget();
-        node.context.state.put(name, None);
-        node.launcher.keep(name, BTreeSet::new());
+        node.retire(name, model.retire().unwrap_or_default());
         let _ = model.tell(Message::Removed).await;
     }
 }

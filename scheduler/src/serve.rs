@@ -13,6 +13,7 @@ use crate::node::{Node, NodeContext};
 use crate::startup::Listeners;
 use crate::state::StateStore;
 use crate::takeover::{Estate, Handed, Predecessor, hand_over};
+use crate::watchdog::Watchdog;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto;
 use interprocess::os::unix::uds_local_socket::tokio::Listener as LocalListener;
@@ -73,19 +74,17 @@ pub async fn run(start: Start) -> io::Result<()> {
     let data_listener = TcpListener::from_std(listeners.data)?;
     let admin_listener = TcpListener::from_std(listeners.admin)?;
     let listen = data_listener.local_addr()?;
-    let addresses = Addresses {
-        listen: listen.to_string(),
-        admin_listen: admin_listener.local_addr()?.to_string(),
-        models_dir: directories.models.to_string_lossy().into_owned(),
-    };
+    let addresses = Addresses { listen: listen.to_string(), admin_listen: admin_listener.local_addr()?.to_string() };
     let connections = config.server.connections as usize;
     let bounds = |connections| Bounds { connections, header_timeout: config.server.header_timeout };
     let (data_bounds, admin_bounds) = (bounds(connections), bounds(FEW));
     let budget =
         usize::try_from(config.server.buffered_bytes.bytes()).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
+    let watchdog = Watchdog::default();
+    watchdog.start()?;
     let metrics = Metrics::default();
-    let gpu = crate::gpu::start(&config.gpu, metrics.of_gpus());
-    let capacity = crate::capacity::start(&config.capacity, metrics.of_capacity());
+    let gpu = crate::gpu::start(&config.gpu, metrics.of_gpus(), watchdog.pulse("the cards"));
+    let capacity = crate::capacity::start(&config.capacity, metrics.of_capacity(), watchdog.pulse("the capacity"));
     // All that can be in the way was: from here on the node is this scheduler's.
     let inheritance = match predecessor {
         Some(predecessor) => Some(predecessor.relieve().await.map_err(io::Error::other)?),
@@ -102,6 +101,7 @@ pub async fn run(start: Start) -> io::Result<()> {
         gpu,
         capacity,
         state,
+        watchdog,
         body_budget: Arc::new(Semaphore::new(budget)),
         busy_models: AtomicI64::new(0),
         touched_unix_ms: AtomicU64::new(0),

@@ -224,3 +224,21 @@ fn a_model_that_is_gone_is_forgotten() {
     assert!(!node.model("hello").held);
     assert_eq!(node.http().run("hello", &json!({})).status, 200);
 }
+
+/// Moved away, and put back with another content; a new scheduler in between knows it, too.
+#[test]
+fn a_model_that_comes_back_serves_what_it_came_with_and_can_be_rolled_back() {
+    let mut node = Node::builder().start();
+    let author = Author::new();
+    ends(&author.deploys(&node, "one", "pass"), 0, &node);
+    ends(&author.deploys(&node, "two", "pass"), 0, &node);
+    node.unpublish("hello");
+    wait_for("it to be gone", PATIENCE, || (node.omnictl(["status", "hello"]).code == 4).then_some(()));
+    node.crash();
+    node.start_again();
+    ends(&author.deploys(&node, "three", "pass"), 0, &node);
+    assert_eq!((word(&node).as_str(), history(&node).len()), ("three", 3), "{}", node.log());
+    ends(&node.omnictl(["rollback", "hello", "--wait"]), 0, &node);
+    assert_eq!(word(&node), "two");
+    node.stop();
+}

@@ -71,6 +71,9 @@ pub struct Timeouts {
     /// A handler that ignores its cancellation so long costs the instance its place.
     #[serde(serialize_with = "crate::duration::serialize")]
     pub cancel_grace: Duration,
+    /// An instance that has had nothing to do for so long is asked how it is, and has as long to answer.
+    #[serde(serialize_with = "crate::duration::serialize")]
+    pub healthcheck: Duration,
 }
 
 impl Default for Timeouts {
@@ -80,6 +83,7 @@ impl Default for Timeouts {
             request: Duration::from_mins(1),
             drain: Duration::from_secs(30),
             cancel_grace: Duration::from_secs(5),
+            healthcheck: Duration::from_secs(30),
         }
     }
 }
@@ -92,6 +96,7 @@ impl Timeouts {
             request: section.get("request", duration, default.request),
             drain: section.get("drain", duration, default.drain),
             cancel_grace: section.get("cancel-grace", duration, default.cancel_grace),
+            healthcheck: section.get("healthcheck", duration, default.healthcheck),
         }
     }
 }

@@ -13,12 +13,13 @@ pub use settings::{need, zygote_need};
 
 use crate::machine;
 use crate::metrics::CapacityMetrics;
+use crate::watchdog::Pulse;
 use omni_config::node::Capacity;
 
 /// Starts the task that carries the answers.
 #[must_use]
-pub fn start(config: &Capacity, metrics: CapacityMetrics) -> CapacityHandle {
+pub fn start(config: &Capacity, metrics: CapacityMetrics, pulse: Pulse) -> CapacityHandle {
     let (handle, answers) = seat::new(settings::budget(config, machine::memory()), metrics);
-    tokio::spawn(answers.carry());
+    pulse.spawn(|pulse| answers.carry(pulse));
     handle
 }

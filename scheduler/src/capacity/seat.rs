@@ -8,6 +8,7 @@ use crate::metrics::CapacityMetrics;
 use crate::model::Message;
 use crate::policy::Moment;
 use crate::policy::capacity::{Action, Amounts, Event, Ledger, Refusal, Resource, SeatKey, View, Zygote};
+use crate::watchdog::Pulse;
 use omni_config::manifest::Resources;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -211,7 +212,6 @@ impl CapacitySeat {
         if let Some(seated) = book.seated.get_mut(&self.key) {
             seated.serves = true;
         }
-        book.look();
     }
 
     /// It has a request.
@@ -251,9 +251,9 @@ pub(super) struct Answers(Arc<Desk>);
 
 impl Answers {
     /// Carries what is told into the inboxes. Models' tasks empty theirs without ever waiting for this.
-    pub(super) async fn carry(self) {
+    pub(super) async fn carry(self, pulse: Pulse) {
         loop {
-            self.0.notify.notified().await;
+            pulse.during(self.0.notify.notified()).await;
             for (inbox, message) in self.take() {
                 let _ = inbox.send(message).await; // a task that has ended needs no answer
             }

@@ -1,6 +1,7 @@
 //! What models' tasks are told, and when.
 
 use super::*;
+use crate::watchdog::Watchdog;
 use omni_config::size::ByteSize;
 
 const SECOND: Moment = Moment::from_secs(1);
@@ -124,7 +125,7 @@ fn a_min_holds_from_the_moment_it_is_said() {
 #[tokio::test]
 async fn answers_are_carried_into_the_inbox() {
     let World { handle, answers, inbox, mut heard } = World::new(10);
-    let carrier = tokio::spawn(answers.carry());
+    let carrier = tokio::spawn(async move { answers.carry(Watchdog::default().pulse("capacity")).await });
     let resources = Resources { memory: ByteSize::from_gib(1), ..Resources::default() };
     let mut seats = Vec::new();
     // More than fit into the inbox at a time.

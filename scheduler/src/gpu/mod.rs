@@ -18,15 +18,17 @@ mod words;
 pub use desk::{Applicant, GpuHandle, Seat, Told};
 
 use crate::metrics::GpuMetrics;
+use crate::watchdog::Pulse;
 use omni_config::node::Gpu;
 
 /// Starts the task, and the thread that looks for the cards. A node without any starts as well: then whoever asks for
 /// a place is told why there is none.
 #[must_use]
-pub fn start(config: &Gpu, metrics: GpuMetrics) -> GpuHandle {
+pub fn start(config: &Gpu, metrics: GpuMetrics, pulse: Pulse) -> GpuHandle {
     let (handle, ends) = desk::new();
     let probe = probe::start(config.clone());
-    tokio::spawn(task::run(config.clone(), probe, ends, metrics));
+    let config = config.clone();
+    pulse.spawn(|pulse| task::run(config, probe, ends, metrics, pulse));
     handle
 }
 

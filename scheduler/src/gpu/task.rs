@@ -15,6 +15,7 @@ use crate::metrics::GpuMetrics;
 use crate::model::Message;
 use crate::policy::Moment;
 use crate::policy::residency::{Action, CardIndex, Event, InstanceKey, Residency};
+use crate::watchdog::Pulse;
 use omni_api as api;
 use omni_config::node::Gpu;
 use omni_ipc::instance::{GpuOrder, GpuReport};
@@ -54,9 +55,9 @@ pub(super) struct GpuTask {
 }
 
 /// Finds the cards, then serves for as long as the scheduler lives.
-pub(super) async fn run(config: Gpu, probe: Probe, ends: Ends, metrics: GpuMetrics) {
+pub(super) async fn run(config: Gpu, probe: Probe, ends: Ends, metrics: GpuMetrics, pulse: Pulse) {
     let Probe { cards, readings, look } = probe;
-    let cards = match tokio::time::timeout(FOUND_WITHIN, cards).await {
+    let cards = match pulse.during(tokio::time::timeout(FOUND_WITHIN, cards)).await {
         Ok(Ok(cards)) => cards.and_then(usable),
         Ok(Err(_)) => Err("no thread for the driver could be started".to_owned()),
         Err(_) => Err(format!("the driver did not say what cards there are within {FOUND_WITHIN:?}")),
@@ -76,7 +77,7 @@ pub(super) async fn run(config: Gpu, probe: Probe, ends: Ends, metrics: GpuMetri
     let (began, seated, publish_at, polls) = (Instant::now(), HashMap::new(), None, 0);
     let task =
         GpuTask { cards, none, policy, seated, looked, complaints, ends, metrics, look, began, publish_at, polls };
-    task.serve(readings).await;
+    task.serve(readings, &pulse).await;
 }
 
 /// Cards of which some can move memory and others cannot: only the first are used, or a model would be able to start on
@@ -93,14 +94,16 @@ fn usable(cards: Vec<Card>) -> Result<Vec<Card>, String> {
 }
 
 impl GpuTask {
-    async fn serve(mut self, mut readings: watch::Receiver<Reading>) {
+    async fn serve(mut self, mut readings: watch::Receiver<Reading>, pulse: &Pulse) {
         let mut polls = tokio::time::interval(EVERY);
         polls.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut driver_lives = !self.cards.is_empty();
         self.publish();
         loop {
             let wake = self.policy.wake_at().map(|at| self.began + at);
+            pulse.turn();
             tokio::select! {
+                () = pulse.asked() => {}
                 () = self.ends.changed() => {
                     for (key, word) in self.ends.take() {
                         self.take(key, word).await;

@@ -4,6 +4,7 @@ use super::*;
 use crate::gpu::desk::{self, GpuHandle, Seat};
 use crate::gpu::probe::Seen;
 use crate::metrics::Metrics;
+use crate::watchdog::Watchdog;
 use omni_ipc::id::InstanceId;
 use omni_ipc::instance::GpuUse;
 use std::collections::HashSet;
@@ -49,7 +50,7 @@ impl World {
         let metrics = Metrics::default();
         let (handle, ends) = desk::new();
         let probe = Probe { cards: receiver, readings, look };
-        tokio::spawn(run(config, probe, ends, metrics.of_gpus()));
+        tokio::spawn(run(config, probe, ends, metrics.of_gpus(), Watchdog::default().pulse("cards")));
         Self { handle, driver, looks, metrics, cards: count }
     }
 
@@ -370,7 +371,13 @@ async fn a_driver_that_never_says_what_there_is_stops_nobody_for_ever() {
     let (look, _looks) = std::sync::mpsc::sync_channel(1);
     let (handle, ends) = desk::new();
     let metrics = Metrics::default();
-    tokio::spawn(run(Gpu::default(), Probe { cards, readings, look }, ends, metrics.of_gpus()));
+    tokio::spawn(run(
+        Gpu::default(),
+        Probe { cards, readings, look },
+        ends,
+        metrics.of_gpus(),
+        Watchdog::default().pulse("cards"),
+    ));
     let (applicant, mut inbox) = applicant("m", 1, GpuMode::Unified);
     let _seat = handle.place(applicant);
     assert!(handle.view().message.unwrap().contains("being asked"));

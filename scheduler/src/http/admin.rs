@@ -54,7 +54,7 @@ pub async fn use_of_all(node: &Node) -> Vec<(Arc<Model>, Option<Stats>)> {
     for (model, mut receiver) in asked {
         let mut sum = None;
         // It ends when all have answered, or are gone.
-        while let Ok(Some((_, stats))) = tokio::time::timeout_at(limit, receiver.recv()).await {
+        while let Ok(Some(stats)) = tokio::time::timeout_at(limit, receiver.recv()).await {
             sum = Some(sum.map_or(stats, |sum| together(sum, &stats)));
         }
         model.metrics.memory.set(sum.map_or(0, |sum| i64::try_from(sum.memory_bytes).unwrap_or(i64::MAX)));

@@ -28,8 +28,6 @@ pub struct Addresses {
     pub listen: String,
     /// Of the admin listener.
     pub admin_listen: String,
-    /// Of the models folder, for who publishes there.
-    pub models_dir: String,
 }
 
 /// Everything that the control API speaks for.

@@ -1,6 +1,6 @@
 //! Metrics of the node's GPUs.
 
-use super::{Histograms, ModelLabel, seconds};
+use super::model::{Histograms, ModelLabel, seconds};
 use omni_api::Gpus;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -105,6 +105,13 @@ impl GpuMetrics {
     /// The model's instance is gone.
     pub fn gone(&self, model: &str) {
         self.resident.remove(&ModelLabel { model: model.to_owned() });
+    }
+
+    /// The model is gone.
+    pub fn forget(&self, model: &str) {
+        let label = ModelLabel { model: model.to_owned() };
+        self.resident.remove(&label);
+        self.swap_in.remove(&label);
     }
 
     /// The model's memory is on the card, after so long.

@@ -1,5 +1,6 @@
 //! What a model directory says: its snapshot and its manifest, parsed once for each content.
 
+use crate::capacity::need;
 use crate::policy::fleet::Settings;
 use omni_config::manifest::{Access, Manifest};
 use omni_config::name::ModelName;
@@ -80,8 +81,7 @@ impl Content {
         node: &NodeConfig,
     ) -> StartSpec {
         let manifest = &self.manifest;
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the manifest bounds cpus")]
-        let cpu_millis = (manifest.resources.cpus * 1000.0).round() as u32;
+        let need = need(&manifest.resources);
         StartSpec {
             instance,
             model: name.as_str().to_owned(),
@@ -89,8 +89,8 @@ impl Content {
             environment,
             module: manifest.model.entrypoint.module().to_owned(),
             function: manifest.model.entrypoint.function().to_owned(),
-            memory_bytes: manifest.resources.memory.bytes(),
-            cpu_millis,
+            memory_bytes: need.memory,
+            cpu_millis: u32::try_from(need.millicpus).unwrap_or(u32::MAX), // the manifest bounds it
             pids: manifest.resources.pids,
             tmp_bytes: manifest.limits.tmp.bytes(),
             cache_bytes: manifest.limits.cache.bytes(),

@@ -15,6 +15,7 @@ use crate::metrics::ModelMetrics;
 use crate::policy::capacity::SeatKey;
 use crate::policy::dispatch::RequestId;
 use crate::policy::residency::InstanceKey;
+use crate::state::Lasting;
 use crate::{capacity, gpu};
 use content::{Content, Unservable};
 use logs::LogRing;
@@ -25,7 +26,7 @@ use omni_ipc::frame::CancelReason;
 use omni_ipc::id::{EnvironmentKey, InstanceId, SnapshotDigest};
 use omni_ipc::instance::{FromWorker, Stats, Welcome};
 use requests::Submission;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
@@ -60,6 +61,8 @@ pub enum Message {
     Started(InstanceId),
     /// The launcher could not.
     StartFailed(InstanceId, String),
+    /// The launcher that was to start it is gone, and nothing is left of what it may have done.
+    NotAsked(InstanceId),
     /// The launcher says that the worker is gone.
     WorkerGone(InstanceId, ExitCause),
     /// The launcher is lost.
@@ -83,7 +86,7 @@ pub enum Message {
     /// The node's capacity speaks, of the instance with this key.
     Capacity(SeatKey, capacity::Told),
     /// Asks each instance for its use, which is answered by those that are there. The channel has room for all.
-    Stats(mpsc::Sender<(InstanceId, Stats)>),
+    Stats(mpsc::Sender<Stats>),
     /// Asks for the versions that can be served again.
     History(oneshot::Sender<api::History>),
     /// Asks how the number of instances comes about.
@@ -186,8 +189,8 @@ pub struct Model {
     inbox: mpsc::Sender<Message>,
     front: watch::Receiver<Front>,
     view: watch::Receiver<View>,
-    /// Its directory is gone: nothing of it lasts.
-    forgotten: AtomicBool,
+    /// What lasts of it, as it was written last; `None` once its directory is gone.
+    lasting: Mutex<Option<Lasting>>,
 }
 
 /// A model's state as it was published; ages go on from there.
@@ -273,15 +276,17 @@ impl Model {
         self.view.clone()
     }
 
-    /// From now on nothing of it lasts.
-    pub fn forget(&self) {
-        self.forgotten.store(true, Ordering::Release);
+    /// Its directory is gone: from now on its task has nothing written. What lasted until now.
+    pub fn retire(&self) -> Option<Lasting> {
+        self.lasting.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Whether nothing of it is to last.
-    #[must_use]
-    pub fn is_forgotten(&self) -> bool {
-        self.forgotten.load(Ordering::Acquire)
+    /// Has `write` write what lasts from now on, unless it is retired.
+    pub(crate) fn keep(&self, lasting: &Lasting, write: impl FnOnce()) {
+        if let Some(kept) = &mut *self.lasting.lock().unwrap_or_else(PoisonError::into_inner) {
+            *kept = lasting.clone();
+            write();
+        }
     }
 
     /// Whether its task has ended.
@@ -300,8 +305,13 @@ pub(crate) struct TaskEnds {
     pub(crate) view: watch::Sender<View>,
 }
 
-/// A new model and the ends for its task.
-pub(crate) fn new(name: ModelName, kept_log_bytes: usize, metrics: ModelMetrics) -> (Arc<Model>, TaskEnds) {
+/// A new model, of which so much lasts, and the ends for its task.
+pub(crate) fn new(
+    name: ModelName,
+    kept_log_bytes: usize,
+    metrics: ModelMetrics,
+    lasting: Lasting,
+) -> (Arc<Model>, TaskEnds) {
     let (sender, inbox) = mpsc::channel(INBOX);
     let (front_sender, front) = watch::channel(Front { content: None, refusing: None });
     let (view_sender, view) = watch::channel(View::new(api::Model::unseen(name.as_str().to_owned()), Vec::new()));
@@ -314,7 +324,7 @@ pub(crate) fn new(name: ModelName, kept_log_bytes: usize, metrics: ModelMetrics)
         inbox: sender,
         front,
         view,
-        forgotten: AtomicBool::new(false),
+        lasting: Mutex::new(Some(lasting)),
     };
     (Arc::new(model), ends)
 }

@@ -242,7 +242,8 @@ impl Requests {
                 let usage: HashMap<String, f64> = serde_json::from_slice(&payload).map_err(|_| BrokenWire::Content)?;
                 Ok(Taken::Usage(usage.into_iter().filter_map(counted).collect()))
             }
-            Kind::Request | Kind::Credit | Kind::Cancel => Err(BrokenWire::Content),
+            // Health is no matter of a request's: the model's task has taken it.
+            Kind::Request | Kind::Credit | Kind::Cancel | Kind::Check | Kind::Health => Err(BrokenWire::Content),
         }
     }
 }

@@ -63,6 +63,7 @@ impl WorkerLink {
             FromWorker::Ready { .. }
             | FromWorker::EngineFailed { .. }
             | FromWorker::Log(_)
+            | FromWorker::Pong
             | FromWorker::Stats(_)
             | FromWorker::Gpu(_)
             | FromWorker::Exited(_) => Err(LinkError::NoWelcome),

@@ -4,6 +4,7 @@ pub mod backoff;
 pub mod capacity;
 pub mod dispatch;
 pub mod fleet;
+pub mod liveness;
 pub mod residency;
 pub mod scaling;
 

@@ -78,7 +78,7 @@ impl Drop for Writer {
 impl Shared {
     fn run(&self, dir: &Path) {
         let (mut refused, mut told) = (Pending::new(), false);
-        while let Some((pending, asked)) = self.next(&refused) {
+        while let Some((pending, asked)) = self.next(&mut refused) {
             let (left, error) = write(dir, pending);
             match &error {
                 Some(error) if !told => tracing::error!(
@@ -94,11 +94,11 @@ impl Shared {
     }
 
     /// What is to be written, the refused with it; `None` at the end.
-    fn next(&self, refused: &Pending) -> Option<(Pending, u64)> {
+    fn next(&self, refused: &mut Pending) -> Option<(Pending, u64)> {
         let mut queue = self.queue();
         loop {
             if !queue.pending.is_empty() {
-                let mut all = refused.clone();
+                let mut all = std::mem::take(refused);
                 all.append(&mut queue.pending);
                 return Some((all, queue.asked));
             }
@@ -112,7 +112,7 @@ impl Shared {
             let (again, waited) = self.news.wait_timeout(queue, AGAIN).unwrap_or_else(PoisonError::into_inner);
             queue = again;
             if waited.timed_out() {
-                return Some((refused.clone(), queue.asked));
+                return Some((std::mem::take(refused), queue.asked));
             }
         }
     }

@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, SockaddrStorage, send, sendmsg, socketpair,
 };
-use omni_ipc::frame::{CancelReason, FrameError, HEADER, Header, Kind};
+use omni_ipc::frame::{CancelReason, FrameError, HEADER, Header, Kind, flags};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -142,9 +142,18 @@ impl DataConnection {
 
     /// Queues credit for a stream.
     pub fn credit(&mut self, id: u64, bytes: u32) {
-        let header = Header { length: 4, kind: Kind::Credit, flags: 0, code: 0, id };
+        self.small(Header { length: 4, kind: Kind::Credit, flags: 0, code: 0, id }, &bytes.to_le_bytes());
+    }
+
+    /// Queues the question how the model is: by its `own` check, or only whether the engine answers.
+    pub fn check(&mut self, id: u64, own: bool) {
+        let flags = if own { flags::OWN_CHECK } else { 0 };
+        self.small(Header { length: 0, kind: Kind::Check, flags, code: 0, id }, &[]);
+    }
+
+    fn small(&mut self, header: Header, payload: &[u8]) {
         let mut frame = BytesMut::from(&header.encode()[..]);
-        frame.extend_from_slice(&bytes.to_le_bytes());
+        frame.extend_from_slice(payload);
         self.queued += frame.len() as u64;
         match self.out.back_mut() {
             Some(Piece::Joined(last)) => last.unsplit(frame),

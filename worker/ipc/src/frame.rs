@@ -26,7 +26,7 @@ pub const MAX_ANSWER: usize = 16 * 1024 * 1024;
 /// The largest chunk of a stream, in bytes. Half of [`INITIAL_CREDIT`]: credit comes back in quarters, so a chunk of any
 /// size can be sent once everything before it was taken.
 pub const MAX_CHUNK: usize = 128 * 1024;
-/// Largest payload of `Stream`, `Error` and `Usage`, and largest head of an answer.
+/// Largest payload of `Stream`, `Error`, `Usage` and `Health`, and largest head of an answer.
 pub const MAX_SMALL: usize = 64 * 1024;
 /// Bytes of chunks, headers included, that a model may send on a fresh stream before it needs a `Credit`.
 pub const INITIAL_CREDIT: usize = 256 * 1024;
@@ -42,6 +42,9 @@ pub enum Kind {
     Credit = 2,
     /// To the model, on the cancel wire only, no payload. `code` is a [`CancelReason`].
     Cancel = 3,
+    /// To the model, while it has no request: asks how it is. Answered by `Health` with the same id. With
+    /// [`flags::OWN_CHECK`] the model's own `healthcheck` runs, else the engine alone answers.
+    Check = 4,
     /// From the model: the whole answer. Flags: [`flags::JSON`] or [`flags::BYTES`], and [`flags::HEAD`] when the
     /// payload begins with an [`AnswerHead`]. `code` is the status.
     Response = 16,
@@ -56,6 +59,8 @@ pub enum Kind {
     Error = 20,
     /// From the model, before the last frame: JSON object of unit and number, added to the model's usage.
     Usage = 21,
+    /// From the model: the answer to `Check`. No payload when it is well, else what is wrong, UTF-8.
+    Health = 22,
 }
 
 impl Kind {
@@ -66,12 +71,14 @@ impl Kind {
             1 => Self::Request,
             2 => Self::Credit,
             3 => Self::Cancel,
+            4 => Self::Check,
             16 => Self::Response,
             17 => Self::Stream,
             18 => Self::Chunk,
             19 => Self::End,
             20 => Self::Error,
             21 => Self::Usage,
+            22 => Self::Health,
             _ => return None,
         })
     }
@@ -93,6 +100,8 @@ pub mod flags {
     pub const HEAD: u8 = 0x10;
     /// The request's body comes through a descriptor.
     pub const BODY_STREAM: u8 = 0x20;
+    /// Of a check: the model's own `healthcheck` is to run.
+    pub const OWN_CHECK: u8 = 1;
 }
 
 /// Who made an error; the flags of an `Error` frame.
@@ -205,9 +214,11 @@ impl Header {
         let bound = match self.kind {
             Kind::Response => MAX_ANSWER,
             Kind::Chunk => MAX_CHUNK,
-            Kind::Stream | Kind::Error | Kind::Usage => MAX_SMALL,
+            Kind::Stream | Kind::Error | Kind::Usage | Kind::Health => MAX_SMALL,
             Kind::End => 0,
-            Kind::Request | Kind::Credit | Kind::Cancel => return Err(FrameError::UnknownKind(self.kind as u8)),
+            Kind::Request | Kind::Credit | Kind::Cancel | Kind::Check => {
+                return Err(FrameError::UnknownKind(self.kind as u8));
+            }
         };
         if self.length as usize > bound {
             return Err(FrameError::TooLong { length: self.length, bound });

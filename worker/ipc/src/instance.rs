@@ -11,7 +11,7 @@ use crate::launcher::GpuSpec;
 use serde::{Deserialize, Serialize};
 
 /// Version of this wire. A worker outlives its scheduler, so both sides say theirs.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// Scheduler to worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +33,8 @@ pub enum ToWorker {
     },
     /// SIGKILL to everything of the instance, now.
     Kill,
+    /// Asks for [`FromWorker::Pong`]: whether the worker lives.
+    Ping,
     /// Asks for [`FromWorker::Stats`].
     Stats,
     /// Move GPU memory of the instance, or say what there is. Answered by [`FromWorker::Gpu`] with the same number;
@@ -80,6 +82,8 @@ pub enum FromWorker {
     },
     /// A line that the model wrote.
     Log(LogLine),
+    /// Answer to `ping`.
+    Pong,
     /// Answer to `stats`.
     Stats(Stats),
     /// Answer to an order about GPU memory. What the shims say is not to be believed, only what it costs to be lied to.

@@ -19,7 +19,19 @@ from typing import Any, NamedTuple
 
 ENGINE = Path(__file__).parent.parent / "omni" / "_engine" / "main.py"
 HEADER = struct.Struct("<IBBHQ")
-REQUEST, CREDIT, CANCEL, RESPONSE, STREAM, CHUNK, END, ERROR, USAGE = 1, 2, 3, 16, 17, 18, 19, 20, 21
+REQUEST, CREDIT, CANCEL, CHECK, RESPONSE, STREAM, CHUNK, END, ERROR, USAGE, HEALTH = (
+    1,
+    2,
+    3,
+    4,
+    16,
+    17,
+    18,
+    19,
+    20,
+    21,
+    22,
+)
 JSON, BYTES, TEXT, EVENTS, HEAD, BODY_STREAM = 0, 1, 2, 3, 0x10, 0x20
 HANDLER, RAISED, UNSERIALISABLE, CANCELLED = 0, 1, 2, 3
 CLIENT_GONE, DEADLINE, SHUTDOWN = 1, 2, 3
@@ -83,6 +95,13 @@ class Link:
     def credit(self, number: int, size: int) -> None:
         self.send(frame(CREDIT, number, struct.pack("<I", size)))
 
+    def check(self, number: int, own: bool = True) -> str:
+        """What is wrong; empty when nothing is."""
+        self.send(frame(CHECK, number, flags=1 if own else 0))
+        got = self.read()
+        assert (got.kind, got.flags, got.code, got.number) == (HEALTH, 0, 0, number)
+        return got.payload.decode()
+
     def cancel(self, number: int, reason: int = CLIENT_GONE) -> None:
         self._cancel.send(frame(CANCEL, number, code=reason))
 
@@ -93,7 +112,7 @@ class Link:
                 stop = HEADER.size + length
                 if len(self._buffer) >= stop:
                     payload, self._buffer = self._buffer[HEADER.size : stop], self._buffer[stop:]
-                    assert kind in (RESPONSE, STREAM, CHUNK, END, ERROR, USAGE), f"torn frame: kind {kind}"
+                    assert kind in (RESPONSE, STREAM, CHUNK, END, ERROR, USAGE, HEALTH), f"torn frame: kind {kind}"
                     return Frame(kind, flags, code, number, payload)
             more = self.data.recv(1 << 20)
             if not more:

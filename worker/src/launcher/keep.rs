@@ -1,13 +1,18 @@
 //! `--keep`: a launcher that is started by hand has no service manager that would start it again. This is a tiny process
-//! that does: it runs the same program without the flag, waits, and runs it again when it was killed or failed.
+//! that does: it runs the same program without the flag, waits, and runs it again when it was killed or failed. It hears
+//! the heartbeat of the launcher's main loop on a pipe, and kills one that is silent: instances stay, as with any launcher
+//! that ends.
 
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::ffi::OsString;
-use std::io;
-use std::process::{Command, ExitCode};
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::process::{ChildStdout, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 /// Exit code of a launcher that must not be started again: another one runs.
@@ -18,6 +23,13 @@ pub const MISCONFIGURED: u8 = 78;
 pub const MAKES_WAY: u8 = 76;
 /// Exit code for a wrong command line, as clap has it.
 const USAGE: u8 = 2;
+
+/// A launcher whose loop has not turned for so long is killed. It turns every few seconds.
+const SILENT: Duration = Duration::from_secs(20);
+/// The same before its first turn: it may have many instances to take over.
+const BEGIN: Duration = Duration::from_secs(300);
+/// Who looks later than this was held up itself, and so may be the launcher.
+const LATE: Duration = Duration::from_secs(1);
 
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_MOST: Duration = Duration::from_secs(5);
@@ -54,19 +66,28 @@ pub fn keep(arguments: &[OsString]) -> io::Result<ExitCode> {
     loop {
         let begun = Instant::now();
         // It inherits that these signals are blocked, and sets its own mask first of all.
-        let child = Command::new(&own).args(arguments).spawn()?;
+        let mut child = Command::new(&own).args(arguments).stdout(Stdio::piped()).spawn()?;
+        let mut beats = child.stdout.take();
         let child = Pid::from_raw(child.id().cast_signed());
+        let mut deadline = Instant::now() + BEGIN;
         let status = loop {
             match waitpid(child, Some(WaitPidFlag::WNOHANG))? {
                 WaitStatus::StillAlive => {}
                 status => break status,
             }
-            if let Some(signal) =
-                signals.read_signal()?.and_then(|info| Signal::try_from(info.ssi_signo.cast_signed()).ok())
-                && signal != Signal::SIGCHLD
-            {
-                ending = true;
-                kill(child, signal)?;
+            match hear(&signals, &mut beats, deadline)? {
+                Heard::Signal(Signal::SIGCHLD) => {}
+                Heard::Signal(signal) => {
+                    ending = true;
+                    kill(child, signal)?;
+                }
+                Heard::Beat => deadline = Instant::now() + SILENT,
+                Heard::Nothing if Instant::now() > deadline + LATE => deadline = Instant::now() + SILENT,
+                Heard::Nothing => {
+                    tracing::error!("the launcher's main loop does not turn: it is killed");
+                    kill(child, Signal::SIGKILL)?;
+                    deadline = Instant::now() + SILENT;
+                }
             }
         };
         if let Some(code) = is_final(status) {
@@ -86,6 +107,39 @@ pub fn keep(arguments: &[OsString]) -> io::Result<ExitCode> {
             if signal.is_some_and(|signal| signal != Signal::SIGCHLD) {
                 return Ok(ExitCode::SUCCESS);
             }
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Heard {
+    Signal(Signal),
+    Beat,
+    /// Until the deadline.
+    Nothing,
+}
+
+/// Waits for a signal or a heartbeat. A pipe that has ended is not waited for any more: the end of the process follows.
+fn hear(signals: &SignalFd, beats: &mut Option<ChildStdout>, deadline: Instant) -> io::Result<Heard> {
+    let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+    fds.extend(beats.iter().map(|beats| PollFd::new(beats.as_fd(), PollFlags::POLLIN)));
+    let left = deadline.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+    let ready = match poll(&mut fds, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)) {
+        Ok(0) => return Ok(Heard::Nothing),
+        Ok(_) => fds.iter().map(|fd| fd.any() == Some(true)).collect::<Vec<_>>(),
+        // As one more look at the child, which has not ended.
+        Err(Errno::EINTR) => return Ok(Heard::Signal(Signal::SIGCHLD)),
+        Err(errno) => return Err(errno.into()),
+    };
+    if ready.first() == Some(&true) {
+        let signal = signals.read_signal()?.and_then(|info| Signal::try_from(info.ssi_signo.cast_signed()).ok());
+        return Ok(Heard::Signal(signal.unwrap_or(Signal::SIGCHLD)));
+    }
+    match beats.as_mut().map(|beats| beats.read(&mut [0; 64])) {
+        Some(Ok(1..)) => Ok(Heard::Beat),
+        Some(Ok(0) | Err(_)) | None => {
+            *beats = None;
+            Ok(Heard::Signal(Signal::SIGCHLD))
         }
     }
 }

@@ -8,6 +8,7 @@
 //! checked before it is used; it can be killed at any moment, and the next one finds every instance by its record
 //! ([`instances`]) and removes what has none.
 
+mod beat;
 mod catalog;
 mod command;
 mod environment;

@@ -6,6 +6,7 @@ mod lives;
 mod nests;
 mod prepare;
 
+use super::beat::Beat;
 use super::catalog::Catalog;
 use super::environment::{BuildPlan, Environments, Package, PlanJob};
 use super::event::{Event, Events, Inbox, ModelState};
@@ -32,6 +33,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
+use std::time::Duration;
 
 /// What the launcher has when its loop begins.
 pub(super) struct Node {
@@ -85,8 +87,10 @@ enum Token {
 impl Node {
     /// Runs until SIGTERM, SIGINT, SIGUSR2, or `Quit` and the end of the last worker. Workers are left as they are.
     pub(super) fn run(mut self) -> Result<Ended, Errno> {
+        let mut beat = Beat::new(self.settings.kept);
         loop {
-            for token in self.wait()? {
+            beat.turn();
+            for token in self.wait(beat.every())? {
                 match token {
                     Token::Signal => {
                         if let Some(info) = self.signals.read_signal()? {
@@ -133,7 +137,7 @@ impl Node {
         }
     }
 
-    fn wait(&self) -> Result<Vec<Token>, Errno> {
+    fn wait(&self, longest: Option<Duration>) -> Result<Vec<Token>, Errno> {
         let mut fds = vec![
             (self.signals.as_fd(), PollFlags::POLLIN, Token::Signal),
             (self.inbox.as_fd(), PollFlags::POLLIN, Token::Inbox),
@@ -147,7 +151,8 @@ impl Node {
         fds.extend(self.instances.running().map(|(id, fd)| (fd, PollFlags::POLLIN, Token::Worker(id.clone()))));
         fds.extend(self.zygotes.running().map(|(id, fd, _)| (fd, PollFlags::POLLIN, Token::Zygote(id.clone()))));
         let mut polled: Vec<PollFd<'_>> = fds.iter().map(|(fd, flags, _)| PollFd::new(*fd, *flags)).collect();
-        match poll(&mut polled, PollTimeout::NONE) {
+        let timeout = longest.map_or(PollTimeout::NONE, |longest| longest.try_into().unwrap_or(PollTimeout::MAX));
+        match poll(&mut polled, timeout) {
             Err(Errno::EINTR) => return Ok(Vec::new()),
             other => other?,
         };

@@ -215,6 +215,7 @@ impl Worker<'_> {
                 self.ending = true;
                 self.handle(Event::Kill, running);
             }
+            ToWorker::Ping => self.link.tell(FromWorker::Pong),
             ToWorker::Stats => match running.stats() {
                 Ok(stats) => self.link.tell(FromWorker::Stats(stats)),
                 Err(error) => self.note(format!("cannot read what the instance uses: {}", chain(&error))),
@@ -246,7 +247,12 @@ impl Worker<'_> {
         match self.link.receive() {
             Some((ToWorker::Hello { protocol, log_seen }, _)) => self.greet(protocol, log_seen),
             Some((
-                ToWorker::Attach | ToWorker::Stop { .. } | ToWorker::Kill | ToWorker::Stats | ToWorker::Gpu { .. },
+                ToWorker::Attach
+                | ToWorker::Stop { .. }
+                | ToWorker::Kill
+                | ToWorker::Ping
+                | ToWorker::Stats
+                | ToWorker::Gpu { .. },
                 _,
             ))
             | None => {}

@@ -3,11 +3,12 @@
 use super::ModelTask;
 use super::instances::Instance;
 use crate::failure::Failure;
-use crate::model::requests::{Recipient, Taken};
+use crate::model::requests::{BrokenWire, Recipient, Taken};
 use crate::policy::dispatch::RequestId;
 use crate::policy::fleet::{Event, Phase};
 use crate::policy::{InstanceNumber, Moment};
 use crate::wire::connection::{Broken, DataConnection};
+use omni_ipc::frame::Kind;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -73,7 +74,8 @@ impl ModelTask {
         let count = self.dispatch.in_flight_of(number);
         let Some(instance) = self.instances.get_mut(number) else { return false };
         instance.in_flight.store(count as u64, Ordering::Relaxed);
-        let in_flight = count > 0 || instance.elsewhere;
+        instance.is_at_work(count > 0 || instance.elsewhere, now);
+        let in_flight = count > 0 || instance.elsewhere || instance.health.runs_own();
         // A request that waits for its instance's GPU memory is work: it must not end an idle time, nor wait beyond one.
         let is_waited_for = instance.open && *waiting > 0;
         let is_busy = in_flight || is_waited_for;
@@ -144,23 +146,27 @@ impl ModelTask {
     ) -> Result<bool, Broken> {
         let more = connection.fill()?;
         while let Some((header, payload)) = connection.frame()? {
-            match self.requests.take(number, &header, payload) {
-                Ok(Taken::More) => {}
-                Ok(Taken::Usage(used)) => {
+            if header.kind == Kind::Health {
+                if !self.checked(number, header.id, &payload) {
+                    return Err(Broken::Wire(BrokenWire::Stranger));
+                }
+                continue;
+            }
+            match self.requests.take(number, &header, payload)? {
+                Taken::More => {}
+                Taken::Usage(used) => {
                     for (unit, amount) in used {
                         self.model.metrics.used(unit, amount);
                     }
                 }
-                Ok(Taken::Last(id)) => {
+                Taken::Last(id) => {
                     self.dispatch.finished(id, self.context.started.elapsed());
                     // The next one may have been cancelled while it waited for its turn.
-                    let had_grace =
-                        self.instances.get_mut(number).is_some_and(|instance| instance.grace_ends.take().is_some());
-                    if had_grace || self.dispatch.cancelled_and_begun(number) {
-                        self.watch_grace(number);
+                    if let Some(instance) = self.instances.get_mut(number) {
+                        instance.grace_ends = None;
                     }
+                    self.watch_grace(number);
                 }
-                Err(error) => return Err(Broken::Wire(error)),
             }
         }
         Ok(more)

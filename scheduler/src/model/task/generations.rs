@@ -34,22 +34,23 @@ pub(super) struct Generations {
 }
 
 impl Generations {
-    /// The generation of this content: the one that it has, or a new one.
-    pub(super) fn of(&mut self, content: &Arc<Content>) -> Generation {
-        if let Some(generation) = self.find(&content.snapshot) {
-            return generation;
+    /// The generation of this content, the one that it has or a new one, and what is kept of it.
+    pub(super) fn of(&mut self, content: Content) -> (Generation, Arc<Content>) {
+        let known = self.iter().find(|(_, known)| known.content.snapshot == content.snapshot);
+        if let Some((generation, known)) = known {
+            return (generation, Arc::clone(&known.content));
         }
         self.given += 1;
-        let generation = Generation(self.given);
+        let (generation, content) = (Generation(self.given), Arc::new(content));
         let known = Known {
-            content: Arc::clone(content),
+            content: Arc::clone(&content),
             environment: None,
             prepare_asked: Instant::now(),
             message: None,
             build_log: VecDeque::new(),
         };
         self.known.insert(generation, known);
-        generation
+        (generation, content)
     }
 
     /// The generation with this digest.
@@ -103,28 +104,30 @@ mod tests {
     use omni_config::name::ModelName;
     use omni_config::node::NodeConfig;
 
-    fn content(digit: &str) -> Arc<Content> {
+    fn content(digit: &str) -> Content {
         let name = ModelName::try_from("m".to_owned()).unwrap();
         let snapshot = SnapshotDigest::parse(&digit.repeat(64)).unwrap();
-        Arc::new(Content::parse(&name, snapshot, None, &NodeConfig::default()).unwrap())
+        Content::parse(&name, snapshot, None, &NodeConfig::default()).unwrap()
     }
 
     #[test]
     fn a_content_keeps_its_number_and_a_number_is_given_once() {
         let mut generations = Generations::default();
-        let first = generations.of(&content("1"));
-        let second = generations.of(&content("2"));
-        assert_eq!((first, second, generations.of(&content("1"))), (Generation(1), Generation(2), Generation(1)));
+        let (first, kept) = generations.of(content("1"));
+        let (second, _) = generations.of(content("2"));
+        let (again, same) = generations.of(content("1"));
+        assert_eq!((first, second, again), (Generation(1), Generation(2), Generation(1)));
+        assert!(Arc::ptr_eq(&kept, &same));
         assert_eq!(generations.find(&content("2").snapshot), Some(second));
         generations.forget(second);
         assert_eq!(generations.find(&content("2").snapshot), None);
-        assert_eq!(generations.of(&content("2")), Generation(3));
+        assert_eq!(generations.of(content("2")).0, Generation(3));
     }
 
     #[test]
     fn a_build_keeps_its_newest_lines() {
         let mut generations = Generations::default();
-        let generation = generations.of(&content("1"));
+        let (generation, _) = generations.of(content("1"));
         let known = generations.get_mut(generation).unwrap();
         (0..BUILD_LOG + 2).for_each(|line| known.built(line.to_string()));
         assert_eq!((known.build_log.len(), known.build_log.front().map(String::as_str)), (BUILD_LOG, Some("2")));

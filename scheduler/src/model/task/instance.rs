@@ -3,6 +3,7 @@
 use super::ModelTask;
 use super::instances::Instance;
 use crate::failure::Failure;
+use crate::launcher::Away;
 use crate::model::worker_link::{self, WorkerLink};
 use crate::model::{Adoption, Message};
 use crate::policy::InstanceNumber;
@@ -14,18 +15,25 @@ use omni_ipc::exit::ExitCause;
 use omni_ipc::id::InstanceId;
 use omni_ipc::instance::{FromWorker, LogLine, LogStream, Stats, ToWorker, Welcome};
 use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
+
+/// A worker that closes its connection sooner than this is not connected to again.
+const STEADY: Duration = Duration::from_secs(1);
 
 impl ModelTask {
     /// The launcher has started the worker of an instance that we asked for.
-    pub(super) fn connect_worker(&mut self, id: InstanceId) {
-        let Some(inbox) = self.own_inbox.upgrade() else { return };
-        if self.instances.find(&id).is_none() {
-            return;
+    pub(super) fn worker_started(&mut self, id: InstanceId) {
+        if self.instances.find(&id).is_some() {
+            self.connect_worker(id, 0, worker_link::NEW);
         }
+    }
+
+    fn connect_worker(&self, id: InstanceId, log_seen: u64, within: Duration) {
+        let Some(inbox) = self.own_inbox.upgrade() else { return };
         let path = self.context.instance_socket(&id);
         tokio::spawn(async move {
-            let message = match WorkerLink::connect(&path, 0, worker_link::NEW).await {
+            let message = match WorkerLink::connect(&path, log_seen, within).await {
                 Ok((link, welcome)) => Message::Connected(Box::new(welcome), link),
                 Err(error) => {
                     tracing::warn!(instance = %id, error = crate::journal::chain(&error), "worker cannot be reached");
@@ -36,11 +44,18 @@ impl ModelTask {
         });
     }
 
-    /// The worker of an instance that we asked for welcomed us.
+    /// The worker of an instance welcomed us, for the first time or again. Its engine keeps the data connection that it
+    /// has.
     pub(super) fn connected(&mut self, welcome: &Welcome, link: WorkerLink) {
         let Some(number) = self.instances.find(&welcome.instance) else { return };
-        let attached = self.attach(number, welcome, link);
-        if let Some(mode) = welcome.ready {
+        let Some(instance) = self.instances.get(number) else { return };
+        let (was_ready, is_attached) = (instance.mode.is_some(), instance.connection.is_some());
+        let attached = is_attached || self.attach(number, welcome, link.clone());
+        if is_attached {
+            tracing::info!(model = %self.model.name, instance = %welcome.instance, "connected to the worker again");
+            self.link(number, welcome, link);
+        }
+        if let Some(mode) = welcome.ready.filter(|_| !was_ready) {
             self.ready(number, mode);
         }
         if !attached {
@@ -57,11 +72,11 @@ impl ModelTask {
         }
         tracing::info!(model = %self.model.name, instance = %id, "instance adopted");
         let is_ready = welcome.ready.is_some();
-        let (generation, content) = self.generation_of(content);
+        let (generation, content) = self.generations.of(content);
         let number = self.fleet.next_number();
         let turn = welcome.gpu.as_ref().and_then(|gpu| self.keep_place(&id, gpu, is_ready));
         let seat = self.keep_room(generation, &content);
-        let settings = content.settings();
+        let (settings, proven) = (content.settings(), self.lasting.is_proven(&content.snapshot));
         let fresh = Instance::new(id.clone(), generation, content);
         let instance = Instance { turn, seat, launched: true, elsewhere: busy, ..fresh };
         self.instances.insert(number, instance);
@@ -69,7 +84,7 @@ impl ModelTask {
         if let Some(inbox) = self.own_inbox.upgrade() {
             self.launcher.watch(id, inbox);
         }
-        self.event(&Event::Adopted { instance: number, generation, settings, ready: is_ready });
+        self.event(&Event::Adopted { instance: number, generation, settings, ready: is_ready, proven });
         if !attached {
             self.event(&Event::Unresponsive(number));
         }
@@ -77,9 +92,6 @@ impl ModelTask {
 
     /// Connects the engine for this scheduler's life. Returns whether that could be.
     fn attach(&mut self, number: InstanceNumber, welcome: &Welcome, link: WorkerLink) -> bool {
-        if let Some(inbox) = self.own_inbox.upgrade() {
-            tokio::spawn(link.clone().forward(welcome.instance.clone(), inbox));
-        }
         let connection = match DataConnection::pair() {
             Ok((connection, ends)) => {
                 let sent = link.send(&ToWorker::Attach, &[ends.data.as_raw_fd(), ends.cancel.as_raw_fd()]);
@@ -92,12 +104,25 @@ impl ModelTask {
         };
         let attached = connection.is_some();
         if let Some(instance) = self.instances.get_mut(number) {
-            instance.pid = welcome.engine_pid;
-            instance.link = Some(link);
             instance.connection = connection;
             instance.mode = welcome.ready;
         }
+        self.link(number, welcome, link);
         attached
+    }
+
+    /// From now on its worker is heard and told things over this.
+    fn link(&mut self, number: InstanceNumber, welcome: &Welcome, link: WorkerLink) {
+        if let Some(inbox) = self.own_inbox.upgrade() {
+            tokio::spawn(link.clone().forward(welcome.instance.clone(), inbox));
+        }
+        let now = self.now();
+        if let Some(instance) = self.instances.get_mut(number) {
+            instance.pid = welcome.engine_pid;
+            instance.link = Some(link);
+            instance.linked_at = Some(Instant::now());
+            instance.health.connected(now);
+        }
     }
 
     fn ready(&mut self, number: InstanceNumber, mode: HandlerMode) {
@@ -113,8 +138,11 @@ impl ModelTask {
 
     pub(super) fn worker_says(&mut self, id: &InstanceId, said: FromWorker) {
         let Some(number) = self.instances.find(id) else { return };
+        let now = self.now();
         let Some(instance) = self.instances.get_mut(number) else { return };
+        instance.health.worker_speaks(now);
         match said {
+            FromWorker::Pong => {}
             FromWorker::Welcome(welcome) => {
                 // Sent again when the engine's process id became known.
                 instance.pid = welcome.engine_pid;
@@ -139,7 +167,7 @@ impl ModelTask {
                     turn.seat().used(usage);
                 }
                 for waiter in instance.stats_waiters.drain(..) {
-                    let _ = waiter.try_send((id.clone(), stats)); // it has room for all that were asked
+                    let _ = waiter.try_send(stats); // it has room for all that were asked
                 }
             }
             FromWorker::Gpu(report) => {
@@ -147,7 +175,7 @@ impl ModelTask {
                     turn.seat().moved(report);
                 }
             }
-            FromWorker::Exited(cause) => self.gone(number, &cause, &Event::Gone(number)),
+            FromWorker::Exited(cause) => self.gone(number, &cause),
         }
     }
 
@@ -163,7 +191,7 @@ impl ModelTask {
     }
 
     /// Asks all instances what they use; who does not hear of one hears that its sender is dropped.
-    pub(super) fn ask_stats(&mut self, answer: &mpsc::Sender<(InstanceId, Stats)>) {
+    pub(super) fn ask_stats(&mut self, answer: &mpsc::Sender<Stats>) {
         for instance in self.instances.iter_mut() {
             if instance.link.as_ref().is_some_and(|link| link.send(&ToWorker::Stats, &[]).is_ok()) {
                 instance.stats_waiters.retain(|waiter| !waiter.is_closed());
@@ -176,8 +204,16 @@ impl ModelTask {
     pub(super) fn start_failed(&mut self, id: &InstanceId, message: String) {
         if let Some(number) = self.instances.find(id) {
             self.say_of(number, message.clone());
-            self.gone(number, &ExitCause::StartFailed { message }, &Event::StartFailed(number));
+            self.gone(number, &ExitCause::StartFailed { message });
         }
+    }
+
+    /// Who was to start it is away or gone, and nothing of it is left: it is started again when the launcher is back.
+    pub(super) fn not_asked(&mut self, id: &InstanceId) {
+        let Some(number) = self.instances.find(id) else { return };
+        let Some(Instance { generation, .. }) = self.instances.remove(number) else { return };
+        self.generations.say(generation, Some(Away.to_string()));
+        self.event(&Event::NotAsked { generation, instance: Some(number) });
     }
 
     /// The launcher saw the worker's end. What the worker itself said is on another socket and may be read later: how
@@ -186,33 +222,42 @@ impl ModelTask {
         let Some(number) = self.instances.find(id) else { return };
         match self.instances.get_mut(number) {
             Some(instance) if instance.link.is_some() => instance.ended = Some(cause),
-            Some(_) | None => self.gone(number, &cause, &Event::Gone(number)),
+            Some(_) | None => self.gone(number, &cause),
         }
     }
 
     /// There is no connection to the worker (any more), and it has not said how the instance ended. Perhaps it did not:
-    /// it counts, and holds its memory, until the launcher has seen to it that nothing of it is left.
+    /// a worker that lives takes us again. One that does not counts, and holds its memory, until the launcher has seen to
+    /// it that nothing of it is left.
     pub(super) fn worker_closed(&mut self, id: &InstanceId) {
         let Some(number) = self.instances.find(id) else { return };
         let Some(instance) = self.instances.get_mut(number) else { return };
-        instance.link = None;
+        let was_linked = instance.link.take().is_some();
+        let held = instance.linked_at.is_some_and(|at| at.elapsed() >= STEADY);
+        let log_seen = instance.log_seen;
         match instance.ended.take() {
-            Some(cause) => self.gone(number, &cause, &Event::Gone(number)),
+            Some(cause) => self.gone(number, &cause),
+            None if was_linked && held => self.connect_worker(id.clone(), log_seen, worker_link::ALIVE),
             None => self.launcher.kill(id.clone()),
         }
     }
 
     /// An instance is gone: whatever it had is answered, then life goes on.
-    pub(super) fn gone(&mut self, number: InstanceNumber, cause: &ExitCause, event: &Event) {
+    pub(super) fn gone(&mut self, number: InstanceNumber, cause: &ExitCause) {
         let wanted = self.fleet.end_is_wanted(number);
-        let Some(Instance { id, generation, turn, seat, connection, .. }) = self.instances.remove(number) else {
+        let Some(Instance { id, generation, turn, seat, connection, given_up, .. }) = self.instances.remove(number)
+        else {
             return;
         };
         let by_gpu = turn.as_ref().is_some_and(|turn| turn.ended);
-        let reason = if by_gpu { "gpu" } else { reason(cause) };
         drop((turn, seat)); // what it had is free before another instance asks for some
+        let (reason, told) = match given_up {
+            Some((reason, why)) => (reason, format!("{cause}: {why}")),
+            None if by_gpu => ("gpu", cause.to_string()),
+            None => (reason(cause), cause.to_string()),
+        };
         if !wanted {
-            self.last_exit = Some(cause.to_string());
+            self.last_exit = Some(told);
             self.model.metrics.died(reason);
             tracing::warn!(model = %self.model.name, instance = %id, reason, "instance {cause}");
         }
@@ -238,7 +283,7 @@ impl ModelTask {
         for id in lost.dropped {
             self.requests.forget(id);
         }
-        self.event(event);
+        self.event(&Event::Gone(number));
         if self.dispatch.waiting() > 0 && !self.takes_requests() {
             self.event(&Event::Demand);
         }

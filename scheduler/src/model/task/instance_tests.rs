@@ -8,6 +8,7 @@ use crate::model::content::Content;
 use crate::model::{self, Message, Order, task};
 use crate::node::NodeContext;
 use crate::state::{Lasting, StateStore};
+use crate::watchdog::Watchdog;
 use omni_api::State;
 use omni_config::name::ModelName;
 use omni_config::node::NodeConfig;
@@ -30,21 +31,23 @@ async fn an_instance_that_cannot_be_reached_holds_its_gpu_memory_until_it_is_gon
     let (launcher, mut asked) = launcher::testing::launcher();
     let (config, metrics) = (NodeConfig::default(), Metrics::default());
     let state_dir = tempfile::tempdir().unwrap();
+    let watchdog = Watchdog::default();
     let context = Arc::new(NodeContext {
         started: Instant::now(),
         models_dir: "/nonexistent".into(),
         runtime_dir: "/nonexistent".into(),
         gpu,
-        capacity: capacity::start(&config.capacity, metrics.of_capacity()),
+        capacity: capacity::start(&config.capacity, metrics.of_capacity(), watchdog.pulse("capacity")),
         state: StateStore::open(state_dir.path()).unwrap().0,
         config,
         metrics,
+        watchdog,
         body_budget: Arc::new(Semaphore::new(1)),
         busy_models: AtomicI64::new(0),
         touched_unix_ms: AtomicU64::new(0),
     });
     let name = ModelName::try_from("m".to_owned()).unwrap();
-    let (model, ends) = model::new(name.clone(), 1024, context.metrics.of_model("m"));
+    let (model, ends) = model::new(name.clone(), 1024, context.metrics.of_model("m"), Lasting::default());
     task::spawn(Arc::clone(&model), ends, Lasting::default(), Arc::clone(&context), launcher);
 
     let snapshot = SnapshotDigest::parse(&"0".repeat(64)).unwrap();

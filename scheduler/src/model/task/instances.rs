@@ -4,10 +4,11 @@
 //! policies, by id for the words of launcher and workers, by key for those of the GPU task and of the capacity.
 
 use super::gpu::Turn;
+use super::health::Health;
 use crate::capacity::CapacitySeat;
 use crate::model::content::Content;
 use crate::model::worker_link::WorkerLink;
-use crate::policy::{Generation, InstanceNumber};
+use crate::policy::{Generation, InstanceNumber, Moment};
 use crate::wire::connection::DataConnection;
 use omni_ipc::engine::HandlerMode;
 use omni_ipc::exit::ExitCause;
@@ -45,6 +46,11 @@ pub(super) struct Instance {
     pub(super) killed: bool,
     /// The launcher has said how it ended; what the worker said before that is being read.
     pub(super) ended: Option<ExitCause>,
+    pub(super) health: Health,
+    /// Why it is of no use any more: in a word for the metrics, and for people.
+    pub(super) given_up: Option<(&'static str, String)>,
+    /// When its worker was connected.
+    pub(super) linked_at: Option<Instant>,
     /// A cancelled handler that runs on is replaced then.
     pub(super) grace_ends: Option<Instant>,
     /// The data connection is broken; an engine that lives on then is killed.
@@ -58,7 +64,7 @@ pub(super) struct Instance {
     /// Requests that run on it, for who looks.
     pub(super) in_flight: Arc<AtomicU64>,
     /// Who asked what it uses.
-    pub(super) stats_waiters: Vec<mpsc::Sender<(InstanceId, Stats)>>,
+    pub(super) stats_waiters: Vec<mpsc::Sender<Stats>>,
 }
 
 impl Instance {
@@ -79,6 +85,9 @@ impl Instance {
             launched: false,
             killed: false,
             ended: None,
+            health: Health::default(),
+            given_up: None,
+            linked_at: None,
             grace_ends: None,
             broken_ends: None,
             elsewhere: false,
@@ -91,7 +100,8 @@ impl Instance {
 
     /// Whether a request can be sent at this moment.
     pub(super) fn may_send(&self) -> bool {
-        self.connection.is_some() && !self.elsewhere && self.turn.as_ref().is_none_or(Turn::is_open)
+        let is_free = !self.elsewhere && !self.health.is_asked();
+        self.connection.is_some() && is_free && self.turn.as_ref().is_none_or(Turn::is_open)
     }
 }
 
@@ -145,6 +155,11 @@ impl Instances {
     /// The earliest moment at which one is not waited for any longer.
     pub(super) fn wake_at(&self) -> Option<Instant> {
         self.by_number.values().flat_map(|instance| [instance.grace_ends, instance.broken_ends]).flatten().min()
+    }
+
+    /// The earliest moment at which one is to be asked whether it lives.
+    pub(super) fn look_at(&self) -> Option<Moment> {
+        self.by_number.values().filter_map(|instance| instance.health.wake_at()).min()
     }
 
     /// Waits until one of the data connections has something to do.

@@ -46,6 +46,7 @@ impl ModelTask {
             | Message::StartFailed(..)
             | Message::WorkerGone(..)
             | Message::LauncherLost
+            | Message::NotAsked(_)
             | Message::Connected(..)
             | Message::Adopt(_)
             | Message::Worker(..)

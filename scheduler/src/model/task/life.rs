@@ -29,7 +29,7 @@ impl ModelTask {
                 self.act(action);
             }
             // Work that begins and ends is counted by the metrics; it changes nothing else that is published.
-            if !matches!(event, Event::Busy(_) | Event::Idle(_)) || self.fleet.state() != self.state {
+            if !matches!(event, Event::Busy(_) | Event::Idle(_)) {
                 self.publish();
             }
             self.events.pop_front();
@@ -73,7 +73,7 @@ impl ModelTask {
         let Some(inbox) = self.own_inbox.upgrade() else { return };
         if let Err(away) = self.launcher.prepare(&self.model.name, &known.content, &inbox) {
             known.message = Some(away.to_string());
-            self.event(&Event::PrepareFailed { generation, permanent: false });
+            self.event(&Event::NotAsked { generation, instance: None });
         }
     }
 
@@ -109,12 +109,13 @@ impl ModelTask {
         // The engine looks at its control socket when its data connection has ended.
         self.hang_up(number);
         let Some(instance) = self.instances.get_mut(number) else { return };
+        instance.health.leaves();
         if let Some(seat) = &instance.seat {
             seat.leaves();
         }
         if !instance.launched {
             let message = "it was ended before there was a place for it".to_owned();
-            return self.gone(number, &ExitCause::StartFailed { message }, &Event::Gone(number));
+            return self.gone(number, &ExitCause::StartFailed { message });
         }
         let is_deaf = std::mem::replace(&mut instance.killed, *how == ToWorker::Kill);
         if is_deaf || instance.link.as_ref().is_none_or(|link| link.send(how, &[]).is_err()) {
@@ -132,11 +133,12 @@ impl ModelTask {
             let Some(instance) = self.instances.get_mut(number) else { continue };
             if is_over(instance.grace_ends) {
                 instance.grace_ends = None;
-                self.replace(number, "a handler ignored its cancellation");
+                self.replace(number, "cancellation", "a handler ignored its cancellation");
             } else if is_over(instance.broken_ends) {
                 instance.broken_ends = None;
-                self.replace(number, "the engine closed its data connection and went on");
+                self.replace(number, "connection", "the engine closed its data connection and went on");
             }
+            self.look_after(number);
         }
         if self.fleet_wakes.is_some_and(|at| at <= self.now()) {
             self.say_who_is_late();
@@ -165,8 +167,10 @@ impl ModelTask {
     }
 
     /// An instance is of no use any more.
-    fn replace(&mut self, number: InstanceNumber, why: &str) {
-        tracing::warn!(model = %self.model.name, "{why}: the instance is replaced");
+    pub(super) fn replace(&mut self, number: InstanceNumber, reason: &'static str, why: &str) {
+        let Some(instance) = self.instances.get_mut(number) else { return };
+        tracing::warn!(model = %self.model.name, instance = %instance.id, reason, "the instance is replaced: {why}");
+        instance.given_up = Some((reason, why.to_owned()));
         self.say_of(number, format!("{why}; the instance was replaced"));
         self.event(&Event::Unresponsive(number));
     }

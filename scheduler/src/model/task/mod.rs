@@ -12,6 +12,7 @@
 //! | `place` | what an instance needs before it starts: capacity, then a card |
 //! | `gpu` | turns on the card |
 //! | `instance` | what launcher and workers say |
+//! | `health` | whether workers and engines answer |
 //! | `data` | requests and answers |
 //! | `load` | how many instances are wanted |
 //! | `versions` | which content is to serve, and what lasts |
@@ -20,6 +21,7 @@
 mod data;
 mod generations;
 mod gpu;
+mod health;
 mod instance;
 mod instances;
 mod leave;
@@ -34,12 +36,14 @@ use super::requests::Requests;
 use super::{Front, Message, Model, Order, TaskEnds, View};
 use crate::failure::Failure;
 use crate::launcher::LauncherHandle;
+use crate::machine::unix_ms;
 use crate::node::NodeContext;
 use crate::policy::dispatch::{Admission, Cancelled, Dispatch, RequestId};
 use crate::policy::fleet::{Event, Fleet};
 use crate::policy::scaling::Demand;
 use crate::policy::{InstanceNumber, Moment};
 use crate::state::Lasting;
+use crate::watchdog::Pulse;
 use generations::Generations;
 use instances::Instances;
 use omni_api as api;
@@ -48,7 +52,7 @@ use omni_ipc::id::{InstanceId, SnapshotDigest};
 use place::Lack;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 use tokio::sync::mpsc;
 
 /// Inbox messages handled before the connections are looked at again.
@@ -78,6 +82,8 @@ pub(crate) struct ModelTask {
     /// What lasts, as of now and as it was put into the store.
     lasting: Lasting,
     saved: Lasting,
+    /// Its directory had been removed.
+    came_back: bool,
     /// What the last instance that had no place had none in.
     lack: Lack,
     /// As published.
@@ -113,15 +119,16 @@ pub(crate) fn spawn(
         fleet: Fleet::new(lasting.held, lasting.deaths),
         fleet_wakes: None,
         events: VecDeque::new(),
-        dispatch: Dispatch::new(0),
+        dispatch: Dispatch::default(),
         demand: Demand::default(),
         requests: Requests::default(),
         generations: Generations::default(),
         instances: Instances::default(),
         serving: None,
         directory: None,
+        came_back: lasting.removed_unix_ms.is_some(),
         saved: lasting.clone(),
-        lasting,
+        lasting: Lasting { removed_unix_ms: None, ..lasting },
         lack: Lack::Node,
         state: api::State::Stopped,
         no_room_for: None,
@@ -132,16 +139,19 @@ pub(crate) fn spawn(
         leaving: None,
         ended: false,
     };
-    tokio::spawn(task.run(inbox));
+    let pulse = task.context.watchdog.pulse(format!("model {}", task.model.name));
+    pulse.spawn(|pulse| task.run(inbox, pulse));
 }
 
 impl ModelTask {
-    async fn run(mut self, mut inbox: mpsc::Receiver<Message>) {
+    async fn run(mut self, mut inbox: mpsc::Receiver<Message>, pulse: Pulse) {
         let mut batch = Vec::with_capacity(BATCH);
         let signals = Arc::clone(&self.model.signals);
         while !self.ended {
             let wake = self.wake_at();
+            pulse.turn();
             let said = tokio::select! {
+                () = pulse.asked() => false,
                 received = inbox.recv_many(&mut batch, BATCH) => {
                     if received == 0 {
                         break;
@@ -177,7 +187,7 @@ impl ModelTask {
         if self.leaving.is_some() {
             return None;
         }
-        let moments = [self.fleet_wakes, self.load_wakes_at()];
+        let moments = [self.fleet_wakes, self.load_wakes_at(), self.instances.look_at()];
         let moments = moments.into_iter().flatten().map(|at| self.context.started + at);
         moments.chain(self.instances.wake_at()).min()
     }
@@ -217,7 +227,8 @@ impl ModelTask {
                 self.generations.say(generation, Some(message));
                 self.event(&Event::PrepareFailed { generation, permanent });
             }
-            Message::Started(id) => self.connect_worker(id),
+            Message::Started(id) => self.worker_started(id),
+            Message::NotAsked(id) => self.not_asked(&id),
             Message::StartFailed(id, message) => self.start_failed(&id, message),
             Message::WorkerGone(id, cause) => self.worker_gone(&id, cause),
             Message::LauncherLost => self.event(&Event::LauncherLost),
@@ -260,8 +271,7 @@ impl ModelTask {
         let Some(known) = self.generations.get_mut(generation) else { return };
         known.built(text.clone());
         self.publish();
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let unix_ms = u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX);
+        let unix_ms = unix_ms();
         tracing::info!(target: "model", model = %self.model.name, stream = "build", "{text}");
         self.model.logs.push(api::LogEntry { unix_ms, instance: String::new(), stream: "build".to_owned(), text });
     }

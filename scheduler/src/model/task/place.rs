@@ -27,14 +27,17 @@ impl ModelTask {
     pub(super) fn ask_for_room(&mut self, number: InstanceNumber) {
         let Some(inbox) = self.own_inbox.upgrade() else { return };
         let Some(instance) = self.instances.get_mut(number) else { return };
-        let applicant = applicant(&self.model.name, instance.generation, &instance.content, inbox);
+        // A candidate's `min` holds once it serves.
+        let min = self.serving.as_ref().unwrap_or(&instance.content).manifest.scaling.min_instances;
+        let applicant = applicant(&self.model.name, instance.generation, &instance.content, min, inbox);
         instance.seat = Some(self.context.capacity.ask(applicant));
     }
 
     /// The share that an instance of an earlier scheduler has.
     pub(super) fn keep_room(&self, generation: Generation, content: &Content) -> Option<CapacitySeat> {
         let inbox = self.own_inbox.upgrade()?;
-        Some(self.context.capacity.adopt(applicant(&self.model.name, generation, content, inbox)))
+        let min = self.serving.as_deref().unwrap_or(content).manifest.scaling.min_instances;
+        Some(self.context.capacity.adopt(applicant(&self.model.name, generation, content, min, inbox)))
     }
 
     /// A word of the node's capacity. One for an instance that is gone is late.
@@ -60,14 +63,14 @@ impl ModelTask {
         let environment = self.generations.get(instance.generation).and_then(|known| known.environment.clone());
         let Some(environment) = environment else {
             let message = "its environment is not known any more".to_owned();
-            return self.gone(number, &ExitCause::StartFailed { message }, &Event::StartFailed(number));
+            return self.gone(number, &ExitCause::StartFailed { message });
         };
         instance.launched = true;
         let spec =
             instance.content.start_spec(&self.model.name, instance.id.clone(), environment, &self.context.config);
-        if let Err(away) = self.launcher.start_instance(StartSpec { gpu, ..spec }, &inbox) {
+        if self.launcher.start_instance(StartSpec { gpu, ..spec }, &inbox).is_err() {
             let id = instance.id.clone();
-            self.start_failed(&id, away.to_string());
+            self.not_asked(&id);
         }
     }
 
@@ -89,14 +92,10 @@ fn applicant<'a>(
     model: &'a ModelName,
     generation: Generation,
     content: &'a Content,
+    min: u32,
     inbox: mpsc::Sender<Message>,
 ) -> Applicant<'a> {
     let manifest = &content.manifest;
-    Applicant {
-        model: model.as_str(),
-        resources: &manifest.resources,
-        zygote: zygote_need(manifest).map(|need| Zygote { generation, need }),
-        min: manifest.scaling.min_instances,
-        inbox,
-    }
+    let zygote = zygote_need(manifest).map(|need| Zygote { generation, need });
+    Applicant { model: model.as_str(), resources: &manifest.resources, zygote, min, inbox }
 }

@@ -5,14 +5,13 @@
 //! its directory: after a rollback, and by the next scheduler until the directory's new content has proven itself.
 
 use super::ModelTask;
+use crate::machine::unix_ms;
 use crate::model::content::{Content, Unservable};
 use crate::policy::Generation;
 use crate::policy::fleet::Event;
 use crate::state::{Pin, Version};
 use omni_api as api;
 use omni_ipc::id::SnapshotDigest;
-use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 impl ModelTask {
     /// What the directory has.
@@ -39,7 +38,8 @@ impl ModelTask {
         if seen.is_some() {
             self.lasting.pinned = None;
         }
-        if is_first && self.fleet.serving().is_none() {
+        // One that was removed and came back has its versions, but serves what it came with.
+        if is_first && !self.came_back && !self.fleet.serving().is_some_and(|serving| self.fleet.proven(serving)) {
             self.fall_back(seen);
         }
         match content {
@@ -68,17 +68,9 @@ impl ModelTask {
 
     fn aim_at(&mut self, content: Content) {
         let proven = self.lasting.is_proven(&content.snapshot);
-        let (generation, content) = self.generation_of(content);
+        let (generation, content) = self.generations.of(content);
         self.generations.say(generation, None);
         self.event(&Event::Content { generation, settings: content.settings(), proven });
-    }
-
-    /// The number of a content, and what is kept of it.
-    pub(super) fn generation_of(&mut self, content: Content) -> (Generation, Arc<Content>) {
-        let content = Arc::new(content);
-        let generation = self.generations.of(&content);
-        let kept = self.generations.content(generation).cloned();
-        (generation, kept.unwrap_or(content))
     }
 
     /// A version as it was when it served.
@@ -111,7 +103,7 @@ impl ModelTask {
         }
         let to = version.snapshot.clone();
         let content = self.remembered(&to).ok_or("this node's configuration does not allow that version any more")?;
-        let (generation, content) = self.generation_of(content);
+        let (generation, content) = self.generations.of(content);
         let from = self.directory.as_ref().and_then(|directory| directory.version.as_deref());
         let from = from.and_then(|digits| SnapshotDigest::parse(digits).ok());
         self.lasting.pinned = from.filter(|from| *from != to).map(|from| Pin { to, from });
@@ -123,25 +115,26 @@ impl ModelTask {
     /// A generation serves and was ready: it can be come back to.
     pub(super) fn remember(&mut self, generation: Generation) {
         let Some(content) = self.generations.content(generation) else { return };
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.lasting.was_ready(Version {
             snapshot: content.snapshot.clone(),
             manifest: content.text.clone(),
-            first_ready_unix_ms: u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX),
+            first_ready_unix_ms: unix_ms(),
         });
     }
 
     /// Has the store write what lasts, if that changed.
     pub(super) fn save(&mut self) {
         (self.lasting.held, self.lasting.deaths) = (self.fleet.held(), self.fleet.deaths());
-        if self.lasting == self.saved || self.model.is_forgotten() {
+        if self.lasting == self.saved {
             return;
         }
-        if self.lasting.snapshots() != self.saved.snapshots() {
-            self.launcher.keep(&self.model.name, self.lasting.snapshots());
-        }
+        self.model.keep(&self.lasting, || {
+            if self.lasting.snapshots() != self.saved.snapshots() {
+                self.launcher.keep(&self.model.name, self.lasting.snapshots());
+            }
+            self.context.state.put(&self.model.name, Some(self.lasting.clone()));
+        });
         self.saved = self.lasting.clone();
-        self.context.state.put(&self.model.name, Some(self.lasting.clone()));
     }
 
     /// The versions that can be served again.

@@ -129,24 +129,12 @@ impl ModelTask {
         if let Some(state) = states.max_by_key(rank) {
             return state;
         }
-        match self.fleet.standing(generation) {
-            Some(Standing::Preparing) => api::State::Preparing,
-            Some(Standing::Waiting { .. } | Standing::Refused | Standing::NoPlace { .. }) => api::State::Failed,
-            Some(Standing::Fresh | Standing::Prepared) | None => api::State::Stopped,
-        }
+        self.fleet.standing(generation).map_or(api::State::Stopped, Standing::at_rest)
     }
 
     /// Time until a generation is tried again.
     fn retry_in(&self, generation: Generation) -> Option<Duration> {
-        let until = match self.fleet.standing(generation)? {
-            Standing::Waiting { until } | Standing::NoPlace { again: Some(until) } => until,
-            Standing::Fresh
-            | Standing::Preparing
-            | Standing::Prepared
-            | Standing::Refused
-            | Standing::NoPlace { again: None } => return None,
-        };
-        Some(until.saturating_sub(self.now()))
+        Some(self.fleet.standing(generation)?.wake_at()?.saturating_sub(self.now()))
     }
 
     /// Why a request cannot wait for this model.

@@ -73,8 +73,8 @@ pub struct Lost {
     pub dropped: Vec<RequestId>,
 }
 
-/// The queue of a model and the requests its instances have.
-#[derive(Debug)]
+/// The queue of a model and the requests its instances have. The default has no instance and no room.
+#[derive(Debug, Default)]
 pub struct Dispatch {
     queue: Queue,
     /// By number, so that the oldest comes first.
@@ -87,12 +87,6 @@ pub struct Dispatch {
 }
 
 impl Dispatch {
-    /// No instance, and room for `queue` requests.
-    #[must_use]
-    pub fn new(queue: u32) -> Self {
-        Self { queue: Queue::default(), lanes: Vec::new(), in_flight: 0, most: queue as usize, usual_time: None }
-    }
-
     /// New bounds, from a changed manifest: requests that may wait, and `places` for those that run, the concurrency of
     /// all instances that there may be. Nothing that waits is thrown out.
     pub fn set_bounds(&mut self, queue: u32, places: u32) {
@@ -101,13 +95,10 @@ impl Dispatch {
 
     /// An instance takes requests from now on, `concurrency` at once if it is concurrent.
     pub fn open(&mut self, instance: InstanceNumber, mode: HandlerMode, concurrency: u32) {
-        let at = match self.lanes.binary_search_by_key(&instance, |lane| lane.instance) {
-            Ok(at) => at,
-            Err(at) => {
-                self.lanes.insert(at, Lane::new(instance));
-                at
-            }
-        };
+        let at = self.find(instance).unwrap_or_else(|at| {
+            self.lanes.insert(at, Lane::new(instance));
+            at
+        });
         if let Some(lane) = self.lanes.get_mut(at) {
             lane.open(mode, concurrency);
         }
@@ -115,7 +106,7 @@ impl Dispatch {
 
     /// The instance takes no further requests; those it has go on.
     pub fn close(&mut self, instance: InstanceNumber) {
-        if let Some(lane) = self.lanes.iter_mut().find(|lane| lane.instance == instance) {
+        if let Some(lane) = self.find(instance).ok().and_then(|at| self.lanes.get_mut(at)) {
             lane.open = false;
         }
     }
@@ -186,7 +177,7 @@ impl Dispatch {
     /// The instance is gone: requests that may have begun are lost, the others wait again.
     pub fn lost(&mut self, instance: InstanceNumber) -> Lost {
         let mut lost = Lost::default();
-        let Some(at) = self.lanes.iter().position(|lane| lane.instance == instance) else { return lost };
+        let Ok(at) = self.find(instance) else { return lost };
         let lane = self.lanes.remove(at);
         self.in_flight -= lane.sent.len();
         self.usual_time = lane.usual_time().or(self.usual_time);
@@ -243,7 +234,12 @@ impl Dispatch {
     }
 
     fn lane(&self, instance: InstanceNumber) -> Option<&Lane> {
-        self.lanes.iter().find(|lane| lane.instance == instance)
+        self.lanes.get(self.find(instance).ok()?)
+    }
+
+    /// Where its lane is, or where it would be.
+    fn find(&self, instance: InstanceNumber) -> Result<usize, usize> {
+        self.lanes.binary_search_by_key(&instance, |lane| lane.instance)
     }
 }
 

@@ -4,7 +4,7 @@
 //! Instances are found one after the other and before or after the directory's content is known, so each of them is
 //! judged by what is known so far. Nothing that could serve is ended before something else is ready.
 
-use super::generation::{Candidate, Record};
+use super::generation::Candidate;
 use super::instance::{Instance, Phase};
 use super::{Aim, Fleet, Settings};
 use crate::policy::{Generation, InstanceNumber, Moment};
@@ -23,7 +23,6 @@ impl Fleet {
         } else {
             Phase::Starting { until: now + settings.startup }
         };
-        self.generations.entry(generation).or_insert_with(|| Record::new(settings));
         self.instances.insert(number, Instance::new(generation, phase));
         if self.aim == Aim::Removed {
             return;
@@ -31,7 +30,7 @@ impl Fleet {
         match self.serving {
             None => self.serving = Some(generation),
             Some(serving) => {
-                let is_other = generation != serving && self.candidate_generation() != Some(generation);
+                let is_other = generation != serving && self.candidate() != Some(generation);
                 if is_other && ready && self.ready(serving) == 0 {
                     self.serving = Some(generation);
                     if self.aim == Aim::At(serving) {

@@ -63,8 +63,14 @@ pub enum Event {
     },
     /// Another model needs the place of this instance, which has nothing to do.
     Displaced(InstanceNumber),
-    /// No process could be made.
-    StartFailed(InstanceNumber),
+    /// The launcher is away, so that nothing was asked of it, or not answered: there is no environment, and nothing of
+    /// this instance if there was to be one. Nobody died of it.
+    NotAsked {
+        /// Whose it was to be.
+        generation: Generation,
+        /// What was to be started.
+        instance: Option<InstanceNumber>,
+    },
     /// The engine takes requests.
     Ready(InstanceNumber),
     /// The engine says that it cannot work with this content; `Gone` follows.
@@ -79,8 +85,10 @@ pub enum Event {
         settings: Settings,
         /// Whether its engine is ready.
         ready: bool,
+        /// Whether it is known that one of its generation was ready once.
+        proven: bool,
     },
-    /// All processes of the instance are gone.
+    /// All processes of the instance are gone, or none could be made.
     Gone(InstanceNumber),
     /// A handler ignores its cancellation, or the engine broke the wire.
     Unresponsive(InstanceNumber),

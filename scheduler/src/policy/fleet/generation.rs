@@ -3,6 +3,7 @@
 use super::events::Settings;
 use crate::policy::backoff::Tally;
 use crate::policy::{Generation, Moment};
+use omni_api::State;
 use std::time::Duration;
 
 /// Who had no place asks for one again after this, and after twice as long each time...
@@ -44,7 +45,19 @@ impl Standing {
         }
     }
 
-    pub(super) fn wake_at(self) -> Option<Moment> {
+    /// What a generation without instances is.
+    #[must_use]
+    pub fn at_rest(self) -> State {
+        match self {
+            Self::Preparing => State::Preparing,
+            Self::Waiting { .. } | Self::Refused | Self::NoPlace { .. } => State::Failed,
+            Self::Fresh | Self::Prepared => State::Stopped,
+        }
+    }
+
+    /// When it is tried again, if it is.
+    #[must_use]
+    pub fn wake_at(self) -> Option<Moment> {
         match self {
             Self::Waiting { until } => Some(until),
             Self::NoPlace { again } => again,
@@ -131,6 +144,17 @@ impl Record {
         self.asked = false;
         if self.standing == Standing::Preparing {
             self.standing = Standing::Waiting { until: now + ASK_AGAIN };
+        }
+    }
+
+    /// It cannot be asked.
+    pub(super) fn launcher_away(&mut self, now: Moment) {
+        self.asked = false;
+        match self.standing {
+            Standing::Fresh | Standing::Preparing | Standing::Prepared => {
+                self.standing = Standing::Waiting { until: now + ASK_AGAIN };
+            }
+            Standing::Waiting { .. } | Standing::Refused | Standing::NoPlace { .. } => {}
         }
     }
 

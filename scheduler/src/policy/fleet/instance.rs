@@ -6,7 +6,7 @@
 //!                 └──────────────┴────────────────────────────┘
 //! ```
 //!
-//! Each phase that waits for somebody else has an end; the way out of every one is `Gone` (or `StartFailed`, `NoPlace`
+//! Each phase that waits for somebody else has an end; the way out of every one is `Gone` (or `NotAsked`, `NoPlace`
 //! when there never was a process).
 
 use super::events::Action;

@@ -121,6 +121,16 @@ impl Fleet {
         self.died(instance.generation, |record| record.fail(instance.refused, ready_since, now, jitter));
     }
 
+    /// It is asked again in a moment.
+    pub(super) fn on_not_asked(&mut self, generation: Generation, instance: Option<InstanceNumber>, now: Moment) {
+        if let Some(number) = instance {
+            self.instances.remove(&number);
+        }
+        if let Some(record) = self.generations.get_mut(&generation) {
+            record.launcher_away(now);
+        }
+    }
+
     /// A death, or the like of one. What served is brought up again, though nobody may ask at the moment.
     pub(super) fn died(&mut self, generation: Generation, reckon: impl FnOnce(&mut Record)) {
         self.deaths += 1;
@@ -130,7 +140,7 @@ impl Fleet {
         if self.serving == Some(generation) && !self.held {
             self.owed = true;
         }
-        if gives_up && self.candidate_generation() == Some(generation) {
+        if gives_up && self.candidate() == Some(generation) {
             self.give_back_place();
         }
     }

@@ -21,7 +21,7 @@
 //!   newest content serves at once, and starts with its first request;
 //! - a generation has no more instances than its `max`, and all together no more than the serving one and the one on
 //!   its way, or on its way out, may have;
-//! - every instance that was started leaves through `Gone`, `StartFailed` or `NoPlace`;
+//! - every instance that was started leaves through `Gone`, `NotAsked` or `NoPlace`;
 //! - in every phase that waits for somebody else there is a moment at which it stops waiting;
 //! - a model that is held or removed starts nothing.
 
@@ -140,14 +140,17 @@ impl Fleet {
             Event::Placed(number) => self.on_placed(number, now),
             Event::NoPlace { instance, hopeless } => refuse = self.on_no_place(instance, hopeless, now, jitter),
             Event::Displaced(number) => self.on_displaced(number, now, &mut actions),
-            Event::StartFailed(number) | Event::Gone(number) => self.on_gone(number, now, jitter),
+            Event::NotAsked { generation, instance } => self.on_not_asked(generation, instance, now),
+            Event::Gone(number) => self.on_gone(number, now, jitter),
             Event::Ready(number) => self.on_ready(number, now),
             Event::EngineRefused(number) => {
                 if let Some(instance) = self.instances.get_mut(&number) {
                     instance.refused = true;
                 }
             }
-            Event::Adopted { instance, generation, settings, ready } => {
+            Event::Adopted { instance, generation, settings, ready, proven } => {
+                let record = self.generations.entry(generation).or_insert_with(|| Record::new(settings));
+                record.proven |= proven;
                 self.on_adopted(instance, generation, settings, ready, now);
             }
             Event::Unresponsive(number) => {
@@ -170,7 +173,8 @@ impl Fleet {
         self.settle(now, &mut actions);
         // What waits when the launcher is lost waits on: it is asked again in a moment.
         let ends = matches!(*event, Event::Stop | Event::Removed | Event::BadContent);
-        let news = ends || *event == Event::Demand || (!refused_before && *event != Event::LauncherLost);
+        let launcher = matches!(*event, Event::LauncherLost | Event::NotAsked { .. });
+        let news = ends || *event == Event::Demand || (!refused_before && !launcher);
         if refuse || (news && self.refuses()) {
             actions.push(Action::RefuseWaiting);
         }

@@ -49,7 +49,7 @@ impl Fleet {
 
     /// Instances that are up for nothing.
     fn without_business(&self) -> Vec<InstanceNumber> {
-        let candidate = self.candidate_generation();
+        let candidate = self.candidate();
         let has_business = |instance: &Instance| {
             if self.held {
                 false
@@ -127,7 +127,7 @@ impl Fleet {
     /// An environment that nothing runs in may be swept away: it is asked for again when it is needed. And who is of no
     /// use any more is forgotten.
     fn forget(&mut self, actions: &mut Vec<Action>) {
-        let known = [self.serving, self.candidate_generation(), self.previous];
+        let known = [self.serving, self.candidate(), self.previous];
         let unused =
             |generation: &Generation| self.live(*generation) == 0 && (self.held || self.missing(*generation) == 0);
         let unused: Vec<_> = self.generations.keys().copied().filter(unused).collect();
@@ -178,7 +178,7 @@ impl Fleet {
         let of = |generations: &[Option<Generation>]| {
             self.count(|instance| generations.contains(&Some(instance.generation)))
         };
-        let candidate = self.candidate_generation();
+        let candidate = self.candidate();
         let in_the_way = if generation == serving {
             let beside = of(&[candidate, self.previous]);
             let usual = [candidate, self.previous].into_iter().flatten().map(|other| self.max(other)).max();

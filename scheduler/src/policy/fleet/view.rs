@@ -17,13 +17,7 @@ impl Fleet {
     /// The generation that is to take the traffic when it is ready, or that failed to.
     #[must_use]
     pub fn candidate(&self) -> Option<Generation> {
-        self.candidate_generation()
-    }
-
-    /// The generation that took the traffic before.
-    #[must_use]
-    pub fn previous(&self) -> Option<Generation> {
-        self.previous
+        self.candidate.map(|candidate| candidate.generation)
     }
 
     /// All instances, in the order of their starts.
@@ -99,30 +93,23 @@ impl Fleet {
             return State::Ready;
         }
         let serving = self.serving.filter(|_| !self.held);
-        let candidate = self.candidate_generation().filter(|_| !self.held);
-        let leaves = |instance: &Instance| !instance.is_up();
-        let leaving = |generation| self.count(|instance| instance.generation == generation && leaves(instance)) > 0;
+        let candidate = self.candidate().filter(|_| !self.held);
+        let rests = |generation| self.standing(generation).map_or(State::Stopped, Standing::at_rest);
         let coming = |generation| {
             if self.up(generation) > 0 {
                 Some(State::Starting)
-            } else if self.standing(generation) == Some(Standing::Preparing) {
-                Some(State::Preparing)
             } else {
-                None
+                Some(rests(generation)).filter(|state| *state == State::Preparing)
             }
         };
-        let failed = |generation| match self.standing(generation) {
-            Some(Standing::Waiting { .. } | Standing::Refused | Standing::NoPlace { .. }) => true,
-            Some(Standing::Fresh | Standing::Preparing | Standing::Prepared) | None => false,
-        };
         let at_rest = match (serving, self.aim) {
-            (Some(serving), _) if failed(serving) => State::Failed,
+            (Some(serving), _) if rests(serving) == State::Failed => State::Failed,
             (None, Aim::Unservable) if !self.held => State::Failed,
             (Some(_) | None, Aim::Unknown | Aim::At(_) | Aim::Unservable | Aim::Removed) => State::Stopped,
         };
-        let serving_leaves = serving.is_some_and(|serving| self.up(serving) == 0 && leaving(serving));
-        let draining = (serving_leaves || self.instances.values().any(leaves)).then_some(State::Draining);
-        let first = if serving_leaves { draining } else { None };
+        let serving_leaves = serving.is_some_and(|serving| self.up(serving) == 0 && self.live(serving) > 0);
+        let draining = self.count(|instance| !instance.is_up()).gt(&0).then_some(State::Draining);
+        let first = draining.filter(|_| serving_leaves);
         let state = first.or_else(|| serving.and_then(coming)).or_else(|| candidate.and_then(coming)).or(draining);
         state.unwrap_or(at_rest)
     }
@@ -149,13 +136,9 @@ impl Fleet {
         of_serving.filter_map(|(number, instance)| Some((instance.idle_end(settings.idle_timeout)?, *number))).min()
     }
 
-    pub(super) fn candidate_generation(&self) -> Option<Generation> {
-        self.candidate.map(|candidate| candidate.generation)
-    }
-
     /// Whether the candidate may serve soon. Without a place it may not.
     pub(super) fn candidate_is_coming(&self) -> bool {
-        let standing = self.candidate_generation().and_then(|candidate| self.standing(candidate));
+        let standing = self.candidate().and_then(|candidate| self.standing(candidate));
         let has_place = !matches!(standing, Some(Standing::NoPlace { .. }));
         !self.held && has_place && standing.is_some_and(Standing::is_coming)
     }

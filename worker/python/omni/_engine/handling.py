@@ -48,6 +48,7 @@ class Handling(ABC):
     _cancels: Cancels
 
     def __init__(self, model: Model) -> None:
+        self._model = model
         self._handler = model.handler
         self._instance = model.instance
         self._credit = 0

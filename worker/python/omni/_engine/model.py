@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _COROUTINE = 0x80  # inspect.CO_COROUTINE; importing inspect would cost as much as starting Python
 _ASYNC_GENERATOR = 0x200
+_UNWELL = "healthcheck returned False"
 
 
 class LoadError(Exception):
@@ -61,19 +62,47 @@ class Model:
         except LoadError as err:
             _log.report("ERROR", err.message)
 
-    def _hook(self, name: str) -> None:
-        function = getattr(self._module, name, None)
-        if function is None:
-            return
+    def check(self) -> str | None:
+        """Runs the model's `healthcheck`, in the thread that ran it first: what is wrong, or None."""
         try:
-            result = function(Context(self.instance))
+            self._hook("healthcheck")
+        except LoadError as err:
+            _log.report("ERROR", err.message)
+            return err.message
+        return None
+
+    async def check_in_loop(self) -> str | None:
+        """The same within the event loop, when that runs."""
+        try:
+            result = self._call("healthcheck")
+            if hasattr(result, "__await__"):
+                result = await result
+        except BaseException as err:
+            problem = _raised("healthcheck", err)
+        else:
+            if result is not False:
+                return None
+            problem = _UNWELL
+        _log.report("ERROR", problem)
+        return problem
+
+    def _hook(self, name: str) -> None:
+        try:
+            result = self._call(name)
             if hasattr(result, "__await__"):
                 result = self.loop().run_until_complete(result)
         except BaseException as err:
-            message = f"{name} raised\n{_log.traceback_of(err, skip=1)}"
-            raise LoadError(name, message, permanent=False) from None
+            raise LoadError(name, _raised(name, err), permanent=False) from None
         if name == "healthcheck" and result is False:
-            raise LoadError(name, "healthcheck returned False", permanent=False)
+            raise LoadError(name, _UNWELL, permanent=False)
+
+    def _call(self, name: str) -> Any:
+        function = getattr(self._module, name, None)
+        return None if function is None else function(Context(self.instance))
+
+
+def _raised(name: str, error: BaseException) -> str:
+    return f"{name} raised\n{without_machinery(error)}"
 
 
 def _import(name: str, directory: str) -> ModuleType:

@@ -81,6 +81,8 @@ class Serial(Handling):
             elif kind == wire.CREDIT:
                 if number == self._streaming:
                     self._credit += wire.HEAD_LENGTH.unpack(payload)[0]
+            elif kind == wire.CHECK:  # never while a request runs
+                self._send(wire.health(number, self._model.check() if flags & wire.OWN_CHECK else None))
             else:
                 raise Unusable(f"the scheduler sent a frame of kind {kind}")
 

@@ -92,6 +92,7 @@ class Session:
         cancel_socket: socket.socket,
         control: socket.socket,
     ) -> None:
+        self._model = model
         self._handler = model.handler
         self._instance = model.instance
         self._concurrency = model.concurrency
@@ -102,6 +103,8 @@ class Session:
         self._cancels = cancel.Cancels()
         self._turns: dict[int, Turn] = {}
         self._waiting: deque[Turn] = deque()
+        self._check: asyncio.Task[None] | None = None
+        """The last check; the loop itself would forget a task that nobody holds."""
         self.ended: asyncio.Future[None] = loop.create_future()
         data.setblocking(False)
         self._writer = Writer(loop, data, self._end)
@@ -174,8 +177,15 @@ class Session:
                     self._waiting.append(turn)
             elif kind == wire.CREDIT:
                 self._grant(number, wire.HEAD_LENGTH.unpack(payload)[0])
+            elif kind == wire.CHECK:
+                self._check = self._loop.create_task(self._answer_check(number, flags & wire.OWN_CHECK != 0))
             else:
                 self._end(Unusable(f"the scheduler sent a frame of kind {kind}"))
+
+    async def _answer_check(self, number: int, own: bool) -> None:
+        problem = await self._model.check_in_loop() if own else None
+        self._writer.write(wire.health(number, problem))
+        self._writer.flush()
 
     def _grant(self, number: int, credit: int) -> None:
         turn = self._turns.get(number)

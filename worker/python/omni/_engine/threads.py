@@ -38,6 +38,7 @@ class Threads:
     mode = "concurrent"
 
     def __init__(self, model: Model) -> None:
+        self._model = model
         # Bounded by the scheduler, which sends at most `concurrency` requests at a time.
         self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
         self._writing = threading.Lock()
@@ -77,6 +78,10 @@ class Threads:
             elif kind == wire.CREDIT:
                 for hand in self._hands:
                     hand.grant(cancels, number, wire.HEAD_LENGTH.unpack(payload)[0])
+            elif kind == wire.CHECK:
+                problem = self._model.check() if flags & wire.OWN_CHECK else None
+                with self._writing:
+                    connection.send(wire.health(number, problem))
             else:
                 raise Unusable(f"the scheduler sent a frame of kind {kind}")
 

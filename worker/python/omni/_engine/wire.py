@@ -15,18 +15,20 @@ HEAD_LENGTH = Struct("<I")
 
 MAX_ANSWER = 16 * 1024 * 1024
 MAX_CHUNK = 128 * 1024
-MAX_SMALL = 64 * 1024  # payload of Stream, Error and Usage
+MAX_SMALL = 64 * 1024  # payload of Stream, Error, Usage and Health
 INITIAL_CREDIT = 256 * 1024
 
 REQUEST = 1
 CREDIT = 2
 CANCEL = 3
+CHECK = 4
 RESPONSE = 16
 STREAM = 17
 CHUNK = 18
 END = 19
 ERROR = 20
 USAGE = 21
+HEALTH = 22
 
 JSON = 0
 BYTES = 1
@@ -35,6 +37,7 @@ EVENTS = 3
 CONTENT = 0x0F
 HEAD = 0x10
 BODY_STREAM = 0x20
+OWN_CHECK = 1
 
 ORIGIN_HANDLER = 0
 ORIGIN_RAISED = 1
@@ -72,6 +75,11 @@ def error(number: int, origin: int, status: int, message: str) -> bytes:
     """A request has failed. A long message is cut: at most twelve bytes of JSON per character stay within the bound."""
     clean = message[:4096].encode("utf-8", "replace").decode()
     return frame(ERROR, origin, status, number, _json.encode({"message": clean}))
+
+
+def health(number: int, problem: str | None) -> bytes:
+    """The answer to a check: nothing, or what is wrong. The end of a long text is kept: there a traceback says it."""
+    return frame(HEALTH, 0, 0, number, (problem or "")[-4096:].encode("utf-8", "replace"))
 
 
 def usage(number: int, units: dict[str, float]) -> bytes:

@@ -10,13 +10,20 @@ const SECOND: Duration = Duration::from_secs(1);
 const ONE: InstanceNumber = InstanceNumber(1);
 const TWO: InstanceNumber = InstanceNumber(2);
 
+/// No instance, and room for so many requests.
+fn with_room(queue: u32) -> Dispatch {
+    let mut dispatch = Dispatch::default();
+    dispatch.set_bounds(queue, 0);
+    dispatch
+}
+
 fn plain(id: RequestId) -> Ticket {
     Ticket { id, priority: 0, session: None }
 }
 
 /// One instance, open.
 fn ready(concurrency: u32, queue: u32, mode: HandlerMode) -> Dispatch {
-    let mut dispatch = Dispatch::new(queue);
+    let mut dispatch = Dispatch::default();
     dispatch.set_bounds(queue, concurrency);
     dispatch.open(ONE, mode, concurrency);
     dispatch
@@ -61,7 +68,7 @@ fn one_runs_two_wait_the_fourth_is_refused() {
 
 #[test]
 fn requests_wait_for_an_instance_that_is_not_there_yet() {
-    let mut dispatch = Dispatch::new(2);
+    let mut dispatch = with_room(2);
     dispatch.set_bounds(2, 3);
     submit(&mut dispatch, 0..5);
     assert_eq!(dispatch.submit(plain(5), MS), Admission::Full, "two that wait, and three that could run by now");

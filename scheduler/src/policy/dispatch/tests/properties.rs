@@ -85,7 +85,7 @@ impl Reference {
     }
 
     fn home(&self, session: u64) -> InstanceNumber {
-        let mut empty = Dispatch::new(1);
+        let mut empty = with_room(1);
         for (instance, (open, ..)) in &self.lanes {
             if *open {
                 empty.open(*instance, HandlerMode::Serial, 1);
@@ -125,7 +125,7 @@ proptest! {
     /// Every request is in one place and ends once; order, routes and bounds are kept.
     #[test]
     fn no_request_is_lost_doubled_or_starved(steps in steps(), queue in 0_u32..12, places in 1_u32..12) {
-        let mut dispatch = Dispatch::new(queue);
+        let mut dispatch = with_room(queue);
         dispatch.set_bounds(queue, places);
         let (mut reference, mut now, mut next_id) = (Reference::default(), Duration::ZERO, 0);
         for step in steps {

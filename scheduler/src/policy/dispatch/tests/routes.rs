@@ -4,7 +4,7 @@ use super::*;
 use std::collections::BTreeMap;
 
 fn several(modes: &[(u32, HandlerMode, u32)]) -> Dispatch {
-    let mut dispatch = Dispatch::new(100_000);
+    let mut dispatch = with_room(100_000);
     for (instance, mode, concurrency) in modes {
         dispatch.open(InstanceNumber(*instance), *mode, *concurrency);
     }

@@ -8,7 +8,7 @@ fn unknown() -> Table {
 
 fn adopted(table: &mut Table, generation: Generation, ready: bool) -> (InstanceNumber, Vec<Action>) {
     let instance = table.fleet.next_number();
-    (instance, table.feed(Event::Adopted { instance, generation, settings: up_to(2), ready }))
+    (instance, table.feed(Event::Adopted { instance, generation, settings: up_to(2), ready, proven: false }))
 }
 
 #[test]
@@ -121,4 +121,28 @@ fn what_serves_goes_on_though_the_directory_has_nothing_that_can_be_served() {
     table.feed(Event::BadContent);
     let (_, actions) = adopted(&mut table, OLD, true);
     assert_eq!(actions, [Action::Serve(OLD), Action::Proven(OLD), Action::Open(A)]);
+}
+
+#[test]
+fn one_that_is_being_started_is_served_from_if_its_version_was_ready_once() {
+    for proven in [false, true] {
+        let mut table = unknown();
+        let instance = table.fleet.next_number();
+        table.feed(Event::Adopted { instance, generation: OLD, settings: up_to(2), ready: false, proven });
+        table.feed(content(NEW, settings()));
+        let expected = if proven { (Some(OLD), Some(NEW)) } else { (Some(NEW), None) };
+        assert_eq!((table.fleet.serving(), table.fleet.candidate()), expected);
+    }
+}
+
+/// A scheduler that came in the middle of a candidate's start knows from before what to fall back on.
+#[test]
+fn what_was_proven_serves_before_what_is_being_started() {
+    let mut table = unknown();
+    adopted(&mut table, NEW, false);
+    table.feed(Event::Content { generation: OLD, settings: settings(), proven: true });
+    let actions = table.feed(content(NEW, settings()));
+    assert_eq!((table.fleet.serving(), table.fleet.candidate()), (Some(OLD), Some(NEW)));
+    assert_eq!((actions, table.phase(A)), (vec![], Phase::Starting { until: 120 * SECOND }), "it goes on");
+    assert!(table.feed(Event::Ready(A)).contains(&Action::Serve(NEW)));
 }

@@ -36,7 +36,7 @@ fn a_new_generation_gets_ready_beside_the_old_one_then_takes_the_traffic() {
     let moved = [Action::Close(A), Action::Serve(NEW), Action::Proven(NEW), Action::Open(B)];
     assert_eq!(table.at(4, Event::Ready(B)), moved);
     assert_eq!((table.fleet.serving(), table.fleet.candidate()), (Some(NEW), None));
-    assert_eq!(table.fleet.previous(), Some(OLD));
+    assert_eq!(table.fleet.previous, Some(OLD));
     assert_eq!(table.phase(A), Phase::Draining { until: 34 * SECOND });
     assert_eq!(table.at(5, Event::Idle(A)), [Action::Stop(A)]);
     assert_eq!(table.at(6, Event::Gone(A)), [], "it can be rolled back to");
@@ -153,7 +153,7 @@ fn newer_content_takes_the_place_of_a_candidate() {
     assert_eq!(table.feed(Event::Prepared(NEWEST)), [], "the room is taken still");
     assert_eq!(table.feed(Event::Gone(B)), [start(C, NEWEST), Action::Forget(NEW)]);
     assert_eq!(table.feed(Event::Ready(C))[1], Action::Serve(NEWEST));
-    assert_eq!(table.fleet.previous(), Some(OLD));
+    assert_eq!(table.fleet.previous, Some(OLD));
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn a_rollback_is_a_change_like_any_other() {
     assert_eq!(table.feed(Event::Gone(A)), [start(C, OLD)]);
     let moved = [Action::Close(B), Action::Stop(B), Action::Serve(OLD), Action::Open(C)];
     assert_eq!(table.feed(Event::Ready(C)), moved);
-    assert_eq!(table.fleet.previous(), Some(NEW));
+    assert_eq!(table.fleet.previous, Some(NEW));
 }
 
 #[test]

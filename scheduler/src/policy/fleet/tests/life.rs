@@ -192,3 +192,19 @@ fn what_an_earlier_scheduler_knew_holds() {
     assert_eq!((table.fleet.held(), table.fleet.deaths()), (true, 7));
     assert_eq!(table.feed(Event::Start), [Action::Prepare(OLD)]);
 }
+
+#[test]
+fn a_launcher_that_is_away_costs_nobody_a_life() {
+    let mut table = Table::new(settings());
+    assert_eq!(table.feed(Event::Demand), [Action::Prepare(OLD)]);
+    for second in 1..20 {
+        assert_eq!(table.feed(Event::NotAsked { generation: OLD, instance: None }), [], "what waits waits on");
+        assert_eq!(table.at(second, Event::Tick), [Action::Prepare(OLD)]);
+    }
+    assert_eq!(table.feed(Event::Prepared(OLD)), [start(A, OLD)]);
+    assert_eq!(table.feed(Event::NotAsked { generation: OLD, instance: Some(A) }), []);
+    assert_eq!((table.fleet.phase(A), table.fleet.deaths()), (None, 0));
+    assert_eq!(table.at(20, Event::Tick), [Action::Prepare(OLD)]);
+    assert_eq!(table.feed(Event::Prepared(OLD)), [start(B, OLD)]);
+    assert_eq!(table.feed(Event::Gone(B)), [Action::Prepare(OLD)], "a first death: at once again");
+}

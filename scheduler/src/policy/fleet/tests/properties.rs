@@ -216,11 +216,14 @@ fn nonsense() -> impl Strategy<Value = Event> {
         2 => instance().prop_map(Event::Placed),
         2 => (instance(), any::<bool>()).prop_map(|(instance, hopeless)| Event::NoPlace { instance, hopeless }),
         1 => instance().prop_map(Event::Displaced),
-        1 => instance().prop_map(Event::StartFailed),
+        1 => (generation(), prop::option::of(instance()))
+            .prop_map(|(generation, instance)| Event::NotAsked { generation, instance }),
         10 => instance().prop_map(Event::Ready),
         1 => instance().prop_map(Event::EngineRefused),
         2 => (instance(), generation(), settings(), any::<bool>()).prop_map(
-            |(instance, generation, settings, ready)| Event::Adopted { instance, generation, settings, ready }
+            |(instance, generation, settings, ready)| {
+                Event::Adopted { instance, generation, settings, ready, proven: false }
+            }
         ),
         4 => instance().prop_map(Event::Gone),
         1 => instance().prop_map(Event::Unresponsive),

@@ -44,7 +44,7 @@ impl World {
         if self.chance(self.faults.start) {
             return match self.rng.u8(..3) {
                 0 => {}
-                1 => self.gone(instance, Event::StartFailed(instance)),
+                1 => self.gone(instance, Event::Gone(instance)),
                 _ => self.gone(instance, Event::Gone(instance)),
             };
         }

@@ -162,7 +162,7 @@ impl World {
         } else {
             self.at(self.now + SECOND, Later::Outcome { instance });
         }
-        self.pump(Event::Adopted { instance, generation, settings: self.contents[content].1, ready });
+        self.pump(Event::Adopted { instance, generation, settings: self.contents[content].1, ready, proven: false });
     }
 
     pub(in crate::policy::fleet::tests) fn remove(&mut self) {

@@ -1,0 +1,120 @@
+//! The task that keeps the connection to the launcher: connects, tells it what it must know, carries both ways, and
+//! again when it is lost. Spawned by [`LauncherHandle::start`]; nothing here waits for a launcher without a bound.
+
+use super::{LauncherHandle, Seen};
+use crate::packet_socket::PacketSocket;
+use crate::watchdog::Pulse;
+use nix::errno::Errno;
+use omni_ipc::id::InstanceId;
+use omni_ipc::launcher::{PROTOCOL, ToLauncher};
+use omni_ipc::packet::PacketError;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// Pause between tries to connect: first and longest.
+const RECONNECT: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
+
+/// For the launcher to read what waits for it. Its keeper ends one that hangs, after a little longer.
+const TAKES_WITHIN: Duration = Duration::from_secs(10);
+
+pub(super) async fn keep(
+    path: PathBuf,
+    handle: LauncherHandle,
+    mut commands: mpsc::Receiver<ToLauncher>,
+    seen: mpsc::Sender<Seen>,
+    pulse: Pulse,
+) {
+    let mut pause = RECONNECT.0;
+    let mut warned = false;
+    loop {
+        match PacketSocket::connect(&path) {
+            Ok(socket) => {
+                (pause, warned) = (RECONNECT.0, false);
+                let kills = still_wanted(&mut commands, handle.unanswered());
+                let ended = serve(&socket, &handle, kills, &mut commands, &seen, &pulse).await;
+                if !handle.routes().quitting {
+                    tracing::warn!(
+                        error = crate::journal::chain(&ended),
+                        "launcher lost: nothing can be started until it is back"
+                    );
+                }
+                handle.lost(&seen).await;
+            }
+            Err(error) => {
+                if pause >= RECONNECT.1 && !warned {
+                    warned = true;
+                    tracing::warn!(socket = %path.display(), %error, "launcher does not answer: nothing can be started");
+                }
+                pulse.during(tokio::time::sleep(pause)).await;
+                pause = (pause * 2).min(RECONNECT.1);
+            }
+        }
+    }
+}
+
+/// What a launcher is told that comes after another one. Who asked the earlier one for something else was told that
+/// there is no answer. Nobody will answer for its unanswered starts: `Kill` is always answered, and then the model
+/// starts another instance.
+fn still_wanted(commands: &mut mpsc::Receiver<ToLauncher>, unanswered: Vec<InstanceId>) -> Vec<ToLauncher> {
+    let mut kills: Vec<ToLauncher> = unanswered.into_iter().map(|instance| ToLauncher::Kill { instance }).collect();
+    while let Ok(command) = commands.try_recv() {
+        match command {
+            ToLauncher::Kill { .. } => kills.push(command),
+            ToLauncher::Hello { .. }
+            | ToLauncher::Keep { .. }
+            | ToLauncher::KeptAll
+            | ToLauncher::Prepare { .. }
+            | ToLauncher::Start(_)
+            | ToLauncher::Quit => {}
+        }
+    }
+    kills
+}
+
+async fn serve(
+    socket: &PacketSocket,
+    handle: &LauncherHandle,
+    kills: Vec<ToLauncher>,
+    commands: &mut mpsc::Receiver<ToLauncher>,
+    seen: &mpsc::Sender<Seen>,
+    pulse: &Pulse,
+) -> PacketError {
+    let keep = handle.routes().keep_all();
+    for message in std::iter::once(ToLauncher::Hello { protocol: PROTOCOL }).chain(keep).chain(kills) {
+        if let Err(error) = send(socket, &message).await {
+            return error;
+        }
+    }
+    handle.connected.send_replace(true);
+    loop {
+        pulse.turn();
+        tokio::select! {
+            () = pulse.asked() => {}
+            said = socket.receive() => match said {
+                Ok(said) => handle.route(said, seen).await,
+                Err(error) => return error,
+            },
+            () = handle.keeping.notified() => {
+                let keep = handle.routes().keep_changed();
+                for message in keep {
+                    if let Err(error) = send(socket, &message).await {
+                        return error;
+                    }
+                }
+            }
+            command = commands.recv() => {
+                let Some(command) = command else { return PacketError::Closed };
+                if let Err(error) = send(socket, &command).await {
+                    return error;
+                }
+            }
+        }
+    }
+}
+
+/// A launcher that takes nothing for [`TAKES_WITHIN`] is as good as lost.
+async fn send(socket: &PacketSocket, message: &ToLauncher) -> Result<(), PacketError> {
+    let sent = tokio::time::timeout(TAKES_WITHIN, socket.send(message)).await;
+    sent.unwrap_or(Err(PacketError::Socket(Errno::ETIMEDOUT)))
+}

@@ -1,0 +1,320 @@
+//! What is counted of a model: families with the model's name as a label, and the handles that its task holds.
+//!
+//! What always holds: a model that is gone has no series left. Its directory may come back before what it had has
+//! ended: then two tasks have the same series, and the last of them takes them along.
+
+use super::GpuMetrics;
+use omni_api::State;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Units of use that a model may have metrics of.
+const UNITS: usize = 16;
+
+/// The values of labels.
+const RUN: &str = "run";
+const OUTCOMES: [&str; 4] = ["ok", "error", "refused", "cancelled"];
+const PHASES: [&str; 2] = ["total", "model"];
+
+/// Bounds of durations, in seconds: from a cached answer to a long generation.
+const SECONDS: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 300.0];
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ModelLabel {
+    pub(super) model: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    model: String,
+    api: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PhaseLabels {
+    model: String,
+    phase: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabels {
+    model: String,
+    state: StateLabel,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabels {
+    model: String,
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StartLabels {
+    phase: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct UsageLabels {
+    model: String,
+    unit: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct StateLabel(State);
+
+impl EncodeLabelValue for StateLabel {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), fmt::Error> {
+        self.0.as_str().encode(encoder)
+    }
+}
+
+pub(super) type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
+
+/// The families, and who has series in them.
+#[derive(Debug)]
+pub(super) struct Families {
+    requests: Family<RequestLabels, Counter>,
+    duration: Histograms<PhaseLabels>,
+    first_byte: Histograms<ModelLabel>,
+    in_flight: Family<ModelLabel, Gauge>,
+    queued: Family<ModelLabel, Gauge>,
+    queue_wait: Histograms<ModelLabel>,
+    instances: Family<StateLabels, Gauge>,
+    restarts: Family<ReasonLabels, Counter>,
+    start: Histograms<StartLabels>,
+    memory: Family<ModelLabel, Gauge>,
+    oom_kills: Family<ModelLabel, Counter>,
+    usage: Family<UsageLabels, Counter>,
+    known: Mutex<HashMap<String, Labels>>,
+}
+
+/// What a model's series are labelled with beyond what every model's are.
+#[derive(Debug, Default)]
+struct Labels {
+    /// Tasks that have its handles.
+    tasks: usize,
+    units: HashSet<String>,
+    reasons: HashSet<&'static str>,
+}
+
+pub(super) fn seconds() -> Histogram {
+    Histogram::new(SECONDS)
+}
+
+impl Families {
+    pub(super) fn register(r: &mut Registry) -> Self {
+        let families = Self {
+            requests: Family::default(),
+            duration: Family::new_with_constructor(seconds),
+            first_byte: Family::new_with_constructor(seconds),
+            in_flight: Family::default(),
+            queued: Family::default(),
+            queue_wait: Family::new_with_constructor(seconds),
+            instances: Family::default(),
+            restarts: Family::default(),
+            start: Family::new_with_constructor(seconds),
+            memory: Family::default(),
+            oom_kills: Family::default(),
+            usage: Family::default(),
+            known: Mutex::default(),
+        };
+        r.register("requests", "Requests answered, by outcome", families.requests.clone());
+        r.register_with_unit("request_duration", "Time of a request", Unit::Seconds, families.duration.clone());
+        let first = families.first_byte.clone();
+        r.register_with_unit("time_to_first_byte", "Until the answer begins", Unit::Seconds, first);
+        r.register("requests_in_flight", "Requests that the model has", families.in_flight.clone());
+        r.register("queue_depth", "Requests that wait", families.queued.clone());
+        r.register_with_unit("queue_wait", "Time in the queue", Unit::Seconds, families.queue_wait.clone());
+        r.register("instances", "Instances by state", families.instances.clone());
+        r.register("instance_restarts", "Deaths of instances, by reason", families.restarts.clone());
+        let start = families.start.clone();
+        r.register_with_unit("instance_start_duration", "Until an instance is ready", Unit::Seconds, start);
+        r.register_with_unit("worker_memory", "Memory charged to an instance", Unit::Bytes, families.memory.clone());
+        r.register("worker_oom_kills", "Instances ended by their memory limit", families.oom_kills.clone());
+        r.register("usage", "Usage that models reported", families.usage.clone());
+        families
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Labels>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remove(&self, model: &str, labels: Labels) {
+        let named = || model.to_owned();
+        for outcome in OUTCOMES {
+            self.requests.remove(&RequestLabels { model: named(), api: RUN, outcome });
+        }
+        for phase in PHASES {
+            self.duration.remove(&PhaseLabels { model: named(), phase });
+        }
+        for state in State::ALL {
+            self.instances.remove(&StateLabels { model: named(), state: StateLabel(state) });
+        }
+        for reason in labels.reasons {
+            self.restarts.remove(&ReasonLabels { model: named(), reason });
+        }
+        for unit in labels.units {
+            self.usage.remove(&UsageLabels { model: named(), unit });
+        }
+        let label = ModelLabel { model: named() };
+        for family in [&self.first_byte, &self.queue_wait] {
+            family.remove(&label);
+        }
+        for family in [&self.in_flight, &self.queued, &self.memory] {
+            family.remove(&label);
+        }
+        self.oom_kills.remove(&label);
+    }
+}
+
+/// Answered requests of one model.
+#[derive(Debug, Clone)]
+pub struct Outcomes {
+    /// Status below 400.
+    pub ok: Counter,
+    /// The model failed or answered with an error.
+    pub error: Counter,
+    /// Not taken: queue, budget, cannot start.
+    pub refused: Counter,
+    /// The client hung up, or the deadline passed.
+    pub cancelled: Counter,
+}
+
+/// The handles of one model.
+#[derive(Debug, Clone)]
+pub struct ModelMetrics {
+    /// `omni_requests_total`.
+    pub outcomes: Outcomes,
+    /// `omni_request_duration_seconds{phase="total"}`.
+    pub whole: Histogram,
+    /// `omni_request_duration_seconds{phase="model"}`.
+    pub model_time: Histogram,
+    /// `omni_time_to_first_byte_seconds`.
+    pub first_byte: Histogram,
+    /// `omni_requests_in_flight`.
+    pub in_flight: Gauge,
+    /// `omni_queue_depth`.
+    pub queued: Gauge,
+    /// `omni_queue_wait_seconds`.
+    pub queue_wait: Histogram,
+    /// `omni_instance_start_duration_seconds{phase="prepare"}`.
+    pub prepare: Histogram,
+    /// `omni_instance_start_duration_seconds{phase="start"}`.
+    pub start: Histogram,
+    /// `omni_worker_memory_bytes`.
+    pub memory: Gauge,
+    /// `omni_worker_oom_kills_total`.
+    pub oom_kills: Counter,
+    families: Arc<Families>,
+    gpu: GpuMetrics,
+    usual_nanos: Arc<AtomicU64>,
+    model: String,
+}
+
+impl ModelMetrics {
+    pub(super) fn new(families: &Arc<Families>, gpu: &GpuMetrics, model: &str) -> Self {
+        families.known().entry(model.to_owned()).or_default().tasks += 1;
+        let label = ModelLabel { model: model.to_owned() };
+        let phase = |phase| families.duration.get_or_create_owned(&PhaseLabels { model: model.to_owned(), phase });
+        let run = |outcome| {
+            families.requests.get_or_create_owned(&RequestLabels { model: model.to_owned(), api: RUN, outcome })
+        };
+        let [ok, error, refused, cancelled] = OUTCOMES.map(run);
+        let [whole, model_time] = PHASES.map(phase);
+        Self {
+            outcomes: Outcomes { ok, error, refused, cancelled },
+            whole,
+            model_time,
+            first_byte: families.first_byte.get_or_create_owned(&label),
+            in_flight: families.in_flight.get_or_create_owned(&label),
+            queued: families.queued.get_or_create_owned(&label),
+            queue_wait: families.queue_wait.get_or_create_owned(&label),
+            prepare: families.start.get_or_create_owned(&StartLabels { phase: "prepare" }),
+            start: families.start.get_or_create_owned(&StartLabels { phase: "start" }),
+            memory: families.memory.get_or_create_owned(&label),
+            oom_kills: families.oom_kills.get_or_create_owned(&label),
+            families: Arc::clone(families),
+            gpu: gpu.clone(),
+            usual_nanos: Arc::default(),
+            model: model.to_owned(),
+        }
+    }
+
+    /// The model is in this state now, and its instances in these. One without instances counts as one in its own.
+    pub fn state(&self, model: State, instances: impl Iterator<Item = State>) {
+        let mut counts = State::ALL.map(|state| (state, 0));
+        let mut none = true;
+        for instance in instances {
+            none = false;
+            counts.iter_mut().filter(|(state, _)| *state == instance).for_each(|(_, count)| *count += 1);
+        }
+        for (state, count) in counts {
+            let labels = StateLabels { model: self.model.clone(), state: StateLabel(state) };
+            self.families.instances.get_or_create(&labels).set(if none { i64::from(state == model) } else { count });
+        }
+    }
+
+    /// The model is gone, and so are its metrics unless another task has them by now.
+    pub fn gone(&self) {
+        let mut known = self.families.known();
+        let Some(labels) = known.get_mut(&self.model) else { return };
+        labels.tasks -= 1;
+        if labels.tasks == 0
+            && let Some(labels) = known.remove(&self.model)
+        {
+            self.families.remove(&self.model, labels);
+            self.gpu.forget(&self.model);
+        }
+    }
+
+    /// An instance died.
+    pub fn died(&self, reason: &'static str) {
+        if let Some(labels) = self.families.known().get_mut(&self.model) {
+            labels.reasons.insert(reason);
+            let labels = ReasonLabels { model: self.model.clone(), reason };
+            self.families.restarts.get_or_create(&labels).inc();
+        }
+    }
+
+    /// The model reported use. What units it has is the model's word: those beyond [`UNITS`] are counted together.
+    pub fn used(&self, unit: String, amount: u64) {
+        let mut known = self.families.known();
+        let Some(Labels { units, .. }) = known.get_mut(&self.model) else { return };
+        let unit = if units.contains(&unit) || units.len() < UNITS { unit } else { "other".to_owned() };
+        units.insert(unit.clone());
+        self.families.usage.get_or_create(&UsageLabels { model: self.model.clone(), unit }).inc_by(amount);
+    }
+
+    /// Requests answered, however.
+    #[must_use]
+    pub fn answered(&self) -> u64 {
+        let outcomes = &self.outcomes;
+        outcomes.ok.get() + outcomes.error.get() + outcomes.refused.get() + outcomes.cancelled.get()
+    }
+
+    /// Time that the handler usually takes; `None` before it was measured.
+    #[must_use]
+    pub fn usual_time(&self) -> Option<Duration> {
+        Some(self.usual_nanos.load(Ordering::Relaxed)).filter(|nanos| *nanos > 0).map(Duration::from_nanos)
+    }
+
+    /// Says what [`ModelMetrics::usual_time`] answers.
+    pub fn set_usual_time(&self, time: Duration) {
+        self.usual_nanos.store(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// A request waited that long.
+    pub fn waited(&self, time: Duration) {
+        self.queue_wait.observe(time.as_secs_f64());
+    }
+}

@@ -1,0 +1,139 @@
+//! Whether instances answer: their workers on the control wire, their engines on the data wire.
+//!
+//! A worker is asked when it has said nothing for a while, an engine when its instance has had nothing to do for a while.
+//! One that works is not asked: it would answer behind the work, and each of its requests has an end of its own, by its
+//! deadline and `cancel-grace`. While an engine is asked requests wait, so that they are not lost with one that hangs.
+//!
+//! The model's own `healthcheck` may use the GPU. It runs only while the instance's memory is on the card, which is held
+//! there until it has answered; and once after each time that the instance was used, so that it does not look used for
+//! being asked. Otherwise the engine alone answers, which touches no memory of a GPU.
+
+use super::ModelTask;
+use super::gpu::Turn;
+use super::instances::Instance;
+use crate::policy::liveness::{Liveness, Look};
+use crate::policy::{InstanceNumber, Moment};
+use omni_ipc::instance::ToWorker;
+use std::time::Duration;
+
+/// A worker has little to do: it reads a few descriptors. This is for a machine that is in trouble.
+const WORKER: Duration = Duration::from_secs(15);
+
+/// What is known of an instance's health.
+#[derive(Debug, Default)]
+pub(super) struct Health {
+    /// Since it is connected.
+    worker: Option<Liveness>,
+    /// While it is open and has nothing in flight.
+    engine: Option<Liveness>,
+    /// The last check.
+    check: u64,
+    /// The model's own check runs.
+    runs_own: bool,
+    /// It was used since that ran last.
+    was_used: bool,
+}
+
+impl Health {
+    /// Its worker is connected.
+    pub(super) fn connected(&mut self, now: Moment) {
+        self.worker = Some(Liveness::new(WORKER, now));
+    }
+
+    /// Its worker speaks.
+    pub(super) fn worker_speaks(&mut self, now: Moment) {
+        if let Some(worker) = &mut self.worker {
+            worker.heard(now);
+        }
+    }
+
+    /// It is on its way out, which has bounds of its own.
+    pub(super) fn leaves(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Whether its engine is being asked.
+    pub(super) fn is_asked(&self) -> bool {
+        self.engine.is_some_and(|engine| engine.is_asked())
+    }
+
+    /// Whether the model's own code runs for that.
+    pub(super) fn runs_own(&self) -> bool {
+        self.runs_own
+    }
+
+    /// When somebody is to be asked, or given up.
+    pub(super) fn wake_at(&self) -> Option<Moment> {
+        [self.worker, self.engine].into_iter().flatten().map(|liveness| liveness.due()).min()
+    }
+}
+
+impl Instance {
+    /// It has something in flight, or not.
+    pub(super) fn is_at_work(&mut self, works: bool, now: Moment) {
+        let every = self.content.manifest.timeouts.healthcheck;
+        let health = &mut self.health;
+        if works {
+            (health.engine, health.was_used) = (None, true);
+        } else if !self.open {
+            (health.engine, health.runs_own) = (None, false);
+        } else {
+            health.engine.get_or_insert_with(|| Liveness::new(every, now));
+        }
+    }
+
+    fn ask_engine(&mut self) {
+        let Some(connection) = &mut self.connection else { return };
+        let is_on_card = self.turn.as_ref().is_none_or(Turn::is_open);
+        let own = is_on_card && (self.turn.is_none() || self.health.was_used);
+        self.health.check += 1;
+        self.health.runs_own = own;
+        self.health.was_used &= !own;
+        connection.check(self.health.check, own);
+    }
+}
+
+impl ModelTask {
+    /// Asks who is due, and gives up who is silent.
+    pub(super) fn look_after(&mut self, number: InstanceNumber) {
+        let now = self.now();
+        let Some(instance) = self.instances.get_mut(number) else { return };
+        match instance.health.worker.as_mut().map_or(Look::Fine, |worker| worker.look(now)) {
+            Look::Fine => {}
+            // One that does not take the question does not answer either.
+            Look::Ask => drop(instance.link.as_ref().map(|link| link.send(&ToWorker::Ping, &[]))),
+            Look::Silent => {
+                instance.link = None; // it would not hear that it is to end: the launcher ends it
+                return self.replace(number, "worker", &format!("its worker did not answer within {WORKER:?}"));
+            }
+        }
+        let every = instance.content.manifest.timeouts.healthcheck;
+        match instance.health.engine.as_mut().map_or(Look::Fine, |engine| engine.look(now)) {
+            Look::Fine => {}
+            Look::Ask => instance.ask_engine(),
+            Look::Silent => {
+                let why = format!("it had nothing to do and did not answer its healthcheck within {every:?}");
+                self.replace(number, "healthcheck", &why);
+            }
+        }
+    }
+
+    /// The engine's answer. Returns whether it was asked for one.
+    pub(super) fn checked(&mut self, number: InstanceNumber, check: u64, problem: &[u8]) -> bool {
+        let now = self.now();
+        let Some(Instance { health, .. }) = self.instances.get_mut(number) else { return true };
+        let Some(engine) = health.engine.as_mut().filter(|engine| engine.is_asked() && check == health.check) else {
+            // It became too late for an instance that was closed meanwhile.
+            return check == health.check;
+        };
+        engine.heard(now);
+        health.runs_own = false;
+        if !problem.is_empty() {
+            let problem = String::from_utf8_lossy(problem).into_owned();
+            let last = problem.lines().next_back().unwrap_or_default();
+            self.replace(number, "healthcheck", &format!("its healthcheck failed: {last}"));
+            self.say_of(number, problem);
+        }
+        true
+    }
+}
