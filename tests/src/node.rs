@@ -4,7 +4,7 @@
 use crate::builder::{NodeBuilder, program};
 use crate::leftovers::Marks;
 use crate::process::parent;
-use crate::{Client, PATIENCE, wait_for};
+use crate::{Client, Disk, PATIENCE, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use omni_api::{Gpus, Instance, Model, Models};
@@ -136,17 +136,24 @@ impl Node {
         Pid::from_raw(self.scheduler.id().cast_signed())
     }
 
-    /// The launcher's process id; `None` while there is none.
-    #[must_use]
-    pub fn launcher(&self) -> Option<Pid> {
-        // Its keeper runs the same program with another argument.
-        self.setup.process(|line| line.contains("omni-launcher\0") && line.contains("\0--kept\0"))
+    /// The first of its processes whose command line, arguments ended by NUL, is this.
+    pub(crate) fn process(&self, is: impl Fn(&str) -> bool) -> Option<Pid> {
+        self.setup.process(is)
     }
 
     /// Its simulated cards, as [`NodeBuilder::gpus`] made them.
     #[must_use]
     pub fn cards(&self) -> &[Card] {
         &self.setup.cards
+    }
+
+    /// The disk that [`NodeBuilder::on_disk`] made.
+    ///
+    /// # Panics
+    /// When it made none.
+    #[must_use]
+    pub fn disk(&self) -> &Disk {
+        self.setup.disk.as_ref().expect("a disk")
     }
 
     /// The node's GPUs and who is on them, as the node says.
@@ -194,6 +201,17 @@ impl Node {
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
     }
 
+    /// All processes of this node.
+    #[must_use]
+    pub fn processes(&self) -> Vec<Pid> {
+        self.setup.marks().processes().into_iter().map(Pid::from_raw).collect()
+    }
+
+    /// Whether a text names one of this node's folders.
+    pub(crate) fn is_named(&self, text: &str) -> bool {
+        self.setup.marks().names(text)
+    }
+
     /// What the kernel has of this node: processes, mounts, control groups, loop devices, one line each.
     #[must_use]
     pub fn found(&self) -> Vec<String> {
@@ -232,6 +250,16 @@ impl Node {
         self.scheduler.wait().expect("reaped");
     }
 
+    /// Waits until a model answers a request with this word.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn says(&self, model: &str, word: &str) {
+        wait_for(&format!("{model} to say {word}"), PATIENCE, || {
+            (self.http().run(model, &Value::Null).json()["result"] == word).then_some(())
+        });
+    }
+
     /// Waits for the end of the scheduler after a signal of the test's own.
     ///
     /// # Panics
@@ -240,10 +268,15 @@ impl Node {
         self.wait(PATIENCE).unwrap_or_else(|| panic!("{} did not end\n{}", self.setup.name, self.log()))
     }
 
-    /// Starts a scheduler on the same folders, after [`Node::crash`].
+    /// Starts a scheduler on the same folders, after [`Node::crash`], and waits until it is ready.
     pub fn start_again(&mut self) {
-        self.scheduler = self.setup.spawn(&self.setup.path("log"));
+        self.begin_again();
         self.await_ready();
+    }
+
+    /// As [`Node::start_again`], without waiting.
+    pub fn begin_again(&mut self) {
+        self.scheduler = self.setup.spawn(&self.setup.path("log"));
     }
 
     /// Starts a second scheduler on the same folders and waits for its end.
@@ -271,8 +304,12 @@ impl Node {
         self.listeners.as_ref().expect("a started node")
     }
 
-    /// The scheduler writes this file once it listens, and is ready once it knows every model in the folder.
-    fn await_ready(&mut self) {
+    /// Waits until a scheduler that was started is ready.
+    ///
+    /// # Panics
+    /// When it ends instead.
+    pub fn await_ready(&mut self) {
+        // It writes this file once it listens, and is ready once it knows every model in the folder.
         let file = self.setup.runtime_dir().join("node.json");
         let pid = self.scheduler.id();
         let ready = wait_for("the node to be ready", PATIENCE, || {
@@ -297,6 +334,7 @@ impl Node {
             let _ = self.scheduler.kill();
             let _ = self.scheduler.wait();
         }
+        self.setup.disk = None;
         let marks = self.setup.marks();
         let left = settle(&marks, |_| {});
         let log = self.log();
