@@ -1,7 +1,8 @@
 //! What a test's node is made of before it runs: folders, configuration, models, the scheduler's command line.
 
-use crate::Node;
+use crate::fault::Programs;
 use crate::leftovers::Marks;
+use crate::{Disk, Node};
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use nix::unistd::Pid;
 use omni_cuda_card::{Card, Settings};
@@ -25,6 +26,8 @@ pub struct NodeBuilder {
     pub(crate) name: String,
     config: String,
     held: Option<[TcpListener; 2]>,
+    programs: Option<PathBuf>,
+    pub(crate) disk: Option<Disk>,
     pub(crate) cards: Vec<Card>,
 }
 
@@ -37,7 +40,7 @@ impl NodeBuilder {
         for part in ["models", "state", "cache"] {
             fs::create_dir(folder.path().join(part)).unwrap();
         }
-        Self { folder, name, config: String::new(), held: None, cards: Vec::new() }
+        Self { folder, name, config: String::new(), held: None, programs: None, disk: None, cards: Vec::new() }
     }
 
     /// Adds lines to the node's configuration, below its own `[node]` section.
@@ -87,6 +90,20 @@ impl NodeBuilder {
         self
     }
 
+    /// Puts one of the node's folders, `state` or `cache`, on a disk of its own: [`Node::disk`].
+    #[must_use]
+    pub fn on_disk(mut self, part: &str, bytes: u64, inodes: u64) -> Self {
+        self.disk = Some(Disk::new(self.path(part), bytes, inodes));
+        self
+    }
+
+    /// Runs other programs than this build's.
+    #[must_use]
+    pub fn programs(mut self, programs: &Programs) -> Self {
+        self.programs = Some(programs.folder().to_owned());
+        self
+    }
+
     /// Starts it and waits until it is ready.
     ///
     /// # Panics
@@ -132,7 +149,8 @@ impl NodeBuilder {
     }
 
     fn listening(&self, log: &File) -> Command {
-        let scheduler = program("omni-scheduler");
+        let own = |folder: &PathBuf| folder.join("omni-scheduler");
+        let scheduler = self.programs.as_ref().map_or_else(|| program("omni-scheduler"), own);
         let Some(held) = &self.held else {
             let mut command = Command::new(scheduler);
             command.stdin(Stdio::null()).stdout(log.try_clone().unwrap());

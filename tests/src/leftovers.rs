@@ -55,7 +55,7 @@ impl Marks {
         numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(ours).collect()
     }
 
-    fn names(&self, text: &str) -> bool {
+    pub(crate) fn names(&self, text: &str) -> bool {
         self.folders.iter().any(|folder| text.contains(&*folder.to_string_lossy()))
     }
 

@@ -4,18 +4,26 @@
 //! processes, mounts and control groups. They run as root and start real sandboxes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
+mod belongings;
 mod builder;
+mod disk;
+pub mod fault;
 pub mod gpu;
 mod http;
 pub mod index;
+mod launcher;
 mod leftovers;
+mod load;
 pub mod neighbour;
 mod node;
 pub mod probe;
 pub mod process;
 mod wait;
 
+pub use belongings::Belongings;
 pub use builder::{NodeBuilder, program};
+pub use disk::Disk;
 pub use http::{Answer, Client, Stream};
+pub use load::under_load;
 pub use node::{Node, Output};
-pub use wait::{PATIENCE, SetOnDrop, rounds, wait_for};
+pub use wait::{PATIENCE, SetOnDrop, chance, is_soak, rounds, wait_for};

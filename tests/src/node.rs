@@ -4,7 +4,7 @@
 use crate::builder::{NodeBuilder, program};
 use crate::leftovers::Marks;
 use crate::process::{is_alive, parent};
-use crate::{Client, PATIENCE, wait_for};
+use crate::{Client, Disk, PATIENCE, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use omni_api::{Gpus, Instance, Model, Models};
@@ -67,24 +67,6 @@ impl Node {
     #[must_use]
     pub fn data_address(&self) -> SocketAddr {
         self.listeners().data
-    }
-
-    /// Client connections that the scheduler has open now, on both listeners.
-    #[must_use]
-    pub fn connections(&self) -> usize {
-        let Listeners { data, admin } = self.listeners();
-        let table = fs::read_to_string("/proc/net/tcp").expect("the kernel's list");
-        let ours = |line: &&str| {
-            let mut fields = line.split_whitespace().skip(1);
-            let (Some(local), Some(_), Some(state)) = (fields.next(), fields.next(), fields.next()) else {
-                return false;
-            };
-            let port = local.rsplit(':').next().and_then(|port| u16::from_str_radix(port, 16).ok());
-            let inode = fields.nth(5);
-            // Listening, and those that only the kernel remembers, do not count.
-            [Some(data.port()), Some(admin.port())].contains(&port) && state != "0A" && inode != Some("0")
-        };
-        table.lines().skip(1).filter(ours).count()
     }
 
     /// Sends requests to the data listener.
@@ -155,17 +137,24 @@ impl Node {
         self.setup.write_config(toml);
     }
 
-    /// The launcher's process id; `None` while there is none.
-    #[must_use]
-    pub fn launcher(&self) -> Option<Pid> {
-        // Its keeper runs the same program with another argument.
-        self.setup.process(|line| line.contains("omni-launcher\0") && line.contains("\0--kept\0"))
+    /// The first of its processes whose command line, arguments ended by NUL, is this.
+    pub(crate) fn process(&self, is: impl Fn(&str) -> bool) -> Option<Pid> {
+        self.setup.process(is)
     }
 
     /// Its simulated cards, as [`NodeBuilder::gpus`] made them.
     #[must_use]
     pub fn cards(&self) -> &[Card] {
         &self.setup.cards
+    }
+
+    /// The disk that [`NodeBuilder::on_disk`] made.
+    ///
+    /// # Panics
+    /// When it made none.
+    #[must_use]
+    pub fn disk(&self) -> &Disk {
+        self.setup.disk.as_ref().expect("a disk")
     }
 
     /// The node's GPUs and who is on them, as the node says.
@@ -213,6 +202,17 @@ impl Node {
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
     }
 
+    /// All processes of this node.
+    #[must_use]
+    pub fn processes(&self) -> Vec<Pid> {
+        self.setup.marks().processes().into_iter().map(Pid::from_raw).collect()
+    }
+
+    /// Whether a text names one of this node's folders.
+    pub(crate) fn is_named(&self, text: &str) -> bool {
+        self.setup.marks().names(text)
+    }
+
     /// What the kernel has of this node: processes, mounts, control groups, loop devices, one line each.
     #[must_use]
     pub fn found(&self) -> Vec<String> {
@@ -251,6 +251,16 @@ impl Node {
         self.wait(PATIENCE).expect("gone");
     }
 
+    /// Waits until a model answers a request with this word.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn says(&self, model: &str, word: &str) {
+        wait_for(&format!("{model} to say {word}"), PATIENCE, || {
+            (self.http().run(model, &Value::Null).json()["result"] == word).then_some(())
+        });
+    }
+
     /// Waits for the end of the scheduler after a signal of the test's own.
     ///
     /// # Panics
@@ -259,10 +269,15 @@ impl Node {
         self.wait(PATIENCE).unwrap_or_else(|| panic!("{} did not end\n{}", self.setup.name, self.log()))
     }
 
-    /// Starts a scheduler on the same folders, after [`Node::crash`].
+    /// Starts a scheduler on the same folders, after [`Node::crash`], and waits until it is ready.
     pub fn start_again(&mut self) {
-        (self.scheduler, self.successor) = (self.setup.spawn(&self.setup.path("log")), None);
+        self.begin_again();
         self.await_ready();
+    }
+
+    /// As [`Node::start_again`], without waiting.
+    pub fn begin_again(&mut self) {
+        (self.scheduler, self.successor) = (self.setup.spawn(&self.setup.path("log")), None);
     }
 
     /// Starts a second scheduler on the same folders and waits for its end.
@@ -290,8 +305,12 @@ impl Node {
         self.listeners.as_ref().expect("a started node")
     }
 
-    /// The scheduler writes this file once it listens, and is ready once it knows every model in the folder.
-    fn await_ready(&mut self) {
+    /// Waits until a scheduler that was started is ready.
+    ///
+    /// # Panics
+    /// When it ends instead.
+    pub fn await_ready(&mut self) {
+        // It writes this file once it listens, and is ready once it knows every model in the folder.
         let file = self.setup.runtime_dir().join("node.json");
         let pid = self.scheduler.id();
         let ready = wait_for("the node to be ready", PATIENCE, || {
@@ -317,6 +336,7 @@ impl Node {
             let _ = self.scheduler.kill();
             let _ = self.scheduler.wait();
         }
+        self.setup.disk = None;
         let marks = self.setup.marks();
         let left = settle(&marks, |_| {});
         let log = self.log();

@@ -5,9 +5,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use omni_api::State;
 use omni_tests::process::{descriptors, is_alive};
-use omni_tests::{Client, Node, PATIENCE, SetOnDrop, rounds, wait_for};
+use omni_tests::{Client, Node, PATIENCE, rounds, under_load, wait_for};
 use serde_json::json;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -31,7 +30,7 @@ fn run(model: &str) -> String {
 }
 
 /// One request of the load: when, and whether it was answered with 200.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Asked {
     begun: Instant,
     ended: Instant,
@@ -63,26 +62,12 @@ fn a_scheduler_that_is_killed_under_load_loses_only_what_is_in_flight() {
     }
     let engines = models.map(|model| node.engine(model).expect("a process"));
     let http = node.http();
-    let (stop, done) = (AtomicBool::new(false), AtomicUsize::new(0));
     let mut crashes: Vec<(Instant, Instant)> = Vec::new();
     let mut adopted = Vec::new();
-    let asked: Vec<Asked> = thread::scope(|scope| {
-        let stopping = SetOnDrop(&stop);
-        let load = |model: &'static str| {
-            let (stop, done) = (&stop, &done);
-            scope.spawn(move || {
-                let mut asked = Vec::new();
-                while !stop.load(Ordering::Relaxed) {
-                    asked.push(Asked::ask(http, model));
-                    done.fetch_add(1, Ordering::Relaxed);
-                }
-                asked
-            })
-        };
-        let loads: Vec<_> = models.into_iter().chain(models).map(load).collect();
+    let ask = |client: usize| Asked::ask(http, models[client % models.len()]);
+    let asked = under_load(2 * models.len(), ask, |load| {
         for _ in 0..rounds(20).max(3) {
-            let before = done.load(Ordering::Relaxed);
-            wait_for("load on the node", PATIENCE, || (done.load(Ordering::Relaxed) > before + 20).then_some(()));
+            load();
             let begun = Instant::now();
             node.crash();
             crashes.push((begun, Instant::now()));
@@ -93,9 +78,8 @@ fn a_scheduler_that_is_killed_under_load_loses_only_what_is_in_flight() {
             }
             adopted.push(begun.elapsed());
         }
-        drop(stopping);
-        loads.into_iter().flat_map(|load| load.join().unwrap()).collect()
     });
+    let asked = asked.concat();
 
     assert_eq!(models.map(|model| node.engine(model).expect("a process")), engines, "the same processes");
     for model in models {
@@ -122,20 +106,6 @@ fn a_scheduler_that_is_killed_under_load_loses_only_what_is_in_flight() {
     node.stop();
 }
 
-/// Kills the launcher and waits for the one that its keeper starts.
-fn replace_launcher(node: &Node) -> Pid {
-    let first = node.launcher().expect("a launcher");
-    kill(first, Signal::SIGKILL).unwrap();
-    let second = wait_for("the next launcher", PATIENCE, || node.launcher().filter(|launcher| *launcher != first));
-    await_launcher(node);
-    second
-}
-
-fn await_launcher(node: &Node) {
-    let connected = || node.omnictl(["status", "-o", "json"]).stdout.contains("\"launcher_connected\": true");
-    wait_for("the launcher to be connected", PATIENCE, || connected().then_some(()));
-}
-
 #[test]
 fn a_launcher_that_is_killed_is_missed_by_nobody() {
     let mut node = Node::builder().hold_listeners().model("old", ECHO).model("new", ECHO).model("newer", ECHO).start();
@@ -145,7 +115,7 @@ fn a_launcher_that_is_killed_is_missed_by_nobody() {
     let launcher = node.launcher().expect("a launcher");
     assert!(descriptors(launcher).len() < 64, "{:?}", descriptors(launcher));
 
-    replace_launcher(&node);
+    node.replace_launcher();
     assert_eq!(http.post(&run("old"), &json!(0)).status, 200);
     assert_eq!(http.post(&run("new"), &json!(0)).status, 200, "{}", node.log());
     assert_eq!(node.engine("old"), Some(engine));
@@ -156,8 +126,7 @@ fn a_launcher_that_is_killed_is_missed_by_nobody() {
     node.crash();
     node.start_again();
     assert_eq!(http.post(&run("old"), &json!(0)).status, 200);
-    wait_for("the next launcher", PATIENCE, || node.launcher().filter(|next| *next != launcher));
-    await_launcher(&node);
+    node.await_launcher(launcher);
     assert_eq!(node.engine("old"), Some(engine));
     assert_eq!(http.post(&run("newer"), &json!(0)).status, 200, "{}", node.log());
 
@@ -183,7 +152,7 @@ fn a_launcher_that_is_killed_while_it_starts_a_model_is_asked_again() {
         thread::scope(|scope| {
             let first = scope.spawn(move || http.post(&run("cold"), &json!(0)).status);
             wait_for("a start", PATIENCE, || (node.model("cold").state != State::Stopped).then_some(()));
-            replace_launcher(&node);
+            node.replace_launcher();
             let status = first.join().unwrap();
             assert!([200, 503].contains(&status), "{status}\n{}", node.log());
         });

@@ -2,7 +2,6 @@
 //! with a scheduler that is killed in between.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
-use nix::sys::signal::{Signal, kill};
 use omni_api::{History, Role, State};
 use omni_tests::{Node, Output, PATIENCE, SetOnDrop, wait_for};
 use serde_json::json;
@@ -40,7 +39,7 @@ impl Author {
 
 /// The word that the model answers with, and the version that it says it is.
 fn asked(node: &Node) -> (String, String) {
-    let answer = node.http().request("POST", "/ai/run/hello", &[("content-type", "application/json")], b"{}");
+    let answer = node.http().run("hello", &json!({}));
     assert_eq!(answer.status, 200, "{}\n{}", String::from_utf8_lossy(&answer.body), node.log());
     let word = answer.json()["result"].as_str().unwrap().to_owned();
     (word, answer.header("x-omni-model-version").unwrap().to_owned())
@@ -166,17 +165,11 @@ fn what_people_asked_for_outlasts_a_scheduler_that_is_killed() {
     node.start_again();
     ends(&node.omnictl(["wait", "hello", "--for=stopped"]), 0, &node);
     assert!(node.model("hello").held);
-    let refused = node.http().request("POST", "/ai/run/hello", &[("content-type", "application/json")], b"{}");
+    let refused = node.http().run("hello", &json!({}));
     assert_eq!((refused.status, node.omnictl(["status", "hello"]).code), (503, 3));
 
     // The launcher has kept what only the history needs, also the next one.
-    let killed = node.launcher().expect("it runs");
-    kill(killed, Signal::SIGKILL).unwrap();
-    wait_for("the next launcher", PATIENCE, || {
-        let status = node.omnictl(["status", "-o", "json"]).stdout;
-        let is_back = status.contains("\"launcher_connected\": true");
-        (is_back && node.launcher().is_some_and(|launcher| launcher != killed)).then_some(())
-    });
+    node.replace_launcher();
     ends(&node.omnictl(["start", "hello", "--wait"]), 0, &node);
     assert_eq!(word(&node), "one");
     ends(&node.omnictl(["rollback", "hello", "--to", &versions[1], "--wait"]), 0, &node);

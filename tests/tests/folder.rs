@@ -33,12 +33,6 @@ fn finish(mut begun: TcpStream) -> (u16, String) {
     (answer.status, answer.json()["result"].as_str().unwrap_or_default().to_owned())
 }
 
-fn says(node: &Node, model: &str, word: &str) {
-    wait_for(&format!("{model} to say {word}"), PATIENCE, || {
-        (node.http().run(model, &json!(0)).json()["result"] == word).then_some(())
-    });
-}
-
 fn names(node: &Node) -> Vec<String> {
     node.models().into_iter().map(|model| model.name).collect()
 }
@@ -59,33 +53,33 @@ fn what_is_new_is_served_and_what_is_half_written_is_not_there() {
     }
     fs::write(folder.join("notes/readme.txt"), "nothing").unwrap();
     node.publish("other", &[("model.py", &version("other"))]);
-    says(&node, "other", "other");
+    node.says("other", "other");
     assert_eq!(names(&node), ["other"]);
 
     // One rename makes it a model, whole and at once, at any depth.
     fs::rename(folder.join(".new"), folder.join("new")).unwrap();
-    says(&node, "new", "half");
+    node.says("new", "half");
     fs::rename(folder.join("@cf/meta/.half"), folder.join("@cf/meta/whole")).unwrap();
-    says(&node, "@cf/meta/whole", "half");
+    node.says("@cf/meta/whole", "half");
     assert_eq!(node.http().run("@cf%2Fmeta%2Fwhole", &json!(0)).status, 200);
     assert_eq!(names(&node), ["@cf/meta/whole", "new", "other"]);
 
     // A folder above models moves all of them.
     fs::rename(folder.join("@cf"), folder.join("@moved")).unwrap();
-    says(&node, "@moved/meta/whole", "half");
+    node.says("@moved/meta/whole", "half");
     wait_for("the old name to go", PATIENCE, || (names(&node) == ["@moved/meta/whole", "new", "other"]).then_some(()));
     assert_eq!(node.http().run("@cf/meta/whole", &json!(0)).status, 404);
 
     // The last line in place: the directory was there, and becomes a model with its file.
     fs::write(folder.join("notes/model.py"), version("noted")).unwrap();
-    says(&node, "notes", "noted");
+    node.says("notes", "noted");
     node.stop();
 }
 
 #[test]
 fn what_is_gone_is_drained() {
     let node = Node::builder().model("going", &[("model.py", &version("last"))]).start();
-    says(&node, "going", "last");
+    node.says("going", "last");
     let engine = node.engine("going").expect("a process");
     let begun = begin(&node, "going", "last");
     node.unpublish("going");
@@ -98,12 +92,12 @@ fn what_is_gone_is_drained() {
 
     // It can come back, also while its predecessor is at work.
     node.publish("going", &[("model.py", &version("again"))]);
-    says(&node, "going", "again");
+    node.says("going", "again");
     let begun = begin(&node, "going", "again");
     node.unpublish("going");
     wait_for("its end", PATIENCE, || (node.http().run("going", &json!(0)).status == 404).then_some(()));
     node.publish("going", &[("model.py", &version("third"))]);
-    says(&node, "going", "third");
+    node.says("going", "third");
     assert_eq!(finish(begun), (200, "again".to_owned()));
     assert_eq!(node.http().run("going", &json!(0)).json()["result"], "third");
     node.stop();
@@ -115,8 +109,8 @@ fn what_changed_is_started_anew() {
         .model("changing", &[("model.py", &version("one"))])
         .model("other", &[("model.py", &version("other"))])
         .start();
-    says(&node, "changing", "one");
-    says(&node, "other", "other");
+    node.says("changing", "one");
+    node.says("other", "other");
     let before = node.model("changing");
     let other = node.engine("other");
 
@@ -129,7 +123,7 @@ fn what_changed_is_started_anew() {
         fs::rename(fresh, &model).unwrap();
     };
     replace(&version("two"));
-    says(&node, "changing", "two");
+    node.says("changing", "two");
     assert_eq!(finish(begun), (200, "one".to_owned()));
     let after = node.model("changing");
     assert_ne!(after.version, before.version);
@@ -137,7 +131,7 @@ fn what_changed_is_started_anew() {
 
     // Written in place, as an editor or cp does.
     fs::write(&model, version("three")).unwrap();
-    says(&node, "changing", "three");
+    node.says("changing", "three");
     wait_for("the versions before it to end", PATIENCE, || (node.model("changing").instances.len() == 1).then_some(()));
     // Nothing that is no content starts it anew: caches of Python, files with a dot, the same text once more.
     let (engine, kept) = (node.engine("changing"), node.model("changing").version);
@@ -147,7 +141,7 @@ fn what_changed_is_started_anew() {
     fs::write(&model, version("three")).unwrap();
     // A change of the other is seen after these.
     fs::write(node.folder().join("other/model.py"), version("another")).unwrap();
-    says(&node, "other", "another");
+    node.says("other", "another");
     wait_for("the older process to end", PATIENCE, || (node.engine("other") != other).then_some(()));
     assert_eq!((node.engine("changing"), node.model("changing").version), (engine, kept));
     node.stop();
@@ -172,7 +166,7 @@ fn what_cannot_be_served_says_why_until_it_is_repaired() {
     fails(&["concurency", "concurrency", "2"]);
     let manifest = node.folder().join("odd/omni.toml");
     fs::write(&manifest, "[scaling]\nconcurrency = 2\n").unwrap();
-    says(&node, "odd", "well");
+    node.says("odd", "well");
 
     // Broken while it runs: what served goes on, and the status says why the new content does not.
     let refuses = |words: &[&str]| {
@@ -204,7 +198,7 @@ fn what_cannot_be_served_says_why_until_it_is_repaired() {
     refuses(&["handle_request"]);
     fs::write(&model, &code).unwrap();
     wait_for("the repair to be seen", PATIENCE, || node.model("odd").candidate().is_none().then_some(()));
-    says(&node, "odd", "well");
+    node.says("odd", "well");
     assert_eq!(node.model("odd").message, None);
     node.stop();
 }

@@ -4,9 +4,8 @@
 
 use omni_api::{Generation, Model, Role, State};
 use omni_tests::process::is_alive;
-use omni_tests::{Answer, Client, Node, PATIENCE, SetOnDrop, rounds, wait_for};
+use omni_tests::{Answer, Client, Node, PATIENCE, rounds, under_load, wait_for};
 use serde_json::json;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 /// Says its word after a moment, and is ready after so many seconds.
@@ -25,36 +24,9 @@ fn ask(http: Client) -> Answer {
     http.run("app", &json!(null))
 }
 
-fn says(node: &Node, word: &str) {
-    wait_for(&format!("the word {word}"), PATIENCE, || (ask(node.http()).json()["result"] == word).then_some(()));
-}
-
 /// Instances that have a socket.
 fn workers(node: &Node) -> usize {
     node.traces().iter().filter(|name| name.ends_with(".sock")).count()
-}
-
-/// Four clients that ask one request after the other, until `during` is over. Returns all answers, by client.
-fn under_load(http: Client, during: impl FnOnce(&dyn Fn())) -> Vec<Vec<Answer>> {
-    let (stop, done) = (AtomicBool::new(false), AtomicUsize::new(0));
-    thread::scope(|scope| {
-        let stopping = SetOnDrop(&stop);
-        let client = || {
-            let mut answers = Vec::new();
-            while !stop.load(Ordering::Relaxed) {
-                answers.push(ask(http));
-                done.fetch_add(1, Ordering::Relaxed);
-            }
-            answers
-        };
-        let clients: Vec<_> = (0..4).map(|_| scope.spawn(client)).collect();
-        during(&|| {
-            let before = done.load(Ordering::Relaxed);
-            wait_for("load", PATIENCE, || (done.load(Ordering::Relaxed) > before + 20).then_some(()));
-        });
-        drop(stopping);
-        clients.into_iter().map(|client| client.join().unwrap()).collect()
-    })
 }
 
 fn candidate(node: &Node, is_it: impl Fn(&Generation) -> bool) -> Generation {
@@ -68,20 +40,24 @@ fn serving(model: &Model) -> &Generation {
 #[test]
 fn a_new_generation_takes_over_without_a_failed_request() {
     let node = Node::builder().model("app", &[("model.py", &model("0", 0.0))]).start();
-    says(&node, "0");
-    let count = rounds(40).max(3);
+    node.says("app", "0");
+    let (http, count) = (node.http(), rounds(40).max(3));
     let mut versions = vec![node.model("app").version.expect("a version")];
-    let answers = under_load(node.http(), |load| {
-        for round in 1..=count {
-            publish(&node, &model(&round.to_string(), 0.2));
-            let before = versions.last().unwrap().clone();
-            let now = wait_for("the next version", PATIENCE, || {
-                node.model("app").version.filter(|version| *version != before)
-            });
-            versions.push(now);
-            load();
-        }
-    });
+    let answers = under_load(
+        4,
+        |_| ask(http),
+        |load| {
+            for round in 1..=count {
+                publish(&node, &model(&round.to_string(), 0.2));
+                let before = versions.last().unwrap().clone();
+                let now = wait_for("the next version", PATIENCE, || {
+                    node.model("app").version.filter(|version| *version != before)
+                });
+                versions.push(now);
+                load();
+            }
+        },
+    );
     let mut all = 0;
     for client in &answers {
         let mut newest = 0;
@@ -106,14 +82,14 @@ fn a_new_generation_takes_over_without_a_failed_request() {
 fn a_request_in_flight_ends_on_the_generation_it_began_on() {
     let slow = "import time\ndef handle_request(request, context):\n    time.sleep(request.body.json or 0)\n    return 'old'\n";
     let node = Node::builder().model("app", &[("model.py", slow)]).start();
-    says(&node, "old");
+    node.says("app", "old");
     let old = node.engine("app").expect("a process");
     let http = node.http();
     thread::scope(|scope| {
         let long = scope.spawn(move || http.run("app", &json!(5.0)));
         wait_for("it to be in work", PATIENCE, || (node.model("app").in_flight == 1).then_some(()));
         publish(&node, &model("new", 0.0));
-        says(&node, "new");
+        node.says("app", "new");
         assert!(is_alive(old), "it has a request still");
         let answer = long.join().unwrap();
         assert_eq!((answer.status, answer.json()["result"].as_str()), (200, Some("old")), "{}", node.log());
@@ -125,8 +101,8 @@ fn a_request_in_flight_ends_on_the_generation_it_began_on() {
 #[test]
 fn a_generation_that_is_not_ready_never_takes_traffic_and_says_why() {
     let node = Node::builder().model("app", &[("model.py", &model("good", 0.0))]).start();
-    says(&node, "good");
-    let (engine, version) = (node.engine("app"), node.model("app").version);
+    node.says("app", "good");
+    let (http, engine, version) = (node.http(), node.engine("app"), node.model("app").version);
     let bad = [
         ("import nothing_like_this\n".to_owned() + &model("bad", 0.0), "nothing_like_this", true),
         ("def handle(request, context):\n    return 'bad'\n".to_owned(), "handle_request", true),
@@ -137,34 +113,38 @@ fn a_generation_that_is_not_ready_never_takes_traffic_and_says_why() {
             false,
         ),
     ];
-    let answers = under_load(node.http(), |load| {
-        for (code, why, for_good) in &bad {
-            publish(&node, code);
-            let told = |found: &Generation| found.message.as_ref().is_some_and(|message| message.contains(why));
-            let failed = candidate(&node, |found| told(found) && found.state == State::Failed);
-            assert_eq!(failed.retry_in_seconds.is_none(), *for_good, "{failed:?}");
-            let model = node.model("app");
-            assert_eq!((model.state, &model.version, &model.message), (State::Ready, &version, &None));
-            let status = node.omnictl(["status", "app"]);
-            assert!(status.stdout.contains(why), "{status:?}");
+    let answers = under_load(
+        4,
+        |_| ask(http),
+        |load| {
+            for (code, why, for_good) in &bad {
+                publish(&node, code);
+                let told = |found: &Generation| found.message.as_ref().is_some_and(|message| message.contains(why));
+                let failed = candidate(&node, |found| told(found) && found.state == State::Failed);
+                assert_eq!(failed.retry_in_seconds.is_none(), *for_good, "{failed:?}");
+                let model = node.model("app");
+                assert_eq!((model.state, &model.version, &model.message), (State::Ready, &version, &None));
+                let status = node.omnictl(["status", "app"]);
+                assert!(status.stdout.contains(why), "{status:?}");
+                load();
+            }
+            // A manifest that cannot be read: there is no candidate, and the directory says why.
+            node.publish("app", &[("model.py", &model("bad", 0.0)), ("omni.toml", "[scaling]\nconcurency = 2\n")]);
+            wait_for("the refusal", PATIENCE, || {
+                let model = node.model("app");
+                let told = model.directory.refused.is_some_and(|message| message.contains("concurency"));
+                (told && model.generations.iter().all(|found| found.role != Role::Candidate)).then_some(())
+            });
+            assert!(node.omnictl(["status", "app"]).stdout.contains("concurency"));
             load();
-        }
-        // A manifest that cannot be read: there is no candidate, and the directory says why.
-        node.publish("app", &[("model.py", &model("bad", 0.0)), ("omni.toml", "[scaling]\nconcurency = 2\n")]);
-        wait_for("the refusal", PATIENCE, || {
-            let model = node.model("app");
-            let told = model.directory.refused.is_some_and(|message| message.contains("concurency"));
-            (told && model.generations.iter().all(|found| found.role != Role::Candidate)).then_some(())
-        });
-        assert!(node.omnictl(["status", "app"]).stdout.contains("concurency"));
-        load();
-    });
+        },
+    );
     for answer in answers.iter().flatten() {
         assert_eq!((answer.status, answer.json()["result"].as_str()), (200, Some("good")), "{}", answer.text());
     }
     assert_eq!((node.engine("app"), node.model("app").version), (engine, version), "untouched");
     publish(&node, &model("better", 0.0));
-    says(&node, "better");
+    node.says("app", "better");
     assert_eq!(node.model("app").directory.refused, None);
     node.stop();
 }
@@ -173,7 +153,7 @@ fn a_generation_that_is_not_ready_never_takes_traffic_and_says_why() {
 fn content_that_comes_back_ends_the_attempt_and_newer_content_replaces_it() {
     let first = model("first", 0.0);
     let node = Node::builder().model("app", &[("model.py", &first)]).start();
-    says(&node, "first");
+    node.says("app", "first");
     let engine = node.engine("app");
     publish(&node, &model("never", 60.0));
     let never = candidate(&node, |found| found.state == State::Starting);
@@ -183,7 +163,7 @@ fn content_that_comes_back_ends_the_attempt_and_newer_content_replaces_it() {
     publish(&node, &model("never again", 60.0));
     let again = candidate(&node, |found| found.state == State::Starting);
     publish(&node, &model("last", 0.0));
-    says(&node, "last");
+    node.says("app", "last");
     let model = node.model("app");
     assert!(![&never.version, &again.version].contains(&&serving(&model).version));
     wait_for("the others to end", PATIENCE, || (workers(&node) == 1).then_some(()));
@@ -195,7 +175,7 @@ fn content_that_comes_back_ends_the_attempt_and_newer_content_replaces_it() {
 #[test]
 fn a_scheduler_that_is_killed_during_a_change_goes_on_with_it() {
     let mut node = Node::builder().hold_listeners().model("app", &[("model.py", &model("old", 0.0))]).start();
-    says(&node, "old");
+    node.says("app", "old");
     let old = node.engine("app").expect("a process");
     publish(&node, &model("new", 8.0)); // longer than two schedulers need to begin
     candidate(&node, |found| found.state == State::Starting);
@@ -210,7 +190,7 @@ fn a_scheduler_that_is_killed_during_a_change_goes_on_with_it() {
         let answer = ask(node.http());
         assert_eq!(answer.status, 200, "{}\n{}", answer.text(), node.log());
     }
-    says(&node, "new");
+    node.says("app", "new");
     let now = instance(&node).expect("the same instance");
     assert_eq!((&now.id, now.pid), (&starting.id, starting.pid), "it was not started again\n{}", node.log());
     wait_for("the old one to end", PATIENCE, || (!is_alive(old)).then_some(()));
@@ -229,15 +209,15 @@ fn what_served_last_serves_after_a_stop_too_until_the_new_content_has_proven_its
         .hold_listeners()
         .model("app", &[("model.py", &model("good", 0.0)), ("omni.toml", "[scaling]\nidle-timeout = \"300ms\"\n")])
         .start();
-    says(&node, "good");
+    node.says("app", "good");
     let version = node.model("app").version;
     wait_for("it to rest", PATIENCE, || node.traces().is_empty().then_some(()));
     node.crash();
     publish(&node, "import nothing_like_this\n");
     node.start_again();
-    says(&node, "good");
+    node.says("app", "good");
     assert_eq!(node.model("app").version, version);
     candidate(&node, |found| found.message.as_ref().is_some_and(|message| message.contains("nothing_like_this")));
-    says(&node, "good");
+    node.says("app", "good");
     node.stop();
 }

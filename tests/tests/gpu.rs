@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 
 use omni_api::Residency;
-use omni_tests::gpu::{MIB, card, model, place};
+use omni_tests::gpu::{MIB, card, model, moved, place};
 use omni_tests::{Node, PATIENCE, wait_for};
 use serde_json::json;
 
@@ -91,7 +91,7 @@ fn a_new_scheduler_finds_memory_where_it_is() {
     let mut node = Node::builder().gpus(&[card(512)], "memory-budget = \"96MiB\"").start();
     publish(&node, "first");
     assert_eq!(node.http().run("first", &json!({})).status, 200, "{}", node.log());
-    let (engine, moves) = (node.engine("first"), node.cards()[0].state().unwrap().moved);
+    let (engine, moves) = (node.engine("first"), moved(&node));
     assert!(engine.is_some());
     node.crash();
     node.start_again();
@@ -100,7 +100,7 @@ fn a_new_scheduler_finds_memory_where_it_is() {
     assert_eq!(residency(&node, "first"), Some(Residency::Resident));
     assert_eq!(node.gpus().gpus[0].committed_bytes, 64 * MIB);
     assert_eq!(node.http().run("first", &json!({})).status, 200, "{}", node.log());
-    assert_eq!(node.cards()[0].state().unwrap().moved, moves, "it never left");
+    assert_eq!(moved(&node), moves, "it never left");
     assert_eq!(node.engine("first"), engine, "it was not started again");
 }
 

@@ -4,10 +4,9 @@
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use omni_api::{Instance, State};
-use omni_tests::{Answer, Client, Node, PATIENCE, SetOnDrop, wait_for};
+use omni_tests::{Answer, Client, Node, PATIENCE, under_load, wait_for};
 use serde_json::json;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 /// Says which instance it is, after so many seconds.
@@ -40,26 +39,18 @@ fn instances_come_with_the_load_and_go_when_it_is_over() {
     let http = node.http();
     whose(&ask(http, 0.0));
     assert_eq!(ready(&node).len(), 1, "one request wants one instance");
-    let stop = AtomicBool::new(false);
-    let answers: Vec<Answer> = thread::scope(|scope| {
-        let stopping = SetOnDrop(&stop);
-        let client = || {
-            let mut answers = Vec::new();
-            while !stop.load(Ordering::Relaxed) {
-                answers.push(ask(http, 0.2));
-            }
-            answers
-        };
-        let clients: Vec<_> = (0..6).map(|_| scope.spawn(client)).collect();
-        wait_for("three instances", PATIENCE, || (ready(&node).len() == 3).then_some(()));
-        let busy = || ready(&node).iter().all(|instance| instance.in_flight == 1);
-        wait_for("all of them to have a request", PATIENCE, || busy().then_some(()));
-        let explained = node.omnictl(["explain", "app"]);
-        assert!(explained.code == 0 && explained.stdout.contains('3'), "{explained:?}");
-        drop(stopping);
-        clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
-    });
-    let found: BTreeSet<String> = answers.iter().map(whose).collect();
+    let answers = under_load(
+        6,
+        |_| ask(http, 0.2),
+        |_| {
+            wait_for("three instances", PATIENCE, || (ready(&node).len() == 3).then_some(()));
+            let busy = || ready(&node).iter().all(|instance| instance.in_flight == 1);
+            wait_for("all of them to have a request", PATIENCE, || busy().then_some(()));
+            let explained = node.omnictl(["explain", "app"]);
+            assert!(explained.code == 0 && explained.stdout.contains('3'), "{explained:?}");
+        },
+    );
+    let found: BTreeSet<String> = answers.iter().flatten().map(whose).collect();
     assert_eq!(found.len(), 3, "all three answered, and no request failed");
     assert!(node.model("app").instances.len() <= 3);
     // The last of them rests, too: there is no `min-instances`.

@@ -18,7 +18,7 @@ const STATE: &str = "import os\npid = os.getpid()\n";
 const PRELOAD: &str = "schema = 1\n[python]\npreload = [\"state\"]\n";
 
 fn ask(node: &Node) -> Value {
-    let answer = node.http().post("/ai/run/m", &json!(null));
+    let answer = node.http().run("m", &json!(null));
     assert_eq!(answer.status, 200, "{}", answer.text());
     answer.json()["result"].clone()
 }
@@ -61,11 +61,9 @@ fn another_version_has_another_zygote() {
 fn a_launcher_that_is_killed_finds_it_again() {
     let node = node(PRELOAD);
     ask(&node);
-    let launcher = node.launcher().expect("a launcher");
-    kill(launcher, Signal::SIGKILL).unwrap();
-    wait_for("another launcher", PATIENCE, || (node.launcher().is_some_and(|pid| pid != launcher)).then_some(()));
+    node.replace_launcher();
     kill(node.engine("m").expect("an engine"), Signal::SIGKILL).unwrap();
-    wait_for("an answer", PATIENCE, || (node.http().post("/ai/run/m", &json!(null)).status == 200).then_some(()));
+    wait_for("an answer", PATIENCE, || (node.http().run("m", &json!(null)).status == 200).then_some(()));
     assert_eq!(ask(&node)["preloaded"], true);
     node.stop();
 }

@@ -31,6 +31,7 @@ use instances::{InstanceRecord, Instances, Traces};
 use link::Link;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::stat::{Mode, umask};
@@ -165,6 +166,7 @@ pub enum Ended {
 pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     let signals = signals().map_err(kernel("watch signals"))?;
     umask(Mode::from_bits_truncate(0o022));
+    raise_descriptor_limit();
     let settings = Arc::new(prepared(settings)?);
     let _lock = lock(&settings.runtime_dir)?;
     let driver: Arc<dyn Driver> = Arc::new(Cgroupfs::detect(&settings.config.node.cgroup_parent)?);
@@ -297,6 +299,15 @@ fn signals() -> Result<SignalFd, Errno> {
     set.add(Signal::SIGUSR2);
     set.thread_set_mask()?;
     SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+}
+
+/// Each instance takes a descriptor here, and the soft limit is usually 1,024. Workers have the same limits from here.
+fn raise_descriptor_limit() {
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
+    {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+    }
 }
 
 /// Makes the folders, and makes their paths absolute and free of links: they are seen by others in other places.

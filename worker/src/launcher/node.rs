@@ -33,6 +33,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
+use std::thread;
 use std::time::Duration;
 
 /// What the launcher has when its loop begins.
@@ -229,6 +230,20 @@ impl Node {
         }
         if let Some(snapshot) = taken {
             self.store.release(&snapshot); // the catalog keeps it now
+        }
+    }
+
+    /// Takes an end away in a thread of its own, for it can take seconds. A node that has no thread to spare waits for it:
+    /// whoever ended may be what the others need room for.
+    fn reap(&mut self, work: impl FnOnce() -> Event + Clone + Send + 'static) {
+        let (events, aside) = (self.events.clone(), work.clone());
+        // A main loop that is gone leaves nothing behind here: all is removed already.
+        let run = move || {
+            let _ = events.tell(aside());
+        };
+        if let Err(error) = thread::Builder::new().name("reap".into()).spawn(run) {
+            tracing::warn!(%error, "no thread to remove an instance in: the launcher does it before all else");
+            self.on_event(work());
         }
     }
 

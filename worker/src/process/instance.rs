@@ -45,8 +45,10 @@ pub(super) fn run(spec: &InstanceSpec) -> Result<(), WorkerError> {
         Ok(running) => worker.serve(running)?,
         Err(error) => ExitCause::StartFailed { message: chain(&error) },
     };
-    write_exit_file(&spec.exit_file, &cause)?;
-    worker.deliver(&cause)
+    // Without room for the file the scheduler hears of it all the same.
+    let written = write_exit_file(&spec.exit_file, &cause);
+    worker.deliver(&cause)?;
+    written
 }
 
 struct Worker<'a> {

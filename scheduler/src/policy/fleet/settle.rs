@@ -15,7 +15,10 @@ impl Fleet {
             self.leave(number, now, actions);
         }
         self.open_lanes(actions);
+        // Until somebody says what is in the directory, more instances of an earlier scheduler may come: what seems to be
+        // missing is perhaps there. Nothing could be started before, either: it is the launcher who says so.
         if !self.held
+            && self.aim != Aim::Unknown
             && let Some(serving) = self.serving
         {
             self.bring_up(serving, now, actions);

@@ -122,16 +122,11 @@ impl Node {
     pub(super) fn on_worker_end(&mut self, id: &InstanceId) {
         let Some(entry) = self.instances.get_mut(id) else { return };
         let Phase::Running(running) = std::mem::replace(&mut entry.phase, Phase::Ending) else { return };
-        let (driver, traces, events) = (Arc::clone(&self.driver), self.traces.clone(), self.events.clone());
-        let instance = id.clone();
-        let run = move || {
+        let (driver, traces, instance) = (Arc::clone(&self.driver), self.traces.clone(), id.clone());
+        self.reap(move || {
             let cause = reap(&instance, Some(running.pid), &*driver, &traces);
-            // A main loop that is gone leaves nothing behind here: all is removed already.
-            let _ = events.tell(Event::Gone { instance, cause });
-        };
-        if let Err(error) = thread::Builder::new().name("reap".into()).spawn(run) {
-            tracing::error!(instance = %id, %error, "the traces of an instance are left until the launcher starts again");
-        }
+            Event::Gone { instance, cause }
+        });
     }
 
     pub(super) fn gone(&mut self, instance: InstanceId, cause: ExitCause) {

@@ -74,15 +74,11 @@ impl Node {
 
     pub(super) fn on_zygote_end(&mut self, id: InstanceId) {
         let Some(running) = self.zygotes.ending(&id) else { return };
-        let (driver, nests, events) = (Arc::clone(&self.driver), self.nests.clone(), self.events.clone());
-        let run = move || {
+        let (driver, nests) = (Arc::clone(&self.driver), self.nests.clone());
+        self.reap(move || {
             let cause = reap_groups(&groups(&id), &id, Some(running.pid), &*driver, &nests);
-            // A main loop that is gone leaves nothing behind here: all is removed already.
-            let _ = events.tell(Event::ZygoteGone { id, cause });
-        };
-        if let Err(error) = thread::Builder::new().name("reap".into()).spawn(run) {
-            tracing::error!(%error, "the traces of a zygote are left until the launcher starts again");
-        }
+            Event::ZygoteGone { id, cause }
+        });
     }
 
     pub(super) fn on_zygote_gone(&mut self, id: &InstanceId, cause: &ExitCause) {

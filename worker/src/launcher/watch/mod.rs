@@ -27,6 +27,8 @@ use std::time::{Duration, Instant};
 const QUIET: Duration = Duration::from_millis(200);
 /// After this long it is looked at all the same.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long to wait after trouble of the node's own.
+const TROUBLE: Duration = Duration::from_secs(5);
 /// How long to wait for a models folder that went away.
 const MISSING: Duration = Duration::from_secs(1);
 /// Directories that are watched, those of all models together.
@@ -209,14 +211,20 @@ impl Watcher {
             Found::Misnamed(error) => Err(Refusal::Name(*error)),
             Found::Link => Err(Refusal::Link),
         };
-        if let Err(Refusal::Snapshot(SnapshotError::Changing { .. })) = &taken {
+        let again = match &taken {
+            Err(Refusal::Snapshot(SnapshotError::Changing { .. })) => Some(PATIENCE),
+            // A full disk, most likely: no change of the directory will tell when there is room.
+            Err(Refusal::Snapshot(SnapshotError::Store { .. })) => Some(TROUBLE),
+            Ok(_) | Err(_) => None,
+        };
+        if let Some(again) = again {
             if let Changed::Below(paths) = &mut self.changed {
                 paths.insert(PathBuf::from(name));
             }
-            debounce.later(Instant::now() + PATIENCE);
-            if known.is_some() {
-                return true; // what is known goes on until the new content stands still
-            }
+            debounce.later(Instant::now() + again);
+        }
+        if known.is_some() && matches!(taken, Err(Refusal::Snapshot(SnapshotError::Changing { .. }))) {
+            return true; // what is known goes on until the new content stands still
         }
         let (snapshot, state) = match taken {
             Ok(snapshot) => {

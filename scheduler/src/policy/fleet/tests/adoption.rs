@@ -24,6 +24,23 @@ fn an_instance_of_the_present_content_serves_on() {
 }
 
 #[test]
+fn nothing_is_missing_before_all_are_found() {
+    let two = Settings { min: 2, ..up_to(2) };
+    let mut table = unknown();
+    let instance = table.fleet.next_number();
+    let first = table.feed(Event::Adopted { instance, generation: OLD, settings: two, ready: true, proven: false });
+    assert_eq!(first, [Action::Serve(OLD), Action::Proven(OLD), Action::Open(A)]);
+    let instance = table.fleet.next_number();
+    table.feed(Event::Adopted { instance, generation: OLD, settings: two, ready: true, proven: false });
+    assert_eq!(table.feed(content(OLD, two)), [], "both are there");
+
+    let mut table = unknown();
+    let instance = table.fleet.next_number();
+    table.feed(Event::Adopted { instance, generation: OLD, settings: two, ready: true, proven: false });
+    assert_eq!(table.feed(content(OLD, two)), [Action::Prepare(OLD)], "one is not");
+}
+
+#[test]
 fn one_that_is_being_started_goes_on() {
     let mut table = unknown();
     assert_eq!(adopted(&mut table, OLD, false), (A, vec![Action::Serve(OLD)]));

@@ -1,0 +1,160 @@
+//! Faults in the start of a worker: any one of its kernel calls fails, or is the moment when the worker is killed.
+//!
+//! A test makes [`Programs`] for its node, in which `omni-worker` is another program, `faulty-worker`: it takes the
+//! place of one start, has itself traced ([`trace`]), and becomes the real worker, same process and same input. Nothing
+//! of this is in the product, and no call can be forgotten: what a start does is found by counting one.
+
+pub mod trace;
+
+use nix::errno::Errno;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use tempfile::TempDir;
+
+/// What is to happen to the next start of a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// Where; `None` to let it pass and only list what it does.
+    pub at: Option<Place>,
+    /// What.
+    pub fault: Fault,
+}
+
+/// One kernel call of a start.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Whose: `worker`, or with a dot and a number for each birth, `worker.1.2`.
+    pub task: String,
+    /// How many this task has made before.
+    pub before: usize,
+}
+
+/// What happens there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The call is not carried out and gives this error.
+    Error(Errno),
+    /// The worker gets SIGKILL.
+    Kill,
+}
+
+/// A call that was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// Where.
+    pub place: Place,
+    /// Its number in the kernel's table.
+    pub number: u64,
+}
+
+/// A folder with the programs of a node of which the worker is the faulty one.
+#[derive(Debug)]
+pub struct Programs(TempDir);
+
+impl Programs {
+    /// Links this build's programs.
+    ///
+    /// # Panics
+    /// When they are not built.
+    #[must_use]
+    pub fn new() -> Self {
+        // Beside them, so that they can be linked: a program asks the kernel for its own path, and a symbolic link is none.
+        let folder = crate::program("omni-worker").with_file_name("tmp");
+        fs::create_dir_all(&folder).unwrap();
+        let folder = tempfile::Builder::new().prefix("programs").tempdir_in(folder).unwrap();
+        let links = [
+            ("omni-scheduler", "omni-scheduler"),
+            ("omni-launcher", "omni-launcher"),
+            ("uv", "uv"),
+            ("omni-worker", REAL),
+            ("faulty-worker", "omni-worker"),
+        ];
+        for (program, name) in links {
+            fs::hard_link(crate::program(program), folder.path().join(name)).unwrap();
+        }
+        for library in ["libomni_cuda.so", "libomni_cuda_proxy.so"] {
+            // Built for tests with GPUs only.
+            let _ = fs::hard_link(crate::program("omni-worker").with_file_name(library), folder.path().join(library));
+        }
+        Self(folder)
+    }
+
+    /// Where they are.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// The next start gets this, once.
+    pub fn plan(&self, plan: &Plan) {
+        let _ = fs::remove_file(self.folder().join(MADE));
+        fs::write(self.folder().join("plan.new"), plan.to_string()).unwrap();
+        fs::rename(self.folder().join("plan.new"), self.folder().join(PLAN)).unwrap();
+    }
+
+    /// What came of the last plan: all calls that were listed, or the one that was hit; `None` while that is open.
+    #[must_use]
+    pub fn made(&self) -> Option<Vec<Call>> {
+        let text = fs::read_to_string(self.folder().join(MADE)).ok()?;
+        Some(text.lines().map(|line| line.parse().unwrap()).collect())
+    }
+}
+
+impl Default for Programs {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Names in the folder: the real worker, the plan, and what came of it.
+pub(crate) const REAL: &str = "omni-worker-real";
+pub(crate) const PLAN: &str = "plan";
+pub(crate) const MADE: &str = "made";
+
+/// Takes the plan, if there is one: no other start has it then.
+pub(crate) fn take_plan(folder: &Path) -> Option<PathBuf> {
+    let taken = folder.join(format!("plan.{}", std::process::id()));
+    fs::rename(folder.join(PLAN), &taken).ok().map(|()| taken)
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.at {
+            None => write!(f, "list"),
+            Some(Place { task, before }) => match self.fault {
+                Fault::Error(errno) => write!(f, "{task} {before} {}", errno as i32),
+                Fault::Kill => write!(f, "{task} {before} kill"),
+            },
+        }
+    }
+}
+
+impl FromStr for Plan {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let [task, before, fault] = words[..] else { return Ok(Self { at: None, fault: Fault::Kill }) };
+        let fault = if fault == "kill" { Fault::Kill } else { Fault::Error(Errno::from_raw(fault.parse()?)) };
+        Ok(Self { at: Some(Place { task: task.to_owned(), before: before.parse()? }), fault })
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.place.task, self.place.before, self.number)
+    }
+}
+
+impl FromStr for Call {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut words = text.split_whitespace();
+        let mut word = || words.next().unwrap_or_default();
+        let task = word().to_owned();
+        Ok(Self { place: Place { task, before: word().parse()? }, number: word().parse()? })
+    }
+}

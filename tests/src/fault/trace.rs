@@ -1,0 +1,220 @@
+//! The two roles of the program `faulty-worker`: the worker that is traced, and its tracer.
+//!
+//! The tracer follows all that comes from the worker, from the moment when the real program begins until the start is
+//! over: the engine's program runs, and the worker waits for events. Programs that are executed on the way are let go.
+//! The fault is its last act: what follows is not traced, and as it would be.
+
+use super::{Call, Fault, MADE, PLAN, Place, Plan, REAL, take_plan};
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::unix::process::{CommandExt, parent_id};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The real worker, traced when there is a plan. Returns only what went wrong.
+///
+/// # Panics
+/// When there is no tracer.
+pub fn worker() -> io::Error {
+    // The launcher runs us from a sealed copy and without an environment: the folder is where its own program is.
+    let launcher = fs::read_link(format!("/proc/{}/exe", parent_id())).expect("a launcher");
+    let folder = launcher.parent().expect("a folder");
+    if let Some(plan) = take_plan(folder) {
+        let mut tracer = Command::new(folder.join("omni-worker"));
+        tracer.arg(std::process::id().to_string()).arg(plan).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut attached = tracer.spawn().expect("a tracer").stdout.expect("a pipe");
+        // Its end means that it is there, or that it never will be.
+        attached.read_to_end(&mut Vec::new()).expect("a word of the tracer");
+    }
+    Command::new(folder.join(REAL)).arg0("omni-worker").exec()
+}
+
+/// Traces a worker that waits for that.
+///
+/// # Panics
+/// When the kernel does not let it.
+pub fn tracer(worker: Pid, plan: &Path) {
+    let folder = plan.parent().expect("a folder").to_owned();
+    let text = fs::read_to_string(plan).expect("a plan");
+    fs::remove_file(plan).expect("taken once");
+    let options = Options::PTRACE_O_TRACESYSGOOD
+        | Options::PTRACE_O_TRACECLONE
+        | Options::PTRACE_O_TRACEFORK
+        | Options::PTRACE_O_TRACEVFORK
+        | Options::PTRACE_O_TRACEEXEC;
+    ptrace::seize(worker, options).expect("seized");
+    ptrace::interrupt(worker).expect("interrupted");
+    let stopped = waitpid(worker, Some(WaitPidFlag::__WALL)).expect("stopped");
+    assert!(matches!(stopped, WaitStatus::PtraceEvent(..)), "{stopped:?}");
+    ptrace::syscall(worker, None).expect("resumed");
+    nix::unistd::close(1).expect("the worker hears that it is traced");
+    let mut trace = Trace {
+        worker,
+        plan: text.parse().expect("a plan"),
+        tasks: BTreeMap::from([(worker, Task::new("worker".to_owned()))]),
+        unborn: BTreeSet::new(),
+        begun: false,
+        waits: false,
+        serves: false,
+        made: Vec::new(),
+    };
+    trace.follow();
+    let lines: String = trace.made.iter().map(|call| format!("{call}\n")).collect();
+    let made: PathBuf = folder.join(format!("{PLAN}.{worker}"));
+    fs::write(&made, lines).and_then(|()| fs::rename(&made, folder.join(MADE))).expect("told");
+    let _ = io::stderr().flush();
+}
+
+struct Task {
+    name: String,
+    calls: usize,
+    births: usize,
+    /// The error of the call that it is in.
+    fails: Option<Errno>,
+}
+
+impl Task {
+    fn new(name: String) -> Self {
+        Self { name, calls: 0, births: 0, fails: None }
+    }
+}
+
+struct Trace {
+    worker: Pid,
+    plan: Plan,
+    tasks: BTreeMap<Pid, Task>,
+    /// Stopped at their birth, of which their parent has not told yet.
+    unborn: BTreeSet<Pid>,
+    /// The real worker's program runs.
+    begun: bool,
+    /// The worker waits for events.
+    waits: bool,
+    /// The engine's program runs.
+    serves: bool,
+    made: Vec<Call>,
+}
+
+impl Trace {
+    /// Until the start is over, the fault is there, or the worker has ended. Who ends while it is stopped is gone: that
+    /// is no error of any call here.
+    fn follow(&mut self) {
+        loop {
+            let flags = WaitPidFlag::__WALL;
+            let over = match waitpid(Pid::from_raw(-1), Some(flags)) {
+                Ok(WaitStatus::PtraceSyscall(pid)) => self.call(pid),
+                Ok(WaitStatus::PtraceEvent(pid, _, event)) => self.event(pid, event),
+                Ok(WaitStatus::Stopped(pid, signal)) => {
+                    let _ = ptrace::syscall(pid, signal);
+                    false
+                }
+                Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..)) => pid == self.worker,
+                Ok(_) | Err(Errno::EINTR) => false,
+                Err(Errno::ECHILD) => true,
+                Err(errno) => panic!("cannot wait: {errno}"),
+            };
+            if over {
+                return;
+            }
+        }
+    }
+
+    fn event(&mut self, pid: Pid, event: libc::c_int) -> bool {
+        match event {
+            libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK | libc::PTRACE_EVENT_CLONE => {
+                if let (Ok(born), Some(parent)) = (ptrace::getevent(pid), self.tasks.get_mut(&pid)) {
+                    let born = Pid::from_raw(i32::try_from(born).expect("a process id"));
+                    parent.births += 1;
+                    let name = format!("{}.{}", parent.name, parent.births);
+                    self.tasks.insert(born, Task::new(name));
+                    if self.unborn.remove(&born) {
+                        let _ = ptrace::syscall(born, None);
+                    }
+                }
+            }
+            libc::PTRACE_EVENT_EXEC if pid == self.worker => {
+                self.begun = true;
+                self.tasks.insert(pid, Task::new("worker".to_owned()));
+            }
+            libc::PTRACE_EVENT_EXEC => {
+                // The engine is a child of process 1 of the sandbox; a tool of the worker's is its own child.
+                let engine = self.tasks.remove(&pid).is_some_and(|task| task.name.matches('.').count() > 1);
+                self.serves |= engine;
+                let _ = ptrace::detach(pid, None);
+                return self.is_over();
+            }
+            EVENT_STOP if !self.tasks.contains_key(&pid) => {
+                self.unborn.insert(pid);
+                return false;
+            }
+            _ => {}
+        }
+        let _ = ptrace::syscall(pid, None);
+        false
+    }
+
+    /// Before or after a call of one task.
+    fn call(&mut self, pid: Pid) -> bool {
+        let Some(task) = self.tasks.get_mut(&pid) else { return false };
+        let (Ok(info), Ok(mut registers)) = (ptrace::syscall_info(pid), ptrace::getregs(pid)) else { return false };
+        if info.op != libc::PTRACE_SYSCALL_INFO_ENTRY {
+            let Some(errno) = task.fails else {
+                let _ = ptrace::syscall(pid, None);
+                return false;
+            };
+            registers.rax = (-i64::from(errno as i32)).cast_unsigned();
+            let _ = ptrace::setregs(pid, registers);
+            let _ = ptrace::detach(pid, None);
+            return true;
+        }
+        let number = registers.orig_rax;
+        self.waits |= pid == self.worker && is_one(number, &[libc::SYS_poll]) && registers.rsi > FEW;
+        let of_the_start = self.begun && !(pid == self.worker && self.waits) && !is_one(number, WITHOUT_RESULT);
+        if of_the_start {
+            let place = Place { task: task.name.clone(), before: task.calls };
+            task.calls += 1;
+            let hit = self.plan.at.as_ref() == Some(&place);
+            if hit || self.plan.at.is_none() {
+                self.made.push(Call { place, number });
+            }
+            match self.plan.fault {
+                Fault::Error(errno) if hit => {
+                    task.fails = Some(errno);
+                    // A descriptor is closed whatever close says.
+                    if !is_one(number, &[libc::SYS_close]) {
+                        registers.orig_rax = u64::MAX;
+                        let _ = ptrace::setregs(pid, registers);
+                    }
+                }
+                Fault::Kill if hit => {
+                    let _ = kill(self.worker, Signal::SIGKILL);
+                    return true;
+                }
+                Fault::Error(_) | Fault::Kill => {}
+            }
+        }
+        let _ = ptrace::syscall(pid, None);
+        self.is_over()
+    }
+
+    fn is_over(&self) -> bool {
+        self.waits && self.serves
+    }
+}
+
+/// `PTRACE_EVENT_STOP` of `linux/ptrace.h`, which libc does not have.
+const EVENT_STOP: libc::c_int = 128;
+/// A poll of more descriptors is the worker's loop; one of so many is the standard library's, about standard streams.
+const FEW: u64 = 3;
+/// Calls that do not return: they cannot fail.
+const WITHOUT_RESULT: &[libc::c_long] = &[libc::SYS_exit, libc::SYS_exit_group, libc::SYS_rt_sigreturn];
+
+fn is_one(number: u64, calls: &[libc::c_long]) -> bool {
+    calls.iter().any(|call| u64::try_from(*call) == Ok(number))
+}

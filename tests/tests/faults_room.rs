@@ -1,0 +1,172 @@
+//! A node that has no room left, on its disks or for processes: what needs room fails and says so, what does not goes on,
+//! and all is well when there is room again, without anybody's help.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
+
+use nix::sys::signal::{Signal, kill};
+use omni_api::State;
+use omni_tests::process::is_alive;
+use omni_tests::{Belongings, Disk, Node, NodeBuilder, PATIENCE, wait_for};
+use serde_json::json;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const WELL: &[(&str, &str)] = &[("model.py", "def handle_request(request, context):\n    return 'well'\n")];
+/// Writes into its lasting folder, as much as it is told.
+const WRITES: &[(&str, &str)] = &[(
+    "model.py",
+    r#"
+import os
+
+def handle_request(request, context):
+    with open(os.path.join(context.cache_dir, "file"), "wb") as file:
+        for _ in range(request.body.json):
+            file.write(os.urandom(1 << 20))
+        file.flush()
+        os.fsync(file.fileno())
+    return "well"
+"#,
+)];
+const MIB: u64 = 1 << 20;
+
+/// The model cannot be served, and its status says so with this word.
+fn is_told(node: &Node, model: &str, word: &str) {
+    wait_for(&format!("{word:?} in the status of {model}"), PATIENCE, || {
+        let known = node.models().into_iter().find(|known| known.name == model)?;
+        let told = known.message.or(known.directory.refused).unwrap_or_default();
+        told.contains(word).then_some(())
+    });
+}
+
+/// A full disk below the snapshots and the scheduler's own notes, by bytes or by inodes.
+fn no_room_for_state(fill: impl Fn(&Disk)) {
+    let mut node = Node::builder().on_disk("state", 64 * MIB, 4096).model("old", WELL).start();
+    node.says("old", "well");
+    let engine = node.engine("old");
+    fill(node.disk());
+    // Files of more than one page, so that a full disk is full for it.
+    let code = format!("# {}\n{}", "x".repeat(64 << 10), WELL[0].1);
+    node.publish("new", &[("model.py", &code)]);
+    is_told(&node, "new", "No space left on device");
+    node.publish("old", &[("model.py", &code.replace("well", "changed"))]);
+    wait_for("the refusal", PATIENCE, || {
+        node.model("old").directory.refused.filter(|why| why.contains("No space left on device")).map(drop)
+    });
+    node.says("old", "well");
+    assert_eq!(node.engine("old"), engine, "what runs goes on");
+    // A scheduler that comes now takes it over all the same.
+    node.crash();
+    node.start_again();
+    node.says("old", "well");
+    assert_eq!(node.engine("old"), engine, "{}", node.log());
+    node.disk().free();
+    node.says("new", "well");
+    node.says("old", "changed");
+    node.stop();
+}
+
+#[test]
+fn a_full_disk_stops_new_content_and_nothing_else() {
+    no_room_for_state(Disk::fill);
+}
+
+#[test]
+fn a_full_inode_table_stops_new_content_and_nothing_else() {
+    no_room_for_state(Disk::fill_inodes);
+}
+
+#[test]
+fn a_full_disk_below_caches_and_environments_is_told_to_those_who_need_it() {
+    let cache = ("omni.toml", "schema = 1\n[limits]\ncache = \"64MiB\"\n");
+    let none = ("omni.toml", "schema = 1\n[scaling]\nmin-instances = 1\n");
+    let node = Node::builder()
+        .on_disk("cache", 96 * MIB, 4096)
+        .model("writes", &[WRITES[0], cache])
+        .model("neighbour", &[WELL[0], none])
+        .start();
+    let http = node.http();
+    assert_eq!(http.run("writes", &json!(1)).json()["result"], "well", "{}", node.log());
+    node.says("neighbour", "well");
+    let neighbour = node.engine("neighbour");
+    node.disk().fill();
+    // The image of a lasting folder has holes: what is written there has nowhere to go.
+    let answer = http.run("writes", &json!(32));
+    assert_eq!((answer.status, answer.error_code()), (500, Some(3043)), "{}", answer.text());
+    // Nor is there room for an image, or for an environment.
+    node.publish("late", &[WRITES[0], cache]);
+    wait_for("late", PATIENCE, || node.models().iter().any(|model| model.name == "late").then_some(()));
+    assert_eq!(http.run("late", &json!(1)).status, 503);
+    is_told(&node, "late", "cache image");
+    node.publish("needs", &[WELL[0], ("requirements.txt", "cowsay==6.1\n")]);
+    wait_for("needs", PATIENCE, || node.models().iter().any(|model| model.name == "needs").then_some(()));
+    assert_eq!(http.run("needs", &json!(1)).status, 503);
+    is_told(&node, "needs", "No space left");
+    node.says("neighbour", "well");
+    assert_eq!(node.engine("neighbour"), neighbour);
+
+    node.disk().free();
+    for model in ["late", "needs"] {
+        wait_for(model, PATIENCE, || (http.run(model, &json!(1)).json()["result"] == "well").then_some(()));
+    }
+    assert_eq!(node.omnictl(["restart", "writes", "--wait"]).code, 0, "{}", node.log());
+    assert_eq!(http.run("writes", &json!(1)).json()["result"], "well", "{}", node.log());
+    node.stop();
+}
+
+/// A control group of the test's own, with a bound on processes.
+struct Few(PathBuf);
+
+impl Few {
+    fn new(node: &Node) -> Self {
+        let root = [Path::new("/sys/fs/cgroup/pids"), Path::new("/sys/fs/cgroup")];
+        let root = root.into_iter().find(|root| root.join("cgroup.procs").exists()).expect("a hierarchy");
+        let dir = root.join(format!("omni-few-{}", node.pid()));
+        fs::create_dir(&dir).unwrap();
+        Self(dir)
+    }
+
+    fn bound(&self, most: &str) {
+        fs::write(self.0.join("pids.max"), most).unwrap();
+    }
+}
+
+impl Drop for Few {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_launcher_without_processes_to_spare_still_takes_its_dead_away() {
+    let soon = ("omni.toml", "schema = 1\n[scaling]\nidle-timeout = \"300s\"\n");
+    let build = |builder: NodeBuilder| builder.model("old", &[WELL[0], soon]).model("new", WELL);
+    let node = build(Node::builder()).start();
+    for model in ["old", "new"] {
+        node.says(model, "well");
+        assert_eq!(node.omnictl(["stop", model, "--wait"]).code, 0);
+    }
+    let before = Belongings::at_rest(&node);
+    assert_eq!(node.omnictl(["start", "old", "--wait"]).code, 0);
+    let few = Few::new(&node);
+    let launcher = node.launcher().expect("a launcher");
+    fs::write(few.0.join("cgroup.procs"), launcher.to_string()).unwrap();
+    few.bound("1");
+
+    let refused = node.omnictl(["start", "new", "--wait"]);
+    assert_eq!(refused.code, 3, "{refused:?}\n{}", node.log());
+    is_told(&node, "new", "Resource temporarily unavailable");
+    // What ends meanwhile is gone whole, and is told.
+    let engine = node.engine("old").expect("a process");
+    kill(engine, Signal::SIGKILL).unwrap();
+    wait_for("its end", PATIENCE, || (!is_alive(engine) && node.engine("old").is_none()).then_some(()));
+    wait_for("its traces to go", PATIENCE, || node.traces().is_empty().then_some(()));
+    assert_eq!(node.launcher(), Some(launcher), "{}", node.log());
+
+    few.bound("max");
+    for model in ["old", "new"] {
+        node.says(model, "well");
+        assert_eq!(node.model(model).state, State::Ready);
+        assert_eq!(node.omnictl(["stop", model, "--wait"]).code, 0);
+    }
+    before.assert_unchanged(&node);
+    node.stop();
+}
