@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import collections
 import contextlib
 import multiprocessing
 import re
@@ -24,7 +23,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 
-from load import Address, Offer, failed, milliseconds, request, steady
+from load import Address, Offer, failed, failures, milliseconds, request, statuses, steady
 from node import Node
 from report import machine, row
 
@@ -106,43 +105,40 @@ async def _hold(address: Address, kind: Kind, count: int, limit: float, pipe: Pi
         nonlocal there
         with contextlib.closing(socket.socket()) as held:
             async with opening:
-                await _open(held, address, kind)
+                came = bytearray(await _open(held, address, kind))
             begun = time.monotonic()
             there += 1
             if there == count:
                 pipe.send(None)
-            status = 0
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(limit):
-                    status = await (_drip(held, kind) if kind.drips or kind.takes else _silent(held))
-            return End(time.monotonic() - begun, status)
+                    await (_drip(held, kind, came) if kind.drips or kind.takes else _silent(held))
+            found = re.match(rb"HTTP/1.1 (\d+)", came)
+            return End(time.monotonic() - begun, int(found[1]) if found else 0)
 
     return list(await asyncio.gather(*(one() for _ in range(count))))
 
 
-async def _open(held: socket.socket, address: Address, kind: Kind) -> None:
-    """Connects and sends what stands at the beginning; a connection that is to be idle has its answer."""
+async def _open(held: socket.socket, address: Address, kind: Kind) -> bytes:
+    """Connects and sends what stands at the beginning; where a whole request was sent, the answer's beginning."""
     loop = asyncio.get_running_loop()
     held.setblocking(False)
     if kind.takes:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     await loop.sock_connect(held, address)
     await loop.sock_sendall(held, kind.sends)
-    if not (kind.drips or kind.takes):
-        await loop.sock_recv(held, 65536)
+    return b"" if kind.drips else await loop.sock_recv(held, kind.takes or 65536)
 
 
-async def _silent(held: socket.socket) -> int:
+async def _silent(held: socket.socket) -> None:
     """Waits for the node's end."""
     with contextlib.suppress(OSError):
         while await asyncio.get_running_loop().sock_recv(held, 65536):
             pass
-    return 0
 
 
-async def _drip(held: socket.socket, kind: Kind) -> int:
-    """Sends and takes a little again and again until the node ends it; the status of what it answered."""
-    came = b""
+async def _drip(held: socket.socket, kind: Kind, came: bytearray) -> None:
+    """Sends and takes a little again and again until the node ends it; keeps the beginning of what it answered."""
     while True:
         try:
             if kind.drips:
@@ -156,8 +152,6 @@ async def _drip(held: socket.socket, kind: Kind) -> int:
         except OSError:
             break
         await asyncio.sleep(PAUSE)
-    found = re.match(rb"HTTP/1.1 (\d+)", came)
-    return int(found[1]) if found else 0
 
 
 def resident(node: Node) -> float:
@@ -191,12 +185,11 @@ def measure(node: Node, kind: Kind, count: int, seconds: float, rate: float) -> 
     ratio = milliseconds(answers, 0.99) / milliseconds(quiet, 0.99)
     figure = f"{milliseconds(quiet, 0.99):.2f} to {milliseconds(answers, 0.99):.2f} ms, {ratio:.2f}x"
     row("    p99 of the others", figure, f"<= {GOAL}x", ratio <= GOAL)
-    row("    requests of the others that failed", str(failed(quiet + answers)), "0", not failed(quiet + answers))
+    row("    requests of the others that failed", failures(quiet + answers), "0", not failed(quiet + answers))
     times = [end.seconds for end in ends]
     late = sum(seconds > kind.ends + LATE for seconds in times)
     row("    ended by the node after", f"{min(times):.1f} to {max(times):.1f} s", f"{kind.ends} s each", not late)
-    statuses = collections.Counter(end.status for end in ends)
-    row("    answered", ", ".join(f"{status or 'nothing'}: {number}" for status, number in sorted(statuses.items())))
+    row("    answered", statuses(end.status for end in ends))
 
 
 def sizes(node: Node, offer: Offer, seconds: float) -> Iterator[float]:

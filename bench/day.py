@@ -25,7 +25,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from load import Answer, Offer, Plan, failed, milliseconds
+from load import Answer, Offer, Plan, failed, failures, milliseconds
 from node import Node
 from report import machine, row
 
@@ -153,10 +153,7 @@ def waited(day: Day) -> list[Answer]:
 
 def show(setup: SetUp, day: Day) -> None:
     """One set-up's part of the table."""
-    row(f"{setup.name}: requests failed", f"{failed(day.answers)} of {len(day.answers)}", *goal(setup, day))
-    statuses = collections.Counter(answer.status for answer in day.answers if answer.status != 200)
-    if statuses:
-        row("    with status", ", ".join(f"{status}: {number}" for status, number in sorted(statuses.items())))
+    row(f"{setup.name}: requests failed", failures(day.answers), *goal(setup, day))
     met = waited(day)
     row("    starts, and requests that waited for one", f"{len(day.starts)}, {len(met)}")
     for what, answers in [("requests that waited", met), ("all requests", day.answers)]:

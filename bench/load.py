@@ -86,6 +86,20 @@ def failed(answers: Iterable[Answer]) -> int:
     return sum(answer.status != 200 for answer in answers)
 
 
+def statuses(found: Iterable[int]) -> str:
+    """Of each status how many there are, in words; 0 is none."""
+    counted = sorted(collections.Counter(found).items())
+    return ", ".join(f"{status or 'nothing'}: {count:,}" for status, count in counted)
+
+
+def failures(answers: Iterable[Answer]) -> str:
+    """How many of how many failed, and how."""
+    answers = list(answers)
+    bad = [answer.status for answer in answers if answer.status != 200]
+    how = f" ({statuses(bad)})" if bad else ""
+    return f"{len(bad):,} of {len(answers):,}{how}"
+
+
 def milliseconds(answers: Iterable[Answer], part: float) -> float:
     """The latency that a part of the requests does not exceed; not a number when there are none."""
     ordered = sorted(answer.seconds for answer in answers)

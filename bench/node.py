@@ -60,11 +60,16 @@ class Node:
         command += ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]
         with self._log.open("w") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        until("the node", (self.runtime / "node.json").exists)
-        said = json.loads((self.runtime / "node.json").read_text())
-        host, port = said["listen"].rsplit(":", 1)
-        self.address = (host, int(port))
-        until("its models", lambda: len(self.ctl("list")["models"]) == len(models))
+        try:
+            until("the node", (self.runtime / "node.json").exists)
+            said = json.loads((self.runtime / "node.json").read_text())
+            host, port = said["listen"].rsplit(":", 1)
+            self.address = (host, int(port))
+            until("its models", lambda: len(self.ctl("list").get("models", ())) == len(models))
+        except BaseException:
+            print(self._log.read_text(), file=sys.stderr)
+            self.__exit__()
+            raise
 
     def __enter__(self) -> Node:
         return self
