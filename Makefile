@@ -70,8 +70,13 @@ soak: setup  ## the same properties with full counts; log and seed in .omni/soak
 	OMNI_SOAK=1 PROPTEST_CASES=$(SOAK_CASES) PROPTEST_RNG_SEED=$$seed \
 	    cargo nextest run --locked --workspace --profile soak 2>&1 | tee -a "$$log"
 
-bench: build  ## the benchmarks (needs lxcfs; PEERS=folder and wrk for the one beside peers)
+bench: build  ## the benchmarks, 40 minutes (needs lxcfs; PEERS=folder and wrk for the one beside peers)
 	bench/meminfo.sh
+	bench/coldstart.py
+	bench/rollout.py
+	bench/abuse.py
+	bench/connections.py
+	bench/day.py
 	$(if $(PEERS),bench/peers.sh,@echo "PEERS is not set: bench/peers.sh left out")
 
 # GPU_PYTHON: an interpreter, best one that has PyTorch. GPU_ARGS="--simulated" tries the scenarios without a card.

@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(os.environ.get("OMNI_BIN", ROOT / "target/release"))
@@ -30,8 +31,8 @@ class Node:
         extra: dict[str, dict[str, str]] | None = None,
         config: str = "",
     ) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="omni-bench-")
-        folder = Path(self._folder.name)
+        self._temporary = tempfile.TemporaryDirectory(prefix="omni-bench-")
+        self.folder = folder = Path(self._temporary.name)
         folder.chmod(0o755)
         for name, source in models.items():
             target = folder / "models" / name
@@ -48,17 +49,28 @@ class Node:
         self.runtime = Path("/run") / folder.name
         (folder / "node.toml").write_text(f'[node]\ncgroup-parent = "{folder.name}"\n{config}')
         self._log = folder / "log"
-        command = [BIN / "omni-scheduler", "--config", folder / "node.toml", "--models", folder / "models"]
+        command: list[str | Path] = [
+            BIN / "omni-scheduler",
+            "--config",
+            folder / "node.toml",
+            "--models",
+            folder / "models",
+        ]
         command += ["--state-dir", folder / "state", "--cache-dir", folder / "cache", "--runtime-dir", self.runtime]
         command += ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]
         with self._log.open("w") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        until("the node", (self.runtime / "node.json").exists)
-        said = json.loads((self.runtime / "node.json").read_text())
-        self._host, port = said["listen"].rsplit(":", 1)
-        self._port = int(port)
-        self.pid = self.process.pid
-        until("its models", lambda: len(self.ctl("list")["models"]) == len(models))
+        try:
+            until("the node", (self.runtime / "node.json").exists)
+            said = json.loads((self.runtime / "node.json").read_text())
+            host, port = said["listen"].rsplit(":", 1)
+            self.address = (host, int(port))
+            self.pid = self.process.pid
+            until("its models", lambda: len(self.ctl("list").get("models", ())) == len(models))
+        except BaseException:
+            print(self._log.read_text(), file=sys.stderr)
+            self.__exit__()
+            raise
 
     def __enter__(self) -> Node:
         return self
@@ -71,10 +83,17 @@ class Node:
         for left in self.runtime.iterdir():
             left.rmdir() if left.is_dir() else left.unlink()
         self.runtime.rmdir()
-        self._folder.cleanup()
+        self._temporary.cleanup()
 
-    def ctl(self, *arguments: str) -> dict:
-        command = [BIN / "omnictl", "--socket", self.runtime / "control.sock", "-o", "json", *arguments]
+    def ctl(self, *arguments: str) -> Any:
+        command: list[str | Path] = [
+            BIN / "omnictl",
+            "--socket",
+            self.runtime / "control.sock",
+            "-o",
+            "json",
+            *arguments,
+        ]
         return json.loads(subprocess.run(command, capture_output=True, text=True, check=False).stdout or "{}")
 
     def upgrade(self) -> None:
@@ -91,7 +110,12 @@ class Node:
             return post(connection, model, body), time.perf_counter() - begun
 
     def connect(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection(self._host, self._port, timeout=600)
+        return http.client.HTTPConnection(*self.address, timeout=600)
+
+    def publish(self, model: str, file: str, text: str) -> None:
+        """Changes a file of a model's directory in one step."""
+        (self.folder / "new").write_text(text)
+        (self.folder / "new").replace(self.folder / "models" / model / file)
 
     def wake(self, model: str, body: object) -> float:
         """The first answer, whatever has to be built for it."""

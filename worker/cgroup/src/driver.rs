@@ -240,9 +240,9 @@ fn check_file_systems(paths: &CgroupPaths) -> Result<(), Error> {
     })
 }
 
-/// Reads every limit back.
+/// Reads every limit back, and the weight.
 fn confirm(limits: &Limits, paths: &CgroupPaths, page: u64) -> Result<(), Error> {
-    limits.settings(paths, page).into_iter().try_for_each(|setting| {
+    limits.settings(paths, page).into_iter().chain(limits.weight(paths)).try_for_each(|setting| {
         let found =
             fs::read_to_string(&setting.file).map_or_else(|error| error.to_string(), |text| text.trim().to_owned());
         if found == setting.value {

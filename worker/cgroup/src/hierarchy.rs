@@ -8,6 +8,7 @@ use cgroups_rs::fs::cpu::CpuController;
 use cgroups_rs::fs::memory::MemController;
 use cgroups_rs::fs::pid::PidController;
 use cgroups_rs::fs::{Cgroup, Hierarchy, Subsystem};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Clone)]
@@ -46,8 +47,12 @@ impl Hierarchy for Tree {
     }
 }
 
-/// Sets `limits` on the existing group `name` below `root`. Silence is no success: read the values back.
+/// Sets `limits` on the existing group `name` below `root`, and the weight of its instance on the group above. Silence
+/// is no success: read the values back.
 pub(crate) fn apply(root: &CgroupPaths, name: &str, limits: &Limits) -> Result<(), Error> {
     let group = Cgroup::load(Box::new(Tree(root.clone())), name);
-    group.apply(&limits.resources(root)).map_err(|source| Error::Apply { name: name.to_owned(), source })
+    group.apply(&limits.resources(root)).map_err(|source| Error::Apply { name: name.to_owned(), source })?;
+    limits
+        .weight(&root.join(name))
+        .map_or(Ok(()), |weight| fs::write(&weight.file, weight.value).map_err(Error::io("write", &weight.file)))
 }

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 /// The period of the CPU quota, the kernel's default, in microseconds.
 const CPU_PERIOD_USEC: u64 = 100_000;
+/// The weight of one CPU, which is what the kernel gives a group that asks for nothing: v2, v1.
+const CPU_WEIGHT: [u64; 2] = [100, 1024];
 
 /// What a group may use; `None` leaves a resource unlimited. Where memory is limited there is no swap beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -14,7 +16,7 @@ pub struct Limits {
     pub memory_bytes: Option<u64>,
     /// Processes and threads.
     pub pids: Option<u32>,
-    /// Thousandths of a CPU: 2000 is two CPUs.
+    /// Thousandths of a CPU: 2000 is two CPUs. Where there is not enough for all, instances share in this proportion.
     pub cpu_millis: Option<u32>,
 }
 
@@ -82,6 +84,18 @@ impl Limits {
         wanted.into_iter().filter_map(setting).collect()
     }
 
+    /// The weight of the group's instance among the others, in the group above: the CPU limit is a bound, and who has
+    /// the larger one must not be held to an equal part by many small ones.
+    pub(crate) fn weight(&self, paths: &CgroupPaths) -> Option<Setting> {
+        let millis = u64::from(self.cpu_millis?);
+        let (dir, file, one, bounds) = match paths {
+            CgroupPaths::V2 { dir } => (dir, "cpu.weight", CPU_WEIGHT[0], 1..=10_000),
+            CgroupPaths::V1 { cpu, .. } => (cpu, "cpu.shares", CPU_WEIGHT[1], 2..=262_144),
+        };
+        let value = (millis * one / 1000).clamp(*bounds.start(), *bounds.end()).to_string();
+        Some(Setting { file: dir.parent()?.join(file), value })
+    }
+
     fn cpu_quota_usec(&self) -> Option<u64> {
         self.cpu_millis.map(|millis| u64::from(millis) * (CPU_PERIOD_USEC / 1000))
     }
@@ -123,6 +137,23 @@ mod tests {
         ];
         assert_eq!(shown(&LIMITS, &paths), expected);
         assert!(shown(&Limits::default(), &paths).is_empty());
+    }
+
+    #[test]
+    fn instances_share_the_processors_in_proportion_to_their_limits() {
+        let v2 = CgroupPaths::V2 { dir: "/g/a/model".into() };
+        let [memory, pids, cpu, cpuacct] = ["/m", "/p", "/c/a/model", "/a"].map(PathBuf::from);
+        let v1 = CgroupPaths::V1 { memory, pids, cpu, cpuacct, unified: None };
+        for (millis, on_v2, on_v1) in [(10, "1", "10"), (1000, "100", "1024"), (1500, "150", "1536")] {
+            let limits = Limits { cpu_millis: Some(millis), ..LIMITS };
+            let shown = |paths| limits.weight(paths).map(|set| format!("{} {}", set.file.display(), set.value));
+            assert_eq!(shown(&v2), Some(format!("/g/a/cpu.weight {on_v2}")));
+            assert_eq!(shown(&v1), Some(format!("/c/a/cpu.shares {on_v1}")));
+        }
+        let most = Limits { cpu_millis: Some(1_024_000), ..LIMITS };
+        assert_eq!(most.weight(&v2).map(|set| set.value).as_deref(), Some("10000"));
+        assert_eq!(most.weight(&v1).map(|set| set.value).as_deref(), Some("262144"));
+        assert_eq!(Limits::default().weight(&v2), None);
     }
 
     #[test]

@@ -32,12 +32,14 @@ fn limits_are_in_the_kernel() {
             assert_eq!(read(dir, "memory.oom.group"), "1");
             assert_eq!(read(dir, "pids.max"), "16");
             assert_eq!(read(dir, "cpu.max"), "50000 100000");
+            assert_eq!(read(dir.parent().unwrap(), "cpu.weight"), "50");
         }
         CgroupPaths::V1 { memory, pids, cpu, .. } => {
             assert_eq!(read(memory, "memory.limit_in_bytes"), (64 * MIB).to_string());
             assert_eq!(read(memory, "memory.memsw.limit_in_bytes"), (64 * MIB).to_string());
             assert_eq!(read(pids, "pids.max"), "16");
             assert_eq!(read(cpu, "cpu.cfs_quota_us"), "50000");
+            assert_eq!(read(cpu.parent().unwrap(), "cpu.shares"), "512");
         }
     }
     assert!(paths.dirs().iter().all(|dir| dir.is_dir()));

@@ -2,7 +2,8 @@
 //!
 //! Called by the event loop, which reads the pipes and hands out the lines. A model that floods its log loses lines and
 //! is told so by a line of the worker; it never slows the worker's other work and never takes more memory than
-//! [`RING_BYTES`].
+//! [`RING_BYTES`]. Once a line was beyond the rate, all are dropped for [`DROP`] and only counted: the worker's processor
+//! time is not within the model's limit, so a flood must cost little of it.
 
 use omni_ipc::instance::{LogLine, LogStream};
 use std::collections::VecDeque;
@@ -14,6 +15,9 @@ const RING_BYTES: usize = 64 * 1024;
 const LINE_COST: usize = size_of::<LogLine>();
 /// Bytes of the longest line; longer ones are cut into several.
 const LINE_MAX: usize = 8 * 1024;
+
+/// For how long lines are dropped once one was too many.
+const DROP: Duration = Duration::from_millis(100);
 
 /// When something happens, on both clocks that matter here.
 #[derive(Debug, Clone, Copy)]
@@ -31,8 +35,16 @@ pub(super) struct Journal {
     bytes: usize,
     next_seq: u64,
     rate: Rate,
-    stdout: Vec<u8>,
-    stderr: Vec<u8>,
+    stdout: Partial,
+    stderr: Partial,
+}
+
+/// The line of a stream that has not ended yet.
+#[derive(Debug, Default)]
+struct Partial {
+    bytes: Vec<u8>,
+    /// Some of it was dropped and counted, and the rest goes the same way.
+    dropped: bool,
 }
 
 impl Journal {
@@ -42,20 +54,38 @@ impl Journal {
             bytes: 0,
             next_seq: 1,
             rate: Rate::new(lines_per_second),
-            stdout: Vec::new(),
-            stderr: Vec::new(),
+            stdout: Partial::default(),
+            stderr: Partial::default(),
         }
     }
 
     /// Takes bytes as they came from a pipe.
     pub(super) fn write(&mut self, stream: LogStream, mut bytes: &[u8], now: Moment) {
-        while let Some(newline) = bytes.iter().position(|byte| *byte == b'\n') {
+        self.tick(now);
+        while !bytes.is_empty() {
+            if self.rate.is_dropping() {
+                return self.drop_lines(stream, bytes);
+            }
+            let Some(newline) = bytes.iter().position(|byte| *byte == b'\n') else {
+                return self.extend(stream, bytes, now);
+            };
             let (line, rest) = bytes.split_at(newline);
             self.extend(stream, line, now);
             self.end_line(stream, now);
             bytes = rest.get(1..).unwrap_or_default();
         }
-        self.extend(stream, bytes, now);
+    }
+
+    /// Counts lines, each where it begins, and keeps nothing of them.
+    fn drop_lines(&mut self, stream: LogStream, bytes: &[u8]) {
+        // So many bytes at a time that one byte holds the count, which lets the compiler look at many at once.
+        let count = |part: &[u8]| u64::from(part.iter().map(|byte| u8::from(*byte == b'\n')).sum::<u8>());
+        let ends: u64 = bytes.chunks(usize::from(u8::MAX)).map(count).sum();
+        let goes_on = bytes.last() != Some(&b'\n');
+        let partial = self.partial(stream);
+        let is_counted = partial.dropped;
+        *partial = Partial { bytes: Vec::new(), dropped: goes_on };
+        self.rate.dropped += ends + u64::from(goes_on) - u64::from(is_counted);
     }
 
     /// Adds a line of the worker itself; not under the rate.
@@ -63,7 +93,7 @@ impl Journal {
         self.push(LogStream::Worker, text, now);
     }
 
-    /// Says how many lines were dropped, once a second has passed since the first of them.
+    /// Says how many lines were dropped, once [`DROP`] has passed since the first of them; from then on they are taken.
     pub(super) fn tick(&mut self, now: Moment) {
         if self.deadline().is_some_and(|deadline| deadline <= now.monotonic) {
             self.note_dropped(now);
@@ -72,13 +102,13 @@ impl Journal {
 
     /// When [`Journal::tick`] has something to do.
     pub(super) fn deadline(&self) -> Option<Duration> {
-        self.rate.dropped_since.map(|since| since + Duration::from_secs(1))
+        self.rate.dropped_since.map(|since| since + DROP)
     }
 
     /// Both pipes have ended: what is left is the last line of each.
     pub(super) fn finish(&mut self, now: Moment) {
         for stream in [LogStream::Stdout, LogStream::Stderr] {
-            if !self.partial(stream).is_empty() {
+            if !self.partial(stream).bytes.is_empty() {
                 self.end_line(stream, now);
             }
         }
@@ -92,7 +122,7 @@ impl Journal {
         self.ring.get(usize::try_from(index).ok()?)
     }
 
-    fn partial(&mut self, stream: LogStream) -> &mut Vec<u8> {
+    fn partial(&mut self, stream: LogStream) -> &mut Partial {
         match stream {
             LogStream::Stdout => &mut self.stdout,
             LogStream::Stderr | LogStream::Worker => &mut self.stderr,
@@ -101,12 +131,12 @@ impl Journal {
 
     fn extend(&mut self, stream: LogStream, bytes: &[u8], now: Moment) {
         let mut rest = bytes;
-        while !rest.is_empty() {
-            let room = LINE_MAX - self.partial(stream).len();
-            let (fits, more) = rest.split_at(room.min(rest.len()));
-            self.partial(stream).extend_from_slice(fits);
+        while !rest.is_empty() && !self.partial(stream).dropped {
+            let partial = &mut self.partial(stream).bytes;
+            let (fits, more) = rest.split_at((LINE_MAX - partial.len()).min(rest.len()));
+            partial.extend_from_slice(fits);
             rest = more;
-            if self.partial(stream).len() == LINE_MAX && !rest.is_empty() {
+            if partial.len() == LINE_MAX && !rest.is_empty() {
                 self.cut_line(stream, now);
             }
         }
@@ -114,7 +144,7 @@ impl Journal {
 
     /// Ends a full line early, between two characters.
     fn cut_line(&mut self, stream: LogStream, now: Moment) {
-        let partial = self.partial(stream);
+        let partial = &mut self.partial(stream).bytes;
         let is_inside = |byte: &u8| *byte & 0xC0 == 0x80; // continuation bytes of UTF-8
         let tail = partial.iter().rev().take(4).position(|byte| !is_inside(byte));
         let tail = match tail {
@@ -123,13 +153,12 @@ impl Journal {
         };
         let carry = partial.split_off(partial.len() - tail);
         self.end_line(stream, now);
-        *self.partial(stream) = carry;
+        self.partial(stream).bytes = carry;
     }
 
     fn end_line(&mut self, stream: LogStream, now: Moment) {
-        let bytes = std::mem::take(self.partial(stream));
-        if self.rate.admits(now.monotonic) {
-            self.note_dropped(now);
+        let Partial { bytes, dropped } = std::mem::take(self.partial(stream));
+        if !dropped && self.rate.admits(now.monotonic) {
             let line = bytes.strip_suffix(b"\r").unwrap_or(&bytes);
             self.push(stream, String::from_utf8_lossy(line).into_owned(), now);
         }
@@ -185,6 +214,10 @@ impl Rate {
         self.dropped += 1;
         self.dropped_since.get_or_insert(now);
         false
+    }
+
+    fn is_dropping(&self) -> bool {
+        self.dropped_since.is_some()
     }
 
     fn take_dropped(&mut self) -> u64 {

@@ -32,7 +32,7 @@ fn on_v2_every_limit_is_written_and_read_back() {
     hierarchy::apply(&CgroupPaths::V2 { dir: temp.path().to_owned() }, "omni/a/model", &LIMITS).unwrap();
     confirm(&LIMITS, &paths, 4096).unwrap();
 
-    for setting in LIMITS.settings(&paths, 4096) {
+    for setting in LIMITS.settings(&paths, 4096).into_iter().chain(LIMITS.weight(&paths)) {
         let good = fs::read_to_string(&setting.file).unwrap();
         fs::write(&setting.file, "max").unwrap();
         match confirm(&LIMITS, &paths, 4096) {

@@ -41,16 +41,31 @@ fn a_flood_is_dropped_counted_and_told() {
     let mut journal = Journal::new(10);
     journal.write(LogStream::Stdout, &b"line\n".repeat(1000), at(0));
     assert_eq!(journal.ring.len(), 10);
-    assert_eq!(journal.deadline(), Some(Duration::from_millis(1000)));
-    journal.tick(at(999));
+    assert_eq!(journal.deadline(), Some(DROP));
+    journal.write(LogStream::Stderr, &b"line\n".repeat(5), at(99));
     assert_eq!(journal.ring.len(), 10);
-    journal.tick(at(1000));
-    assert_eq!(texts(&journal).last().unwrap(), "990 lines dropped: more than 10 lines a second");
+    journal.tick(at(100));
+    assert_eq!(texts(&journal).last().unwrap(), "995 lines dropped: more than 10 lines a second");
     assert_eq!(journal.deadline(), None);
     journal.write(LogStream::Stdout, &b"line\n".repeat(15), at(1100));
     journal.write(LogStream::Stdout, b"later\n", at(2200));
     let last: Vec<String> = texts(&journal).split_off(21);
     assert_eq!(last, ["5 lines dropped: more than 10 lines a second", "later"]);
+}
+
+#[test]
+fn a_line_is_dropped_whole_when_a_part_of_it_is() {
+    let mut journal = Journal::new(10);
+    journal.write(LogStream::Stdout, &b"line\n".repeat(11), at(0));
+    journal.write(LogStream::Stdout, b"its beginning", at(50));
+    journal.write(LogStream::Stdout, b" and its end\nwhole\nhalf", at(200));
+    journal.finish(at(200));
+    assert_eq!(texts(&journal).split_off(10), ["2 lines dropped: more than 10 lines a second", "whole", "half"]);
+    let mut journal = Journal::new(10);
+    journal.write(LogStream::Stdout, &b"line\n".repeat(11), at(0));
+    journal.write(LogStream::Stdout, b"never ended", at(50));
+    journal.finish(at(60));
+    assert_eq!(texts(&journal).split_off(10), ["2 lines dropped: more than 10 lines a second"]);
 }
 
 #[test]
@@ -79,7 +94,7 @@ proptest! {
             let bytes: usize = journal.ring.iter().map(|line| line.text.len() + LINE_COST).sum();
             prop_assert_eq!(bytes, journal.bytes);
             prop_assert!(bytes <= RING_BYTES);
-            prop_assert!(journal.stdout.len() <= LINE_MAX);
+            prop_assert!(journal.stdout.bytes.len() <= LINE_MAX);
         }
         journal.finish(at(0));
         let whole = pieces.concat();

@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+"""What one model can do to its neighbour: each abuse alone, beside quiet times of the same load.
+
+Usage (root): bench/abuse.py [--rounds 3] [--seconds 8] [--rate 100] [--only NAME ...]
+
+The neighbour computes for two milliseconds a request and is asked at a fixed rate by a process of its own, a latency
+counting from the moment at which the request was due. Every abusive model has limits in its manifest. A round is, for
+each abuse, a quiet time and one under abuse, one after the other; what counts is the ratio of the two p99, its median
+over the rounds. Beside it stands what the abuse did, so that one that did nothing is seen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import http.client
+import json
+import statistics
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from load import Answer, Offer, between, failed, failures, milliseconds, steady
+from node import Node
+from report import machine, row, spread
+
+GOAL = 1.2
+NEIGHBOUR = """
+import hashlib, time
+BLOCK = bytes(1 << 16)
+def handle_request(request, context):
+    until = time.thread_time() + 0.002
+    while time.thread_time() < until:
+        hashlib.sha256(BLOCK).digest()
+    return None
+"""
+MANIFEST = """
+[resources]
+memory = "128MiB"
+cpus = 1.0
+pids = 96
+[limits]
+cache = "16MiB"
+tmp = "16MiB"
+[timeouts]
+request = "30s"
+cancel-grace = "1s"
+[env]
+ABUSE = "{name}"
+"""
+# At the beginning of either time, which is not counted: the abuse takes hold, or lets go.
+SETTLE = 1.0
+# Requests at a time to a model that reads none, and the bytes of each.
+UNREAD, UNREAD_BYTES = 4, 4 << 20
+
+
+@dataclass
+class Abuse:
+    """One of them, and what came of it: ratios to the quiet time beside, all answers, what the model says it did."""
+
+    name: str
+    what: str
+    ratios: list[float] = field(default_factory=list)
+    tails: list[float] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+    did: list[str] = field(default_factory=list)
+
+
+ABUSES = [
+    ("threads", "busy loops in 64 threads"),
+    ("memory", "memory at its limit, reclaiming"),
+    ("oom", "memory past its limit, again and again"),
+    ("forks", "fork bomb"),
+    ("descriptors", "all descriptors"),
+    ("disk", "disk and inodes full, again and again"),
+    ("log", "100 MB/s of log"),
+    ("unread", "never reads its socket"),
+]
+
+
+def abuse(node: Node, name: str, seconds: float) -> str:
+    """Has the model do it for that long; what it says that it did, or how often it died of it."""
+    end = time.monotonic() + seconds
+    restarts = node.ctl("status", name)["restarts"]
+    said: list[str] = []
+
+    def again() -> None:
+        body = {"seconds": 0, "pad": "x" * UNREAD_BYTES} if name == "unread" else {"seconds": 0}
+        while (left := end - time.monotonic()) > 0.1:
+            with contextlib.suppress(OSError, http.client.HTTPException), contextlib.closing(node.connect()) as asked:
+                text = json.dumps({**body, "seconds": left})
+                limit = {"x-omni-timeout-ms": str(int(left * 1000) + 500), "content-type": "application/json"}
+                asked.request("POST", f"/ai/run/{name}", text, limit)
+                answer = asked.getresponse()
+                found = answer.read()
+                if answer.status == 200:
+                    said.append(json.loads(found)["result"])
+                elif answer.status in (429, 503):
+                    node.ctl("start", name)  # it comes back sooner than its back-off would have it
+                    time.sleep(0.2)
+
+    threads = [threading.Thread(target=again) for _ in range(UNREAD if name == "unread" else 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    died = node.ctl("status", name)["restarts"] - restarts
+    return "; ".join(said[-1:] + ([f"died {died} times"] if died else []))
+
+
+def measure(node: Node, one: Abuse, seconds: float, rate: float) -> None:
+    """A quiet time and an abused one."""
+    node.ctl("start", one.name, "--wait")
+    offer = Offer(node.address, steady("neighbour", rate, 2 * (SETTLE + seconds)), {"neighbour": b"null"})
+    offer.wait_until(SETTLE + seconds)
+    one.did.append(abuse(node, one.name, SETTLE + seconds))
+    answers = offer.answers()
+    times = [between(answers, begin + SETTLE, begin + SETTLE + seconds) for begin in (0, SETTLE + seconds)]
+    quiet, abused = (milliseconds(part, 0.99) for part in times)
+    one.ratios.append(abused / quiet)
+    one.tails.append(abused)
+    one.answers += answers
+    tell(one, times)
+
+
+def tell(one: Abuse, times: list[list[Answer]]) -> None:
+    """A line for who waits."""
+    figures = " ".join(f"{milliseconds(part, q):.2f}" for part in times for q in (0.5, 0.99))
+    print(f"    {one.name}: p50 and p99 quiet, then abused, ms: {figures}; {one.did[-1]}", flush=True)
+
+
+def main() -> None:
+    """Runs it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=8, help="of each quiet and each abused time")
+    parser.add_argument("--rate", type=float, default=100, help="requests a second to the neighbour")
+    parser.add_argument("--only", nargs="+", choices=[name for name, _ in ABUSES])
+    chosen = parser.parse_args()
+    machine()
+    abuses = [Abuse(*one) for one in ABUSES if not chosen.only or one[0] in chosen.only]
+    source = (Path(__file__).parent / "abusive_model.py").read_text()
+    models = {one.name: {"model.py": source, "omni.toml": MANIFEST.format(name=one.name)} for one in abuses}
+    with Node({**models, "neighbour": {"model.py": NEIGHBOUR}}) as node:
+        for model in ["neighbour", *models]:
+            node.wake(model, {"seconds": 0})
+        for _ in range(chosen.rounds):
+            for one in abuses:
+                measure(node, one, chosen.seconds, chosen.rate)
+    print(f"neighbour at {chosen.rate:.0f} requests/s, {chosen.rounds} rounds of {chosen.seconds:.0f} s, medians")
+    for one in abuses:
+        middle = statistics.median(one.ratios)
+        figure = f"{spread(one.ratios, unit='x')}, {statistics.median(one.tails):.1f} ms"
+        row(f"{one.what}: p99 to quiet", figure, f"<= {GOAL}x", middle <= GOAL)
+        row("    requests of the neighbour that failed", failures(one.answers), "0", not failed(one.answers))
+
+
+if __name__ == "__main__":
+    main()
