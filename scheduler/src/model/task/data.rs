@@ -19,6 +19,7 @@ const BROKEN_GRACE: Duration = Duration::from_millis(500);
 impl ModelTask {
     /// Sends what can be sent, and says what has begun or ended since the last call.
     pub(super) fn send_waiting(&mut self) {
+        let now = self.now();
         self.send_all();
         let mut waiting = self.dispatch.waiting();
         let mut any_busy = false;
