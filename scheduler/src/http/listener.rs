@@ -1,10 +1,13 @@
 //! Accepting connections: HTTP/1.1 and HTTP/2 with prior knowledge on one socket, bounded in number.
 
 use super::answer::AnswerBody;
+use super::body::passes_hyper;
+use super::socket::ClientSocket;
 use hyper::body::Incoming;
+use hyper::header::{CONNECTION, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use nix::sys::socket::setsockopt;
@@ -56,12 +59,25 @@ where
         let handler = handler.clone();
         let begun = Arc::new(AtomicBool::new(false));
         let begins = Arc::clone(&begun);
-        let service = service_fn(move |request| {
+        let (socket, hold) = ClientSocket::new(stream);
+        let held = Arc::clone(&hold);
+        let service = service_fn(move |mut request: Request<Incoming>| {
             begins.store(true, Ordering::Relaxed);
+            let length = passes_hyper(&request);
+            if let Some(length) = length {
+                held.hold(length);
+                request.extensions_mut().insert(Arc::clone(&held));
+            }
             let answer = handler(request);
-            async move { Ok::<_, Infallible>(answer.await) }
+            async move {
+                let mut answer = answer.await;
+                if length.is_some() {
+                    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                Ok::<_, Infallible>(answer)
+            }
         });
-        let connection = graceful.watch(builder.serve_connection(TokioIo::new(stream), service).into_owned());
+        let connection = graceful.watch(builder.serve_connection(socket, service).into_owned());
         tokio::spawn(async move {
             let mut connection = pin!(connection);
             // A client that breaks the protocol or the connection is answered by hyper, as far as possible. Until it has
@@ -70,6 +86,7 @@ where
             if first.is_err() && begun.load(Ordering::Relaxed) {
                 let _ = connection.await;
             }
+            hold.close().await;
             drop(permit);
         });
     }
