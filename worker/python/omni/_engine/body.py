@@ -106,7 +106,9 @@ class SocketStream(BodyStream):
         """Sets the socket as it is read now; returns what was received and not read yet."""
         if self._awaited:
             self._take_connection()
-        self._socket.settimeout(0 if not blocking else _PATIENT if self._handed else None)
+        timeout = 0 if not blocking else _PATIENT if self._handed else None
+        if self._socket.gettimeout() != timeout:
+            self._socket.settimeout(timeout)
         first, self._first = self._first, b""
         return first
 
