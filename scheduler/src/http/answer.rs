@@ -1,6 +1,7 @@
 //! Answer bodies, and how a model's answer becomes a response: envelope, bytes, server-sent events.
 
 use super::run::Waiter;
+use super::upload::Uploading;
 use crate::wire::reply::{Answer, Body as Content};
 use crate::wire::stream::{End, Read, Reader, Shape};
 use bytes::{Bytes, BytesMut};
@@ -53,6 +54,8 @@ pub enum AnswerBody {
 pub struct StreamBody {
     reader: Reader,
     waiter: Waiter,
+    /// The request's body, of which the model may still read.
+    upload: Option<Uploading>,
     deadline: Pin<Box<Sleep>>,
     /// What the model said it would send.
     length: Option<u64>,
@@ -129,22 +132,28 @@ impl StreamBody {
         if self.ended {
             return Poll::Ready(None);
         }
-        let end = match self.reader.poll_read(context) {
-            Poll::Ready(Read::Data(data, cost)) => {
+        let uploaded = self.upload.as_mut().map_or(Poll::Pending, |upload| Pin::new(upload).poll(context));
+        if uploaded.is_ready() {
+            self.upload = None;
+        }
+        let end = match (self.reader.poll_read(context), uploaded) {
+            (Poll::Ready(Read::Data(data, cost)), Poll::Pending | Poll::Ready(Ok(()))) => {
                 self.waiter.consumed(cost);
                 return Poll::Ready(Some(Ok(Frame::data(data))));
             }
-            Poll::Ready(Read::End(end)) => {
+            (Poll::Ready(Read::End(end)), _) => {
                 self.waiter.streamed(end == End::Complete);
                 end
             }
-            Poll::Pending => {
+            (_, Poll::Ready(Err(_))) => End::Failed("the request's body broke off"),
+            (Poll::Pending, _) => {
                 std::task::ready!(self.deadline.as_mut().poll(context));
                 self.waiter.deadline_passed();
                 End::Failed("the request's deadline passed")
             }
         };
         self.ended = true;
+        self.upload = None;
         match (self.reader.shape(), end) {
             (Shape::Events, End::Complete) => {
                 Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"data: [DONE]\n\n")))))
@@ -159,9 +168,9 @@ impl StreamBody {
     }
 }
 
-/// The response to a model's answer.
+/// The response to a model's answer. A stream takes the upload with it; any other answer ends it.
 #[must_use]
-pub fn respond(answer: Answer, waiter: Waiter) -> Response<AnswerBody> {
+pub fn respond(answer: Answer, waiter: Waiter, upload: Option<Uploading>) -> Response<AnswerBody> {
     let Answer { status, head, body, sent_at: _, swap: _, content: _ } = answer;
     let head = head.unwrap_or_default();
     let media = |default: &'static str| {
@@ -178,7 +187,7 @@ pub fn respond(answer: Answer, waiter: Waiter) -> Response<AnswerBody> {
             };
             let length = head.length.filter(|_| reader.shape() == Shape::Bytes);
             let deadline = Box::pin(tokio::time::sleep_until(waiter.deadline().into()));
-            let stream = StreamBody { reader, waiter, deadline, length, ended: false };
+            let stream = StreamBody { reader, waiter, upload, deadline, length, ended: false };
             (media, AnswerBody::Stream(Box::new(stream)))
         }
     };

@@ -1,22 +1,20 @@
-//! Request bodies: collected within the model's limit and the node's budget, or streamed to the model.
+//! Request bodies: collected within the model's limit and the node's budget, or uploaded to the model.
 //!
-//! JSON is collected. Anything else that is longer than [`STREAM_FROM`], or of unknown length, goes through a Unix
-//! socket pair of this request whose other end the model reads: the scheduler holds one frame of it at a time.
+//! JSON is collected. Anything else that is longer than [`STREAM_FROM`], or of unknown length, is an [`Upload`]: the
+//! scheduler does not hold it.
 
+use super::socket::Hold;
+use super::upload::{Upload, Way};
 use crate::failure::Failure;
 use crate::model::requests::RequestBody;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
+use hyper::{Request, Version};
 use omni_ipc::frame::flags;
-use std::future::Future;
-use std::io::Write;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Other bodies than JSON are streamed from this length on.
@@ -33,24 +31,9 @@ pub struct Taken {
     pub length: Option<u64>,
     /// Given back when the request is over.
     pub permit: Option<OwnedSemaphorePermit>,
-    /// Copies a streamed body; to be polled beside the answer.
-    pub pump: Option<Pump>,
+    /// Moves a streamed body; to be polled beside the answer.
+    pub upload: Option<Upload>,
 }
-
-/// Copies a body from the client to the model.
-///
-/// A Unix socket that is closed with something unread in it gives the other side an error instead of an end. So there
-/// lies one byte, which is read at the end of a complete body: the model cannot take half a body for a whole one,
-/// whether the client, the limit or the end of this process cut it off.
-#[derive(Debug)]
-pub struct Pump {
-    body: Incoming,
-    to: UnixStream,
-    limit: u64,
-}
-
-/// A pump at work.
-pub type Pumping = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
 
 /// Whether the body is JSON, by its media type; a body without a type is taken for JSON, as the API's bodies are.
 #[must_use]
@@ -61,12 +44,21 @@ pub fn is_json(headers: &HeaderMap) -> bool {
         || (media.len() > 5 && media[media.len() - 5..].eq_ignore_ascii_case(b"+json"))
 }
 
-/// Takes a request's body.
+/// The length of a body that can be moved past hyper: large, not JSON, and its end known from the head. HTTP/2 has frames
+/// in between.
+#[must_use]
+pub fn passes_hyper(request: &Request<Incoming>) -> Option<u64> {
+    let length = request.body().size_hint().exact().filter(|length| *length > STREAM_FROM)?;
+    (request.version() == Version::HTTP_11 && !is_json(request.headers())).then_some(length)
+}
+
+/// Takes a request's body. `held`: its connection, when it is kept from hyper.
 ///
 /// # Errors
 /// The body is too large, does not come in time or in full, or the node holds enough already.
 pub async fn take(
     headers: &HeaderMap,
+    held: Option<Arc<Hold>>,
     body: Incoming,
     limit: u64,
     budget: &Arc<Semaphore>,
@@ -78,28 +70,24 @@ pub async fn take(
         return Err(Failure::BodyTooLarge { limit });
     }
     let json = is_json(headers);
-    let streamed = !json && exact.is_none_or(|length| length > STREAM_FROM);
-    if streamed {
-        return stream(body, exact, limit);
+    if !json && exact.is_none_or(|length| length > STREAM_FROM) {
+        let way = match (held, exact) {
+            (Some(hold), Some(length)) => Way::Spliced(hold, length),
+            _ => Way::Copied(limit),
+        };
+        let (upload, socket) = Upload::new(body, way)?;
+        return Ok(Taken {
+            body: RequestBody::Streamed(Some(socket)),
+            length: exact,
+            permit: None,
+            upload: Some(upload),
+        });
     }
     let collecting = collect(body, exact, limit, budget);
     let (bytes, permit) =
         tokio::time::timeout_at(deadline.into(), collecting).await.map_err(|_| Failure::BodyTimeout)??;
     let content = if json { flags::JSON } else { flags::BYTES };
-    Ok(Taken { body: RequestBody::Whole(content, bytes), length: None, permit, pump: None })
-}
-
-fn stream(body: Incoming, length: Option<u64>, limit: u64) -> Result<Taken, Failure> {
-    let pair = || -> std::io::Result<_> {
-        let (ours, mut theirs) = std::os::unix::net::UnixStream::pair()?;
-        ours.set_nonblocking(true)?;
-        theirs.write_all(&[0])?; // see `Pump`
-        Ok((UnixStream::from_std(ours)?, theirs.into()))
-    };
-    // The only reason is a want of descriptors, which is a want of the node.
-    let (to, theirs) = pair().map_err(|_| Failure::NodeBusy)?;
-    let pump = Some(Pump { body, to, limit });
-    Ok(Taken { body: RequestBody::Streamed(Some(theirs)), length, permit: None, pump })
+    Ok(Taken { body: RequestBody::Whole(content, bytes), length: None, permit, upload: None })
 }
 
 async fn collect(
@@ -146,38 +134,4 @@ fn reserve(permit: &mut Option<OwnedSemaphorePermit>, budget: &Arc<Semaphore>, b
         None => *permit = Some(more),
     }
     Ok(())
-}
-
-impl Pump {
-    /// Copies until the end of the body, or until the model stops reading. Dropping the pump closes the socket.
-    ///
-    /// # Errors
-    /// The client's side broke, or sent more than the limit.
-    pub async fn run(mut self) -> Result<(), Failure> {
-        let mut length = 0_u64;
-        while let Some(frame) = self.body.frame().await {
-            let frame = frame.map_err(|error| Failure::BadRequest(format!("the request's body broke off: {error}")))?;
-            let Ok(data) = frame.into_data() else { continue };
-            length += data.len() as u64;
-            if length > self.limit {
-                return Err(Failure::BodyTooLarge { limit: self.limit });
-            }
-            if self.to.write_all(&data).await.is_err() {
-                return self.discard(length).await; // the model has read enough; its answer counts
-            }
-        }
-        let _ = self.to.read(&mut [0]).await; // a model that has closed its end needs no end of ours
-        Ok(())
-    }
-
-    /// Reads the rest, so that a client which writes before it reads gets its answer.
-    async fn discard(mut self, mut length: u64) -> Result<(), Failure> {
-        while let Some(Ok(frame)) = self.body.frame().await {
-            length += frame.data_ref().map_or(0, |data| data.len() as u64);
-            if length > self.limit {
-                return Err(Failure::BodyTooLarge { limit: self.limit });
-            }
-        }
-        Ok(())
-    }
 }

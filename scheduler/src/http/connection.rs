@@ -8,6 +8,7 @@ use super::answer::{AnswerBody, StreamCut};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use std::io::{self, IoSlice};
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -30,6 +31,8 @@ pub(super) struct Known {
     heard: AtomicBool,
     /// Bytes of [`PREFACE`] that it began with.
     preface: AtomicUsize,
+    /// It ends with the answer that is due, whoever serves.
+    closes: AtomicBool,
     /// Where it goes when hyper lets go of it.
     heir: OnceLock<mpsc::Sender<TcpStream>>,
 }
@@ -47,7 +50,15 @@ impl Known {
 
     /// Whether nothing is in the air, as far as this side can know.
     pub(super) fn is_idle(&self) -> bool {
-        !self.is_http2() && self.open.load(Ordering::Relaxed) == 0 && !self.heard.load(Ordering::Relaxed)
+        !self.is_http2()
+            && !self.closes.load(Ordering::Relaxed)
+            && self.open.load(Ordering::Relaxed) == 0
+            && !self.heard.load(Ordering::Relaxed)
+    }
+
+    /// It is not kept after the answer that is due.
+    pub(super) fn closes(&self) {
+        self.closes.store(true, Ordering::Relaxed);
     }
 
     /// Nothing is read from here on, and the connection is not closed: hyper is about to let go of it.
@@ -129,6 +140,12 @@ pub(super) struct Socket {
 impl Socket {
     pub(super) fn new(stream: TcpStream, known: Arc<Known>) -> Self {
         Self { stream: Some(stream), known }
+    }
+
+    /// The same connection once more.
+    pub(super) fn duplicate(&self) -> io::Result<std::net::TcpStream> {
+        let stream = self.stream.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        Ok(stream.as_fd().try_clone_to_owned()?.into())
     }
 
     fn stream(&mut self) -> io::Result<Pin<&mut TcpStream>> {

@@ -2,12 +2,13 @@
 //! instance had when it handed over. The answer goes to the client as it comes.
 
 use super::answer::AnswerBody;
-use super::body::Pumping;
 use super::failure::workers_ai;
 use super::head::{REQUEST_ID, TIMEOUT};
+use super::socket::Hold;
+use super::upload::{Upload, Uploading, Way};
 use crate::failure::Failure;
 use crate::model::Model;
-use crate::model::requests::RequestBody;
+use crate::model::requests::{BodySocket, RequestBody};
 use crate::node::Node;
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -21,8 +22,8 @@ use hyper::http::request::Parts;
 use hyper::{Request, Response, Uri, Version};
 use hyper_util::rt::TokioIo;
 use std::error::Error;
-use std::os::fd::OwnedFd;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 use tokio::io::{AsyncRead, ReadBuf};
@@ -48,7 +49,18 @@ type Sent = UnsyncBoxBody<Bytes, Box<dyn Error + Send + Sync>>;
 /// A request of which nothing was taken yet.
 pub(super) async fn late(node: &Node, request: Request<Incoming>) -> Response<AnswerBody> {
     let (parts, body) = request.into_parts();
-    ask(node, &parts, body.map_err(Into::into).boxed_unsync()).await
+    let held = parts.extensions.get::<Arc<Hold>>().map(Arc::clone);
+    let body = match held.zip(body.size_hint().exact()) {
+        Some((hold, length)) => {
+            let taken = Upload::new(body, Way::Spliced(hold, length)).ok();
+            match taken.and_then(|(upload, socket)| from_socket(socket, Some(upload.begin())).ok()) {
+                Some(body) => body,
+                None => return workers_ai(&Failure::NodeBusy), // a want of descriptors
+            }
+        }
+        None => body.map_err(Into::into).boxed_unsync(),
+    };
+    ask(node, &parts, body).await
 }
 
 /// A request to `model` whose body was taken. Its client waits until `deadline`, and `id` is its id already.
@@ -56,13 +68,13 @@ pub(super) async fn unsent(
     node: &Node,
     model: &Model,
     parts: &Parts,
-    (body, pumping): (RequestBody, Option<Pumping>),
+    (body, upload): (RequestBody, Option<Uploading>),
     id: &[u8],
     deadline: Instant,
 ) -> Response<AnswerBody> {
     let body = match body {
         RequestBody::Whole(_, bytes) => Full::new(bytes).map_err(Into::into).boxed_unsync(),
-        RequestBody::Streamed(Some(descriptor)) => match from_socket(descriptor, pumping) {
+        RequestBody::Streamed(Some(socket)) => match from_socket(socket, upload) {
             Ok(body) => body,
             Err(_) => return workers_ai(&Failure::NodeBusy), // a want of descriptors
         },
@@ -120,16 +132,19 @@ fn of_request(headers: &HeaderMap) -> HeaderMap {
     headers
 }
 
-/// A body that is still being copied into a socket pair, read from the other end.
+/// A body that is still being uploaded into a socket pair, read from the other end.
 struct FromSocket {
     socket: UnixStream,
-    pumping: Option<Pumping>,
+    upload: Option<Uploading>,
 }
 
-fn from_socket(descriptor: OwnedFd, pumping: Option<Pumping>) -> std::io::Result<Sent> {
-    let socket = std::os::unix::net::UnixStream::from(descriptor);
+fn from_socket(body: BodySocket, upload: Option<Uploading>) -> std::io::Result<Sent> {
+    let BodySocket { socket, sent } = body;
+    let socket = std::os::unix::net::UnixStream::from(socket);
     socket.set_nonblocking(true)?;
-    Ok(FromSocket { socket: UnixStream::from_std(socket)?, pumping }.boxed_unsync())
+    let socket = UnixStream::from_std(socket)?;
+    let _ = sent.send(()); // now it is wanted
+    Ok(FromSocket { socket, upload }.boxed_unsync())
 }
 
 impl Body for FromSocket {
@@ -140,11 +155,11 @@ impl Body for FromSocket {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        if let Some(pumping) = &mut self.pumping
-            && let Poll::Ready(pumped) = pumping.as_mut().poll(context)
+        if let Some(upload) = &mut self.upload
+            && let Poll::Ready(uploaded) = Pin::new(upload).poll(context)
         {
-            self.pumping = None;
-            if pumped.is_err() {
+            self.upload = None;
+            if uploaded.is_err() {
                 return Poll::Ready(Some(Err("the request's body broke off".into())));
             }
         }

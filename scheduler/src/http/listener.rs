@@ -1,11 +1,14 @@
 //! Accepting connections: HTTP/1.1 and HTTP/2 with prior knowledge on one socket, bounded in number.
 
 use super::answer::AnswerBody;
+use super::body::passes_hyper;
 use super::connection::{Answering, Known, Socket};
+use super::socket::ClientSocket;
 use hyper::body::Incoming;
+use hyper::header::{CONNECTION, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use hyper_util::server::conn::auto;
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::TcpUserTimeout;
@@ -73,12 +76,25 @@ pub async fn serve<H, F>(
         let handler = handler.clone();
         let known = Arc::new(Known::default());
         let asked = Arc::clone(&known);
-        let service = service_fn(move |request| {
+        let (socket, hold) = ClientSocket::new(Socket::new(stream, Arc::clone(&known)));
+        let held = Arc::clone(&hold);
+        let service = service_fn(move |mut request: Request<Incoming>| {
             let open = asked.begin();
+            let length = passes_hyper(&request);
+            if let Some(length) = length {
+                asked.closes();
+                held.hold(length);
+                request.extensions_mut().insert(Arc::clone(&held));
+            }
             let answer = handler(request);
-            async move { Ok::<_, Infallible>(answer.await.map(|body| Answering::new(body, open))) }
+            async move {
+                let mut answer = answer.await;
+                if length.is_some() {
+                    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                Ok::<_, Infallible>(answer.map(|body| Answering::new(body, open)))
+            }
         });
-        let socket = TokioIo::new(Socket::new(stream, Arc::clone(&known)));
         let connection = builder.serve_connection(socket, service).into_owned();
         let mut phase = phase.clone();
         tokio::spawn(async move {
@@ -112,6 +128,7 @@ pub async fn serve<H, F>(
                 }
             })
             .await;
+            hold.close().await;
             drop(permit);
         });
     }

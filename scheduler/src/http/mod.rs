@@ -12,3 +12,6 @@ mod head;
 pub mod listener;
 pub mod openapi;
 pub mod run;
+pub mod socket;
+mod splice;
+pub mod upload;

@@ -1,10 +1,12 @@
 //! The run API: one request to one model.
 
 use super::answer::{AnswerBody, respond, server_timing};
-use super::body::{self, Pumping, Taken};
+use super::body::{self, Taken};
 use super::failure::workers_ai;
 use super::forward::unsent;
 use super::head::{REQUEST_ID, head, priority, request_id, session, timeout};
+use super::socket::Hold;
+use super::upload::{Upload, Uploading};
 use crate::failure::Failure;
 use crate::model::Model;
 use crate::model::requests::Submission;
@@ -158,8 +160,10 @@ async fn serve(
     let Some(content) = front.content else { return Err(Failure::CannotStart { retry_after: Duration::from_secs(1) }) };
     let limit = content.manifest.limits.body.bytes();
     let deadline = arrived + timeout(&parts.headers, &content);
-    let Taken { body, length, permit, pump } =
-        body::take(&parts.headers, body, limit, &node.context.body_budget, deadline).await?;
+    let held = parts.extensions.get::<Arc<Hold>>().map(Arc::clone);
+    let Taken { body, length, permit, upload } =
+        body::take(&parts.headers, held, body, limit, &node.context.body_budget, deadline).await?;
+    let mut upload = upload.map(Upload::begin);
     let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
     let (reply, answer) = oneshot::channel();
     let head = head(parts, request_id, length);
@@ -179,8 +183,7 @@ async fn serve(
         waiter.finished();
         return Err(failure);
     }
-    let mut pumping = pump.map(|pump| Box::pin(pump.run()) as Pumping);
-    let answer = match tokio::time::timeout_at(deadline.into(), wait(answer, &mut pumping)).await {
+    let answer = match tokio::time::timeout_at(deadline.into(), wait(answer, &mut upload)).await {
         Ok(Ok(Ok(answer))) => answer,
         Ok(Ok(Err(Unanswered::Failed(failure)))) => {
             waiter.finished();
@@ -188,7 +191,7 @@ async fn serve(
         }
         Ok(Ok(Err(Unanswered::Unsent(body)))) => {
             waiter.finished();
-            return Ok(unsent(node, model, parts, (body, pumping), request_id, deadline).await);
+            return Ok(unsent(node, model, parts, (body, upload), request_id, deadline).await);
         }
         Ok(Err(broken_off)) => {
             waiter.give_up();
@@ -209,7 +212,7 @@ async fn serve(
         waiter.finished();
     }
     let version = HeaderValue::from_str(answer.content.short_version());
-    let mut response = respond(answer, waiter);
+    let mut response = respond(answer, waiter, upload);
     let headers = response.headers_mut();
     if let Ok(version) = version {
         headers.insert(MODEL_VERSION, version);
@@ -220,18 +223,18 @@ async fn serve(
     Ok(response)
 }
 
-/// The answer, while a streamed body is being copied. A body that breaks off ends the request: the outer failure.
+/// The answer, while a body is being uploaded. A body that breaks off ends the request: the outer failure.
 async fn wait(
     mut answer: oneshot::Receiver<Result<Answer, Unanswered>>,
-    pumping: &mut Option<Pumping>,
+    upload: &mut Option<Uploading>,
 ) -> Result<Result<Answer, Unanswered>, Failure> {
-    if let Some(pump) = pumping {
+    if let Some(uploading) = upload {
         tokio::select! {
             biased;
             answer = &mut answer => return Ok(answer.unwrap_or(Err(Failure::Died.into()))),
-            pumped = pump => pumped?,
+            uploaded = uploading => uploaded?,
         }
-        *pumping = None;
+        *upload = None;
     }
     Ok(answer.await.unwrap_or(Err(Failure::Died.into())))
 }

@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
+use tokio::sync::oneshot;
 
 /// A request on its way to a model.
 #[derive(Debug)]
@@ -36,7 +37,16 @@ pub enum RequestBody {
     /// Collected; [`flags::JSON`] or [`flags::BYTES`].
     Whole(u8, Bytes),
     /// The model reads it from this socket. `None` once it was sent.
-    Streamed(Option<OwnedFd>),
+    Streamed(Option<BodySocket>),
+}
+
+/// The model's end of a body that is being uploaded.
+#[derive(Debug)]
+pub struct BodySocket {
+    /// Ends with the body.
+    pub socket: OwnedFd,
+    /// Told once the request is on its way to an instance: only then is the body wanted.
+    pub sent: oneshot::Sender<()>,
 }
 
 #[derive(Debug)]
@@ -127,9 +137,10 @@ impl Requests {
         head.extend_from_slice(format!(",\"timeout_ms\":{}}}", timeout.as_millis()).as_bytes());
         match &mut entry.body {
             RequestBody::Whole(flags, body) => connection.request(id, *flags, &head, body.clone(), None),
-            RequestBody::Streamed(descriptor) => {
-                let Some(descriptor) = descriptor.take() else { return false };
-                connection.request(id, flags::BODY_STREAM | flags::BYTES, &head, Bytes::new(), Some(descriptor));
+            RequestBody::Streamed(body) => {
+                let Some(BodySocket { socket, sent }) = body.take() else { return false };
+                connection.request(id, flags::BODY_STREAM | flags::BYTES, &head, Bytes::new(), Some(socket));
+                let _ = sent.send(()); // nobody uploads any more: the model reads to the cut
             }
         }
         entry.sent = Some(Sent { at: now, to });

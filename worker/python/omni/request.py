@@ -6,6 +6,7 @@ The engine hands in a subclass that reads its fields from the wire when they are
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 
 from omni import _json
@@ -14,7 +15,7 @@ from omni.errors import BadRequest
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
-    from typing import Any
+    from typing import Any, BinaryIO
 
 _CHUNK = 1 << 20
 _ABSENT: Any = object()
@@ -45,7 +46,7 @@ class Headers(Mapping[str, str]):
 class Head:
     """All of a request that is not its body."""
 
-    __slots__ = ("body_length", "deadline", "headers", "id", "method", "session")
+    __slots__ = ("body_handed", "body_length", "deadline", "headers", "id", "method", "session")
 
     def __init__(
         self,
@@ -55,6 +56,7 @@ class Head:
         deadline: float | None,
         session: str | None,
         body_length: int | None = None,
+        body_handed: bool = False,
     ) -> None:
         self.id = id
         self.method = method
@@ -62,6 +64,7 @@ class Head:
         self.deadline = deadline
         self.session = session
         self.body_length = body_length
+        self.body_handed = body_handed
 
 
 class BodyStream:
@@ -80,7 +83,7 @@ class BodyStream:
 
 
 class Body:
-    """A request's body. `bytes`, `text` and `json` hold it as a whole; `stream()` takes it in pieces."""
+    """A request's body. `bytes`, `text` and `json` hold it as a whole; `stream()` and `file()` take it in pieces."""
 
     __slots__ = ("_json", "_raw")
 
@@ -120,6 +123,10 @@ class Body:
     def stream(self) -> BodyStream:
         """The body in pieces of at most 1 MiB, for `for` or, in an `async def` handler, for `async for`."""
         return BodyStream(self.bytes)
+
+    def file(self) -> BinaryIO:
+        """The body as a binary file, to be read once and forwards: for what takes one, as `shutil.copyfileobj`."""
+        return io.BytesIO(self.bytes)
 
 
 class Request:

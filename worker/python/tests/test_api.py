@@ -53,6 +53,11 @@ def test_a_body_can_be_walked_both_ways():
     assert b"".join(asyncio.run(walk(request))) == request.body.bytes
 
 
+def test_a_body_can_be_read_as_a_file():
+    file = Request(body=b"line 1\nline 2").body.file()
+    assert [file.readline(), file.read(4), file.read()] == [b"line 1\n", b"line", b" 2"]
+
+
 def test_headers_ignore_case():
     request = Request(headers={"X-A": "1"}, method="PUT", session="s", deadline=5.0, id="i")
     assert (request.headers["x-a"], request.headers.get("X-a"), "X-B" in request.headers) == ("1", "1", False)

@@ -207,3 +207,131 @@ def test_requests_split_at_any_byte(serve):
         ours.sendall(b"streamed")
         ours.close()
         assert link.read().json == "streamed"
+
+
+@pytest.mark.parametrize("define, concurrency", ALL)
+def test_a_streamed_body_is_a_file(serve, define, concurrency, tmp_path):
+    body = os.urandom(3_000_001)
+    _, link = serve(
+        f"""
+        import hashlib, io, os, shutil
+        {define} handle_request(request, context):
+            file = request.body.file()
+            assert isinstance(file, io.BufferedReader) and not file.seekable()
+            assert os.fstat(file.fileno()).st_size == 0
+            digest = hashlib.sha1(file.read(10))
+            small = bytearray(7)
+            assert file.readinto(small) == 7
+            digest.update(small)
+            with open({str(tmp_path / "copy")!r}, "wb") as copy:
+                shutil.copyfileobj(file, copy)
+            digest.update(open(copy.name, "rb").read())
+            assert file.read() == b""
+            return digest.hexdigest()
+        """,
+        concurrency,
+    )
+    upload = link.upload(1, body_length=len(body))
+    upload.sendall(body)
+    upload.close()
+    assert link.read().json == hashlib.sha1(body).hexdigest()
+
+
+@pytest.mark.skipif(not hasattr(os, "splice"), reason="os.splice came with Python 3.10")
+def test_a_body_can_be_read_by_system_calls(serve, tmp_path):
+    _, link = serve(
+        f"""
+        import os
+        def handle_request(request, context):
+            body = request.body.file().fileno()
+            into, out = os.pipe()
+            with open({str(tmp_path / "copy")!r}, "wb") as copy:
+                while count := os.splice(body, out, 60_000):
+                    os.splice(into, copy.fileno(), count)
+            return open(copy.name).read()
+        """
+    )
+    upload = link.upload(1, body_length=300_000)
+    upload.sendall(b"abc" * 100_000)
+    upload.close()
+    assert link.read().json == "abc" * 100_000
+
+
+def test_a_file_of_a_body_that_was_cut_off(serve):
+    _, link = serve(
+        """
+        from omni import errors
+        def handle_request(request, context):
+            file = request.body.file()
+            try:
+                return len(file.read())
+            except errors.IncompleteBody as error:
+                return str(error)
+        """
+    )
+    upload = link.upload(1, body_length=100)
+    upload.sendall(b"x" * 99)
+    upload.close()
+    assert link.read().json == "the body ended after 99 of 100 bytes"
+
+
+def test_closing_the_file_tells_who_sends(serve):
+    _, link = serve(
+        """
+        def handle_request(request, context):
+            with request.body.file() as file:
+                first = file.raw.read(3)
+            return first.decode()
+        """
+    )
+    upload = link.upload(1)
+    upload.sendall(b"abcdef")
+    assert link.read().json == "abc"
+    with pytest.raises(BrokenPipeError):
+        upload.sendall(b"more")
+
+
+@pytest.mark.parametrize("how", ["stream", "file"])
+@pytest.mark.parametrize("define, concurrency", ALL)
+@pytest.mark.parametrize("first", [b"", b"the beginning, "])
+def test_a_body_that_is_handed_over_is_read_to_its_last_byte_and_no_further(serve, how, define, concurrency, first):
+    loop = "async for" if define == "async def" and how == "stream" else "for"
+    source = "request.body.stream()" if how == "stream" else "iter(lambda: request.body.file().raw.read(4096), b'')"
+    _, link = serve(
+        f"""
+        {define} handle_request(request, context):
+            whole = b""
+            {loop} piece in {source}:
+                whole += piece
+            return whole.decode()
+        """,
+        concurrency,
+    )
+    client, connection = socket.socketpair()
+    rest = b"the rest. " * 50_000
+    upload = link.upload(1, body_length=len(first + rest), body_handed=True)
+    connection.setblocking(False)
+    if first:
+        upload.sendall(first)
+    socket.send_fds(upload, [b"\0"], [connection.fileno()])
+    upload.close()
+    client.settimeout(10)
+    client.sendall(rest[:100_000])
+    client.sendall(rest[100_000:] + b"the next request")
+    assert link.read().json == (first + rest).decode()
+    assert connection.recv(100) == b"the next request", "and the connection is still one that does not block"
+
+
+def test_a_handed_connection_that_ends_too_early_is_an_error(serve):
+    _, link = serve(
+        """
+        def handle_request(request, context):
+            return len(request.body.bytes)
+        """
+    )
+    client, connection = socket.socketpair()
+    upload = link.upload(1, body_length=10, body_handed=True)
+    socket.send_fds(upload, [b"abc\0"], [connection.fileno()])
+    client.sendall(b"defg")
+    client.close()
+    assert "7 of 10 bytes" in link.read().json["message"]

@@ -1,0 +1,168 @@
+//! The client's TCP connection as hyper reads it: it can be held, and then its bytes are for somebody else.
+//!
+//! Made by [`super::listener`] for each connection; [`super::upload`] holds one to move a large body past hyper. The service
+//! calls [`Hold::hold`] while hyper is still at the request's head. From then on hyper gets not one more byte of this
+//! connection. What it had read beyond the head it gives as the body's first pieces, and asks for more when it has nothing
+//! left: at that moment whoever waits in [`Hold::poll_socket`] gets a descriptor of the connection that stands exactly
+//! behind those pieces. What always holds: a connection that was once held is never read by hyper again, so that no byte of
+//! a body can be taken for a request. It answers, and closes.
+
+use super::connection::Socket;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::rt::TokioIo;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+
+/// For a client that sends on after its answer, and reads only then: longest silence, and longest time in all.
+const LINGER: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30));
+
+/// A connection under hyper.
+#[derive(Debug)]
+pub struct ClientSocket {
+    stream: TokioIo<Socket>,
+    hold: Arc<Hold>,
+}
+
+/// Whether a connection is held, and what becomes of it. Shared by connection, service and request.
+#[derive(Debug, Default)]
+pub struct Hold {
+    held: AtomicBool,
+    /// Bytes of the body that nobody has taken from the connection.
+    unread: AtomicU64,
+    /// The model has the connection.
+    handed: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    socket: Option<io::Result<TcpStream>>,
+    /// It was put there, once for all.
+    given: bool,
+    waiting: Option<Waker>,
+    /// For what is to be done after hyper has closed.
+    closing: Option<TcpStream>,
+}
+
+impl Hold {
+    /// Keeps the rest of the connection from hyper. To be called before hyper reads on behind the head of a request whose
+    /// body has this length.
+    pub fn hold(&self, length: u64) {
+        self.unread.store(length, Ordering::Relaxed);
+        self.held.store(true, Ordering::Relaxed);
+    }
+
+    /// The connection, behind all that hyper has read. Only when no piece of the body is left at hyper.
+    pub fn poll_socket(&self, context: &mut Context<'_>) -> Poll<io::Result<TcpStream>> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match state.socket.take() {
+            Some(socket) => Poll::Ready(socket),
+            None => {
+                state.waiting = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    /// So many bytes of the body have left the connection.
+    pub fn took(&self, bytes: u64) {
+        self.unread.fetch_sub(bytes.min(self.unread.load(Ordering::Relaxed)), Ordering::Relaxed);
+    }
+
+    /// The model has got the connection, which must not outlive this request.
+    pub fn handed(&self) {
+        self.handed.store(true, Ordering::Relaxed);
+    }
+
+    /// After hyper's end of a held connection. A client that sends its whole body before it reads would lose its answer to
+    /// a reset: the rest is read and dropped, for a while. A connection that a model has is shut for both.
+    pub async fn close(&self) {
+        let closing = self.state.lock().unwrap_or_else(PoisonError::into_inner).closing.take();
+        let Some(mut stream) = closing else { return };
+        if self.handed.load(Ordering::Relaxed) {
+            let _ = stream.into_std().map(|stream| stream.shutdown(std::net::Shutdown::Both)); // closed already is as well
+            return;
+        }
+        let mut unread = self.unread.load(Ordering::Relaxed);
+        let mut sink = vec![0; if unread == 0 { 0 } else { 64 * 1024 }];
+        let (silence, whole) = LINGER;
+        let _ = tokio::time::timeout(whole, async {
+            while unread > 0 {
+                match tokio::time::timeout(silence, stream.read(&mut sink)).await {
+                    Ok(Ok(count)) if count > 0 => unread = unread.saturating_sub(count as u64),
+                    Ok(_) | Err(_) => break,
+                }
+            }
+        })
+        .await;
+    }
+}
+
+impl ClientSocket {
+    /// A connection that is not held.
+    pub(super) fn new(stream: Socket) -> (Self, Arc<Hold>) {
+        let hold = Arc::new(Hold::default());
+        (Self { stream: TokioIo::new(stream), hold: Arc::clone(&hold) }, hold)
+    }
+
+    fn held(&self) -> bool {
+        self.hold.held.load(Ordering::Relaxed)
+    }
+
+    fn duplicate(&self) -> io::Result<TcpStream> {
+        TcpStream::from_std(self.stream.inner().duplicate()?)
+    }
+}
+
+impl Read for ClientSocket {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        if !self.held() {
+            return Pin::new(&mut self.stream).poll_read(context, buf);
+        }
+        let mut state = self.hold.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if !state.given {
+            state.given = true;
+            state.socket = Some(self.duplicate());
+            if let Some(waiting) = state.waiting.take() {
+                waiting.wake();
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl Write for ClientSocket {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.held() {
+            let closing = self.duplicate().ok();
+            self.hold.state.lock().unwrap_or_else(PoisonError::into_inner).closing = closing;
+        }
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, bufs)
+    }
+}
