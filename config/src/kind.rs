@@ -80,6 +80,11 @@ pub(crate) fn choice<T: Copy>(choices: &[(&str, T)]) -> impl Fn(&DeValue<'_>) ->
     }
 }
 
+/// Yes or no.
+pub(crate) fn boolean(value: &DeValue<'_>) -> Result<bool, Wrong> {
+    value.as_bool().ok_or_else(|| Wrong::expected("true or false"))
+}
+
 /// A text that a type of its own reads, such as a model's name.
 pub(crate) fn parsed<T>(expected: &str) -> impl Fn(&DeValue<'_>) -> Result<T, Wrong>
 where

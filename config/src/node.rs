@@ -98,6 +98,12 @@ impl NodeConfig {
     pub fn allows_host_access(&self, model: &ModelName) -> bool {
         self.network.host_access.contains(model)
     }
+
+    /// Whether a model's `[limits] body-handover = true` is granted on this node.
+    #[must_use]
+    pub fn allows_body_handover(&self, model: &ModelName) -> bool {
+        self.server.body_handover.contains(model)
+    }
 }
 
 /// `[node]`: users, folders, cgroup.
@@ -223,6 +229,8 @@ pub struct Server {
     /// How long a client may take to send a request's head.
     #[serde(serialize_with = "crate::duration::serialize")]
     pub header_timeout: Duration,
+    /// Models that may be given the client's connection to read a large body from.
+    pub body_handover: BTreeSet<ModelName>,
 }
 
 impl Default for Server {
@@ -233,6 +241,7 @@ impl Default for Server {
             buffered_bytes: ByteSize::from_mib(512),
             connections: 12_000,
             header_timeout: Duration::from_secs(30),
+            body_handover: BTreeSet::new(),
         }
     }
 }
@@ -241,6 +250,7 @@ impl Server {
     fn read(section: &mut Section<'_>) -> Self {
         let default = Self::default();
         let address = parsed("an IP address and a port such as \"127.0.0.1:8080\" or \"[::1]:8080\"");
+        let trusted = section.list("body-handover", parsed("a model's name such as \"@cf/meta/llama\""));
         let buffered = size(ByteSize::from_mib(1)..=ByteSize::from_gib(1 << 10));
         Self {
             listen: section.get("listen", &address, default.listen),
@@ -248,6 +258,7 @@ impl Server {
             buffered_bytes: section.get("buffered-bytes", buffered, default.buffered_bytes),
             connections: section.get("connections", number(1..=1_000_000), default.connections),
             header_timeout: section.get("header-timeout", duration, default.header_timeout),
+            body_handover: trusted.into_iter().collect(),
         }
     }
 }

@@ -49,6 +49,7 @@ cancel-grace = "1s"
 healthcheck = "2m"
 [limits]
 body = "1MiB"
+body-handover = true
 cache = "2GiB"
 tmp = "64MiB"
 [network]
@@ -166,6 +167,7 @@ const BAD: &[&str] = &[
     "[timeouts]\nrequest = 2026-01-01",
     "[limits]\nbody = \"65GiB\"",
     "[limits]\nbody = true",
+    "[limits]\nbody-handover = \"yes\"",
     "[network]\naccess = \"internet\"",
     "[env]\nHF_HUB_OFFLINE = 1",
     "[env]\nLD_PRELOAD = \"/tmp/x.so\"",

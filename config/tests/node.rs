@@ -66,6 +66,7 @@ admin-listen = "0.0.0.0:0"
 buffered-bytes = "1GiB"
 connections = 10
 header-timeout = "5s"
+body-handover = ["@cf/openai/whisper"]
 [python]
 uv = "/usr/bin/uv"
 index-url = "https://index/simple"
@@ -100,6 +101,8 @@ kept = "4KiB"
     let config = NodeConfig::parse(text).unwrap();
     assert!(config.allows_host_access(&"@cf/meta/llama".parse().unwrap()));
     assert!(!config.allows_host_access(&"cowsay".parse().unwrap()));
+    assert!(config.allows_body_handover(&"@cf/openai/whisper".parse().unwrap()));
+    assert!(!config.allows_body_handover(&"@cf/meta/llama".parse().unwrap()));
     insta::assert_json_snapshot!("every_key", config);
 
     let (read, default) =
@@ -132,6 +135,7 @@ const BAD: &[&str] = &[
     "[server]\nlisten = \"127.0.0.1\"",
     "[server]\nbuffered-bytes = \"512MB\"",
     "[server]\nheader-timeout = 30",
+    "[server]\nbody-handover = true",
     "[python]\nindex-url = \"pypi.org\"",
     "[python]\nextra-index-url = \"https://index/simple\"",
     "[python]\nfind-links = [\"wheels\"]",

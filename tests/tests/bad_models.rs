@@ -212,6 +212,7 @@ fn manifests() {
         ("no-entrypoint", "[model]\nentrypoint = \"../x:y\"\n", &["`model.entrypoint` (line 2)"]),
         ("not-its-own", "[env]\nLD_PRELOAD = \"/x.so\"\n", &["LD_PRELOAD", "(line 2)"]),
         ("no-gpu", "[resources]\ngpu-mode = \"device\"\n", &["`resources.gpu-mode` (line 2)"]),
+        ("handover", "[limits]\nbody-handover = true\n", &["`limits.body-handover = true`", "[server] body-handover"]),
         ("network", "[network]\naccess = \"host\"\n", &["access", "host-access"]),
         (
             "two-mistakes",

@@ -5,7 +5,7 @@
 use serde::Serialize;
 use toml::de::DeValue;
 
-use crate::kind::{Wrong, choice, fraction, number, size};
+use crate::kind::{Wrong, boolean, choice, fraction, number, size};
 use crate::reader::Section;
 use crate::size::ByteSize;
 
@@ -81,6 +81,9 @@ pub enum GpuMode {
 pub struct Limits {
     /// Largest body of a request that is collected before the handler sees it.
     pub body: ByteSize,
+    /// Whether the model reads large bodies from the client's connection itself, if the node's configuration trusts it
+    /// with that: see [`crate::NodeConfig::allows_body_handover`].
+    pub body_handover: bool,
     /// Quota of the model's `cache_dir`.
     pub cache: ByteSize,
     /// Size of `/tmp` and of `/dev/shm`, each.
@@ -89,7 +92,12 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { body: ByteSize::from_mib(10), cache: ByteSize::from_gib(1), tmp: ByteSize::from_mib(256) }
+        Self {
+            body: ByteSize::from_mib(10),
+            body_handover: false,
+            cache: ByteSize::from_gib(1),
+            tmp: ByteSize::from_mib(256),
+        }
     }
 }
 
@@ -99,6 +107,7 @@ impl Limits {
         let from = ByteSize::from_bytes;
         Self {
             body: section.get("body", size(from(1)..=ByteSize::from_gib(64)), default.body),
+            body_handover: section.get("body-handover", boolean, default.body_handover),
             cache: section.get("cache", size(ByteSize::from_mib(1)..=LARGEST), default.cache),
             tmp: section.get("tmp", size(ByteSize::from_mib(1)..=LARGEST), default.tmp),
         }

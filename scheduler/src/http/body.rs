@@ -12,6 +12,7 @@ use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use hyper::{Request, Version};
+use omni_config::manifest::Limits;
 use omni_ipc::frame::flags;
 use std::sync::Arc;
 use std::time::Instant;
@@ -29,6 +30,8 @@ pub struct Taken {
     pub body: RequestBody,
     /// Length of a streamed body, when it is known.
     pub length: Option<u64>,
+    /// The model gets the connection to read it from.
+    pub handed: bool,
     /// Given back when the request is over.
     pub permit: Option<OwnedSemaphorePermit>,
     /// Moves a streamed body; to be polled beside the answer.
@@ -60,10 +63,11 @@ pub async fn take(
     headers: &HeaderMap,
     held: Option<Arc<Hold>>,
     body: Incoming,
-    limit: u64,
+    limits: &Limits,
     budget: &Arc<Semaphore>,
     deadline: Instant,
 ) -> Result<Taken, Failure> {
+    let limit = limits.body.bytes();
     let declared = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()).and_then(|text| text.parse().ok());
     let exact = body.size_hint().exact();
     if declared.or(exact).is_some_and(|length: u64| length > limit) {
@@ -72,13 +76,16 @@ pub async fn take(
     let json = is_json(headers);
     if !json && exact.is_none_or(|length| length > STREAM_FROM) {
         let way = match (held, exact) {
+            (Some(hold), Some(length)) if limits.body_handover => Way::HandedOver(hold, length),
             (Some(hold), Some(length)) => Way::Spliced(hold, length),
             _ => Way::Copied(limit),
         };
+        let handed = matches!(way, Way::HandedOver(..));
         let (upload, socket) = Upload::new(body, way)?;
         return Ok(Taken {
             body: RequestBody::Streamed(Some(socket)),
             length: exact,
+            handed,
             permit: None,
             upload: Some(upload),
         });
@@ -87,7 +94,7 @@ pub async fn take(
     let (bytes, permit) =
         tokio::time::timeout_at(deadline.into(), collecting).await.map_err(|_| Failure::BodyTimeout)??;
     let content = if json { flags::JSON } else { flags::BYTES };
-    Ok(Taken { body: RequestBody::Whole(content, bytes), length: None, permit, upload: None })
+    Ok(Taken { body: RequestBody::Whole(content, bytes), length: None, handed: false, permit, upload: None })
 }
 
 async fn collect(

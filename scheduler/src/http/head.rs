@@ -70,7 +70,7 @@ pub(super) fn request_id(headers: &HeaderMap) -> HeaderValue {
 }
 
 /// JSON of a `RequestHead` without its end: `timeout_ms` is added when the request is sent.
-pub(super) fn head(parts: &Parts, request_id: &[u8], length: Option<u64>) -> Vec<u8> {
+pub(super) fn head(parts: &Parts, request_id: &[u8], length: Option<u64>, handed: bool) -> Vec<u8> {
     let mut head = Vec::with_capacity(512);
     head.extend_from_slice(b"{\"id\":");
     string(&mut head, request_id);
@@ -82,6 +82,9 @@ pub(super) fn head(parts: &Parts, request_id: &[u8], length: Option<u64>) -> Vec
     }
     if let Some(length) = length {
         let _ = write!(head, ",\"body_length\":{length}"); // writing to memory does not fail
+    }
+    if handed {
+        head.extend_from_slice(b",\"body_handed\":true");
     }
     head.extend_from_slice(b",\"headers\":[");
     let mut first = true;
@@ -126,7 +129,7 @@ mod tests {
             .body(())
             .unwrap()
             .into_parts();
-        let mut json = head(&parts, b"id-1", Some(9));
+        let mut json = head(&parts, b"id-1", Some(9), true);
         json.extend_from_slice(b",\"timeout_ms\":5}");
         let head: RequestHead = serde_json::from_slice(&json).unwrap();
         assert_eq!(
@@ -142,6 +145,7 @@ mod tests {
                     ("x-session-affinity".into(), "s1".into()),
                 ],
                 body_length: Some(9),
+                body_handed: true,
             }
         );
     }

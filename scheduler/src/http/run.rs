@@ -158,15 +158,14 @@ async fn serve(
         return Err(failure);
     }
     let Some(content) = front.content else { return Err(Failure::CannotStart { retry_after: Duration::from_secs(1) }) };
-    let limit = content.manifest.limits.body.bytes();
     let deadline = arrived + timeout(&parts.headers, &content);
     let held = parts.extensions.get::<Arc<Hold>>().map(Arc::clone);
-    let Taken { body, length, permit, upload } =
-        body::take(&parts.headers, held, body, limit, &node.context.body_budget, deadline).await?;
+    let Taken { body, length, handed, permit, upload } =
+        body::take(&parts.headers, held, body, &content.manifest.limits, &node.context.body_budget, deadline).await?;
     let mut upload = upload.map(Upload::begin);
     let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
     let (reply, answer) = oneshot::channel();
-    let head = head(parts, request_id, length);
+    let head = head(parts, request_id, length, handed);
     let ticket = Ticket { id, priority: priority(&parts.headers, &content), session: session(&parts.headers) };
     let submission = Submission { ticket, head, body, deadline, reply };
     let mut waiter = Waiter {

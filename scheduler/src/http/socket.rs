@@ -47,7 +47,7 @@ struct State {
     given: bool,
     waiting: Option<Waker>,
     /// For what is to be done after hyper has closed.
-    closing: Option<TcpStream>,
+    closing: Option<std::net::TcpStream>,
 }
 
 impl Hold {
@@ -75,22 +75,32 @@ impl Hold {
         self.unread.fetch_sub(bytes.min(self.unread.load(Ordering::Relaxed)), Ordering::Relaxed);
     }
 
-    /// The model has got the connection, which must not outlive this request.
-    pub fn handed(&self) {
+    /// The model gets the connection, which must not outlive this request.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn hand_over(&self, socket: &TcpStream) -> io::Result<()> {
+        let duplicate = socket.as_fd().try_clone_to_owned()?;
         self.handed.store(true, Ordering::Relaxed);
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).closing = Some(duplicate.into());
+        Ok(())
     }
 
     /// After hyper's end of a held connection. A client that sends its whole body before it reads would lose its answer to
     /// a reset: the rest is read and dropped, for a while. A connection that a model has is shut for both.
     pub async fn close(&self) {
         let closing = self.state.lock().unwrap_or_else(PoisonError::into_inner).closing.take();
-        let Some(mut stream) = closing else { return };
+        let Some(stream) = closing else { return };
         if self.handed.load(Ordering::Relaxed) {
-            let _ = stream.into_std().map(|stream| stream.shutdown(std::net::Shutdown::Both)); // closed already is as well
+            let _ = stream.shutdown(std::net::Shutdown::Both); // closed already is as well
             return;
         }
         let mut unread = self.unread.load(Ordering::Relaxed);
-        let mut sink = vec![0; if unread == 0 { 0 } else { 64 * 1024 }];
+        if unread == 0 {
+            return;
+        }
+        let Ok(mut stream) = TcpStream::from_std(stream) else { return };
+        let mut sink = vec![0; 64 * 1024];
         let (silence, whole) = LINGER;
         let _ = tokio::time::timeout(whole, async {
             while unread > 0 {
@@ -115,8 +125,8 @@ impl ClientSocket {
         self.hold.held.load(Ordering::Relaxed)
     }
 
-    fn duplicate(&self) -> io::Result<TcpStream> {
-        TcpStream::from_std(self.stream.inner().duplicate()?)
+    fn duplicate(&self) -> io::Result<std::net::TcpStream> {
+        self.stream.inner().duplicate()
     }
 }
 
@@ -128,7 +138,7 @@ impl Read for ClientSocket {
         let mut state = self.hold.state.lock().unwrap_or_else(PoisonError::into_inner);
         if !state.given {
             state.given = true;
-            state.socket = Some(self.duplicate());
+            state.socket = Some(self.duplicate().and_then(TcpStream::from_std));
             if let Some(waiting) = state.waiting.take() {
                 waiting.wake();
             }

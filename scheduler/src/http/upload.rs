@@ -17,8 +17,10 @@ use crate::model::requests::BodySocket;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use std::future::poll_fn;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IoSlice, Write};
+use std::os::fd::{AsFd, AsRawFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -42,6 +44,8 @@ pub enum Way {
     Copied(u64),
     /// From socket to socket, exactly so many bytes.
     Spliced(Arc<Hold>, u64),
+    /// By the model, from the connection itself: so many bytes.
+    HandedOver(Arc<Hold>, u64),
 }
 
 /// An upload under way.
@@ -105,7 +109,8 @@ impl Upload {
         }
         match self.way {
             Way::Copied(limit) => copy(self.body, self.to, limit).await,
-            Way::Spliced(hold, length) => past_hyper(self.body, self.to, &hold, length).await,
+            Way::Spliced(hold, length) => past_hyper(self.body, self.to, &hold, length, false).await,
+            Way::HandedOver(hold, length) => past_hyper(self.body, self.to, &hold, length, true).await,
         }
     }
 }
@@ -140,7 +145,13 @@ async fn copy(mut body: Incoming, mut to: UnixStream, limit: u64) -> Result<(), 
     Ok(())
 }
 
-async fn past_hyper(mut body: Incoming, mut to: UnixStream, hold: &Hold, length: u64) -> Result<(), Failure> {
+async fn past_hyper(
+    mut body: Incoming,
+    mut to: UnixStream,
+    hold: &Hold,
+    length: u64,
+    hand_over: bool,
+) -> Result<(), Failure> {
     let mut rest = length;
     let mut reads = true;
     let socket = loop {
@@ -158,7 +169,13 @@ async fn past_hyper(mut body: Incoming, mut to: UnixStream, hold: &Hold, length:
         }
     };
     drop(body); // hyper closes its reading half, for good
-    if reads {
+    if hand_over {
+        hold.hand_over(&socket).map_err(|_| Failure::NodeBusy)?;
+        // A model that has closed its end wants none of it; its answer counts.
+        if reads && give(&to, &socket).await.is_ok() {
+            complete(to).await;
+        }
+    } else if reads {
         match splice::splice(&socket, &to, rest, hold).await {
             Ok(Spliced::Whole) => complete(to).await,
             Ok(Spliced::NotWanted) => drop(to),
@@ -180,6 +197,16 @@ fn next(body: &mut Incoming, hold: &Hold, context: &mut Context<'_>) -> Poll<Res
             Err(_) => Err(Failure::NodeBusy), // no descriptors left
         },
     })
+}
+
+/// Sends the connection to the model, with a byte that is none of the body's.
+async fn give(to: &UnixStream, socket: &TcpStream) -> io::Result<()> {
+    let (to_fd, descriptor) = (to.as_fd().as_raw_fd(), [socket.as_fd().as_raw_fd()]);
+    let sent = to.async_io(Interest::WRITABLE, || {
+        let rights = [ControlMessage::ScmRights(&descriptor)];
+        Ok(sendmsg::<()>(to_fd, &[IoSlice::new(&[0])], &rights, MsgFlags::MSG_NOSIGNAL, None)?)
+    });
+    sent.await.map(drop)
 }
 
 /// Returns when the client has closed the connection, or lost it.

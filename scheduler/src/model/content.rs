@@ -50,6 +50,13 @@ impl Content {
                     .to_owned(),
             );
         }
+        if manifest.limits.body_handover && !node.allows_body_handover(name) {
+            return Err(
+                "`limits.body-handover = true` is not allowed for this model: the operator has to list it under \
+                        `[server] body-handover` of the node's configuration"
+                    .to_owned(),
+            );
+        }
         Ok(Self { snapshot, manifest, text })
     }
 

@@ -244,6 +244,10 @@ pub struct RequestHead {
     /// Length of a streamed body, when it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body_length: Option<u64>,
+    /// The body's socket brings its beginning, then one byte more and with it the client's connection: the rest of the
+    /// body is there. Only for models that the node's configuration trusts with that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub body_handed: bool,
 }
 
 /// Head of an answer that is more than status 200 and JSON.

@@ -36,6 +36,7 @@ fn every_kind_of_frame() {
         session: None,
         headers: vec![("content-type".into(), "application/json".into())],
         body_length: None,
+        body_handed: false,
     };
     let upload = RequestHead { session: Some("s".into()), body_length: Some(1 << 26), ..request.clone() };
     let image = AnswerHead { media_type: Some("image/png".into()), ..AnswerHead::default() };
