@@ -32,6 +32,8 @@ use tokio::task::JoinSet;
 
 /// Connections to the admin listener and to the control socket, each.
 const FEW: usize = 64;
+/// After the kernel has refused a connection to the control socket.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// For connections to close after the models have ended.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
@@ -225,7 +227,10 @@ async fn serve_control(listener: std::os::unix::net::UnixListener, room: Arc<Sem
     };
     loop {
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
-        let Ok(stream) = listener.accept().await else { continue };
+        let Ok(stream) = listener.accept().await else {
+            tokio::time::sleep(ACCEPT_AGAIN).await; // no descriptors left, most likely
+            continue;
+        };
         let control = control.clone();
         tokio::spawn(async move {
             let service = hyper::service::service_fn(move |request| {

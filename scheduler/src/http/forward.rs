@@ -8,7 +8,7 @@ use super::socket::Hold;
 use super::upload::{Upload, Uploading, Way};
 use crate::failure::Failure;
 use crate::model::Model;
-use crate::model::requests::{BodySocket, RequestBody};
+use crate::model::requests::{BodySocket, Reader, RequestBody};
 use crate::node::Node;
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -143,7 +143,7 @@ fn from_socket(body: BodySocket, upload: Option<Uploading>) -> std::io::Result<S
     let socket = std::os::unix::net::UnixStream::from(socket);
     socket.set_nonblocking(true)?;
     let socket = UnixStream::from_std(socket)?;
-    let _ = sent.send(()); // now it is wanted
+    let _ = sent.send(Reader::Successor); // now it is wanted
     Ok(FromSocket { socket, upload }.boxed_unsync())
 }
 

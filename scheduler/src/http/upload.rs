@@ -13,7 +13,7 @@
 use super::socket::Hold;
 use super::splice::{self, Spliced};
 use crate::failure::Failure;
-use crate::model::requests::BodySocket;
+use crate::model::requests::{BodySocket, Reader};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
@@ -34,7 +34,7 @@ pub struct Upload {
     body: Incoming,
     to: UnixStream,
     way: Way,
-    wanted: oneshot::Receiver<()>,
+    wanted: oneshot::Receiver<Reader>,
 }
 
 /// How a body gets to the model.
@@ -104,13 +104,15 @@ impl Upload {
     /// # Errors
     /// The client's side broke, or sent more than the limit.
     async fn run(self) -> Result<(), Failure> {
-        if self.wanted.await.is_err() {
-            return Ok(()); // the request ended before the model got it: its answer says why
-        }
+        let Ok(reader) = self.wanted.await else {
+            return Ok(()); // the request ended before anybody got it: its answer says why
+        };
         match self.way {
             Way::Copied(limit) => copy(self.body, self.to, limit).await,
             Way::Spliced(hold, length) => past_hyper(self.body, self.to, &hold, length, false).await,
-            Way::HandedOver(hold, length) => past_hyper(self.body, self.to, &hold, length, true).await,
+            Way::HandedOver(hold, length) => {
+                past_hyper(self.body, self.to, &hold, length, reader == Reader::Model).await
+            },
         }
     }
 }

@@ -45,8 +45,17 @@ pub enum RequestBody {
 pub struct BodySocket {
     /// Ends with the body.
     pub socket: OwnedFd,
-    /// Told once the request is on its way to an instance: only then is the body wanted.
-    pub sent: oneshot::Sender<()>,
+    /// Told once the request is on its way: only then is the body wanted.
+    pub sent: oneshot::Sender<Reader>,
+}
+
+/// Who reads a body that is being uploaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reader {
+    /// An instance.
+    Model,
+    /// This scheduler, for the one that takes its place.
+    Successor,
 }
 
 #[derive(Debug)]
@@ -140,7 +149,7 @@ impl Requests {
             RequestBody::Streamed(body) => {
                 let Some(BodySocket { socket, sent }) = body.take() else { return false };
                 connection.request(id, flags::BODY_STREAM | flags::BYTES, &head, Bytes::new(), Some(socket));
-                let _ = sent.send(()); // nobody uploads any more: the model reads to the cut
+                let _ = sent.send(Reader::Model); // nobody uploads any more: the model reads to the cut
             }
         }
         entry.sent = Some(Sent { at: now, to });

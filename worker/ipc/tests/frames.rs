@@ -55,6 +55,10 @@ fn every_kind_of_frame() {
         line("chunk, bytes", Kind::Chunk, flags::BYTES, 0, b"\0"),
         line("end", Kind::End, 0, 0, b""),
         line("usage", Kind::Usage, 0, 0, br#"{"tokens":12}"#),
+        line("check, own", Kind::Check, flags::OWN_CHECK, 0, b""),
+        line("check, of the engine", Kind::Check, 0, 0, b""),
+        line("health, well", Kind::Health, 0, 0, b""),
+        line("health, unwell", Kind::Health, 0, 0, b"no disk"),
     ];
     for reason in [CancelReason::ClientGone, CancelReason::Deadline, CancelReason::Shutdown] {
         lines.push(line(&format!("cancel, {reason:?}"), Kind::Cancel, 0, reason as u16, b""));

@@ -94,7 +94,7 @@ frames = [
     whole(1, {'a': 'ä'}),
     stream.opening(), wire.chunk_header(2, flags, len(payload)), payload, wire.end(2),
     wire.error(3, wire.ORIGIN_RAISED, 500, '\\0\\ud800' * 9000),
-    wire.usage(4, {'tokens': 12}),
+    wire.usage(4, {'tokens': 12}), wire.health(5, None), wire.health(6, '\\0\\ud800' * 9000),
 ]
 sys.stdout.buffer.write(b''.join(frames))
 ",
@@ -121,6 +121,8 @@ sys.stdout.buffer.write(b''.join(frames))
             (Kind::End, 0, 0, 2),
             (Kind::Error, ErrorOrigin::Raised as u8, 500, 3),
             (Kind::Usage, 0, 0, 4),
+            (Kind::Health, 0, 0, 5),
+            (Kind::Health, 0, 0, 6),
         ]
     );
 }

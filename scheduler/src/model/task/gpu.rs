@@ -54,7 +54,7 @@ impl Turn {
     }
 
     /// One of an earlier scheduler; what it was granted, that one granted.
-    fn adopted(seat: Seat, ready: bool) -> Self {
+    pub(super) fn adopted(seat: Seat, ready: bool) -> Self {
         let state = if ready { State::Out { wants: None } } else { State::Starting };
         Self { seat, state, swap: None, ended: false }
     }

@@ -137,3 +137,60 @@ impl ModelTask {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::testing::listener;
+    use crate::model::content::Content;
+    use crate::policy::Generation;
+    use crate::wire::connection::{DataConnection, ModelEnds};
+    use omni_config::name::ModelName;
+    use omni_config::node::NodeConfig;
+    use omni_ipc::id::{InstanceId, SnapshotDigest};
+    use omni_ipc::launcher::GpuMode;
+    use std::sync::Arc;
+
+    fn instance() -> (Instance, ModelEnds) {
+        let name = ModelName::try_from("m".to_owned()).unwrap();
+        let snapshot = SnapshotDigest::parse(&"1".repeat(64)).unwrap();
+        let content = Content::parse(&name, snapshot, None, &NodeConfig::default()).unwrap();
+        let id = InstanceId::parse("0123456789ab").unwrap();
+        let (connection, ends) = DataConnection::pair().unwrap();
+        let new = Instance::new(id, Generation(1), Arc::new(content));
+        (Instance { connection: Some(connection), open: true, ..new }, ends)
+    }
+
+    /// Asks, and returns whether the model's own check is to run.
+    fn asks_own(instance: &mut Instance) -> bool {
+        instance.ask_engine();
+        assert!(instance.connection.as_ref().unwrap().wants_write());
+        instance.health.runs_own()
+    }
+
+    #[tokio::test]
+    async fn a_model_without_a_gpu_is_always_asked_itself() {
+        let (mut instance, _ends) = instance();
+        assert!(asks_own(&mut instance) && asks_own(&mut instance));
+    }
+
+    #[tokio::test]
+    async fn no_check_touches_the_memory_of_a_gpu_that_may_be_away() {
+        let (handle, _listener) = listener();
+        let (inbox, _) = tokio::sync::mpsc::channel(1);
+        let id = InstanceId::parse("0123456789ab").unwrap();
+        let applicant =
+            crate::gpu::Applicant { model: "m".into(), instance: id, limit: 1, mode: GpuMode::Unified, inbox };
+        // One of an earlier scheduler: it has no grant of this one.
+        let away = Turn::adopted(handle.adopt(applicant, "GPU-0", false), false);
+        let (mut instance, _ends) = instance();
+        instance.turn = Some(away);
+        instance.is_at_work(true, Duration::ZERO);
+        assert!(!asks_own(&mut instance), "it was used, and its memory is not known to be there");
+        instance.turn.as_mut().unwrap().ready();
+        assert!(asks_own(&mut instance), "it is there");
+        assert!(!asks_own(&mut instance), "it was not used since");
+        instance.is_at_work(true, Duration::ZERO);
+        assert!(asks_own(&mut instance));
+    }
+}
