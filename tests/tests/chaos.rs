@@ -36,7 +36,10 @@ fn shape(node: &Node) -> Vec<String> {
     let named = |who: &'static str, pid: Pid| descriptors(pid).into_iter().map(move |open| format!("{who} has {open}"));
     let of_launcher = node.launcher().into_iter().flat_map(|launcher| named("launcher", launcher));
     let open = named("scheduler", node.pid()).chain(of_launcher);
-    without_numbers(node.found().into_iter().chain(node.traces()).chain(open))
+    // An instance that could not come from its zygote has a process 1 of its own, with the worker's name. Whatever stays of
+    // it is in a control group, and these are counted.
+    let found = node.found().into_iter().filter(|line| !line.ends_with(": omni-worker "));
+    without_numbers(found.chain(node.traces()).chain(open))
 }
 
 /// Without process ids, and the ids of instances, which are hexadecimal.
