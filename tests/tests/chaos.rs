@@ -36,14 +36,17 @@ fn shape(node: &Node) -> Vec<String> {
     let named = |who: &'static str, pid: Pid| descriptors(pid).into_iter().map(move |open| format!("{who} has {open}"));
     let of_launcher = node.launcher().into_iter().flat_map(|launcher| named("launcher", launcher));
     let open = named("scheduler", node.pid()).chain(of_launcher);
-    without_numbers(node.found().into_iter().chain(node.traces()).chain(open).collect())
+    // An instance that could not come from its zygote has a process 1 of its own, with the worker's name. Whatever stays of
+    // it is in a control group, and these are counted.
+    let found = node.found().into_iter().filter(|line| !line.ends_with(": omni-worker "));
+    without_numbers(found.chain(node.traces()).chain(open))
 }
 
 /// Without process ids, and the ids of instances, which are hexadecimal.
-fn without_numbers(lines: Vec<String>) -> Vec<String> {
+fn without_numbers(lines: impl Iterator<Item = String>) -> Vec<String> {
     let is_number =
         |word: &str| word.chars().any(|c| c.is_ascii_digit()) && word.chars().all(|c| c.is_ascii_hexdigit());
-    let plain = |line: &String| {
+    let plain = |line: String| {
         let words = line.split_inclusive(|c: char| !c.is_ascii_alphanumeric());
         let plain = |word: &str| match word.trim_end_matches(|c: char| !c.is_ascii_alphanumeric()) {
             number if is_number(number) => word.replace(number, "N"),
@@ -51,7 +54,7 @@ fn without_numbers(lines: Vec<String>) -> Vec<String> {
         };
         words.map(plain).collect()
     };
-    let mut all: Vec<String> = lines.iter().map(plain).collect();
+    let mut all: Vec<String> = lines.map(plain).collect();
     all.sort();
     all
 }
