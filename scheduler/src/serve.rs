@@ -152,7 +152,12 @@ pub async fn run(start: Start) -> io::Result<()> {
                     admin: &admin_phase,
                     connections,
                 };
-                let handed_over = hand_over(&program, estate, &mut serving, |said| drop(answer.send(said)));
+                let handed_over = hand_over(&program, estate, &mut serving, |said| {
+                    if said.is_ok() {
+                        control.abort(); // who asks from now on asks the successor
+                    }
+                    let _ = answer.send(said); // or nobody waits for it
+                });
                 let done = tokio::select! {
                     done = handed_over => done.map_err(io::Error::other)?,
                     _ = terminate.recv() => true,
@@ -164,7 +169,7 @@ pub async fn run(start: Start) -> io::Result<()> {
             }
         }
     };
-    control.abort(); // a successor accepts, or nobody
+    control.abort();
     if ending != Ending::Succeeded {
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     }
