@@ -82,7 +82,7 @@ def kinds(address: Address) -> list[Kind]:
     large, events = (request(address, "slow", word) for word in (b'"large"', b'"events"'))
     return [
         Kind("idle", "idle, kept alive", HEAD, request(address, "echo", b"null")),
-        Kind("heads", "slow writers of a head", HEAD, head[:20], b"x"),
+        Kind("heads", "slow writers of a head", HEAD, b"POST / HTTP/1.1\r\nslow: ", b"x"),
         Kind("bodies", "slow writers of a body", REQUEST, head, b" "),
         Kind("uploads", "slow writers of an upload", REQUEST, upload, bytes(1024)),
         Kind("answers", "slow readers of 8 MiB of JSON", REQUEST, large, takes=1024),
