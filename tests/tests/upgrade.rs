@@ -68,7 +68,7 @@ async fn over_http2(address: std::net::SocketAddr, stop: &AtomicBool) -> (usize,
     let (mut asked, mut connects) = (0, 0);
     let mut sender: Option<hyper::client::conn::http2::SendRequest<Full<bytes::Bytes>>> = None;
     while !stop.load(Ordering::Relaxed) {
-        if !sender.as_mut().is_some_and(|sender| !sender.is_closed()) {
+        if sender.as_ref().is_none_or(|sender| sender.is_closed()) {
             let stream = tokio::net::TcpStream::connect(address).await.expect("a connection to the node");
             let (fresh, connection) =
                 hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
@@ -120,7 +120,7 @@ fn nobody_notices_that_scheduler_and_launcher_are_replaced_under_load() {
         assert_eq!(http.run(model, &json!(0)).status, 200);
     }
     let octets = [("content-type", "application/octet-stream")];
-    assert_eq!(http.request("POST", "/ai/run/length", &octets, b"abc").text().contains(":3,"), true);
+    assert!(http.request("POST", "/ai/run/length", &octets, b"abc").text().contains(":3,"));
     let before = engines(&node);
     let mut idle = KeepAlive::new(http);
     assert_eq!(idle.post("serial", &json!(0)).status, 200);

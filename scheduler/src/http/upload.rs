@@ -112,7 +112,7 @@ impl Upload {
             Way::Spliced(hold, length) => past_hyper(self.body, self.to, &hold, length, false).await,
             Way::HandedOver(hold, length) => {
                 past_hyper(self.body, self.to, &hold, length, reader == Reader::Model).await
-            },
+            }
         }
     }
 }
