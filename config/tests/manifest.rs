@@ -287,7 +287,6 @@ fn who_has_a_zygote() {
         ("[python]\npreload = [\"numpy\", \"safetensors.numpy\"]\nzygote = \"auto\"", Some(2 << 30)),
         ("[python]\npreload = [\"numpy\"]\nzygote = false", None),
         ("[resources]\ngpu-memory = \"1GiB\"", None),
-        ("[resources]\ngpu-memory = \"1GiB\"\n[python]\nzygote = false", None),
         ("[scaling]\nmax-instances = 2", Some(65 << 20)),
     ];
     for (text, expected) in table {

@@ -3,6 +3,8 @@
 //! One task owns the set of models. It makes a model's task when a directory (or a surviving instance) is seen, and
 //! passes on what the launcher says of directories. HTTP reads the set through [`Node::find`].
 
+mod succession;
+
 use crate::capacity::CapacityHandle;
 use crate::gpu::GpuHandle;
 use crate::launcher::{LauncherHandle, Seen};
@@ -10,7 +12,7 @@ use crate::machine::unix_ms;
 use crate::metrics::Metrics;
 use crate::model::content::{Content, Unservable};
 use crate::model::worker_link::{self, WorkerLink};
-use crate::model::{self, Adoption, Leave, Message, Model};
+use crate::model::{self, Adoption, Message, Model};
 use crate::state::{Lasting, StateStore, expired};
 use crate::watchdog::{Pulse, Watchdog};
 use omni_config::name::ModelName;
@@ -21,16 +23,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 /// Longest wait for the end of all models at shutdown, beyond their own drain.
 const SHUTDOWN_MARGIN: Duration = Duration::from_secs(20);
 /// For the launcher's first list of directories: a request for a model that is not known yet waits for it.
 const FIRST_SCAN: Duration = Duration::from_secs(5);
-/// For a scheduler that takes over to serve; requests wait for it meanwhile.
-const SUCCESSOR: Duration = Duration::from_secs(60);
 /// How often to look who was removed long ago.
 const FORGET_EVERY: Duration = Duration::from_mins(10);
 /// Messages of the launcher that may wait.
@@ -189,59 +189,6 @@ impl Node {
     pub fn longest_drain(&self) -> Duration {
         let contents = self.models().into_iter().filter_map(|model| model.front().content);
         contents.map(|content| content.manifest.timeouts.drain).max().unwrap_or_default()
-    }
-
-    /// Lets go of launcher and workers, for another scheduler. The instances that still have requests of this one; each
-    /// is told to `released` once it has none.
-    pub async fn leave(&self, released: &mpsc::Sender<(String, InstanceId)>) -> Vec<InstanceId> {
-        self.left.store(true, Ordering::Release);
-        self.launcher.leave();
-        let mut all = Vec::new();
-        for model in self.models() {
-            let (busy, told) = oneshot::channel();
-            if model.tell(Message::Leave(Leave { busy, released: released.clone() })).await {
-                all.extend(told.await.unwrap_or_default());
-            }
-        }
-        all
-    }
-
-    /// Whether another scheduler takes over, or has.
-    #[must_use]
-    pub fn has_left(&self) -> bool {
-        self.left.load(Ordering::Acquire)
-    }
-
-    /// Another scheduler has taken over.
-    pub fn serves_elsewhere(&self, at: SocketAddr) {
-        self.successor.send_replace(Some(at));
-    }
-
-    /// Where the scheduler serves that takes over, once it does; `None` when it does not in time.
-    pub async fn successor(&self) -> Option<SocketAddr> {
-        let mut successor = self.successor.subscribe();
-        let known = tokio::time::timeout(SUCCESSOR, successor.wait_for(Option::is_some)).await;
-        *known.ok()?.ok()?
-    }
-
-    /// An instance does not work for the scheduler before this one any more.
-    pub async fn released(&self, model: &str, instance: &InstanceId) {
-        self.elsewhere().remove(instance);
-        if let Some(model) = self.find(model) {
-            let _ = model.tell(Message::Released(Some(instance.clone()))).await;
-        }
-    }
-
-    /// None does.
-    pub async fn all_released(&self) {
-        self.elsewhere().clear();
-        for model in self.models() {
-            let _ = model.tell(Message::Released(None)).await;
-        }
-    }
-
-    fn elsewhere(&self) -> MutexGuard<'_, BTreeSet<InstanceId>> {
-        self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn add(&self, name: &ModelName) -> Arc<Model> {

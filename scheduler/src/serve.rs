@@ -170,6 +170,8 @@ pub async fn run(start: Start) -> io::Result<()> {
         }
     };
     control.abort();
+    let Listeners { data, admin, control: also, lock } = handed;
+    drop((data, admin, also)); // a socket is closed to clients with its last descriptor
     if ending != Ending::Succeeded {
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     }
@@ -208,7 +210,7 @@ pub async fn run(start: Start) -> io::Result<()> {
         }
     }
     context.state.settled().await; // before the next one reads it
-    drop((handed, listeners.lock));
+    drop((lock, listeners.lock));
     Ok(())
 }
 

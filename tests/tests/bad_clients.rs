@@ -230,6 +230,39 @@ fn clients_that_take_their_time() {
     node.stop();
 }
 
+/// Answers more than any buffer on the way holds: as events without an end, and in one piece.
+const MUCH: &[(&str, &str)] = &[(
+    "model.py",
+    "def handle_request(request, context):
+    if request.body.json == 'events':
+        return iter(lambda: 'x' * 65536, None)
+    return 'x' * (32 << 20)
+",
+)];
+
+#[test]
+fn clients_that_do_not_take_their_answer() {
+    let node = Node::builder().model("much", MUCH).model("echo", ECHO).start();
+    serves(&node, "nothing");
+    assert_eq!(node.http().run("much", &json!("whole")).status, 200);
+    let before = at_rest(&node);
+    for asked in ["\"events\"", "\"whole\""] {
+        let mut client = node.http().connect();
+        let headers = format!("content-length: {}\r\nx-omni-timeout-ms: 1000\r\n", asked.len());
+        client.write_all(post("/ai/run/much", &headers, asked).as_bytes()).unwrap();
+        wait_for("the answer's beginning", PATIENCE, || {
+            let mut byte = [0];
+            matches!(client.peek(&mut byte), Ok(1)).then_some(())
+        });
+        // It reads nothing from here on: at its deadline it is given up, and the model is free for others.
+        assert_at_rest(&node, &before);
+        wait_for("the model to be free", PATIENCE, || (node.model("much").in_flight == 0).then_some(()));
+        drop(client);
+    }
+    serves(&node, "clients that take nothing");
+    node.stop();
+}
+
 #[test]
 fn ten_thousand_connections() {
     let node = Node::builder().model("echo", ECHO).start();

@@ -11,7 +11,7 @@ use hyper::{Response, StatusCode};
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::time::Sleep;
 
 /// Up to this size an envelope is joined to one buffer.
@@ -48,6 +48,10 @@ pub enum AnswerBody {
     /// What a successor answers.
     Forwarded(Incoming),
 }
+
+/// On a response that its client may be slow to take: when it must have all of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Until(pub Instant);
 
 /// A streamed answer: cancels the request when it is dropped before its end.
 #[derive(Debug)]
@@ -177,6 +181,11 @@ pub fn respond(answer: Answer, waiter: Waiter, upload: Option<Uploading>) -> Res
         let given = head.media_type.as_deref().and_then(|media| HeaderValue::from_str(media).ok());
         given.unwrap_or(HeaderValue::from_static(default))
     };
+    let is_large = match &body {
+        Content::Json(bytes) | Content::Bytes(bytes) => bytes.len() > JOIN,
+        Content::Stream(_) => true,
+    };
+    let until = is_large.then(|| waiter.deadline());
     let (media, body) = match body {
         Content::Json(json) => (HeaderValue::from_static("application/json"), envelope(json)),
         Content::Bytes(bytes) => (media("application/octet-stream"), AnswerBody::full(bytes)),
@@ -192,6 +201,9 @@ pub fn respond(answer: Answer, waiter: Waiter, upload: Option<Uploading>) -> Res
         }
     };
     let mut response = Response::new(body);
+    if let Some(until) = until {
+        response.extensions_mut().insert(Until(until));
+    }
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
     for (name, value) in head.headers.iter().take(MODEL_HEADERS) {

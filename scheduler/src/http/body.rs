@@ -103,10 +103,10 @@ async fn collect(
     limit: u64,
     budget: &Arc<Semaphore>,
 ) -> Result<(Bytes, Option<OwnedSemaphorePermit>), Failure> {
-    let mut permit = None;
-    if let Some(length) = exact {
-        reserve(&mut permit, budget, u32::try_from(length).map_err(|_| Failure::NodeBusy)?)?;
+    if exact.is_some_and(|length| length > budget.available_permits() as u64) {
+        return Err(Failure::NodeBusy); // before it is sent
     }
+    let mut permit = None;
     let mut first = Bytes::new();
     let mut joined = BytesMut::new();
     let mut length = 0_u64;
@@ -117,8 +117,14 @@ async fn collect(
         if length > limit {
             return Err(Failure::BodyTooLarge { limit });
         }
-        while exact.is_none() && length > permit.as_ref().map_or(0, |p: &OwnedSemaphorePermit| p.num_permits() as u64) {
-            reserve(&mut permit, budget, STEP)?;
+        // As it comes: who announces much and sends little takes little from others.
+        loop {
+            let reserved = permit.as_ref().map_or(0, |permit: &OwnedSemaphorePermit| permit.num_permits() as u64);
+            if length <= reserved {
+                break;
+            }
+            let rest = exact.map_or(STEP.into(), |exact| exact.max(length) - reserved);
+            reserve(&mut permit, budget, u32::try_from(rest).unwrap_or(STEP).min(STEP))?;
         }
         if first.is_empty() && joined.is_empty() {
             first = data; // most bodies come in one piece: no copy

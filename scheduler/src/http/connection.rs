@@ -11,8 +11,9 @@ use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -33,6 +34,8 @@ pub(super) struct Known {
     preface: AtomicUsize,
     /// It ends with the answer that is due, whoever serves.
     closes: AtomicBool,
+    /// When the answers that are open must have been taken.
+    until: Mutex<Option<Instant>>,
     /// Where it goes when hyper lets go of it.
     heir: OnceLock<mpsc::Sender<TcpStream>>,
 }
@@ -54,6 +57,12 @@ impl Known {
             && !self.closes.load(Ordering::Relaxed)
             && self.open.load(Ordering::Relaxed) == 0
             && !self.heard.load(Ordering::Relaxed)
+    }
+
+    /// When the client is given up that does not take what it asked for; `None` while it owes nothing.
+    pub(super) fn until(&self) -> Option<Instant> {
+        let until = *self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        until.filter(|_| self.open.load(Ordering::Relaxed) > 0)
     }
 
     /// It is not kept after the answer that is due.
@@ -104,7 +113,12 @@ pub(super) struct Answering {
 }
 
 impl Answering {
-    pub(super) fn new(body: AnswerBody, open: Open) -> Self {
+    /// `until`: when the client must have taken it.
+    pub(super) fn new(body: AnswerBody, open: Open, until: Option<Instant>) -> Self {
+        if let Some(until) = until {
+            let mut latest = open.0.until.lock().unwrap_or_else(PoisonError::into_inner);
+            *latest = latest.max(Some(until)); // of several at a time over HTTP/2 the last
+        }
         Self { body, _open: open }
     }
 }

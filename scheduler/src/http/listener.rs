@@ -1,6 +1,6 @@
 //! Accepting connections: HTTP/1.1 and HTTP/2 with prior knowledge on one socket, bounded in number.
 
-use super::answer::AnswerBody;
+use super::answer::{AnswerBody, Until};
 use super::body::passes_hyper;
 use super::connection::{Answering, Known, Socket};
 use super::socket::ClientSocket;
@@ -38,6 +38,8 @@ const HEADERS: usize = 100;
 const STREAMS: u32 = 256;
 /// A client that takes nothing of its answer for this long is gone, as far as the kernel is concerned; in milliseconds.
 const UNREAD_MS: u32 = 120_000;
+/// What a client gets beyond a request's deadline to take the end of its answer; then the connection is cut.
+const TAKEN_WITHIN: Duration = Duration::from_secs(5);
 /// Pause after the kernel refused a connection for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -92,7 +94,8 @@ pub async fn serve<H, F>(
                 if length.is_some() {
                     answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
-                Ok::<_, Infallible>(answer.map(|body| Answering::new(body, open)))
+                let until = answer.extensions_mut().remove::<Until>().map(|Until(until)| until + TAKEN_WITHIN);
+                Ok::<_, Infallible>(answer.map(|body| Answering::new(body, open, until)))
             }
         });
         let connection = builder.serve_connection(socket, service).into_owned();
@@ -101,7 +104,7 @@ pub async fn serve<H, F>(
             let mut connection = pin!(connection);
             let mut change = pin!(async move { phase.wait_for(is_end).await.ok().map(|end| end.clone()) });
             let mut late = pin!(tokio::time::sleep(bounds.header_timeout));
-            let (mut end, mut told, mut waits) = (None, false, true);
+            let (mut end, mut told, mut waits, mut until) = (None, false, true, None);
             poll_fn(|context| {
                 if end.is_none()
                     && let Poll::Ready(change) = change.as_mut().poll(context)
@@ -109,7 +112,7 @@ pub async fn serve<H, F>(
                     end = Some(change.unwrap_or(Phase::Close)); // nobody there to say how: it is over
                 }
                 // Until hyper has told the two versions apart, which can be never, it has no time limit of its own.
-                if waits && late.as_mut().poll(context).is_ready() {
+                if waits && until.is_none() && late.as_mut().poll(context).is_ready() {
                     waits = false;
                     if !known.has_begun() {
                         return Poll::Ready(());
@@ -119,6 +122,15 @@ pub async fn serve<H, F>(
                     // A client that breaks the protocol or the connection is answered by hyper, as far as possible.
                     if connection.as_mut().poll(context).is_ready() {
                         return Poll::Ready(());
+                    }
+                    // While the client takes nothing, hyper asks for nothing more, not even whether time is up.
+                    if let Some(given) = known.until() {
+                        if until.replace(given) != Some(given) {
+                            late.as_mut().reset(given.into());
+                        }
+                        if late.as_mut().poll(context).is_ready() {
+                            return Poll::Ready(());
+                        }
                     }
                     if told || !end.as_ref().is_some_and(|end| may_end(end, &known)) {
                         return Poll::Pending;

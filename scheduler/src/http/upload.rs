@@ -175,7 +175,10 @@ async fn past_hyper(
         hold.hand_over(&socket).map_err(|_| Failure::NodeBusy)?;
         // A model that has closed its end wants none of it; its answer counts.
         if reads && give(&to, &socket).await.is_ok() {
-            complete(to).await;
+            tokio::select! {
+                () = complete(to) => {}
+                () = gone(&socket) => {}
+            }
         }
     } else if reads {
         match splice::splice(&socket, &to, rest, hold).await {

@@ -48,12 +48,10 @@ const CONFINED: &[Confined] = &[
         only: &[
             "omnictl/src/commands/deploy/publish.rs",   // the name of a draft
             "scheduler/src/http/head.rs",               // ids of requests
-            "scheduler/src/model/task/mod.rs",          // when a line was logged
-            "scheduler/src/model/task/versions.rs",     // since when a version is known
-            "scheduler/src/node.rs",                    // since when the node is idle, for /capacity
-            "worker/snapshot/src/tree.rs",              // beside times of files, which are of the same clock
+            "scheduler/src/machine.rs", // since when something is, and whose history is older than a day
+            "worker/snapshot/src/tree.rs", // beside times of files, which are of the same clock
             "worker/src/launcher/environment/build.rs", // when an environment was made
-            "worker/src/process/setup.rs",              // when a line was logged
+            "worker/src/process/setup.rs", // when a line was logged
         ],
         why: "the time of day jumps: it is for people to read, and no decision rests on it",
     },

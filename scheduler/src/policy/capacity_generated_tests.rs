@@ -1,0 +1,219 @@
+//! Generated nodes, whose asks and answers are checked against the rules of the header.
+
+use super::*;
+use proptest::prelude::*;
+
+#[derive(Debug, Clone)]
+enum Step {
+    Ask { model: usize, min: u32 },
+    Adopt { model: usize },
+    Serve { nth: usize, idle: bool },
+    Leave(usize),
+    Gone(usize),
+    Min { model: usize, min: u32 },
+}
+
+const fn amounts(memory: u64, millicpus: u64, processes: u64) -> Amounts {
+    Amounts { memory, millicpus, processes }
+}
+
+/// What an instance takes, and its zygote.
+const MODELS: [(&str, Amounts, Option<Zygote>); 4] = [
+    ("small", amounts(1, 100, 3), Some(Zygote { generation: Generation(1), need: amounts(3, 0, 2) })),
+    ("wide", amounts(2, 2000, 1), None),
+    ("large", amounts(7, 500, 2), None),
+    ("crowd", amounts(3, 300, 9), Some(Zygote { generation: Generation(1), need: amounts(1, 0, 1) })),
+];
+const NODE: Amounts = Amounts { memory: 14, millicpus: 4500, processes: 20 };
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let model = || 0..MODELS.len();
+    let step = prop_oneof![
+        6 => (model(), 0_u32..3).prop_map(|(model, min)| Step::Ask { model, min }),
+        1 => model().prop_map(|model| Step::Adopt { model }),
+        8 => (0_usize..12, any::<bool>()).prop_map(|(nth, idle)| Step::Serve { nth, idle }),
+        1 => (0_usize..12).prop_map(Step::Leave),
+        3 => (0_usize..12).prop_map(Step::Gone),
+        1 => (model(), 0_u32..3).prop_map(|(model, min)| Step::Min { model, min }),
+    ];
+    prop::collection::vec(step, 1..200)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum State {
+    Waits,
+    Starts,
+    Idle(Moment),
+    Busy,
+    Leaves,
+}
+
+/// What the test knows of the node.
+#[derive(Debug, Default)]
+struct Reference {
+    seats: BTreeMap<SeatKey, (usize, State)>,
+    mins: [u32; MODELS.len()],
+    adopted: bool,
+}
+
+/// Of instances of these models: each its own, and one zygote for all of a model.
+fn needs(models: impl Iterator<Item = usize>) -> Amounts {
+    let models: Vec<usize> = models.collect();
+    let own = models.iter().map(|model| MODELS[*model].1);
+    let distinct = (0..MODELS.len()).filter(|model| models.contains(model));
+    let shared = distinct.filter_map(|model| MODELS[model].2).map(|zygote| zygote.need);
+    own.chain(shared).fold(Amounts::default(), Amounts::plus)
+}
+
+impl Reference {
+    fn sum(&self, counts: impl Fn(State) -> bool) -> Amounts {
+        needs(self.seats.values().filter(|(_, state)| counts(*state)).map(|(model, _)| *model))
+    }
+
+    fn serving(&self, model: usize) -> u32 {
+        let serves = |state: &State| matches!(state, State::Idle(_) | State::Busy);
+        self.seats.values().filter(|(other, state)| *other == model && serves(state)).count() as u32
+    }
+
+    /// With one more of this model.
+    fn fits(&self, model: Option<usize>) -> bool {
+        let stays = self.seats.values().filter(|(_, state)| *state != State::Leaves).map(|(model, _)| *model);
+        needs(stays.chain(model)).beyond(&NODE).is_none()
+    }
+
+    /// By the rules, one after the other, until it fits or nobody is left.
+    fn could_fit(&mut self, model: usize) -> bool {
+        let is_first = self.serving(model) == 0;
+        let saved = self.seats.clone();
+        while !self.fits(Some(model)) {
+            let may_go = |(other, state): &(usize, State)| {
+                let keeps = self.mins[*other].max(u32::from(!is_first));
+                matches!(state, State::Idle(_)) && *other != model && self.serving(*other) > keeps
+            };
+            let Some(seat) = self.seats.iter().find(|(_, seat)| may_go(seat)).map(|(key, _)| *key) else { break };
+            self.seats.get_mut(&seat).unwrap().1 = State::Leaves;
+        }
+        let fits = needs([model].into_iter()).beyond(&NODE).is_none() && self.fits(Some(model));
+        self.seats = saved;
+        fits
+    }
+
+    /// Carries out and checks what is said to an ask.
+    fn asked(&mut self, seat: SeatKey, model: usize, actions: &[Action]) {
+        let is_first = self.serving(model) == 0;
+        let could = self.could_fit(model);
+        let mut went = Vec::new();
+        for action in actions {
+            if let Action::Displace(displaced) = action {
+                let (other, state) = self.seats[displaced];
+                assert!(matches!(state, State::Idle(_)) && other != model, "{displaced} is displaced");
+                assert!(self.serving(other) > self.mins[other].max(u32::from(!is_first)), "its model needs it");
+                self.seats.get_mut(displaced).unwrap().1 = State::Leaves;
+                went.push((*displaced, state));
+            }
+        }
+        let refused = actions.iter().any(|action| matches!(action, Action::Refuse { .. }));
+        assert_eq!(refused, !could, "refused or taken wrongly: {actions:?}");
+        if refused {
+            assert!(went.is_empty(), "displaced in vain");
+            return;
+        }
+        for (stays, state) in &went {
+            self.seats.get_mut(stays).unwrap().1 = *state;
+            assert!(!self.fits(Some(model)), "{stays} went in vain");
+            self.seats.get_mut(stays).unwrap().1 = State::Leaves;
+        }
+        assert!(self.fits(Some(model)));
+        self.seats.insert(seat, (model, State::Waits));
+    }
+
+    fn granted(&mut self, actions: &[Action]) {
+        for action in actions {
+            if let Action::Grant(seat) = action {
+                let (_, state) = self.seats.get_mut(seat).unwrap();
+                assert_eq!(*state, State::Waits, "granted twice");
+                *state = State::Starts;
+                let given = self.sum(|state| state != State::Waits);
+                assert!(given.beyond(&NODE).is_none(), "beyond the budget");
+            }
+        }
+    }
+
+    fn check(&mut self, ledger: &Ledger) {
+        self.adopted &= self.sum(|state| state != State::Waits).beyond(&NODE).is_some();
+        assert!(self.adopted || self.sum(|state| state != State::Waits).beyond(&NODE).is_none());
+        assert_eq!(ledger.view().committed, self.sum(|_| true));
+        let waiting = self.seats.values().filter(|(_, state)| *state == State::Waits).count();
+        assert_eq!((ledger.view().waiting, ledger.view().seats), (waiting, self.seats.len() - waiting));
+    }
+}
+
+proptest! {
+    #[test]
+    fn never_beyond_the_budget_and_nobody_goes_in_vain(steps in steps()) {
+        let (mut ledger, mut node) = (Ledger::new(NODE), Reference::default());
+        for (seat, step) in (0..).zip(steps) {
+            let now = Duration::from_secs(seat);
+            match step {
+                Step::Ask { model, min } => {
+                    let (name, need, zygote) = MODELS[model];
+                    let actions = ledger.step(&Event::Ask { seat, model: name.into(), need, zygote, min });
+                    node.asked(seat, model, &actions);
+                    node.granted(&actions);
+                    node.mins[model] = min;
+                }
+                Step::Adopt { model } => {
+                    let (name, need, zygote) = MODELS[model];
+                    let min = node.mins[model];
+                    let actions = ledger.step(&Event::Adopted { seat, model: name.into(), need, zygote, min });
+                    node.seats.insert(seat, (model, State::Starts));
+                    node.adopted = true;
+                    for action in actions {
+                        let Action::Refuse { seat, .. } = action else { panic!("{action:?}") };
+                        prop_assert!(!node.fits(None), "it could wait on");
+                        prop_assert_eq!(node.seats.remove(&seat).map(|(_, state)| state), Some(State::Waits));
+                    }
+                }
+                Step::Serve { nth, idle } => {
+                    let serves = |state: State| matches!(state, State::Starts | State::Idle(_) | State::Busy);
+                    let found = node.seats.iter_mut().filter(|(_, (_, state))| serves(*state)).nth(nth);
+                    if let Some((seat, (_, state))) = found {
+                        let idle_since = idle.then_some(now);
+                        prop_assert_eq!(ledger.step(&Event::Serves { seat: *seat, idle_since }), []);
+                        *state = if idle { State::Idle(now) } else { State::Busy };
+                    }
+                }
+                Step::Leave(nth) => {
+                    let found = node.seats.iter_mut().filter(|(_, (_, state))| *state != State::Waits).nth(nth);
+                    if let Some((seat, (_, state))) = found {
+                        prop_assert_eq!(ledger.step(&Event::Leaves(*seat)), []);
+                        *state = State::Leaves;
+                    }
+                }
+                Step::Gone(nth) => {
+                    if let Some(seat) = node.seats.keys().nth(nth).copied() {
+                        node.seats.remove(&seat);
+                        node.granted(&ledger.step(&Event::Gone(seat)));
+                    }
+                }
+                Step::Min { model, min } => {
+                    prop_assert_eq!(ledger.step(&Event::Min { model: MODELS[model].0.into(), min }), []);
+                    node.mins[model] = min;
+                }
+            }
+            // A model without a seat says its `min` when it asks.
+            for (model, min) in node.mins.iter_mut().enumerate() {
+                *min *= u32::from(node.seats.values().any(|(other, _)| *other == model));
+            }
+            node.check(&ledger);
+        }
+        // Every ask is answered as soon as those who leave are gone.
+        let leaves = |(seat, (_, state)): (&SeatKey, &(usize, State))| (*state == State::Leaves).then_some(*seat);
+        while let Some(seat) = node.seats.iter().find_map(leaves) {
+            node.seats.remove(&seat);
+            node.granted(&ledger.step(&Event::Gone(seat)));
+        }
+        let waits = node.seats.values().any(|(_, state)| *state == State::Waits);
+        prop_assert!(!waits, "somebody waits for nobody");
+    }
+}
