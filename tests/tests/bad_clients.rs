@@ -236,7 +236,7 @@ const MUCH: &[(&str, &str)] = &[(
     "def handle_request(request, context):
     if request.body.json == 'events':
         return iter(lambda: 'x' * 65536, None)
-    return 'x' * (32 << 20)
+    return 'x' * (15 << 20)
 ",
 )];
 

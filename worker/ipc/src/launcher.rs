@@ -105,10 +105,17 @@ pub struct StartSpec {
 pub struct ZygoteSpec {
     /// Python modules that it imports, in this order.
     pub preload: Vec<String>,
-    /// What it may use of memory, in bytes, beside its instances.
+    /// What it may use of memory, in bytes, beside its instances; 0, of a scheduler that does not say: as much as one.
+    #[serde(default)]
     pub memory_bytes: u64,
     /// Within so many milliseconds: the model's `startup`. An instance waits half of that before it starts alone.
+    #[serde(default = "default_startup_ms")]
     pub startup_ms: u64,
+}
+
+/// The manifest's default, of a scheduler that does not say.
+fn default_startup_ms() -> u64 {
+    120_000
 }
 
 /// A GPU as an instance gets it.

@@ -84,7 +84,7 @@ pub(super) fn check(spec: &StartSpec, config: &NodeConfig) -> Result<ModelName, 
     });
     let zygote = spec.zygote.iter().flat_map(|zygote| {
         [
-            ("the zygote's memory", zygote.memory_bytes, 4 * mib, 1 << 50),
+            ("the zygote's memory", zygote.memory_bytes, 0, 1 << 50),
             ("the time of a start in milliseconds", zygote.startup_ms, 1, 1 << 40),
         ]
     });

@@ -238,12 +238,13 @@ impl ZygoteStart {
     pub(super) fn run(self) -> Result<Running, StartError> {
         let Self { start, generation, listener } = self;
         let ZygoteSpec { preload, memory_bytes, startup_ms } = start.spec.zygote.clone().unwrap_or_default();
+        let memory_bytes = Some(memory_bytes).filter(|bytes| *bytes > 0).or(start.limits().memory_bytes);
         let id = &start.spec.instance;
         let name = groups(id);
         let group =
             |part, limits: &Limits| Ok::<_, StartError>(start.driver.create(&GroupName::new(&name, part)?, limits)?);
         let worker_cgroup = group(Part::Worker, &Limits::default())?;
-        let cgroup = group(Part::Model, &Limits { memory_bytes: Some(memory_bytes), ..start.limits() })?;
+        let cgroup = group(Part::Model, &Limits { memory_bytes, ..start.limits() })?;
         let own = Group::open(&worker_cgroup)?;
         let job = ZygoteJob {
             socket: start.traces.socket(id),

@@ -27,8 +27,10 @@ _GONE_WITHIN = 1.0
 
 
 def run(control: Control, order: dict[str, Any]) -> Control | int:
-    """Serves until its worker closes, and exits then. Returns in a forked copy, with the control socket of the instance,
-    and when it cannot be used, with the exit code."""
+    """Serves until its worker closes, and exits then.
+
+    Returns in a forked copy, with the control socket of the instance, and when it cannot be used, with the exit code.
+    """
     # What an instance needs beside the author's modules, before the model's directory comes first in sys.path.
     from omni._engine import outcome, serial, tasks, threads  # noqa: F401
     from omni._engine.model import enter
