@@ -74,6 +74,7 @@ bench: build  ## the benchmarks, 40 minutes (needs lxcfs; PEERS=folder and wrk f
 	bench/meminfo.sh
 	bench/coldstart.py
 	bench/rollout.py
+	bench/upgrade.py
 	bench/abuse.py
 	bench/connections.py
 	bench/day.py

@@ -46,13 +46,18 @@ class Answer(NamedTuple):
 
 
 class Offer:
-    """A client process at work on a plan: moments in order, each with the model that is asked then."""
+    """A client process at work on a plan: moments in order, each with the model that is asked then. `keeps`: whether it
+    uses a connection again.
+    """
 
-    def __init__(self, address: Address, plan: Plan, bodies: dict[str, bytes]) -> None:
+    def __init__(self, address: Address, plan: Plan, bodies: dict[str, bytes], keeps: bool = True) -> None:
         self.began = time.time() + AHEAD
+        self.closed = 0
         self._answers, answers = multiprocessing.Pipe(duplex=False)
         context = multiprocessing.get_context("spawn")
-        self._process = context.Process(target=_offer, args=(address, plan, bodies, self.began, answers), daemon=True)
+        requests = {model: request(address, model, body, keeps=keeps) for model, body in bodies.items()}
+        arguments = (address, plan, requests, self.began, answers)
+        self._process = context.Process(target=_offer, args=arguments, daemon=True)
         self._process.start()
         answers.close()
 
@@ -65,10 +70,14 @@ class Offer:
         time.sleep(max(0.0, moment - self.since()))
 
     def answers(self) -> list[Answer]:
-        """All of them, in the order in which they were due; waits for the last."""
-        found: list[Answer] = sorted(self._answers.recv())
+        """All of them, in the order in which they were due; waits for the last.
+
+        From then on `closed` is known: how many idle connections the node has ended.
+        """
+        found: list[Answer]
+        found, self.closed = self._answers.recv()
         self._process.join()
-        return found
+        return sorted(found)
 
 
 def steady(model: str, rate: float, seconds: float) -> Plan:
@@ -112,15 +121,15 @@ def before_others() -> None:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
 
 
-def _offer(address: Address, plan: Plan, bodies: dict[str, bytes], began: float, answers: Pipe) -> None:
+def _offer(address: Address, plan: Plan, requests: dict[str, bytes], began: float, answers: Pipe) -> None:
     before_others()
     gc.disable()  # for its pauses; the answers of a plan are all that it would look through
     # Of the selectors this one alone sleeps for parts of a millisecond.
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selectors.SelectSelector())) as runner:
-        answers.send(runner.run(_run(_Client(address, bodies), plan, began)))
+        answers.send(runner.run(_run(_Client(address, requests), plan, began)))
 
 
-async def _run(client: _Client, plan: Plan, began: float) -> list[Answer]:
+async def _run(client: _Client, plan: Plan, began: float) -> tuple[list[Answer], int]:
     loop = asyncio.get_running_loop()
     client.zero = loop.time() + began - time.time()
     for due, model in plan:
@@ -130,17 +139,18 @@ async def _run(client: _Client, plan: Plan, began: float) -> list[Answer]:
     end = loop.time() + PATIENCE
     while len(client.answers) < len(plan) and loop.time() < end:
         await asyncio.sleep(0.02)
-    return client.answers + client.unanswered()
+    return client.answers + client.unanswered(), client.closed_idle
 
 
 class _Client:
     """The requests under way, and the connections between them."""
 
-    def __init__(self, address: Address, bodies: dict[str, bytes]) -> None:
+    def __init__(self, address: Address, requests: dict[str, bytes]) -> None:
         self.zero = 0.0
         self.answers: list[Answer] = []
+        self.closed_idle = 0
         self._address = address
-        self._requests = {model: request(address, model, body) for model, body in bodies.items()}
+        self._requests = requests
         self._waiting: collections.deque[tuple[float, str]] = collections.deque()
         self._idle: collections.deque[_Connection] = collections.deque()
         self._open: set[_Connection] = set()
@@ -190,6 +200,7 @@ class _Client:
         self._open.discard(connection)
         with contextlib.suppress(ValueError):
             self._idle.remove(connection)
+            self.closed_idle += 1
         if connection.asked:
             self.answered(*connection.asked, 0, "")
         self._open_more()
@@ -237,17 +248,21 @@ class _Connection(asyncio.Protocol):
         if self.asked:
             self._client.answered(*self.asked, int(head[9:12]), header(head, b"x-omni-model-version"))
             self.asked = None
-            self._client.free(self)
+            if header(head, b"connection").lower() == "close":
+                self.transport.close()
+            else:
+                self._client.free(self)
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Called by the loop."""
         self._client.closed(self)
 
 
-def request(address: Address, model: str, body: bytes, media: str = "application/json") -> bytes:
-    """The bytes of a request."""
+def request(address: Address, model: str, body: bytes, media: str = "application/json", keeps: bool = True) -> bytes:
+    """The bytes of a request; one that does not keep its connection says so."""
     head = f"POST /ai/run/{model} HTTP/1.1\r\nhost: {address[0]}:{address[1]}\r\ncontent-type: {media}\r\n"
-    return head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body
+    close = b"" if keeps else b"connection: close\r\n"
+    return head.encode() + close + b"content-length: %d\r\n\r\n" % len(body) + body
 
 
 def header(head: bytes, name: bytes) -> str:

@@ -60,12 +60,12 @@ class Node:
         command += ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]
         with self._log.open("w") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.pid = self.process.pid
         try:
             until("the node", (self.runtime / "node.json").exists)
             said = json.loads((self.runtime / "node.json").read_text())
             host, port = said["listen"].rsplit(":", 1)
             self.address = (host, int(port))
-            self.pid = self.process.pid
             until("its models", lambda: len(self.ctl("list").get("models", ())) == len(models))
         except BaseException:
             print(self._log.read_text(), file=sys.stderr)
@@ -76,13 +76,15 @@ class Node:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.kill(self.pid, signal.SIGTERM)
+        if self.process.poll() is None or self.pid != self.process.pid:
+            os.kill(self.pid, signal.SIGTERM)
         if self.process.wait(60):
             sys.exit(f"the node ended badly\n{self._log.read_text()}")
         until("the node to end", lambda: not is_alive(self.pid))
-        for left in self.runtime.iterdir():
-            left.rmdir() if left.is_dir() else left.unlink()
-        self.runtime.rmdir()
+        if self.runtime.exists():
+            for left in self.runtime.iterdir():
+                left.rmdir() if left.is_dir() else left.unlink()
+            self.runtime.rmdir()
         self._temporary.cleanup()
 
     def ctl(self, *arguments: str) -> Any:
