@@ -104,15 +104,16 @@ impl<'a> Running<'a> {
         let Wires { engine, stdout, stderr } = &self.wires;
         let wires = [(Source::Stdout, stdout), (Source::Stderr, stderr), (Source::Engine, engine)];
         let wires = wires.into_iter().filter_map(|(source, fd)| Some((source, fd.as_ref()?.as_fd())));
-        let (told, end) = match &self.origin {
+        let (zygote, reports, end) = match &self.origin {
             Origin::Sandbox { sandbox, reporting, .. } => {
                 let reports = reporting.then(|| (Source::Reports, sandbox.reports.as_fd()));
-                (reports, Some(sandbox.pidfd.as_fd()))
+                (None, reports, Some(sandbox.pidfd.as_fd()))
             }
-            Origin::Zygote(forked) => (forked.connection().map(|fd| (Source::Zygote, fd)), forked.process()),
+            Origin::Zygote(forked) => (forked.connection().map(|fd| (Source::Zygote, fd)), None, forked.process()),
         };
-        let last = [Some((Source::OutOfMemory, self.oom.as_fd())), end.map(|fd| (Source::End, fd))];
-        wires.chain(told).chain(last.into_iter().flatten())
+        let last = [reports, Some((Source::OutOfMemory, self.oom.as_fd())), end.map(|fd| (Source::End, fd))];
+        // Why there is no process is known before the end of its socket, and heard before it.
+        zygote.into_iter().chain(wires).chain(last.into_iter().flatten())
     }
 
     /// When [`Running::tick`] has something to do.

@@ -43,8 +43,6 @@ pub(super) enum Event {
     Spent(String),
     /// A process of the sandbox, by the number that it has there, ended with this raw status.
     Ended(i32, i32),
-    /// SIGTERM.
-    Terminate,
 }
 
 /// Something to do.
@@ -189,7 +187,6 @@ impl Family {
                 self.set(caller, Stage::Done);
                 vec![Action::TellEnd(caller, status)]
             }
-            Event::Terminate => self.spent("the zygote was told to end"),
         }
     }
 

@@ -63,7 +63,7 @@ fn it_lingers_from_the_last_caller_on() {
     assert!(!family.is_over(LINGER * 2 - Duration::from_millis(1)));
     assert_eq!(family.deadline(), Some(LINGER * 2));
     assert!(family.is_over(LINGER * 2));
-    family.on(Event::Terminate, LINGER);
+    family.on(Event::Spent("the zygote was told to end".into()), LINGER);
     assert!(family.is_over(LINGER));
 }
 

@@ -166,7 +166,7 @@ impl<'a> Keeper<'a> {
                 match token {
                     Token::Terminate => {
                         let _ = self.terminate.read_signal(); // level-triggered: one is enough to know
-                        self.handle(Event::Terminate);
+                        self.handle(Event::Spent("the zygote was told to end".into()));
                     }
                     Token::Listener => self.accept(),
                     Token::Reports => self.read_reports(),
@@ -191,10 +191,11 @@ impl<'a> Keeper<'a> {
     /// A zygote that hangs would not end by the end of its socket. What came from it is in other groups, or not begun.
     fn end_if_hung(&mut self) {
         let Some(why) = self.family.hangs(self.epoch.elapsed()) else { return };
+        // Told first: who waits for a process sees the end of its socket at the kill, and would have no reason.
+        self.spent(why.into());
         if let Err(error) = Group::open(&self.spec.cgroup).and_then(|group| group.kill()) {
             say(&format!("a zygote that hangs could not be killed: {}", chain(&error)));
         }
-        self.spent(why.into());
     }
 
     /// How it ended: at a fault of the zygote's, as that ended, which pid 1 is about to say.
