@@ -4,8 +4,6 @@
 //! file has its own table, and in that each [`Owner`] its own count. A closed handle's buffer is used again by the next
 //! open.
 
-use std::collections::BTreeMap;
-
 /// Who shares a bound: the processes that are shown the same memory.
 pub(crate) type Owner = u64;
 
@@ -18,8 +16,6 @@ pub const OPEN_FILES_MAX: usize = 256;
 #[derive(Default)]
 pub(crate) struct Snapshots {
     slots: Vec<Slot>,
-    /// How many each owner has, of those that have any.
-    open: BTreeMap<Owner, usize>,
 }
 
 #[derive(Default)]
@@ -32,11 +28,9 @@ struct Slot {
 impl Snapshots {
     /// Keeps the text that `write` appends and gives its handle, or `None` if its owner has too many open.
     pub(crate) fn open(&mut self, owner: Owner, write: impl FnOnce(&mut Vec<u8>)) -> Option<u64> {
-        let count = self.open.entry(owner).or_default();
-        if *count == OPEN_FILES_MAX {
+        if self.slots.iter().filter(|slot| slot.owner == Some(owner)).count() >= OPEN_FILES_MAX {
             return None;
         }
-        *count += 1;
         let index = self.slots.iter().position(|slot| slot.owner.is_none()).unwrap_or_else(|| {
             self.slots.push(Slot::default());
             self.slots.len() - 1
@@ -57,13 +51,8 @@ impl Snapshots {
 
     /// Forgets the handle's text. Nothing happens for one that is not open.
     pub(crate) fn release(&mut self, handle: u64) {
-        let slot = usize::try_from(handle).ok().and_then(|index| self.slots.get_mut(index));
-        let Some(owner) = slot.and_then(|slot| slot.owner.take()) else { return };
-        if let Some(count) = self.open.get_mut(&owner) {
-            *count -= 1;
-            if *count == 0 {
-                self.open.remove(&owner);
-            }
+        if let Some(slot) = usize::try_from(handle).ok().and_then(|index| self.slots.get_mut(index)) {
+            slot.owner = None;
         }
     }
 }

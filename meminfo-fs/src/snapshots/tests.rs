@@ -58,4 +58,5 @@ fn open_files_are_bounded_and_a_closed_one_makes_room() {
     snapshots.release(handles[7]);
     assert_eq!(snapshots.open(0, |_| ()), Some(handles[7]));
     assert_eq!(snapshots.open(0, |_| ()), None);
+    assert!(snapshots.open(1, |_| ()).is_some(), "another one has its own share");
 }
