@@ -90,8 +90,6 @@ pub struct Node {
     lasting: Mutex<BTreeMap<ModelName, Lasting>>,
     scanned: watch::Sender<bool>,
     draining: AtomicBool,
-    /// Instances that work for the scheduler before this one still.
-    elsewhere: Mutex<BTreeSet<InstanceId>>,
     /// Another scheduler takes over, and where that serves.
     left: AtomicBool,
     successor: watch::Sender<Option<SocketAddr>>,
@@ -116,11 +114,10 @@ impl Node {
             lasting: Mutex::new(lasting),
             scanned: watch::Sender::new(false),
             draining: AtomicBool::new(false),
-            elsewhere: Mutex::new(elsewhere),
             left: AtomicBool::new(false),
             successor: watch::Sender::new(None),
         });
-        node.adopt_all().await;
+        node.adopt_all(&elsewhere).await;
         let (follower, pulse) = (Arc::clone(&node), node.context.watchdog.pulse("the set of models"));
         pulse.spawn(|pulse| follow(follower, seen, pulse));
         node
@@ -209,7 +206,7 @@ impl Node {
     }
 
     /// Takes over the instances that an earlier scheduler left.
-    async fn adopt_all(&self) {
+    async fn adopt_all(&self, elsewhere: &BTreeSet<InstanceId>) {
         let directory = self.context.runtime_dir.join("instances");
         let Ok(entries) = std::fs::read_dir(&directory) else { return };
         let sockets =
@@ -220,7 +217,7 @@ impl Node {
         }
         while let Some(Ok((connected, path))) = connecting.join_next().await {
             match connected {
-                Ok((link, welcome)) => self.adopt(link, welcome).await,
+                Ok((link, welcome)) => self.adopt(link, welcome, elsewhere).await,
                 Err(error) => {
                     tracing::warn!(
                         socket = %path.display(),
@@ -236,7 +233,7 @@ impl Node {
         }
     }
 
-    async fn adopt(&self, link: WorkerLink, welcome: Welcome) {
+    async fn adopt(&self, link: WorkerLink, welcome: Welcome, elsewhere: &BTreeSet<InstanceId>) {
         let Ok(name) = ModelName::try_from(welcome.model.clone()) else { return };
         if welcome.ending {
             // Its worker keeps to the time it was given, and the launcher removes what it leaves.
@@ -247,7 +244,7 @@ impl Node {
         let text = Some(welcome.note.clone()).filter(|note| !note.is_empty());
         match Content::parse(&name, welcome.snapshot.clone(), text, &self.context.config) {
             Ok(content) => {
-                let busy = self.elsewhere().contains(&welcome.instance);
+                let busy = elsewhere.contains(&welcome.instance);
                 let adoption = Adoption { welcome, link, content, busy };
                 let _ = self.add(&name).tell(Message::Adopt(Box::new(adoption))).await;
             }

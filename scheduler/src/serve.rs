@@ -158,13 +158,13 @@ pub async fn run(start: Start) -> io::Result<()> {
                     }
                     let _ = answer.send(said); // or nobody waits for it
                 });
-                let done = tokio::select! {
-                    done = handed_over => done.map_err(io::Error::other)?,
-                    _ = terminate.recv() => true,
-                    _ = interrupt.recv() => true,
+                let ending = tokio::select! {
+                    done = handed_over => done.map_err(io::Error::other)?.then_some(Ending::Succeeded),
+                    _ = terminate.recv() => Some(interrupted(&node)),
+                    _ = interrupt.recv() => Some(interrupted(&node)),
                 };
-                if done {
-                    break Ending::Succeeded;
+                if let Some(ending) = ending {
+                    break ending;
                 }
             }
         }
@@ -191,11 +191,11 @@ pub async fn run(start: Start) -> io::Result<()> {
         };
         let _ = tokio::time::timeout(limit, async { while serving.join_next().await.is_some() {} }).await;
         admin_phase.send_replace(Phase::Close);
-        let last = async {
-            let _ = speaking.acquire_many(FEW as u32).await; // given back with the last connection
-            let _ = watched.await;
-        };
         if ending == Ending::Succeeded {
+            let last = async {
+                let _ = speaking.acquire_many(FEW as u32).await; // given back with the last connection
+                let _ = watched.await;
+            };
             let _ = tokio::time::timeout(LAST_WORDS, last).await;
         }
     };
@@ -212,6 +212,11 @@ pub async fn run(start: Start) -> io::Result<()> {
     context.state.settled().await; // before the next one reads it
     drop((lock, listeners.lock));
     Ok(())
+}
+
+/// A signal in the middle of a takeover. Until the models are let go of, nobody else has them.
+fn interrupted(node: &Node) -> Ending {
+    if node.has_left() { Ending::Succeeded } else { Ending::Stop }
 }
 
 /// Writes `<runtime-dir>/node.json`: who serves where. Written beside and renamed, so that a reader sees all or nothing.

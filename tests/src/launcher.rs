@@ -12,13 +12,14 @@ impl Node {
         self.process(|line| line.contains("omni-launcher\0") && line.contains("\0--kept\0"))
     }
 
-    /// Kills the launcher and waits until the scheduler has the next one, which its keeper starts. That one's process id.
+    /// Ends the launcher by this signal and waits until the scheduler has the next one, which its keeper starts. That one's
+    /// process id.
     ///
     /// # Panics
     /// When there is none, before or after.
-    pub fn replace_launcher(&self) -> Pid {
+    pub fn replace_launcher(&self, by: Signal) -> Pid {
         let first = self.launcher().expect("a launcher");
-        kill(first, Signal::SIGKILL).expect("killed");
+        kill(first, by).expect("told");
         self.await_launcher(first)
     }
 

@@ -115,7 +115,7 @@ fn a_launcher_that_is_killed_is_missed_by_nobody() {
     let launcher = node.launcher().expect("a launcher");
     assert!(descriptors(launcher).len() < 64, "{:?}", descriptors(launcher));
 
-    node.replace_launcher();
+    node.replace_launcher(Signal::SIGKILL);
     assert_eq!(http.post(&run("old"), &json!(0)).status, 200);
     assert_eq!(http.post(&run("new"), &json!(0)).status, 200, "{}", node.log());
     assert_eq!(node.engine("old"), Some(engine));
@@ -152,7 +152,7 @@ fn a_launcher_that_is_killed_while_it_starts_a_model_is_asked_again() {
         thread::scope(|scope| {
             let first = scope.spawn(move || http.post(&run("cold"), &json!(0)).status);
             wait_for("a start", PATIENCE, || (node.model("cold").state != State::Stopped).then_some(()));
-            node.replace_launcher();
+            node.replace_launcher(Signal::SIGKILL);
             let status = first.join().unwrap();
             assert!([200, 503].contains(&status), "{status}\n{}", node.log());
         });

@@ -2,6 +2,7 @@
 //! with a scheduler that is killed in between.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
+use nix::sys::signal::Signal;
 use omni_api::{History, Role, State};
 use omni_tests::{Node, Output, PATIENCE, SetOnDrop, wait_for};
 use serde_json::json;
@@ -169,7 +170,7 @@ fn what_people_asked_for_outlasts_a_scheduler_that_is_killed() {
     assert_eq!((refused.status, node.omnictl(["status", "hello"]).code), (503, 3));
 
     // The launcher has kept what only the history needs, also the next one.
-    node.replace_launcher();
+    node.replace_launcher(Signal::SIGKILL);
     ends(&node.omnictl(["start", "hello", "--wait"]), 0, &node);
     assert_eq!(word(&node), "one");
     ends(&node.omnictl(["rollback", "hello", "--to", &versions[1], "--wait"]), 0, &node);

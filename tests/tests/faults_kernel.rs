@@ -151,7 +151,7 @@ fn the_node_takes_as_many_descriptors_as_it_may_have() {
     let keeper = omni_tests::process::parent(node.launcher().expect("a launcher")).expect("its keeper");
     let lowered = Command::new("prlimit").args(["--pid", &keeper.to_string(), "--nofile=256:"]).status().unwrap();
     assert!(lowered.success() && open_files(keeper).0 == "256");
-    node.replace_launcher();
+    node.replace_launcher(Signal::SIGKILL);
     node.says("m", "well");
     let worker = node.worker(node.engine("m").expect("a process")).expect("its worker");
     for (who, pid) in

@@ -1,13 +1,13 @@
 //! A planned takeover: a new scheduler, and a new launcher, under load, and nobody notices.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use omni_api::State;
 use omni_tests::process::is_alive;
 use omni_tests::{Answer, Client, Node, PATIENCE, SetOnDrop, Stream, rounds, wait_for};
 use serde_json::{Value, json};
-use std::io::{BufReader, Write};
+use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -102,15 +102,6 @@ fn engines(node: &Node) -> Vec<Pid> {
     ["serial", "concurrent", "length"].map(|model| node.engine(model).expect("a process")).into()
 }
 
-/// Has the launcher make way, and waits for the one that its keeper starts.
-fn replace_launcher(node: &Node) {
-    let first = node.launcher().expect("a launcher");
-    kill(first, Signal::SIGUSR2).unwrap();
-    wait_for("the next launcher", PATIENCE, || node.launcher().filter(|launcher| *launcher != first));
-    let connected = || node.omnictl(["status", "-o", "json"]).stdout.contains("\"launcher_connected\": true");
-    wait_for("the launcher to be connected", PATIENCE, || connected().then_some(()));
-}
-
 #[test]
 fn nobody_notices_that_scheduler_and_launcher_are_replaced_under_load() {
     let mut node =
@@ -193,7 +184,7 @@ fn nobody_notices_that_scheduler_and_launcher_are_replaced_under_load() {
             wait_for("the old scheduler to end", PATIENCE, || (!is_alive(old)).then_some(()));
             assert_eq!(engines(&node), before, "the same processes\n{}", node.log());
             if round % 2 == 0 {
-                replace_launcher(&node);
+                node.replace_launcher(Signal::SIGUSR2);
             }
         }
         drop(stopping);
@@ -254,5 +245,32 @@ fn what_waits_for_a_cold_model_is_asked_again_at_the_successor() {
         }
     });
     assert_eq!(node.model("cold").instances.len(), 1, "the instance that was being started is the one that serves");
+    node.stop();
+}
+
+#[test]
+fn what_is_left_of_a_body_is_no_request_of_the_successor() {
+    let mut node = Node::builder().model("serial", SERIAL).start();
+    let http = node.http();
+    assert_eq!(http.run("serial", &json!(0)).status, 200);
+    let smuggled = "POST /ai/run/serial HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\n0";
+    let late = format!(
+        "POST /ai/run/serial HTTP/1.1\r\nhost: x\r\nx-omni-timeout-ms: 3000\r\ncontent-length: {}\r\n\r\n",
+        smuggled.len() + 1
+    );
+    let mut client = http.connect();
+    client.write_all(format!("{late}1").as_bytes()).unwrap();
+    let reader = BufReader::new(client.try_clone().unwrap());
+    // It is still coming in when the successor takes over, and refused by the old scheduler at its deadline.
+    let old = node.pid();
+    node.upgrade();
+    let (refused, mut reader) = Stream::read(reader).whole_then();
+    assert_eq!(refused.status, 408, "{}", refused.text());
+    let _ = client.write_all(smuggled.as_bytes()); // it may be closed already
+    let mut rest = Vec::new();
+    let _ = reader.read_to_end(&mut rest); // or reset
+    assert_eq!(String::from_utf8_lossy(&rest), "");
+    wait_for("the old scheduler to end", PATIENCE, || (!is_alive(old)).then_some(()));
+    assert_eq!(http.run("serial", &json!(0)).status, 200);
     node.stop();
 }

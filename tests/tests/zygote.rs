@@ -61,7 +61,7 @@ fn another_version_has_another_zygote() {
 fn a_launcher_that_is_killed_finds_it_again() {
     let node = node(PRELOAD);
     ask(&node);
-    node.replace_launcher();
+    node.replace_launcher(Signal::SIGKILL);
     kill(node.engine("m").expect("an engine"), Signal::SIGKILL).unwrap();
     wait_for("an answer", PATIENCE, || (node.http().run("m", &json!(null)).status == 200).then_some(()));
     assert_eq!(ask(&node)["preloaded"], true);

@@ -3,8 +3,8 @@
 //! JSON is collected. Anything else that is longer than [`STREAM_FROM`], or of unknown length, is an [`Upload`]: the
 //! scheduler does not hold it.
 
-use super::socket::Hold;
-use super::upload::{Upload, Way};
+use super::hold::Hold;
+use super::upload::{Upload, Way, broke_off};
 use crate::failure::Failure;
 use crate::model::requests::RequestBody;
 use bytes::{Bytes, BytesMut};
@@ -111,7 +111,7 @@ async fn collect(
     let mut joined = BytesMut::new();
     let mut length = 0_u64;
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| Failure::BadRequest(format!("the request's body broke off: {error}")))?;
+        let frame = frame.map_err(broke_off)?;
         let Ok(data) = frame.into_data() else { continue };
         length += data.len() as u64;
         if length > limit {

@@ -5,6 +5,7 @@
 //! from then on lies in the socket, which this process does not read any more. HTTP/2 has GOAWAY for the same end.
 
 use super::answer::{AnswerBody, StreamCut};
+use super::hold::Hold;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use std::io::{self, IoSlice};
@@ -12,7 +13,7 @@ use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -32,8 +33,10 @@ pub(super) struct Known {
     heard: AtomicBool,
     /// Bytes of [`PREFACE`] that it began with.
     preface: AtomicUsize,
-    /// It ends with the answer that is due, whoever serves.
-    closes: AtomicBool,
+    /// Hyper asked for more after the last write, and there was nothing.
+    asked: AtomicBool,
+    /// One that is held ends with the answer that is due, whoever serves.
+    pub(super) hold: Arc<Hold>,
     /// When the answers that are open must have been taken.
     until: Mutex<Option<Instant>>,
     /// Where it goes when hyper lets go of it.
@@ -51,23 +54,20 @@ impl Known {
         self.preface.load(Ordering::Relaxed) == PREFACE.len()
     }
 
-    /// Whether nothing is in the air, as far as this side can know.
+    /// Whether nothing is in the air, as far as this side can know. Hyper asks for the next request, and finds none; after
+    /// an answer to a request that was not read to its end it closes instead.
     pub(super) fn is_idle(&self) -> bool {
         !self.is_http2()
-            && !self.closes.load(Ordering::Relaxed)
+            && !self.hold.is_held()
             && self.open.load(Ordering::Relaxed) == 0
             && !self.heard.load(Ordering::Relaxed)
+            && self.asked.load(Ordering::Relaxed)
     }
 
     /// When the client is given up that does not take what it asked for; `None` while it owes nothing.
     pub(super) fn until(&self) -> Option<Instant> {
         let until = *self.until.lock().unwrap_or_else(PoisonError::into_inner);
         until.filter(|_| self.open.load(Ordering::Relaxed) > 0)
-    }
-
-    /// It is not kept after the answer that is due.
-    pub(super) fn closes(&self) {
-        self.closes.store(true, Ordering::Relaxed);
     }
 
     /// Nothing is read from here on, and the connection is not closed: hyper is about to let go of it.
@@ -82,8 +82,22 @@ impl Known {
         Open(Arc::clone(self))
     }
 
+    /// A write was tried, and went through or not.
+    fn wrote(&self, through: bool) {
+        self.asked.store(false, Ordering::Relaxed);
+        if through {
+            self.heard.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Hyper asked for bytes, and there were none.
+    fn found_nothing(&self) {
+        self.asked.store(true, Ordering::Relaxed);
+    }
+
     fn read(&self, bytes: &[u8]) {
         self.heard.store(true, Ordering::Relaxed);
+        self.asked.store(false, Ordering::Relaxed);
         let known = self.preface.load(Ordering::Relaxed);
         if !self.has_begun() && known < PREFACE.len() {
             let rest = PREFACE.get(known..).unwrap_or_default();
@@ -157,7 +171,7 @@ impl Socket {
     }
 
     /// The same connection once more.
-    pub(super) fn duplicate(&self) -> io::Result<std::net::TcpStream> {
+    fn duplicate(&self) -> io::Result<std::net::TcpStream> {
         let stream = self.stream.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         Ok(stream.as_fd().try_clone_to_owned()?.into())
     }
@@ -167,9 +181,7 @@ impl Socket {
     }
 
     fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if matches!(written, Poll::Ready(Ok(_))) {
-            self.known.heard.store(false, Ordering::Relaxed);
-        }
+        self.known.wrote(matches!(written, Poll::Ready(Ok(_))));
         written
     }
 }
@@ -188,11 +200,19 @@ impl AsyncRead for Socket {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.known.hold.is_held() {
+            self.known.hold.give(|| self.duplicate());
+            return Poll::Pending;
+        }
         if self.known.heir.get().is_some() {
             return Poll::Pending; // what comes is the successor's; hyper is about to end, and needs no waking
         }
         let before = buffer.filled().len();
-        ready!(self.stream()?.poll_read(context, buffer))?;
+        let Poll::Ready(read) = self.stream()?.poll_read(context, buffer) else {
+            self.known.found_nothing();
+            return Poll::Pending;
+        };
+        read?;
         if let Some(bytes @ [_, ..]) = buffer.filled().get(before..) {
             self.known.read(bytes);
         }
@@ -224,6 +244,9 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.known.hold.is_held() {
+            self.known.hold.closing(self.duplicate().ok());
+        }
         if self.known.heir.get().is_some() {
             return Poll::Ready(Ok(()));
         }
@@ -254,15 +277,31 @@ mod tests {
     #[test]
     fn a_connection_is_idle_between_its_requests() {
         let known = Arc::new(Known::default());
+        assert!(!known.is_idle(), "hyper has not asked yet");
+        known.found_nothing();
         assert!(known.is_idle(), "nothing came yet");
         known.read(b"POST ");
+        known.found_nothing();
         assert!(!known.is_idle(), "half a head is hyper's already");
         let open = known.begin();
-        known.heard.store(false, Ordering::Relaxed);
+        known.wrote(true);
+        known.found_nothing();
         assert!(!known.is_idle(), "its answer is being written");
         drop(open);
         assert!(known.is_idle());
+        known.wrote(true);
+        assert!(!known.is_idle(), "hyper closes it, if it does not ask for another request");
+        known.found_nothing();
+        known.wrote(false);
+        assert!(!known.is_idle(), "the end of the answer is not written yet");
+        known.wrote(true);
+        known.found_nothing();
+        assert!(known.is_idle());
         known.read(b"P");
         assert!(!known.is_idle(), "the next one has begun");
+        known.hold.hold(1);
+        known.wrote(true);
+        known.found_nothing();
+        assert!(!known.is_idle(), "it is not kept");
     }
 }

@@ -2,15 +2,15 @@
 //! instance had when it handed over. The answer goes to the client as it comes.
 
 use super::answer::AnswerBody;
-use super::failure::workers_ai;
 use super::head::{REQUEST_ID, TIMEOUT};
-use super::socket::Hold;
+use super::hold::Hold;
+use super::run::refuse;
 use super::upload::{Upload, Uploading, Way};
 use crate::failure::Failure;
 use crate::model::Model;
 use crate::model::requests::{BodySocket, Reader, RequestBody};
 use crate::node::Node;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Frame, Incoming};
@@ -22,11 +22,11 @@ use hyper::http::request::Parts;
 use hyper::{Request, Response, Uri, Version};
 use hyper_util::rt::TokioIo;
 use std::error::Error;
+use std::io::ErrorKind;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
-use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 /// Headers that are of a connection and not of a request; the length is told anew.
@@ -49,21 +49,25 @@ type Sent = UnsyncBoxBody<Bytes, Box<dyn Error + Send + Sync>>;
 /// A request of which nothing was taken yet.
 pub(super) async fn late(node: &Node, request: Request<Incoming>) -> Response<AnswerBody> {
     let (parts, body) = request.into_parts();
-    let held = parts.extensions.get::<Arc<Hold>>().map(Arc::clone);
+    let held = parts.extensions.get::<Arc<Hold>>().cloned();
     let body = match held.zip(body.size_hint().exact()) {
         Some((hold, length)) => {
-            let taken = Upload::new(body, Way::Spliced(hold, length)).ok();
-            match taken.and_then(|(upload, socket)| from_socket(socket, Some(upload.begin())).ok()) {
-                Some(body) => body,
-                None => return workers_ai(&Failure::NodeBusy), // a want of descriptors
-            }
+            let taken = Upload::new(body, Way::Spliced(hold, length));
+            taken.and_then(|(upload, socket)| from_socket(socket, Some(upload.begin())))
         }
-        None => body.map_err(Into::into).boxed_unsync(),
+        None => Ok(body.map_err(Into::into).boxed_unsync()),
     };
-    ask(node, &parts, body).await
+    let answer = match body {
+        Ok(body) => ask(node, &parts, body).await,
+        Err(failure) => Err(failure),
+    };
+    answer.unwrap_or_else(|failure| refuse(&parts.headers, &failure))
 }
 
 /// A request to `model` whose body was taken. Its client waits until `deadline`, and `id` is its id already.
+///
+/// # Errors
+/// No answer came of it.
 pub(super) async fn unsent(
     node: &Node,
     model: &Model,
@@ -71,22 +75,16 @@ pub(super) async fn unsent(
     (body, upload): (RequestBody, Option<Uploading>),
     id: &[u8],
     deadline: Instant,
-) -> Response<AnswerBody> {
+) -> Result<Response<AnswerBody>, Failure> {
     let body = match body {
         RequestBody::Whole(_, bytes) => Full::new(bytes).map_err(Into::into).boxed_unsync(),
-        RequestBody::Streamed(Some(socket)) => match from_socket(socket, upload) {
-            Ok(body) => body,
-            Err(_) => return workers_ai(&Failure::NodeBusy), // a want of descriptors
-        },
-        RequestBody::Streamed(None) => return workers_ai(&Failure::Died), // an instance had it
+        RequestBody::Streamed(Some(socket)) => from_socket(socket, upload)?,
+        RequestBody::Streamed(None) => return Err(Failure::Died), // an instance had it
     };
     let mut parts = parts.clone();
     // It may have come by another listener, whose route is another.
     let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
-    match format!("/ai/run/{}{query}", model.name).parse() {
-        Ok(uri) => parts.uri = uri,
-        Err(_) => return workers_ai(&Failure::ShuttingDown),
-    }
+    parts.uri = format!("/ai/run/{}{query}", model.name).parse().map_err(|_| Failure::ShuttingDown)?;
     if let Ok(id) = HeaderValue::from_bytes(id) {
         parts.headers.insert(REQUEST_ID, id);
     }
@@ -95,7 +93,7 @@ pub(super) async fn unsent(
     ask(node, &parts, body).await
 }
 
-async fn ask(node: &Node, parts: &Parts, body: Sent) -> Response<AnswerBody> {
+async fn ask(node: &Node, parts: &Parts, body: Sent) -> Result<Response<AnswerBody>, Failure> {
     let asked = async {
         let successor = node.successor().await?;
         let stream = TcpStream::connect(successor).await.ok()?;
@@ -103,15 +101,10 @@ async fn ask(node: &Node, parts: &Parts, body: Sent) -> Response<AnswerBody> {
         tokio::spawn(connection);
         sender.send_request(request(parts, body)?).await.ok()
     };
-    match asked.await {
-        Some(answer) => {
-            let (mut head, body) = answer.into_parts();
-            head.version = Version::default();
-            head.headers = of_request(&head.headers);
-            Response::from_parts(head, AnswerBody::Forwarded(body))
-        }
-        None => workers_ai(&Failure::ShuttingDown),
-    }
+    let (mut head, body) = asked.await.ok_or(Failure::ShuttingDown)?.into_parts();
+    head.version = Version::default();
+    head.headers = of_request(&head.headers);
+    Ok(Response::from_parts(head, AnswerBody::Forwarded(body)))
 }
 
 fn request(parts: &Parts, body: Sent) -> Option<Request<Sent>> {
@@ -138,11 +131,13 @@ struct FromSocket {
     upload: Option<Uploading>,
 }
 
-fn from_socket(body: BodySocket, upload: Option<Uploading>) -> std::io::Result<Sent> {
+/// # Errors
+/// The node has no descriptors left.
+fn from_socket(body: BodySocket, upload: Option<Uploading>) -> Result<Sent, Failure> {
     let BodySocket { socket, sent } = body;
     let socket = std::os::unix::net::UnixStream::from(socket);
-    socket.set_nonblocking(true)?;
-    let socket = UnixStream::from_std(socket)?;
+    let socket = socket.set_nonblocking(true).and_then(|()| UnixStream::from_std(socket));
+    let socket = socket.map_err(|_| Failure::NodeBusy)?;
     let _ = sent.send(Reader::Successor); // now it is wanted
     Ok(FromSocket { socket, upload }.boxed_unsync())
 }
@@ -163,11 +158,15 @@ impl Body for FromSocket {
                 return Poll::Ready(Some(Err("the request's body broke off".into())));
             }
         }
-        let mut bytes = vec![0; READ];
-        let mut buffer = ReadBuf::new(&mut bytes);
-        ready!(Pin::new(&mut self.socket).poll_read(context, &mut buffer))?;
-        let read = buffer.filled().len();
-        bytes.truncate(read);
-        Poll::Ready((read > 0).then(|| Ok(Frame::data(Bytes::from(bytes)))))
+        loop {
+            ready!(self.socket.poll_read_ready(context))?;
+            let mut bytes = BytesMut::with_capacity(READ);
+            match self.socket.try_read_buf(&mut bytes) {
+                Ok(0) => return Poll::Ready(None),
+                Ok(_) => return Poll::Ready(Some(Ok(Frame::data(bytes.freeze())))),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Some(Err(error.into()))),
+            }
+        }
     }
 }

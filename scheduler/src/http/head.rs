@@ -3,6 +3,7 @@
 //! Called by [`super::run`] for each request. What always holds: nothing a client writes is an error here (what cannot be
 //! understood counts as absent, what is too much is cut to what the manifest allows), and credentials reach no model.
 
+use crate::machine;
 use crate::model::content::Content;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
@@ -59,11 +60,9 @@ pub(super) fn request_id(headers: &HeaderMap) -> HeaderValue {
     if let Some(given) = headers.get(REQUEST_ID).filter(sound) {
         return given.clone();
     }
-    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let mut random = [0_u8; 10];
     fastrand::fill(&mut random);
-    let millis = u64::try_from(since_epoch.as_millis()).unwrap_or_default();
-    let id = uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid();
+    let id = uuid::Builder::from_unix_timestamp_millis(machine::unix_ms(), &random).into_uuid();
     let mut text = uuid::Uuid::encode_buffer();
     let text = id.hyphenated().encode_lower(&mut text);
     HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static("-"))

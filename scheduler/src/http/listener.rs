@@ -3,12 +3,11 @@
 use super::answer::{AnswerBody, Until};
 use super::body::passes_hyper;
 use super::connection::{Answering, Known, Socket};
-use super::socket::ClientSocket;
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::TcpUserTimeout;
@@ -78,15 +77,12 @@ pub async fn serve<H, F>(
         let handler = handler.clone();
         let known = Arc::new(Known::default());
         let asked = Arc::clone(&known);
-        let (socket, hold) = ClientSocket::new(Socket::new(stream, Arc::clone(&known)));
-        let held = Arc::clone(&hold);
         let service = service_fn(move |mut request: Request<Incoming>| {
             let open = asked.begin();
             let length = passes_hyper(&request);
             if let Some(length) = length {
-                asked.closes();
-                held.hold(length);
-                request.extensions_mut().insert(Arc::clone(&held));
+                asked.hold.hold(length);
+                request.extensions_mut().insert(Arc::clone(&asked.hold));
             }
             let answer = handler(request);
             async move {
@@ -98,7 +94,8 @@ pub async fn serve<H, F>(
                 Ok::<_, Infallible>(answer.map(|body| Answering::new(body, open, until)))
             }
         });
-        let connection = builder.serve_connection(socket, service).into_owned();
+        let connection =
+            builder.serve_connection(TokioIo::new(Socket::new(stream, Arc::clone(&known))), service).into_owned();
         let mut phase = phase.clone();
         tokio::spawn(async move {
             let mut connection = pin!(connection);
@@ -140,7 +137,7 @@ pub async fn serve<H, F>(
                 }
             })
             .await;
-            hold.close().await;
+            known.hold.close().await;
             drop(permit);
         });
     }

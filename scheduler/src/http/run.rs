@@ -5,7 +5,7 @@ use super::body::{self, Taken};
 use super::failure::workers_ai;
 use super::forward::unsent;
 use super::head::{REQUEST_ID, head, priority, request_id, session, timeout};
-use super::socket::Hold;
+use super::hold::Hold;
 use super::upload::{Upload, Uploading};
 use crate::failure::Failure;
 use crate::model::Model;
@@ -159,7 +159,7 @@ async fn serve(
     }
     let Some(content) = front.content else { return Err(Failure::CannotStart { retry_after: Duration::from_secs(1) }) };
     let deadline = arrived + timeout(&parts.headers, &content);
-    let held = parts.extensions.get::<Arc<Hold>>().map(Arc::clone);
+    let held = parts.extensions.get::<Arc<Hold>>().cloned();
     let Taken { body, length, handed, permit, upload } =
         body::take(&parts.headers, held, body, &content.manifest.limits, &node.context.body_budget, deadline).await?;
     let mut upload = upload.map(Upload::begin);
@@ -190,7 +190,7 @@ async fn serve(
         }
         Ok(Ok(Err(Unanswered::Unsent(body)))) => {
             waiter.finished();
-            return Ok(unsent(node, model, parts, (body, upload), request_id, deadline).await);
+            return unsent(node, model, parts, (body, upload), request_id, deadline).await;
         }
         Ok(Err(broken_off)) => {
             waiter.give_up();

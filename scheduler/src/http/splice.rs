@@ -4,7 +4,7 @@
 //! socket to that of the other. What always holds: exactly as many bytes are taken from the connection as were asked for, at
 //! most what the pipe holds is under way, and waiting for a model that does not read ends when the client is gone.
 
-use super::socket::Hold;
+use super::hold::Hold;
 use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice as splice_once};
 use nix::unistd::pipe2;
 use std::io::{self, ErrorKind};

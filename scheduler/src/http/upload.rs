@@ -10,7 +10,7 @@
 //! instead of an end. So there lies a byte, which is read at the end of a complete body, and only then: whether the client,
 //! the limit or the end of this process cuts the body off.
 
-use super::socket::Hold;
+use super::hold::Hold;
 use super::splice::{self, Spliced};
 use crate::failure::Failure;
 use crate::model::requests::{BodySocket, Reader};
@@ -117,7 +117,7 @@ impl Upload {
     }
 }
 
-fn broke_off(why: impl std::fmt::Display) -> Failure {
+pub(super) fn broke_off(why: impl std::fmt::Display) -> Failure {
     Failure::BadRequest(format!("the request's body broke off: {why}"))
 }
 

@@ -109,9 +109,8 @@ impl GpuMetrics {
 
     /// The model is gone.
     pub fn forget(&self, model: &str) {
-        let label = ModelLabel { model: model.to_owned() };
-        self.resident.remove(&label);
-        self.swap_in.remove(&label);
+        self.gone(model);
+        self.swap_in.remove(&ModelLabel { model: model.to_owned() });
     }
 
     /// The model's memory is on the card, after so long.

@@ -44,18 +44,10 @@ impl Content {
             None => Manifest::default(),
         };
         if manifest.network.access == Access::Host && !node.allows_host_access(name) {
-            return Err(
-                "`network.access = \"host\"` is not allowed for this model: the operator has to list it under \
-                        `[network] host-access` of the node's configuration"
-                    .to_owned(),
-            );
+            return Err(not_granted("network.access = \"host\"", "[network] host-access"));
         }
         if manifest.limits.body_handover && !node.allows_body_handover(name) {
-            return Err(
-                "`limits.body-handover = true` is not allowed for this model: the operator has to list it under \
-                        `[server] body-handover` of the node's configuration"
-                    .to_owned(),
-            );
+            return Err(not_granted("limits.body-handover = true", "[server] body-handover"));
         }
         Ok(Self { snapshot, manifest, text })
     }
@@ -114,4 +106,10 @@ impl Content {
             note: self.text.clone().unwrap_or_default(),
         }
     }
+}
+/// What a manifest asks for, and where the operator lists who may have it.
+fn not_granted(asked: &str, list: &str) -> String {
+    format!(
+        "`{asked}` is not allowed for this model: the operator has to list it under `{list}` of the node's configuration"
+    )
 }

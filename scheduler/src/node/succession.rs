@@ -4,10 +4,8 @@
 use super::Node;
 use crate::model::{Leave, Message};
 use omni_ipc::id::InstanceId;
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
-use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
@@ -20,12 +18,16 @@ impl Node {
     pub async fn leave(&self, released: &mpsc::Sender<(String, InstanceId)>) -> Vec<InstanceId> {
         self.left.store(true, Ordering::Release);
         self.launcher.leave();
-        let mut all = Vec::new();
+        let mut asked = Vec::new();
         for model in self.models() {
             let (busy, told) = oneshot::channel();
             if model.tell(Message::Leave(Leave { busy, released: released.clone() })).await {
-                all.extend(told.await.unwrap_or_default());
+                asked.push(told);
             }
+        }
+        let mut all = Vec::new();
+        for told in asked {
+            all.extend(told.await.unwrap_or_default());
         }
         all
     }
@@ -50,7 +52,6 @@ impl Node {
 
     /// An instance does not work for the scheduler before this one any more.
     pub async fn released(&self, model: &str, instance: &InstanceId) {
-        self.elsewhere().remove(instance);
         if let Some(model) = self.find(model) {
             let _ = model.tell(Message::Released(Some(instance.clone()))).await;
         }
@@ -58,13 +59,8 @@ impl Node {
 
     /// None does.
     pub async fn all_released(&self) {
-        self.elsewhere().clear();
         for model in self.models() {
             let _ = model.tell(Message::Released(None)).await;
         }
-    }
-
-    pub(super) fn elsewhere(&self) -> MutexGuard<'_, BTreeSet<InstanceId>> {
-        self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

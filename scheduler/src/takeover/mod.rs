@@ -13,6 +13,7 @@ pub use successor::{Estate, hand_over};
 
 use crate::startup::StartupError;
 use omni_ipc::packet::PacketError;
+use omni_ipc::takeover::PROTOCOL;
 use std::io;
 use std::time::Duration;
 
@@ -43,5 +44,3 @@ pub enum TakeoverError {
     #[error("what the running scheduler has handed over cannot be used")]
     Handed(#[source] io::Error),
 }
-
-use omni_ipc::takeover::PROTOCOL;

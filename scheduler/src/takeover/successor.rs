@@ -83,6 +83,10 @@ impl Successor {
         self.socket.send_with(message, fds).await.map_err(|error| TakeoverError::Wire(WHO, error))
     }
 
+    async fn give(&self, stream: &TcpStream, listener: Listener) -> Result<(), TakeoverError> {
+        self.tell(&ToSuccessor::Connection { listener }, &[stream.as_raw_fd()]).await
+    }
+
     async fn hear(&self) -> Result<FromSuccessor, TakeoverError> {
         let heard = tokio::time::timeout(ANSWERS_WITHIN, self.socket.receive()).await;
         heard.map_err(|_| TakeoverError::Silent(ANSWERS_WITHIN))?.map_err(|error| TakeoverError::Wire(WHO, error))
@@ -163,10 +167,4 @@ pub async fn hand_over(
         }
     }
     Ok(true)
-}
-
-impl Successor {
-    async fn give(&self, stream: &TcpStream, listener: Listener) -> Result<(), TakeoverError> {
-        self.tell(&ToSuccessor::Connection { listener }, &[stream.as_raw_fd()]).await
-    }
 }

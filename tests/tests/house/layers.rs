@@ -47,7 +47,6 @@ const CONFINED: &[Confined] = &[
         words: &["SystemTime", "ClockId::CLOCK_REALTIME"],
         only: &[
             "omnictl/src/commands/deploy/publish.rs",   // the name of a draft
-            "scheduler/src/http/head.rs",               // ids of requests
             "scheduler/src/machine.rs", // since when something is, and whose history is older than a day
             "worker/snapshot/src/tree.rs", // beside times of files, which are of the same clock
             "worker/src/launcher/environment/build.rs", // when an environment was made

@@ -108,7 +108,7 @@ impl ModelTask {
         self.context.touch();
     }
 
-    fn flush(&mut self, number: InstanceNumber) {
+    pub(super) fn flush(&mut self, number: InstanceNumber) {
         let connection = self.instances.get_mut(number).and_then(|instance| instance.connection.as_mut());
         if let Some(Err(error)) = connection.map(DataConnection::flush) {
             self.broken(number, &error);

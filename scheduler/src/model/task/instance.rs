@@ -7,7 +7,7 @@ use crate::launcher::Away;
 use crate::model::worker_link::{self, WorkerLink};
 use crate::model::{Adoption, Message};
 use crate::policy::InstanceNumber;
-use crate::policy::fleet::Event;
+use crate::policy::fleet::{Event, Phase};
 use crate::wire::connection::DataConnection;
 use omni_api as api;
 use omni_ipc::engine::HandlerMode;
@@ -45,11 +45,11 @@ impl ModelTask {
     }
 
     /// The worker of an instance welcomed us, for the first time or again. Its engine keeps the data connection that it
-    /// has.
+    /// has, or has had.
     pub(super) fn connected(&mut self, welcome: &Welcome, link: WorkerLink) {
         let Some(number) = self.instances.find(&welcome.instance) else { return };
         let Some(instance) = self.instances.get(number) else { return };
-        let (was_ready, is_attached) = (instance.mode.is_some(), instance.connection.is_some());
+        let (was_ready, is_attached) = (instance.mode.is_some(), instance.linked_at.is_some());
         let attached = is_attached || self.attach(number, welcome, link.clone());
         if is_attached {
             tracing::info!(model = %self.model.name, instance = %welcome.instance, "connected to the worker again");
@@ -117,11 +117,14 @@ impl ModelTask {
             tokio::spawn(link.clone().forward(welcome.instance.clone(), inbox));
         }
         let now = self.now();
+        let stops = matches!(self.fleet.phase(number), Some(Phase::Stopping { .. }));
         if let Some(instance) = self.instances.get_mut(number) {
             instance.pid = welcome.engine_pid;
             instance.link = Some(link);
             instance.linked_at = Some(Instant::now());
-            instance.health.connected(now);
+            if !stops {
+                instance.health.connected(now);
+            }
         }
     }
 
@@ -276,16 +279,21 @@ impl ModelTask {
             while let Ok(true) = self.drain_input(number, &mut connection) {}
             self.give_back_unsent(&connection);
         }
+        self.lose(number);
+        self.event(&Event::Gone(number));
+        if self.dispatch.waiting() > 0 && !self.takes_requests() {
+            self.event(&Event::Demand);
+        }
+    }
+
+    /// Nothing more comes from an instance: what it had of requests has failed.
+    pub(super) fn lose(&mut self, number: InstanceNumber) {
         let lost = self.dispatch.lost(number);
         for id in lost.failed {
             self.requests.fail(id, &Failure::Died);
         }
         for id in lost.dropped {
             self.requests.forget(id);
-        }
-        self.event(&Event::Gone(number));
-        if self.dispatch.waiting() > 0 && !self.takes_requests() {
-            self.event(&Event::Demand);
         }
     }
 }

@@ -5,7 +5,6 @@
 //! other scheduler. Nothing is decided here any more, and nobody is told to do anything.
 
 use super::ModelTask;
-use crate::failure::Failure;
 use crate::model::{Leave, Message};
 use crate::wire::reply::Unanswered;
 use omni_ipc::id::InstanceId;
@@ -64,16 +63,14 @@ impl ModelTask {
         let mut last = None;
         while let Some(number) = self.instances.next(last) {
             last = Some(number);
-            let Some(instance) = self.instances.get_mut(number) else { continue };
+            self.flush(number);
+            let Some(instance) = self.instances.get(number) else { continue };
             let is_busy = instance.elsewhere || self.dispatch.in_flight_of(number) > 0;
-            let broken = instance.connection.as_mut().is_none_or(|connection| connection.flush().is_err());
-            if is_busy && !broken {
+            if is_busy && instance.connection.is_some() {
                 continue;
             }
             let id = instance.id.clone();
-            let lost = self.dispatch.lost(number);
-            lost.failed.into_iter().for_each(|id| self.requests.fail(id, &Failure::Died));
-            lost.dropped.into_iter().for_each(|id| self.requests.forget(id));
+            self.lose(number);
             self.instances.remove(number);
             if let Some(released) = &self.leaving {
                 // Without room for it, the end of this process says it.

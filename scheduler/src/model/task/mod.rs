@@ -89,7 +89,7 @@ pub(crate) struct ModelTask {
     /// As published.
     state: api::State,
     /// Why it had no room, as the log said it last; `None` once it has some.
-    no_room_for: Option<String>,
+    asked_in_vain: Option<String>,
     last_exit: Option<String>,
     /// Requests in flight and waiting, and how many instances they want, as they were last said.
     load: u32,
@@ -131,7 +131,7 @@ pub(crate) fn spawn(
         lasting: Lasting { removed_unix_ms: None, ..lasting },
         lack: Lack::Node,
         state: api::State::Stopped,
-        no_room_for: None,
+        asked_in_vain: None,
         last_exit: None,
         load: 0,
         wanted: 0,

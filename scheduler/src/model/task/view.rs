@@ -3,6 +3,7 @@
 use super::ModelTask;
 use super::place::Lack;
 use crate::failure::Failure;
+use crate::launcher::Away;
 use crate::model::{Front, View};
 use crate::policy::fleet::{Phase, Standing};
 use crate::policy::{Generation, InstanceNumber};
@@ -24,16 +25,17 @@ impl ModelTask {
             let message = self.message().unwrap_or_default();
             let reason = if state == api::State::Failed { message.lines().last().unwrap_or_default() } else { "" };
             let (model, from, to) = (&self.model.name, self.state.as_str(), state.as_str());
-            // Who asks for room again and again says so once, and again when the reason is another.
-            let lacks_room = state == api::State::Failed && self.fleet.lacks_place().is_some();
-            let again = lacks_room && self.no_room_for.as_deref() == Some(reason);
+            // Who asks in vain again and again, for room or the launcher, says so once, and again for another reason.
+            let in_vain = self.fleet.lacks_place().is_some() || reason == Away.to_string();
+            let in_vain = state == api::State::Failed && in_vain;
+            let again = in_vain && self.asked_in_vain.as_deref() == Some(reason);
             let asks_again =
-                self.no_room_for.is_some() && matches!(state, api::State::Preparing | api::State::Starting);
+                self.asked_in_vain.is_some() && matches!(state, api::State::Preparing | api::State::Starting);
             if again || asks_again {
                 tracing::debug!(%model, from, to, reason, "state");
             } else {
                 tracing::info!(%model, from, to, reason, "state");
-                self.no_room_for = lacks_room.then(|| reason.to_owned());
+                self.asked_in_vain = in_vain.then(|| reason.to_owned());
             }
             self.state = state;
         }

@@ -141,10 +141,10 @@ impl Record {
 
     /// There is no answer to come.
     pub(super) fn launcher_lost(&mut self, now: Moment) {
-        self.asked = false;
         if self.standing == Standing::Preparing {
-            self.standing = Standing::Waiting { until: now + ASK_AGAIN };
+            self.launcher_away(now);
         }
+        self.asked = false;
     }
 
     /// It cannot be asked.

@@ -158,7 +158,7 @@ impl Fleet {
                     instance.give_up(number, now, &mut actions);
                 }
             }
-            // A start that was asked for may or may not have happened: the instance, if any, is found and adopted.
+            // A start that was asked for and is not answered ends as one that was never asked for.
             Event::LauncherLost => self.generations.values_mut().for_each(|record| record.launcher_lost(now)),
             Event::Start => self.on_start(),
             Event::Stop => self.on_stop(),

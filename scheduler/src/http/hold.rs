@@ -1,20 +1,16 @@
-//! The client's TCP connection as hyper reads it: it can be held, and then its bytes are for somebody else.
+//! A client's connection that is held: from then on its bytes are for somebody else than hyper.
 //!
-//! Made by [`super::listener`] for each connection; [`super::upload`] holds one to move a large body past hyper. The service
+//! Every connection has one ([`super::connection`]); [`super::upload`] uses it to move a large body past hyper. The listener
 //! calls [`Hold::hold`] while hyper is still at the request's head. From then on hyper gets not one more byte of this
 //! connection. What it had read beyond the head it gives as the body's first pieces, and asks for more when it has nothing
 //! left: at that moment whoever waits in [`Hold::poll_socket`] gets a descriptor of the connection that stands exactly
 //! behind those pieces. What always holds: a connection that was once held is never read by hyper again, so that no byte of
 //! a body can be taken for a request. It answers, and closes.
 
-use super::connection::Socket;
-use hyper::rt::{Read, ReadBufCursor, Write};
-use hyper_util::rt::TokioIo;
-use std::io::{self, IoSlice};
+use std::io;
 use std::os::fd::AsFd;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
@@ -22,13 +18,6 @@ use tokio::net::TcpStream;
 
 /// For a client that sends on after its answer, and reads only then: longest silence, and longest time in all.
 const LINGER: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30));
-
-/// A connection under hyper.
-#[derive(Debug)]
-pub struct ClientSocket {
-    stream: TokioIo<Socket>,
-    hold: Arc<Hold>,
-}
 
 /// Whether a connection is held, and what becomes of it. Shared by connection, service and request.
 #[derive(Debug, Default)]
@@ -57,6 +46,28 @@ impl Hold {
     pub fn hold(&self, length: u64) {
         self.unread.store(length, Ordering::Relaxed);
         self.held.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it is held.
+    pub fn is_held(&self) -> bool {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// Hyper has nothing left: who waits gets the connection, once.
+    pub(super) fn give(&self, duplicate: impl FnOnce() -> io::Result<std::net::TcpStream>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if !state.given {
+            state.given = true;
+            state.socket = Some(duplicate().and_then(TcpStream::from_std));
+            if let Some(waiting) = state.waiting.take() {
+                waiting.wake();
+            }
+        }
+    }
+
+    /// Hyper is about to close it; this is for what is to be done then.
+    pub(super) fn closing(&self, duplicate: Option<std::net::TcpStream>) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).closing = duplicate;
     }
 
     /// The connection, behind all that hyper has read. Only when no piece of the body is left at hyper.
@@ -112,68 +123,5 @@ impl Hold {
             }
         })
         .await;
-    }
-}
-
-impl ClientSocket {
-    /// A connection that is not held.
-    pub(super) fn new(stream: Socket) -> (Self, Arc<Hold>) {
-        let hold = Arc::new(Hold::default());
-        (Self { stream: TokioIo::new(stream), hold: Arc::clone(&hold) }, hold)
-    }
-
-    fn held(&self) -> bool {
-        self.hold.held.load(Ordering::Relaxed)
-    }
-
-    fn duplicate(&self) -> io::Result<std::net::TcpStream> {
-        self.stream.inner().duplicate()
-    }
-}
-
-impl Read for ClientSocket {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        if !self.held() {
-            return Pin::new(&mut self.stream).poll_read(context, buf);
-        }
-        let mut state = self.hold.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if !state.given {
-            state.given = true;
-            state.socket = Some(self.duplicate().and_then(TcpStream::from_std));
-            if let Some(waiting) = state.waiting.take() {
-                waiting.wake();
-            }
-        }
-        Poll::Pending
-    }
-}
-
-impl Write for ClientSocket {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.held() {
-            let closing = self.duplicate().ok();
-            self.hold.state.lock().unwrap_or_else(PoisonError::into_inner).closing = closing;
-        }
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, bufs)
     }
 }
