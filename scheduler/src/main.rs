@@ -8,6 +8,7 @@ use omni_scheduler::startup::{self, Listeners};
 use omni_scheduler::takeover::Predecessor;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use tokio::runtime::Builder;
 
 /// Cores for each thread that serves requests: models need the rest.
 const CORES_PER_THREAD: usize = 4;
@@ -36,11 +37,16 @@ fn start(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
     })?;
     let Some(start) = start else { return Ok(()) };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads((cores / CORES_PER_THREAD).clamp(1, MOST_THREADS))
-        .max_blocking_threads(1)
-        .enable_all()
-        .build()?;
+    // A single thread needs no queues that others may steal from.
+    let mut builder = match (cores / CORES_PER_THREAD).clamp(1, MOST_THREADS) {
+        1 => Builder::new_current_thread(),
+        threads => {
+            let mut builder = Builder::new_multi_thread();
+            builder.worker_threads(threads);
+            builder
+        }
+    };
+    let runtime = builder.max_blocking_threads(1).enable_all().build()?;
     runtime.block_on(async { tokio::spawn(serve::run(Start { predecessor, ..start })).await })??;
     Ok(())
 }

@@ -9,6 +9,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 use std::convert::Infallible;
+use std::fmt::{self, Display, Formatter};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -233,13 +234,22 @@ fn envelope(json: Bytes) -> AnswerBody {
 
 /// Parts of the time that do not overlap: in the queue, waiting for GPU memory, in the model.
 pub fn server_timing(queued: Duration, swap: Option<Duration>, worked: Duration) -> String {
-    let queue = ms(queued.saturating_sub(swap.unwrap_or_default()));
-    let swap = swap.map(|swap| format!(" swap;dur={:.3},", ms(swap))).unwrap_or_default();
-    format!("queue;dur={queue:.3},{swap} model;dur={:.3}", ms(worked))
+    let queue = Ms(queued.saturating_sub(swap.unwrap_or_default()));
+    let worked = Ms(worked);
+    match swap.map(Ms) {
+        None => format!("queue;dur={queue}, model;dur={worked}"),
+        Some(swap) => format!("queue;dur={queue}, swap;dur={swap}, model;dur={worked}"),
+    }
 }
 
-fn ms(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
+/// Milliseconds with three places; whole numbers, since every answer has some.
+struct Ms(Duration);
+
+impl Display for Ms {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        let micros = u64::try_from(self.0.as_micros()).unwrap_or(u64::MAX);
+        write!(out, "{}.{:03}", micros / 1000, micros % 1000)
+    }
 }
 
 #[cfg(test)]

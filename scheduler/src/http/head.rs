@@ -108,6 +108,12 @@ pub(super) fn head(parts: &Parts, request_id: &[u8], length: Option<u64>, handed
 
 /// A JSON string; bytes that are no UTF-8 are replaced.
 fn string(out: &mut Vec<u8>, text: &[u8]) {
+    let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
+    if text.iter().all(is_plain) {
+        out.push(b'"');
+        out.extend_from_slice(text);
+        return out.push(b'"');
+    }
     let _ = serde_json::to_writer(out, &String::from_utf8_lossy(text)); // writing to memory does not fail
 }
 

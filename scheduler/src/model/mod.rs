@@ -175,6 +175,13 @@ pub struct Front {
     pub refusing: Option<Failure>,
 }
 
+impl Front {
+    /// Whether the model's task has seen a content.
+    fn is_known(&self) -> bool {
+        self.content.is_some() || self.refusing.is_some()
+    }
+}
+
 /// The handle of a model.
 #[derive(Debug)]
 pub struct Model {
@@ -255,10 +262,13 @@ impl Model {
 
     /// What HTTP must know, once the model's task has seen its first content.
     pub async fn first_front(&self) -> Front {
-        let mut front = self.front.clone();
+        let known = self.front();
+        if known.is_known() {
+            return known;
+        }
         // The task ends only after it has said something.
-        let known = front.wait_for(|front| front.content.is_some() || front.refusing.is_some()).await;
-        known.map_or_else(|_| self.front(), |front| front.clone())
+        let known = self.front.clone().wait_for(Front::is_known).await.map(|front| front.clone());
+        known.unwrap_or_else(|_| self.front())
     }
 
     /// Its state, as of the last change; counters as of now.

@@ -1,7 +1,8 @@
 """JSON as it crosses the wire: strict in both directions. Used by requests, answers and the engine's control messages.
 
 `NaN` and `Infinity` are not JSON: they are refused when a body is read and when a result is written. The encoder and
-the decoder are built once; `json.dumps(..., separators=...)` would build one for each call.
+the decoder are built once: `json.dumps(..., separators=...)` would build one for each call, and `JSONEncoder.encode`
+its inner one, which takes almost as long as a small answer. What contains itself ends at the depth that Python allows.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, Union
 
     Buffer = Union[bytes, bytearray, memoryview]
@@ -36,7 +38,21 @@ def _refuse(constant: str) -> object:
     raise ValueError(f"{constant} is not JSON")
 
 
-encode_text = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=plain).encode
+def _encoder() -> Callable[[object], str]:
+    """The inner encoder of a `JSONEncoder`, once for all calls; the outer one where a Python has it not, or another."""
+    outer = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=plain)
+    try:
+        pieces = json.encoder.c_make_encoder(  # type: ignore[attr-defined]
+            None, plain, json.encoder.encode_basestring, None, ":", ",", False, False, False
+        )
+        if "".join(pieces({"\u00e9": [1.5]}, 0)) == outer.encode({"\u00e9": [1.5]}):
+            return lambda value: "".join(pieces(value, 0))
+    except (AttributeError, TypeError):
+        pass
+    return outer.encode
+
+
+encode_text = _encoder()
 _decoder = json.JSONDecoder(parse_constant=_refuse)
 
 

@@ -51,8 +51,9 @@ use omni_ipc::frame::CancelReason;
 use omni_ipc::id::{InstanceId, SnapshotDigest};
 use place::Lack;
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 /// Inbox messages handled before the connections are looked at again.
@@ -147,8 +148,13 @@ impl ModelTask {
     async fn run(mut self, mut inbox: mpsc::Receiver<Message>, pulse: Pulse) {
         let mut batch = Vec::with_capacity(BATCH);
         let signals = Arc::clone(&self.model.signals);
+        let mut time = pin!(tokio::time::sleep(Duration::ZERO));
         while !self.ended {
-            let wake = self.wake_at();
+            let wake = self.wake_at().map(tokio::time::Instant::from);
+            // It is the same moment for many requests, and setting a timer costs more than looking.
+            if let Some(at) = wake.filter(|at| *at != time.deadline()) {
+                time.as_mut().reset(at);
+            }
             pulse.turn();
             let said = tokio::select! {
                 () = pulse.asked() => false,
@@ -160,7 +166,7 @@ impl ModelTask {
                 }
                 () = signals.changed() => false,
                 () = self.instances.ready() => true,
-                () = sleep_until(wake) => false,
+                () = &mut time, if wake.is_some() => false,
             };
             if said {
                 self.read_all();
@@ -311,12 +317,5 @@ impl ModelTask {
         } else if instance.grace_ends.is_none() {
             instance.grace_ends = Some(Instant::now() + instance.content.manifest.timeouts.cancel_grace);
         }
-    }
-}
-
-async fn sleep_until(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at.into()).await,
-        None => std::future::pending().await,
     }
 }

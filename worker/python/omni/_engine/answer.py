@@ -152,7 +152,9 @@ def _encode(value: object) -> bytes:
     try:
         return _json.encode(value)
     except RecursionError:
-        raise Unserialisable("the result is nested too deeply to be written as JSON") from None
+        raise Unserialisable(
+            "the result is nested too deeply, or contains itself, and cannot be written as JSON"
+        ) from None
     except Exception as err:  # the model's own model_dump or tolist may raise anything
         raise Unserialisable(f"the result cannot be written as JSON: {err}") from err
 

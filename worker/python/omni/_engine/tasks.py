@@ -1,7 +1,8 @@
 """`async def` handlers: one event loop, one task per request.
 
-Frames of one turn of the loop leave in one write: every chunk is followed by a pause of one turn, so a chunk waits for
-nothing but the other streams' chunks of the same turn, and a generator that never waits cannot starve the others.
+Frames of one turn of the loop leave in one write: between two chunks of a stream the loop turns at least once, so a
+chunk waits for nothing but the other streams' chunks of the same turn, and a generator that never waits cannot starve
+the others.
 """
 
 from __future__ import annotations
@@ -230,13 +231,16 @@ class Session:
 
     async def _walk(self, turn: Turn, stream: Stream) -> bytes:
         """Sends a stream's chunks; returns its last frame."""
-        chunks = stream.chunks
+        chunks, writer = stream.chunks, self._writer
         error: BaseException | None = None
         try:
             if hasattr(chunks, "__aiter__"):
+                seen = -1
                 async for item in chunks:
+                    if writer.turns == seen:  # it did not wait for anything
+                        await _pause()
                     await self._chunk(turn, stream, item)
-                    await _pause()
+                    seen = writer.turns
             elif hasattr(chunks, "__iter__"):
                 for item in chunks:
                     await self._chunk(turn, stream, item)

@@ -34,6 +34,8 @@ class Writer:
         self._scheduled = False
         self._closed = False
         self._waiters: list[asyncio.Future[None]] = []
+        self.turns = 0
+        """Grows whenever the loop has turned after a write."""
 
     @property
     def full(self) -> bool:
@@ -57,11 +59,15 @@ class Writer:
             self.flush()
         elif not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self.flush)
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self.turns += 1
+        self._scheduled = False
+        self.flush()
 
     def flush(self) -> None:
         """Writes what the socket takes now; the rest follows when there is room."""
-        self._scheduled = False
         if self._rest is not None or self._closed or not self._parts:
             return
         data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
