@@ -86,7 +86,9 @@ pub async fn run(start: Start) -> io::Result<()> {
     watchdog.start()?;
     let metrics = Metrics::default();
     let gpu = crate::gpu::start(&config.gpu, metrics.of_gpus(), watchdog.pulse("the cards"));
-    let capacity = crate::capacity::start(&config.capacity, metrics.of_capacity(), watchdog.pulse("the capacity"));
+    let started = Instant::now();
+    let pulse = watchdog.pulse("the capacity");
+    let capacity = crate::capacity::start(&config.capacity, metrics.of_capacity(), started, pulse);
     // All that can be in the way was: from here on the node is this scheduler's.
     let inheritance = match predecessor {
         Some(predecessor) => Some(predecessor.relieve().await.map_err(io::Error::other)?),
@@ -96,7 +98,7 @@ pub async fn run(start: Start) -> io::Result<()> {
     let (state, lasting) = StateStore::open(&directories.own_state()).map_err(io::Error::other)?;
     let context = Arc::new(NodeContext {
         config,
-        started: Instant::now(),
+        started,
         models_dir: directories.models.clone(),
         runtime_dir: directories.runtime.clone(),
         metrics,

@@ -15,11 +15,12 @@ use crate::machine;
 use crate::metrics::CapacityMetrics;
 use crate::watchdog::Pulse;
 use omni_config::node::Capacity;
+use std::time::Instant;
 
-/// Starts the task that carries the answers.
+/// Starts the task that carries the answers. `started`: when the scheduler did.
 #[must_use]
-pub fn start(config: &Capacity, metrics: CapacityMetrics, pulse: Pulse) -> CapacityHandle {
-    let (handle, answers) = seat::new(settings::budget(config, machine::memory()), metrics);
+pub fn start(config: &Capacity, metrics: CapacityMetrics, started: Instant, pulse: Pulse) -> CapacityHandle {
+    let (handle, answers) = seat::new(settings::budget(config, machine::memory()), metrics, started);
     pulse.spawn(|pulse| answers.carry(pulse));
     handle
 }

@@ -13,6 +13,7 @@ use omni_config::manifest::Resources;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc};
 
 /// What a model's task is told of its instance.
@@ -46,6 +47,8 @@ pub struct Applicant<'a> {
     pub inbox: mpsc::Sender<Message>,
 }
 
+/// Between two looks at who is idle, while somebody hopes for it.
+const LOOK: Duration = Duration::from_millis(20);
 /// The value of [`Seated::idle_since`] while there is a request, or while no request can be there.
 const BUSY: u64 = u64::MAX;
 
@@ -85,6 +88,8 @@ struct Book {
 struct Desk {
     book: Mutex<Book>,
     notify: Notify,
+    /// When the scheduler started.
+    started: Instant,
 }
 
 impl Desk {
@@ -154,7 +159,8 @@ impl CapacityHandle {
     /// the seat asks no more.
     #[must_use]
     pub fn ask(&self, applicant: Applicant<'_>) -> CapacitySeat {
-        self.seat(applicant, |seat, model, need, zygote, min| Event::Ask { seat, model, need, zygote, min })
+        let now = self.0.started.elapsed();
+        self.seat(applicant, |seat, model, need, zygote, min| Event::Ask { seat, model, need, zygote, min, now })
     }
 
     /// For an instance of an earlier scheduler, which is there already.
@@ -253,11 +259,27 @@ impl Answers {
     /// Carries what is told into the inboxes. Models' tasks empty theirs without ever waiting for this.
     pub(super) async fn carry(self, pulse: Pulse) {
         loop {
-            pulse.during(self.0.notify.notified()).await;
+            pulse.during(self.news()).await;
             for (inbox, message) in self.take() {
                 let _ = inbox.send(message).await; // a task that has ended needs no answer
             }
         }
+    }
+
+    /// Waits until there may be something to tell. That somebody became idle is nobody's word: while one hopes for it, all
+    /// are looked at every now and then.
+    async fn news(&self) {
+        let has_hopes = self.0.book().ledger.has_hopes();
+        tokio::select! {
+            () = self.0.notify.notified() => {}
+            () = tokio::time::sleep(LOOK), if has_hopes => self.look(),
+        }
+    }
+
+    fn look(&self) {
+        let mut book = self.0.book();
+        book.look();
+        book.step(&Event::Look(self.0.started.elapsed()));
     }
 
     /// What those are to be told that still have their seat.
@@ -273,11 +295,11 @@ impl Answers {
 }
 
 /// A desk with nobody at it.
-pub(super) fn new(budget: Amounts, metrics: CapacityMetrics) -> (CapacityHandle, Answers) {
+pub(super) fn new(budget: Amounts, metrics: CapacityMetrics, started: Instant) -> (CapacityHandle, Answers) {
     let ledger = Ledger::new(budget);
     metrics.set(&ledger.view());
     let book = Book { ledger, seated: BTreeMap::new(), next_key: 0, told: Vec::new(), metrics };
-    let desk = Arc::new(Desk { book: Mutex::new(book), notify: Notify::new() });
+    let desk = Arc::new(Desk { book: Mutex::new(book), notify: Notify::new(), started });
     (CapacityHandle(Arc::clone(&desk)), Answers(desk))
 }
 

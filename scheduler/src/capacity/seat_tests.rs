@@ -17,7 +17,7 @@ struct World {
 impl World {
     fn new(gib: u64) -> Self {
         let budget = Amounts { memory: gib << 30, millicpus: u64::MAX, processes: u64::MAX };
-        let (handle, answers) = new(budget, CapacityMetrics::default());
+        let (handle, answers) = new(budget, CapacityMetrics::default(), Instant::now());
         let (inbox, heard) = mpsc::channel(8);
         Self { handle, answers, inbox, heard }
     }
@@ -35,6 +35,12 @@ impl World {
         };
         self.answers.take().into_iter().map(|(_, message)| said(message)).collect()
     }
+
+    /// The same, once nobody hopes any more.
+    fn told_in_the_end(&self) -> Vec<(SeatKey, Told)> {
+        self.answers.0.book().step(&Event::Look(Moment::MAX));
+        self.told()
+    }
 }
 
 #[test]
@@ -45,7 +51,8 @@ fn room_is_given_refused_and_given_back() {
     let two = world.ask("b", 4);
     let message =
         "the node is full: it may use 4GiB, 3GiB are free, and no instance is idle that could make room".to_owned();
-    assert_eq!(world.told(), [(two.key(), Told::Refused { hopeless: false, message })]);
+    assert_eq!(world.told(), []);
+    assert_eq!(world.told_in_the_end(), [(two.key(), Told::Refused { hopeless: false, message })]);
     let three = world.ask("c", 11);
     let message = "it may use 11GiB, and [capacity] gives all instances of the node 10GiB".to_owned();
     assert_eq!(world.told(), [(three.key(), Told::Refused { hopeless: true, message })]);
@@ -61,7 +68,7 @@ fn room_is_given_refused_and_given_back() {
 fn the_one_that_is_idle_longest_makes_room() {
     let world = World::new(10);
     let seats = ["a", "b", "c"].map(|model| world.ask(model, 3));
-    let (four, granted) = (world.ask("d", 3), world.told());
+    let (four, granted) = (world.ask("d", 3), world.told_in_the_end());
     assert_eq!(granted.len(), 4);
     assert!(matches!(granted[3], (_, Told::Refused { .. })), "they start: {granted:?}");
     drop(four);
@@ -80,6 +87,21 @@ fn the_one_that_is_idle_longest_makes_room() {
     assert_eq!(world.told(), [(five.key(), Told::Granted)], "in the order in which they asked");
     drop(third);
     assert_eq!(world.told(), [(six.key(), Told::Granted)]);
+}
+
+#[test]
+fn who_hopes_is_helped_by_the_next_look() {
+    let world = World::new(10);
+    let (one, two) = (world.ask("a", 7), world.ask("b", 7));
+    one.serves(SECOND);
+    one.busy();
+    world.answers.look();
+    assert_eq!(world.told(), [(one.key(), Told::Granted)]);
+    one.idle(2 * SECOND);
+    world.answers.look();
+    assert_eq!(world.told(), [(one.key(), Told::Displaced)]);
+    drop(one);
+    assert_eq!(world.told(), [(two.key(), Told::Granted)]);
 }
 
 #[test]

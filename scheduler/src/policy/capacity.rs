@@ -3,130 +3,29 @@
 //! What counts is what an instance may use, its limits, not what it uses; a zygote counts once for all instances of its
 //! generation, as long as there is one. [`crate::capacity`] owns one [`Ledger`] for
 //! the node. An instance that wants to start asks for a seat; it gets one at once, or when those that leave for it are
-//! gone, or it is refused. What always holds:
+//! gone. The first one of a model whose room others are at work in hopes for [`PATIENCE`] that one of them becomes idle;
+//! else it is refused. What always holds:
 //! - the seats that are given never need more than the budget; only instances of an earlier scheduler, which are there
 //!   already, can be beyond it, and then nothing is given before they are back within it;
-//! - every ask is answered once, as soon as all who leave are gone;
+//! - every ask is answered once, as soon as all who leave are gone, and one that hopes when its patience is over; who
+//!   hopes has nothing, and those who hope are looked at in the order in which they asked;
 //! - only an instance that is idle is displaced, the one that is idle longest first, and none that its model needs for
 //!   its `min`; the last one of a model goes only for a model that has none;
 //! - nobody is displaced in vain: with one less of those that go, the asker would not fit.
 
 mod amounts;
+mod events;
 
-use super::{Generation, Moment};
+use super::Moment;
 use amounts::Tally;
 pub use amounts::{Amounts, Resource};
+pub use events::{Action, Event, Refusal, SeatKey, View, Zygote};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-/// Names an ask and what comes of it, unique for the life of the scheduler.
-pub type SeatKey = u64;
-
-/// What the instances of one generation of a model have in common.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Zygote {
-    /// Theirs.
-    pub generation: Generation,
-    /// What it may use beside them.
-    pub need: Amounts,
-}
-
-/// What happened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
-    /// An instance wants to start.
-    Ask {
-        /// Its seat.
-        seat: SeatKey,
-        /// Whose it is.
-        model: Arc<str>,
-        /// What it may use.
-        need: Amounts,
-        /// What it comes from.
-        zygote: Option<Zygote>,
-        /// The model's `min`.
-        min: u32,
-    },
-    /// An instance of an earlier scheduler, which is there already.
-    Adopted {
-        /// Its seat.
-        seat: SeatKey,
-        /// Whose it is.
-        model: Arc<str>,
-        /// What it may use.
-        need: Amounts,
-        /// What it comes from.
-        zygote: Option<Zygote>,
-        /// The model's `min`.
-        min: u32,
-    },
-    /// A model's `min` is this from now on. One without a seat says it when it asks.
-    Min {
-        /// Of this model.
-        model: Arc<str>,
-        /// Instances that are kept without requests.
-        min: u32,
-    },
-    /// It takes requests.
-    Serves {
-        /// The instance's seat.
-        seat: SeatKey,
-        /// Since when it has none; `None` while it has one.
-        idle_since: Option<Moment>,
-    },
-    /// It is on its way out, for whatever reason.
-    Leaves(SeatKey),
-    /// It is gone, or does not want to start any more.
-    Gone(SeatKey),
-}
-
-/// Why there is no room.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
-    /// The node's whole budget is less.
-    TooBig {
-        /// Of this.
-        resource: Resource,
-        /// The whole budget.
-        budget: u64,
-    },
-    /// Others have it, and cannot be displaced.
-    Full {
-        /// This is missing.
-        resource: Resource,
-        /// What is left of it.
-        free: u64,
-    },
-}
-
-/// What to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
-    /// It may start.
-    Grant(SeatKey),
-    /// It may not start, now or ever.
-    Refuse {
-        /// The asker.
-        seat: SeatKey,
-        /// Why.
-        why: Refusal,
-    },
-    /// This instance has to go: its room is needed.
-    Displace(SeatKey),
-}
-
-/// The node's budgets and what is promised of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct View {
-    /// What there is.
-    pub budget: Amounts,
-    /// What all who have a seat, wait for one or leave one may use.
-    pub committed: Amounts,
-    /// Instances that have a seat.
-    pub seats: usize,
-    /// Instances that wait for one.
-    pub waiting: usize,
-}
+/// How long the first instance of a model waits for one of the others to become idle.
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -152,15 +51,24 @@ struct Seat {
 pub struct Ledger {
     budget: Amounts,
     seats: BTreeMap<SeatKey, Seat>,
+    hopes: BTreeMap<SeatKey, Hope>,
     /// Of models that have one.
     mins: BTreeMap<Arc<str>, u32>,
+}
+
+/// An ask that nobody is idle for.
+#[derive(Debug, Clone)]
+struct Hope {
+    asker: Seat,
+    min: u32,
+    until: Moment,
 }
 
 impl Ledger {
     /// A node without instances.
     #[must_use]
     pub fn new(budget: Amounts) -> Self {
-        Self { budget, seats: BTreeMap::new(), mins: BTreeMap::new() }
+        Self { budget, seats: BTreeMap::new(), hopes: BTreeMap::new(), mins: BTreeMap::new() }
     }
 
     /// What there is and what is promised.
@@ -168,18 +76,26 @@ impl Ledger {
     pub fn view(&self) -> View {
         let waiting = self.seats.values().filter(|seat| seat.phase == Phase::Waiting).count();
         let committed = self.tally(|_| true).sum();
-        View { budget: self.budget, committed, seats: self.seats.len() - waiting, waiting }
+        let seats = self.seats.len() - waiting;
+        View { budget: self.budget, committed, seats, waiting: waiting + self.hopes.len() }
+    }
+
+    /// Whether somebody hopes, so that [`Event::Look`] may bring something.
+    #[must_use]
+    pub fn has_hopes(&self) -> bool {
+        !self.hopes.is_empty()
     }
 
     /// Takes one event.
     pub fn step(&mut self, event: &Event) -> Vec<Action> {
         let mut actions = Vec::new();
         match event {
-            Event::Ask { seat, model, need, zygote, min } => {
+            Event::Ask { seat, model, need, zygote, min, now } => {
+                self.look(*now, &mut actions);
                 let asker = Seat { model: Arc::clone(model), need: *need, zygote: *zygote, phase: Phase::Waiting };
-                self.ask(*seat, asker, &mut actions);
-                self.set_min(model, *min);
+                self.ask(*seat, Hope { asker, min: *min, until: *now + PATIENCE }, *now, &mut actions);
             }
+            Event::Look(now) => self.look(*now, &mut actions),
             Event::Adopted { seat, model, need, zygote, min } => {
                 let there = Seat { model: Arc::clone(model), need: *need, zygote: *zygote, phase: Phase::Starting };
                 self.seats.insert(*seat, there);
@@ -196,6 +112,7 @@ impl Ledger {
             }
             Event::Leaves(seat) => self.leaves(*seat),
             Event::Gone(seat) => {
+                self.hopes.remove(seat);
                 if let Some(gone) = self.seats.remove(seat) {
                     self.set_min(&gone.model, self.mins.get(&gone.model).copied().unwrap_or(0));
                     self.grant(&mut actions);
@@ -219,18 +136,37 @@ impl Ledger {
         }
     }
 
-    fn ask(&mut self, key: SeatKey, asker: Seat, actions: &mut Vec<Action>) {
-        match self.room_for(&asker) {
+    fn ask(&mut self, key: SeatKey, hope: Hope, now: Moment, actions: &mut Vec<Action>) {
+        let (model, min) = (Arc::clone(&hope.asker.model), hope.min);
+        match self.room_for(&hope.asker, false) {
+            Err(_) if now < hope.until && self.may_hope(&hope.asker) => drop(self.hopes.insert(key, hope)),
             Err(why) => actions.push(Action::Refuse { seat: key, why }),
             Ok(displaced) => {
                 for seat in displaced {
                     self.leaves(seat);
                     actions.push(Action::Displace(seat));
                 }
-                self.seats.insert(key, asker);
+                self.seats.insert(key, hope.asker);
                 self.grant(actions);
             }
         }
+        self.set_min(&model, min);
+    }
+
+    fn look(&mut self, now: Moment, actions: &mut Vec<Action>) {
+        for (key, hope) in std::mem::take(&mut self.hopes) {
+            self.ask(key, hope, now, actions);
+        }
+    }
+
+    /// Whether it is the first of its model, and would fit if everybody were idle.
+    fn may_hope(&self, asker: &Seat) -> bool {
+        !self.serves(&asker.model) && self.room_for(asker, true).is_ok()
+    }
+
+    /// Whether the model has an instance that takes requests.
+    fn serves(&self, model: &Arc<str>) -> bool {
+        self.seats.values().any(|seat| seat.model == *model && matches!(seat.phase, Phase::Serving { .. }))
     }
 
     /// Gives seats to those that fit now, in the order in which they asked. Each of the others fits when those that
@@ -271,8 +207,8 @@ impl Ledger {
         self.tally(|phase| phase != Phase::Leaving).sum()
     }
 
-    /// Whom to displace so that it fits once everybody who leaves is gone.
-    fn room_for(&self, asker: &Seat) -> Result<Vec<SeatKey>, Refusal> {
+    /// Whom to displace so that it fits once everybody who leaves is gone. `hoping`: as if everybody were idle.
+    fn room_for(&self, asker: &Seat, hoping: bool) -> Result<Vec<SeatKey>, Refusal> {
         let mut alone = Tally::default();
         alone.add(asker);
         if let Some(resource) = alone.sum().beyond(&self.budget) {
@@ -284,7 +220,7 @@ impl Ledger {
         let Some(resource) = taken.sum().beyond(&self.budget) else { return Ok(Vec::new()) };
 
         let mut displaced = Vec::new();
-        for (key, seat) in self.displaceable(&asker.model) {
+        for (key, seat) in self.displaceable(&asker.model, hoping) {
             displaced.push((key, seat));
             taken.remove(seat);
             if taken.sum().beyond(&self.budget).is_none() {
@@ -309,21 +245,28 @@ impl Ledger {
     }
 
     /// Who may be displaced for an instance of this model, the one that is idle longest first.
-    fn displaceable(&self, model: &Arc<str>) -> Vec<(SeatKey, &Seat)> {
+    fn displaceable(&self, model: &Arc<str>, hoping: bool) -> Vec<(SeatKey, &Seat)> {
+        let idle_since = |seat: &Seat| match seat.phase {
+            Phase::Serving { idle_since: Some(since) } => Some(since),
+            Phase::Serving { idle_since: None } | Phase::Starting | Phase::Waiting => hoping.then_some(Moment::MAX),
+            Phase::Leaving => None,
+        };
+        let counts = |seat: &&Seat| match seat.phase {
+            Phase::Serving { .. } => true,
+            Phase::Starting | Phase::Waiting => hoping,
+            Phase::Leaving => false,
+        };
         let mut spare: BTreeMap<&Arc<str>, u32> = BTreeMap::new();
-        for seat in self.seats.values().filter(|seat| matches!(seat.phase, Phase::Serving { .. })) {
+        for seat in self.seats.values().filter(counts) {
             *spare.entry(&seat.model).or_default() += 1;
         }
-        let keep_one = u32::from(spare.contains_key(model));
+        let keep_one = u32::from(self.serves(model));
         for (other, spare) in &mut spare {
             let min = self.mins.get(*other).copied().unwrap_or(0);
             *spare = if *other == model { 0 } else { spare.saturating_sub(min.max(keep_one)) };
         }
-        let idle = |(key, seat): (&SeatKey, &Seat)| match seat.phase {
-            Phase::Serving { idle_since: Some(since) } => Some((since, *key)),
-            Phase::Serving { idle_since: None } | Phase::Waiting | Phase::Starting | Phase::Leaving => None,
-        };
-        let mut idle: Vec<_> = self.seats.iter().filter_map(idle).collect();
+        let idle = self.seats.iter().filter_map(|(key, seat)| Some((idle_since(seat)?, *key)));
+        let mut idle: Vec<_> = idle.collect();
         idle.sort_unstable();
         let allowed = |(_, key): (Moment, SeatKey)| {
             let seat = self.seats.get(&key)?;

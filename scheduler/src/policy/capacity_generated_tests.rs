@@ -1,6 +1,7 @@
 //! Generated nodes, whose asks and answers are checked against the rules of the header.
 
 use super::*;
+use crate::policy::Generation;
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
@@ -41,6 +42,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum State {
+    /// Until then, with this `min`.
+    Hopes(Moment, u32),
     Waits,
     Starts,
     Idle(Moment),
@@ -65,30 +68,46 @@ fn needs(models: impl Iterator<Item = usize>) -> Amounts {
     own.chain(shared).fold(Amounts::default(), Amounts::plus)
 }
 
+impl State {
+    /// Its room is its own, now and later.
+    fn stays(self) -> bool {
+        !matches!(self, Self::Hopes(..) | Self::Leaves)
+    }
+
+    fn waits(self) -> bool {
+        matches!(self, Self::Waits | Self::Hopes(..))
+    }
+}
+
 impl Reference {
     fn sum(&self, counts: impl Fn(State) -> bool) -> Amounts {
         needs(self.seats.values().filter(|(_, state)| counts(*state)).map(|(model, _)| *model))
     }
 
+    fn count(&self, model: usize, counts: impl Fn(State) -> bool) -> u32 {
+        self.seats.values().filter(|(other, state)| *other == model && counts(*state)).count() as u32
+    }
+
     fn serving(&self, model: usize) -> u32 {
-        let serves = |state: &State| matches!(state, State::Idle(_) | State::Busy);
-        self.seats.values().filter(|(other, state)| *other == model && serves(state)).count() as u32
+        self.count(model, |state| matches!(state, State::Idle(_) | State::Busy))
     }
 
     /// With one more of this model.
     fn fits(&self, model: Option<usize>) -> bool {
-        let stays = self.seats.values().filter(|(_, state)| *state != State::Leaves).map(|(model, _)| *model);
+        let stays = self.seats.values().filter(|(_, state)| state.stays()).map(|(model, _)| *model);
         needs(stays.chain(model)).beyond(&NODE).is_none()
     }
 
-    /// By the rules, one after the other, until it fits or nobody is left.
-    fn could_fit(&mut self, model: usize) -> bool {
+    /// By the rules, one after the other, until it fits or nobody is left. `hoping`: as if everybody were idle.
+    fn could_fit(&mut self, model: usize, hoping: bool) -> bool {
         let is_first = self.serving(model) == 0;
         let saved = self.seats.clone();
         while !self.fits(Some(model)) {
             let may_go = |(other, state): &(usize, State)| {
-                let keeps = self.mins[*other].max(u32::from(!is_first));
-                matches!(state, State::Idle(_)) && *other != model && self.serving(*other) > keeps
+                let keeps: u32 = self.mins[*other].max(u32::from(!is_first));
+                let others = if hoping { self.count(*other, State::stays) } else { self.serving(*other) };
+                let is_idle = matches!(state, State::Idle(_)) || hoping && state.stays();
+                is_idle && *other != model && others > keeps
             };
             let Some(seat) = self.seats.iter().find(|(_, seat)| may_go(seat)).map(|(key, _)| *key) else { break };
             self.seats.get_mut(&seat).unwrap().1 = State::Leaves;
@@ -98,10 +117,25 @@ impl Reference {
         fits
     }
 
+    /// The one that hopes.
+    fn hope(&self) -> Option<(SeatKey, usize, (Moment, u32))> {
+        let hope = |(seat, (model, state)): (&SeatKey, &(usize, State))| match state {
+            State::Hopes(until, min) => Some((*seat, *model, (*until, *min))),
+            _ => None,
+        };
+        self.seats.iter().find_map(hope)
+    }
+
     /// Carries out and checks what is said to an ask.
-    fn asked(&mut self, seat: SeatKey, model: usize, actions: &[Action]) {
+    fn asked(&mut self, seat: SeatKey, model: usize, (until, min): (Moment, u32), now: Moment, actions: &[Action]) {
+        self.seats.remove(&seat);
         let is_first = self.serving(model) == 0;
-        let could = self.could_fit(model);
+        let could = self.could_fit(model, false);
+        if !could && is_first && now < until && self.could_fit(model, true) {
+            assert_eq!(actions, []);
+            self.seats.insert(seat, (model, State::Hopes(until, min)));
+            return;
+        }
         let mut went = Vec::new();
         for action in actions {
             if let Action::Displace(displaced) = action {
@@ -133,17 +167,17 @@ impl Reference {
                 let (_, state) = self.seats.get_mut(seat).unwrap();
                 assert_eq!(*state, State::Waits, "granted twice");
                 *state = State::Starts;
-                let given = self.sum(|state| state != State::Waits);
+                let given = self.sum(|state| !state.waits());
                 assert!(given.beyond(&NODE).is_none(), "beyond the budget");
             }
         }
     }
 
     fn check(&mut self, ledger: &Ledger) {
-        self.adopted &= self.sum(|state| state != State::Waits).beyond(&NODE).is_some();
-        assert!(self.adopted || self.sum(|state| state != State::Waits).beyond(&NODE).is_none());
-        assert_eq!(ledger.view().committed, self.sum(|_| true));
-        let waiting = self.seats.values().filter(|(_, state)| *state == State::Waits).count();
+        self.adopted &= self.sum(|state| !state.waits()).beyond(&NODE).is_some();
+        assert!(self.adopted || self.sum(|state| !state.waits()).beyond(&NODE).is_none());
+        assert_eq!(ledger.view().committed, self.sum(|state| !matches!(state, State::Hopes(..))));
+        let waiting = self.seats.values().filter(|(_, state)| state.waits()).count();
         assert_eq!((ledger.view().waiting, ledger.view().seats), (waiting, self.seats.len() - waiting));
     }
 }
@@ -154,11 +188,22 @@ proptest! {
         let (mut ledger, mut node) = (Ledger::new(NODE), Reference::default());
         for (seat, step) in (0..).zip(steps) {
             let now = Duration::from_secs(seat);
+            let actions = ledger.step(&Event::Look(now));
+            match node.hope() {
+                Some((seat, model, hope)) => {
+                    node.asked(seat, model, hope, now, &actions);
+                    node.granted(&actions);
+                    node.mins[model] = hope.1;
+                }
+                None => prop_assert_eq!(actions, []),
+            }
             match step {
+                // One hopes at a time, so that it is clear for whom somebody goes.
+                Step::Ask { .. } if node.hope().is_some() => {}
                 Step::Ask { model, min } => {
                     let (name, need, zygote) = MODELS[model];
-                    let actions = ledger.step(&Event::Ask { seat, model: name.into(), need, zygote, min });
-                    node.asked(seat, model, &actions);
+                    let actions = ledger.step(&Event::Ask { seat, model: name.into(), need, zygote, min, now });
+                    node.asked(seat, model, (now + PATIENCE, min), now, &actions);
                     node.granted(&actions);
                     node.mins[model] = min;
                 }
@@ -184,7 +229,7 @@ proptest! {
                     }
                 }
                 Step::Leave(nth) => {
-                    let found = node.seats.iter_mut().filter(|(_, (_, state))| *state != State::Waits).nth(nth);
+                    let found = node.seats.iter_mut().filter(|(_, (_, state))| !state.waits()).nth(nth);
                     if let Some((seat, (_, state))) = found {
                         prop_assert_eq!(ledger.step(&Event::Leaves(*seat)), []);
                         *state = State::Leaves;
@@ -203,11 +248,19 @@ proptest! {
             }
             // A model without a seat says its `min` when it asks.
             for (model, min) in node.mins.iter_mut().enumerate() {
-                *min *= u32::from(node.seats.values().any(|(other, _)| *other == model));
+                let is_seated = |(other, state): &(usize, State)| *other == model && !matches!(state, State::Hopes(..));
+                *min *= u32::from(node.seats.values().any(is_seated));
             }
             node.check(&ledger);
         }
-        // Every ask is answered as soon as those who leave are gone.
+        // Every ask is answered, as soon as those who leave are gone or patience is over.
+        let never = Moment::MAX;
+        let actions = ledger.step(&Event::Look(never));
+        if let Some((seat, model, hope)) = node.hope() {
+            node.asked(seat, model, hope, never, &actions);
+            node.granted(&actions);
+        }
+        prop_assert!(!ledger.has_hopes());
         let leaves = |(seat, (_, state)): (&SeatKey, &(usize, State))| (*state == State::Leaves).then_some(*seat);
         while let Some(seat) = node.seats.iter().find_map(leaves) {
             node.seats.remove(&seat);

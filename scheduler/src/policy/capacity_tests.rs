@@ -4,7 +4,7 @@
 mod generated;
 
 use super::*;
-use std::time::Duration;
+use crate::policy::Generation;
 
 const MIB: u64 = 1 << 20;
 
@@ -16,8 +16,20 @@ fn budget(mib: u64) -> Amounts {
     Amounts { memory: mib * MIB, millicpus: u64::MAX, processes: u64::MAX }
 }
 
+/// Who may hope is told what it is told at once.
+fn ask_at(ledger: &mut Ledger, second: u64, seat: SeatKey, model: &str, mib: u64) -> Vec<Action> {
+    let now = Duration::from_secs(second);
+    ledger.step(&Event::Ask { seat, model: model.into(), need: memory(mib), zygote: None, min: 0, now })
+}
+
+/// Who may hope hopes in vain.
 fn ask(ledger: &mut Ledger, seat: SeatKey, model: &str, mib: u64) -> Vec<Action> {
-    ledger.step(&Event::Ask { seat, model: model.into(), need: memory(mib), zygote: None, min: 0 })
+    let said = ask_at(ledger, 0, seat, model, mib);
+    if !ledger.hopes.contains_key(&seat) {
+        return said;
+    }
+    assert_eq!(said, []);
+    ledger.step(&Event::Look(PATIENCE))
 }
 
 /// Idle since this second.
@@ -69,8 +81,13 @@ fn each_resource_counts_and_what_never_fits_is_said_so() {
         (Resource::Processes, Amounts { memory: 1, millicpus: 1, processes: 30 }),
     ] {
         let mut ledger = Ledger::new(budget);
-        let mut ask = |seat, need| ledger.step(&Event::Ask { seat, model: "a".into(), need, zygote: None, min: 0 });
+        let now = Duration::ZERO;
+        let mut ask =
+            |seat, need| ledger.step(&Event::Ask { seat, model: "a".into(), need, zygote: None, min: 0, now });
         assert_eq!(ask(0, need), [Action::Grant(0)]);
+        busy(&mut ledger, 0);
+        let mut ask =
+            |seat, need| ledger.step(&Event::Ask { seat, model: "a".into(), need, zygote: None, min: 0, now });
         let free = budget.of(resource) - need.of(resource);
         assert_eq!(ask(1, need), [Action::Refuse { seat: 1, why: Refusal::Full { resource, free } }]);
         let twice = need.plus(need);
@@ -196,7 +213,7 @@ fn a_zygote_counts_once_and_until_the_last_of_its_generation_is_gone() {
     let mut ledger = Ledger::new(budget(100));
     let ask = |ledger: &mut Ledger, seat, generation| {
         let zygote = Some(Zygote { generation: Generation(generation), need: memory(30) });
-        ledger.step(&Event::Ask { seat, model: "a".into(), need: memory(20), zygote, min: 0 })
+        ledger.step(&Event::Ask { seat, model: "a".into(), need: memory(20), zygote, min: 0, now: Duration::ZERO })
     };
     for seat in [0, 1, 2] {
         assert_eq!(ask(&mut ledger, seat, 1), [Action::Grant(seat)]);
@@ -204,12 +221,41 @@ fn a_zygote_counts_once_and_until_the_last_of_its_generation_is_gone() {
     }
     assert_eq!(ledger.view().committed, Amounts { memory: 90 * MIB, millicpus: 4000, processes: 40 });
     assert_eq!(ask(&mut ledger, 3, 2), full(3, 10), "another generation has another zygote");
-    assert_eq!(
-        ledger.step(&Event::Ask { seat: 4, model: "b".into(), need: memory(50), zygote: None, min: 0 }),
-        [Action::Displace(0), Action::Displace(1),]
-    );
+    assert_eq!(ask_at(&mut ledger, 0, 4, "b", 50), [Action::Displace(0), Action::Displace(1)]);
     ledger.step(&Event::Gone(0));
     assert_eq!(ledger.step(&Event::Gone(1)), [Action::Grant(4)]);
     ledger.step(&Event::Gone(2));
     assert_eq!(ledger.view().committed, memory(50));
+}
+
+#[test]
+fn the_first_of_a_model_gets_the_room_of_who_becomes_idle() {
+    let mut ledger = node(100, &[("a", 50, None), ("b", 50, None)]);
+    let at = |second| Event::Look(Duration::from_secs(second));
+    assert_eq!((ask_at(&mut ledger, 1, 2, "c", 50), ask_at(&mut ledger, 2, 3, "d", 50)), (vec![], vec![]));
+    assert_eq!((ledger.view().waiting, ledger.view().committed), (2, memory(50).plus(memory(50))));
+    assert_eq!(ledger.step(&at(3)), []);
+    idle(&mut ledger, 1, 3);
+    assert_eq!(ask_at(&mut ledger, 3, 4, "e", 50), [Action::Displace(1)], "the one that asked first, at any look");
+    assert_eq!(ledger.step(&Event::Gone(1)), [Action::Grant(2)]);
+    assert_eq!(ledger.step(&Event::Gone(0)), []);
+    assert_eq!(ledger.step(&at(4)), [Action::Grant(3)], "room that became free by itself");
+    assert_eq!(ledger.step(&at(12)), []);
+    assert_eq!(ledger.step(&at(13)), full(4, 0), "ten seconds after it asked");
+    assert!(!ledger.has_hopes());
+}
+
+#[test]
+fn who_cannot_be_helped_does_not_hope() {
+    let mut ledger = node(100, &[("a", 50, None), ("b", 50, None)]);
+    ledger.step(&Event::Min { model: "b".into(), min: 1 });
+    assert_eq!(ask_at(&mut ledger, 0, 2, "c", 60), full(2, 0), "b keeps its room");
+    assert_eq!(ask_at(&mut ledger, 0, 3, "a", 10), full(3, 0), "it has one that serves");
+    assert_eq!(ask_at(&mut ledger, 0, 4, "c", 50), []);
+    ledger.step(&Event::Min { model: "a".into(), min: 1 });
+    assert_eq!(ledger.step(&Event::Look(Duration::ZERO)), full(4, 0), "not any more");
+    ledger.step(&Event::Min { model: "a".into(), min: 0 });
+    assert_eq!(ask_at(&mut ledger, 0, 5, "c", 50), []);
+    assert_eq!(ledger.step(&Event::Gone(5)), []);
+    assert!(!ledger.has_hopes(), "it does not want to start any more");
 }

@@ -21,8 +21,10 @@ use tokio::net::UnixStream;
 const JOIN: usize = 64 * 1024;
 /// Most pieces of one vectored write.
 const PIECES: usize = 16;
-/// Room asked for before a read.
+/// Room for what is read, made anew when less than [`ROOM`] of it is left: answers that are still needed keep it.
 const READ: usize = 64 * 1024;
+/// Least room for a read.
+const ROOM: usize = 16 * 1024;
 
 /// A piece of output.
 #[derive(Debug)]
@@ -251,10 +253,13 @@ impl DataConnection {
     /// # Errors
     /// [`Broken::Closed`] at the end of the connection.
     pub fn fill(&mut self) -> Result<bool, Broken> {
-        self.input.reserve(READ);
+        if self.input.capacity() - self.input.len() < ROOM {
+            self.input.reserve(READ);
+        }
+        let room = self.input.capacity() - self.input.len();
         match self.stream.try_read_buf(&mut self.input) {
             Ok(0) => Err(Broken::Closed),
-            Ok(read) => Ok(read >= READ),
+            Ok(read) => Ok(read >= room),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(false),
             Err(error) => Err(error.into()),
         }

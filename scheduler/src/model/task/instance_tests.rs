@@ -37,7 +37,7 @@ async fn an_instance_that_cannot_be_reached_holds_its_gpu_memory_until_it_is_gon
         models_dir: "/nonexistent".into(),
         runtime_dir: "/nonexistent".into(),
         gpu,
-        capacity: capacity::start(&config.capacity, metrics.of_capacity(), watchdog.pulse("capacity")),
+        capacity: capacity::start(&config.capacity, metrics.of_capacity(), Instant::now(), watchdog.pulse("capacity")),
         state: StateStore::open(state_dir.path()).unwrap().0,
         config,
         metrics,
