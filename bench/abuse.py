@@ -7,6 +7,10 @@ The neighbour computes for two milliseconds a request and is asked at a fixed ra
 counting from the moment at which the request was due. Every abusive model has limits in its manifest. A round is, for
 each abuse, a quiet time and one under abuse, one after the other; what counts is the ratio of the two p99, its median
 over the rounds. Beside it stands what the abuse did, so that one that did nothing is seen.
+
+A control shows what the machine does by itself: busy processes of the kernel's idle class, one for each processor and
+none of the node's, which are to run only when nobody else wants to. Where processors are few and the kernel's ticks
+coarse, the neighbour feels even these, and more so an abuse that computes.
 """
 
 from __future__ import annotations
@@ -15,7 +19,10 @@ import argparse
 import contextlib
 import http.client
 import json
+import os
 import statistics
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import dataclass, field
@@ -67,7 +74,9 @@ class Abuse:
     did: list[str] = field(default_factory=list)
 
 
+CONTROL = "control"
 ABUSES = [
+    (CONTROL, "control: busy processes of the idle class"),
     ("threads", "busy loops in 64 threads"),
     ("memory", "memory at its limit, reclaiming"),
     ("oom", "memory past its limit, again and again"),
@@ -109,12 +118,24 @@ def abuse(node: Node, name: str, seconds: float) -> str:
     return "; ".join(said[-1:] + ([f"died {died} times"] if died else []))
 
 
+def burn(seconds: float) -> str:
+    """Has as many processes as there are processors compute in the idle class."""
+    busy = "import os\nos.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\nwhile True: pass"
+    processes = [subprocess.Popen([sys.executable, "-c", busy]) for _ in range(os.cpu_count() or 1)]
+    time.sleep(seconds)
+    for process in processes:
+        process.kill()
+        process.wait()
+    return f"{len(processes)} processes outside the node"
+
+
 def measure(node: Node, one: Abuse, seconds: float, rate: float) -> None:
     """A quiet time and an abused one."""
-    node.ctl("start", one.name, "--wait")
+    if one.name != CONTROL:
+        node.ctl("start", one.name, "--wait")
     offer = Offer(node.address, steady("neighbour", rate, 2 * (SETTLE + seconds)), {"neighbour": b"null"})
     offer.wait_until(SETTLE + seconds)
-    one.did.append(abuse(node, one.name, SETTLE + seconds))
+    one.did.append(burn(SETTLE + seconds) if one.name == CONTROL else abuse(node, one.name, SETTLE + seconds))
     answers = offer.answers()
     times = [between(answers, begin + SETTLE, begin + SETTLE + seconds) for begin in (0, SETTLE + seconds)]
     quiet, abused = (milliseconds(part, 0.99) for part in times)
@@ -141,7 +162,8 @@ def main() -> None:
     machine()
     abuses = [Abuse(*one) for one in ABUSES if not chosen.only or one[0] in chosen.only]
     source = (Path(__file__).parent / "abusive_model.py").read_text()
-    models = {one.name: {"model.py": source, "omni.toml": MANIFEST.format(name=one.name)} for one in abuses}
+    names = [one.name for one in abuses if one.name != CONTROL]
+    models = {name: {"model.py": source, "omni.toml": MANIFEST.format(name=name)} for name in names}
     with Node({**models, "neighbour": {"model.py": NEIGHBOUR}}) as node:
         for model in ["neighbour", *models]:
             node.wake(model, {"seconds": 0})
@@ -152,6 +174,9 @@ def main() -> None:
     for one in abuses:
         middle = statistics.median(one.ratios)
         figure = f"{spread(one.ratios, unit='x')}, {statistics.median(one.tails):.1f} ms"
+        if one.name == CONTROL:
+            row(f"{one.what}: p99 to quiet", figure)
+            continue
         row(f"{one.what}: p99 to quiet", figure, f"<= {GOAL}x", middle <= GOAL)
         row("    requests of the neighbour that failed", failures(one.answers), "0", not failed(one.answers))
 

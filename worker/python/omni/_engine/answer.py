@@ -24,7 +24,7 @@ _EVENT_STREAM = "text/event-stream"
 class Stream:
     """An answer in pieces: the frames around it. The first piece decides between events and bytes."""
 
-    __slots__ = ("_content", "_head", "_length", "_number", "_opened", "_status", "chunks")
+    __slots__ = ("_content", "_head", "_length", "_number", "_status", "chunks", "opened")
 
     def __init__(
         self,
@@ -41,17 +41,18 @@ class Stream:
         self._head = head or {}
         self._content = content
         self._length = length
-        self._opened = False
+        self.opened = False
+        """Whether its first frame was made."""
 
     def opening(self) -> bytes:
         """The frame that begins the stream, once; afterwards nothing."""
-        if self._opened:
+        if self.opened:
             return b""
         content = wire.EVENTS if self._content is None else self._content
         if self._length is not None:
             self._head["length"] = self._length
         payload = _head(self._head) if self._head else b""
-        self._opened = True
+        self.opened = True
         return wire.frame(wire.STREAM, content, self._status, self._number, payload)
 
     def encode(self, item: object) -> tuple[int, bytes | memoryview]:

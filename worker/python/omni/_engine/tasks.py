@@ -24,7 +24,7 @@ from omni.errors import Unserialisable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Coroutine, Generator
     from typing import Any
 
     from omni._engine.model import Model
@@ -239,11 +239,15 @@ class Session:
                 async for item in chunks:
                     if writer.turns == seen:  # it did not wait for anything
                         await _pause()
-                    await self._chunk(turn, stream, item)
+                    more = self._put(turn, stream, item)
+                    if more is not None:
+                        await more
                     seen = writer.turns
             elif hasattr(chunks, "__iter__"):
                 for item in chunks:
-                    await self._chunk(turn, stream, item)
+                    more = self._put(turn, stream, item)
+                    if more is not None:
+                        await more
                     await _pause()
             else:
                 raise Unserialisable(f"a stream needs something to iterate over, not {type(chunks).__qualname__}")
@@ -254,11 +258,21 @@ class Session:
             await _close(chunks, error)
         return stream.opening() + wire.end(turn.number)
 
-    async def _chunk(self, turn: Turn, stream: Stream, item: object) -> None:
+    def _put(self, turn: Turn, stream: Stream, item: object) -> Coroutine[None, None, None] | None:
+        """Writes an event that may leave at once, as most may; for anything else returns what will."""
         flags, payload = stream.encode(item)
+        cost = len(payload) + wire.HEADER_LENGTH
+        if flags == wire.BYTES or not stream.opened or self._writer.full or cost > turn.credit:
+            return self._chunk(turn, stream, flags, payload)
+        turn.credit -= cost
+        self._writer.write(wire.chunk_header(turn.number, flags, len(payload)) + payload)
+        return None
+
+    async def _chunk(self, turn: Turn, stream: Stream, flags: int, payload: bytes | memoryview) -> None:
         number, size, write = turn.number, len(payload), self._writer.write
         opening = stream.opening()
         if opening:
+            write = self._writer.begin
             write(opening)
         if self._writer.full:
             await self._writer.drained()

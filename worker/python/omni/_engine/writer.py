@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _AT_ONCE = 64 * 1024
+_BEGINNINGS = 16
+"""Frames after which the first ones of streams leave: a turn in which many streams begin takes milliseconds."""
 _FULL = 1024 * 1024
 
 
@@ -60,6 +62,12 @@ class Writer:
         elif not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._turn)
+
+    def begin(self, data: bytes) -> None:
+        """Takes the first frames of a stream; with others they leave before the end of a turn in which many begin."""
+        self.write(data)
+        if len(self._parts) >= _BEGINNINGS:
+            self.flush()
 
     def _turn(self) -> None:
         self.turns += 1
