@@ -102,7 +102,10 @@ impl Ledger {
                 self.set_min(model, *min);
                 self.refuse_what_cannot_fit(&mut actions);
             }
-            Event::Min { model, min } => self.set_min(model, *min),
+            Event::Min { model, min } => {
+                self.hopes.values_mut().filter(|hope| hope.asker.model == *model).for_each(|hope| hope.min = *min);
+                self.set_min(model, *min);
+            }
             Event::Serves { seat, idle_since } => {
                 let seat = self.seats.get_mut(seat);
                 // What leaves does not come back.

@@ -244,6 +244,13 @@ proptest! {
                 Step::Min { model, min } => {
                     prop_assert_eq!(ledger.step(&Event::Min { model: MODELS[model].0.into(), min }), []);
                     node.mins[model] = min;
+                    for (other, state) in node.seats.values_mut() {
+                        if let State::Hopes(_, hoped) = state
+                            && *other == model
+                        {
+                            *hoped = min;
+                        }
+                    }
                 }
             }
             // A model without a seat says its `min` when it asks.
