@@ -79,6 +79,21 @@ fn tables_and_values() {
 }
 
 #[test]
+fn who_is_of_an_earlier_release_is_said() {
+    let daemon = Daemon::start();
+    let node = omni_api::Node { launcher_old_protocol: Some(3), ..values::node() };
+    let mut model = values::ready("cowsay", "0123456789ab");
+    model.instances[0].old_protocol = Some(1);
+    daemon
+        .on("GET /v1/node", Canned::json(&node))
+        .on("GET /v1/models", Canned::json(&Models { models: vec![model.clone()] }))
+        .on("GET /v1/models/cowsay", Canned::json(&model))
+        .on("GET /v1/gpus", Canned::json(&values::no_gpus()));
+    insta::assert_snapshot!("status_node_earlier_release", daemon.run(&["status"]));
+    insta::assert_snapshot!("status_earlier_release", daemon.run(&["status", "cowsay"]));
+}
+
+#[test]
 fn an_empty_node_is_told_from_a_broken_one() {
     let daemon = Daemon::start();
     let node = omni_api::Node { launcher_connected: false, ..values::node() };

@@ -10,7 +10,7 @@ use crate::model::content::Content;
 use crate::watchdog::Pulse;
 use omni_config::name::ModelName;
 use omni_ipc::id::{InstanceId, SnapshotDigest};
-use omni_ipc::launcher::{FromLauncher, StartSpec, ToLauncher};
+use omni_ipc::launcher::{FromLauncher, StartSpec, ToLauncher, VERSIONS};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -47,6 +47,8 @@ struct Routes {
     instances: HashMap<InstanceId, Route>,
     /// The launcher was told to end: its going is no loss.
     quitting: bool,
+    /// The version that it speaks. One that says nothing of it is of the first version here.
+    spoken: u32,
 }
 
 impl Routes {
@@ -116,6 +118,13 @@ impl LauncherHandle {
             }
         });
         handle
+    }
+
+    /// The version of its wire, when it is older than this scheduler's: the launcher was not replaced yet.
+    #[must_use]
+    pub fn old_protocol(&self) -> Option<u32> {
+        let routes = self.routes();
+        Some(routes.spoken).filter(|spoken| self.connected() && *spoken < VERSIONS.newest)
     }
 
     /// Whether the launcher answers.
@@ -204,6 +213,11 @@ impl LauncherHandle {
 
     async fn route(&self, said: FromLauncher, seen: &mpsc::Sender<Seen>) {
         match said {
+            FromLauncher::Welcome { protocol } => self.routes().spoken = protocol,
+            FromLauncher::Scanned if self.old_protocol().is_some() => {
+                tracing::warn!("the launcher is of an earlier release: it goes on; SIGUSR2 has the next one take over");
+                let _ = seen.send(Seen::Scanned).await;
+            }
             FromLauncher::Model { name, snapshot, manifest } => {
                 let _ = seen.send(Seen::Model { name, snapshot, manifest }).await;
             }
@@ -289,29 +303,5 @@ pub(crate) mod testing {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::watchdog::Watchdog;
-    use omni_config::node::NodeConfig;
-
-    #[tokio::test]
-    async fn who_asks_a_launcher_that_is_not_there_is_told_at_once() {
-        let (seen, _unread) = mpsc::channel(1);
-        let handle = LauncherHandle::start(
-            "/nonexistent/launcher.sock".into(),
-            BTreeMap::new(),
-            seen,
-            Watchdog::default().pulse("launcher"),
-        );
-        let name = ModelName::try_from("a".to_owned()).unwrap();
-        let snapshot = SnapshotDigest::parse(&"0".repeat(64)).unwrap();
-        let content = Content::parse(&name, snapshot.clone(), None, &NodeConfig::default()).unwrap();
-        let (inbox, told) = mpsc::channel(4);
-        assert_eq!(handle.prepare(&name, &content, &inbox), Err(Away));
-        let id = InstanceId::parse("0123456789ab").unwrap();
-        let environment = omni_ipc::id::EnvironmentKey::parse(&"0".repeat(64)).unwrap();
-        let spec = content.start_spec(&name, id.clone(), environment, &NodeConfig::default());
-        assert_eq!(handle.start_instance(spec, &inbox), Err(Away));
-        assert!(told.is_empty(), "no answer comes beside");
-    }
-}
+#[path = "launcher_tests.rs"]
+mod tests;

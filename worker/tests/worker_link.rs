@@ -162,10 +162,27 @@ fn wrong_messages_end_the_connection_and_nothing_else() {
             0 => drop(send(scheduler.socket.as_raw_fd(), b"{nonsense", MsgFlags::empty()).unwrap()),
             1 => scheduler.send(&ToWorker::Attach),
             2 => scheduler.send_fds(&ToWorker::Attach, &[a.as_raw_fd()]),
-            _ => scheduler.send(&ToWorker::Hello { protocol: PROTOCOL + 1, log_seen: 0 }),
+            _ => scheduler.send(&ToWorker::Hello { protocol: PROTOCOL + 1, oldest: None, log_seen: 0 }),
         }
         assert!(is_closed(&scheduler.socket), "{wrong}");
     }
+    end(instance);
+}
+
+#[test]
+fn a_scheduler_of_the_next_release_is_spoken_to_as_it_offers() {
+    let host = Host::new();
+    let instance = host.start(body("ready()\nhear()"));
+    let mut newer = instance.connect(); // has said a hello of its own
+    newer.send(&ToWorker::Hello { protocol: PROTOCOL + 1, oldest: Some(PROTOCOL), log_seen: 0 });
+    let mut welcomes = 0;
+    while welcomes < 2 {
+        if let FromWorker::Welcome(welcome) = newer.next() {
+            assert_eq!(welcome.protocol, PROTOCOL);
+            welcomes += 1;
+        }
+    }
+    drop(newer);
     end(instance);
 }
 

@@ -106,6 +106,7 @@ mod tests {
             pid: None,
             age_seconds: 0.0,
             in_flight: 0,
+            old_protocol: None,
         };
         Model { state, instances: instances.iter().map(instance).collect(), ..Model::unseen("m".to_owned()) }
     }

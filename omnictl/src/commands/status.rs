@@ -36,8 +36,21 @@ fn describe_node(out: &mut Out<'_>, node: &Node, models: &[Model]) -> Result<(),
         format_args!("omni-scheduler {}, pid {}, up {}", node.version, node.pid, age(node.uptime_seconds)),
     )?;
     line(out, "listens", format_args!("{} for requests, {} for metrics and health", node.listen, node.admin_listen))?;
-    let launcher = if node.launcher_connected { "connected" } else { "not connected: nothing can be started" };
+    let launcher = match (node.launcher_connected, node.launcher_old_protocol) {
+        (false, _) => "not connected: nothing can be started".to_owned(),
+        (true, None) => "connected".to_owned(),
+        (true, Some(protocol)) => format!("connected, of an earlier release (protocol {protocol})"),
+    };
     line(out, "launcher", launcher)?;
+    let is_old = |model: &&Model| model.instances.iter().any(|instance| instance.old_protocol.is_some());
+    let old: Vec<&str> = models.iter().filter(is_old).map(|model| model.name.as_str()).collect();
+    if !old.is_empty() {
+        line(
+            out,
+            "workers",
+            format_args!("of an earlier release: {}; `omnictl restart` replaces them", old.join(", ")),
+        )?;
+    }
     let (held, limit) = (size(node.buffered_bytes), size(node.buffered_bytes_limit));
     line(out, "bodies", format_args!("{held} of {limit} held in memory"))?;
     let counted: Vec<String> = State::ALL
@@ -134,7 +147,9 @@ fn describe_instances(out: &mut Out<'_>, model: &Model, gpus: Option<&Gpus>) -> 
         let state = if instance.state == model.state { "" } else { instance.state.as_str() };
         let other = Some(&instance.version) != model.version.as_ref();
         let version = if other { format!("version {}", short(&instance.version)) } else { String::new() };
-        let more: Vec<&str> = [state, &version].into_iter().filter(|word| !word.is_empty()).collect();
+        let old = instance.old_protocol.map(|protocol| format!("of an earlier release (protocol {protocol})"));
+        let old = old.unwrap_or_default();
+        let more: Vec<&str> = [state, &version, &old].into_iter().filter(|word| !word.is_empty()).collect();
         let more = if more.is_empty() { String::new() } else { format!(", {}", more.join(", ")) };
         line(out, "instance", format_args!("{id}{pid}, up {up}, {} running{more}", instance.in_flight))?;
         if let Some(place) = gpus.and_then(|gpus| place(gpus, instance)) {

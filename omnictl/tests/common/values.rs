@@ -19,6 +19,7 @@ pub(crate) fn node() -> Node {
         snapshot_files_limit: 20_000,
         snapshot_bytes_limit: 4 << 30,
         launcher_connected: true,
+        launcher_old_protocol: None,
         buffered_bytes: 1536,
         buffered_bytes_limit: 512 << 20,
     }
@@ -43,6 +44,7 @@ pub(crate) fn instance(id: &str) -> Instance {
         pid: Some(4711),
         age_seconds: 185.0,
         in_flight: 1,
+        old_protocol: None,
     }
 }
 

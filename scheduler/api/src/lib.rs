@@ -53,6 +53,9 @@ pub struct Node {
     pub snapshot_bytes_limit: u64,
     /// Whether the launcher answers; without it nothing new can start.
     pub launcher_connected: bool,
+    /// The version of the launcher's protocol when that is older than the scheduler's: it was not replaced yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launcher_old_protocol: Option<u32>,
     /// Bytes of request bodies held now.
     pub buffered_bytes: u64,
     /// The most of them.

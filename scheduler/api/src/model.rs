@@ -179,4 +179,7 @@ pub struct Instance {
     pub age_seconds: f64,
     /// Requests that run on it.
     pub in_flight: u64,
+    /// The version of its worker's protocol when that is older than the scheduler's: it was started by an earlier release.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub old_protocol: Option<u32>,
 }

@@ -34,6 +34,7 @@ fn model() -> Model {
             pid: Some(4711),
             age_seconds: 1.5,
             in_flight: 1,
+            old_protocol: None,
         }],
         in_flight: 1,
         queued: 2,
@@ -60,6 +61,7 @@ fn values_keep_their_names() {
             snapshot_files_limit: 20_000,
             snapshot_bytes_limit: 4 << 30,
             launcher_connected: true,
+            launcher_old_protocol: None,
             buffered_bytes: 0,
             buffered_bytes_limit: 536_870_912,
         })

@@ -26,6 +26,7 @@ mod tests {
             pid: Some(1),
             age_seconds: 0.0,
             in_flight: 0,
+            old_protocol: Some(1),
         };
         let model = api::Model::unseen(String::new());
         let generation = api::Generation {

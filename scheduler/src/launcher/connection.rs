@@ -6,14 +6,16 @@ use crate::packet_socket::PacketSocket;
 use crate::watchdog::Pulse;
 use nix::errno::Errno;
 use omni_ipc::id::InstanceId;
-use omni_ipc::launcher::{PROTOCOL, ToLauncher};
+use omni_ipc::launcher::{ToLauncher, VERSIONS};
 use omni_ipc::packet::PacketError;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 /// Pause between tries to connect: first and longest.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
+/// A launcher that ends the connection sooner is not asked again at once: it may not understand this scheduler.
+const STEADY: Duration = Duration::from_secs(1);
 
 /// For the launcher to read what waits for it. Its keeper ends one that hangs, after a little longer.
 const TAKES_WITHIN: Duration = Duration::from_secs(10);
@@ -30,7 +32,8 @@ pub(super) async fn keep(
     loop {
         match PacketSocket::connect(&path) {
             Ok(socket) => {
-                (pause, warned) = (RECONNECT.0, false);
+                warned = false;
+                let begun = Instant::now();
                 let kills = still_wanted(&mut commands, handle.unanswered());
                 let ended = serve(&socket, &handle, kills, &mut commands, &seen, &pulse).await;
                 if !handle.routes().quitting {
@@ -40,16 +43,19 @@ pub(super) async fn keep(
                     );
                 }
                 handle.lost(&seen).await;
+                if begun.elapsed() > STEADY {
+                    pause = RECONNECT.0;
+                }
             }
             Err(error) => {
                 if pause >= RECONNECT.1 && !warned {
                     warned = true;
                     tracing::warn!(socket = %path.display(), %error, "launcher does not answer: nothing can be started");
                 }
-                pulse.during(tokio::time::sleep(pause)).await;
-                pause = (pause * 2).min(RECONNECT.1);
             }
         }
+        pulse.during(tokio::time::sleep(pause)).await;
+        pause = (pause * 2).min(RECONNECT.1);
     }
 }
 
@@ -81,7 +87,9 @@ async fn serve(
     pulse: &Pulse,
 ) -> PacketError {
     let keep = handle.routes().keep_all();
-    for message in std::iter::once(ToLauncher::Hello { protocol: PROTOCOL }).chain(keep).chain(kills) {
+    handle.routes().spoken = VERSIONS.oldest;
+    let hello = ToLauncher::Hello { protocol: VERSIONS.newest, oldest: Some(VERSIONS.oldest) };
+    for message in std::iter::once(hello).chain(keep).chain(kills) {
         if let Err(error) = send(socket, &message).await {
             return error;
         }

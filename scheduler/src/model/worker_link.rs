@@ -6,7 +6,7 @@
 use super::Message;
 use crate::packet_socket::PacketSocket;
 use omni_ipc::id::InstanceId;
-use omni_ipc::instance::{FromWorker, PROTOCOL, ToWorker, Welcome};
+use omni_ipc::instance::{FromWorker, ToWorker, VERSIONS, Welcome};
 use omni_ipc::packet::PacketError;
 use std::io;
 use std::os::fd::RawFd;
@@ -33,7 +33,7 @@ pub enum LinkError {
     #[error("worker did not welcome the scheduler")]
     NoWelcome,
     /// It is of another version.
-    #[error("worker speaks version {0} of the protocol, this scheduler {PROTOCOL}")]
+    #[error("worker speaks version {0} of the protocol, this scheduler {newest}", newest = VERSIONS.newest)]
     Version(u32),
     /// It said nothing.
     #[error("worker did not answer within {0:?}")]
@@ -54,11 +54,12 @@ impl WorkerLink {
     pub async fn connect(path: &Path, log_seen: u64, within: Duration) -> Result<(Self, Welcome), LinkError> {
         let socket = PacketSocket::connect(path).map_err(LinkError::Connect)?;
         let link = Self { socket: Arc::new(socket) };
-        link.send(&ToWorker::Hello { protocol: PROTOCOL, log_seen }, &[])?;
+        let hello = ToWorker::Hello { protocol: VERSIONS.newest, oldest: Some(VERSIONS.oldest), log_seen };
+        link.send(&hello, &[])?;
         let first = tokio::time::timeout(within, link.socket.receive()).await;
         let first = first.map_err(|_| LinkError::Silent(within))??;
         match first {
-            FromWorker::Welcome(welcome) if welcome.protocol == PROTOCOL => Ok((link, welcome)),
+            FromWorker::Welcome(welcome) if VERSIONS.speaks(welcome.protocol) => Ok((link, welcome)),
             FromWorker::Welcome(welcome) => Err(LinkError::Version(welcome.protocol)),
             FromWorker::Ready { .. }
             | FromWorker::EngineFailed { .. }

@@ -8,9 +8,12 @@ use crate::engine::HandlerMode;
 use crate::exit::ExitCause;
 use crate::id::{InstanceId, SnapshotDigest};
 use crate::launcher::GpuSpec;
+use crate::version::Versions;
 use serde::{Deserialize, Serialize};
 
-/// Version of this wire. A worker outlives its scheduler, so both sides say theirs.
+/// Versions of this wire that this release speaks. A worker outlives its scheduler, so both sides say theirs.
+pub const VERSIONS: Versions = Versions { oldest: PROTOCOL, newest: PROTOCOL };
+/// The newest of them.
 pub const PROTOCOL: u32 = 3;
 
 /// Scheduler to worker.
@@ -19,8 +22,11 @@ pub const PROTOCOL: u32 = 3;
 pub enum ToWorker {
     /// First message of a connection.
     Hello {
-        /// The scheduler's [`PROTOCOL`].
+        /// The newest of the scheduler's [`VERSIONS`].
         protocol: u32,
+        /// The oldest of them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        oldest: Option<u32>,
         /// Log lines up to this number are known already; 0 for none.
         log_seen: u64,
     },
@@ -95,7 +101,7 @@ pub enum FromWorker {
 /// All that a scheduler must know to take over an instance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Welcome {
-    /// The worker's [`PROTOCOL`].
+    /// The version in which the two speak.
     pub protocol: u32,
     /// The instance.
     pub instance: InstanceId,

@@ -5,11 +5,16 @@
 
 use crate::exit::ExitCause;
 use crate::id::{EnvironmentKey, InstanceId, SnapshotDigest};
+use crate::version::Versions;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Version of this wire.
-pub const PROTOCOL: u32 = 3;
+/// Versions of this wire that this release speaks. In version 3 the launcher did not say [`FromLauncher::Welcome`].
+pub const VERSIONS: Versions = Versions { oldest: 3, newest: PROTOCOL };
+/// The newest of them.
+pub const PROTOCOL: u32 = 4;
+/// The first version with [`FromLauncher::Welcome`].
+pub const WELCOME_SINCE: u32 = 4;
 /// The largest `omni.toml` that is read, in bytes.
 pub const MAX_MANIFEST: usize = 64 * 1024;
 
@@ -19,8 +24,11 @@ pub const MAX_MANIFEST: usize = 64 * 1024;
 pub enum ToLauncher {
     /// First message. The launcher answers with every model it sees, then `Scanned`, and goes on with changes.
     Hello {
-        /// The scheduler's [`PROTOCOL`].
+        /// The newest of the scheduler's [`VERSIONS`].
         protocol: u32,
+        /// The oldest of them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        oldest: Option<u32>,
     },
     /// Snapshots that a model may come back to, though its directory has another content: they stay, also over a
     /// reboot, until the next of this model. One for each model that has some follows `Hello`, then `KeptAll`.
@@ -145,6 +153,11 @@ pub enum GpuMode {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum FromLauncher {
+    /// The first answer to `hello`.
+    Welcome {
+        /// The version in which the two speak.
+        protocol: u32,
+    },
     /// A model directory is there, or its content changed; its snapshot is taken.
     Model {
         /// The path below the models folder.

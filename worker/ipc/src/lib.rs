@@ -23,4 +23,5 @@ pub mod instance;
 pub mod launcher;
 pub mod packet;
 pub mod takeover;
+pub mod version;
 pub mod zygote;

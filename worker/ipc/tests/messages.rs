@@ -79,7 +79,8 @@ fn worker() {
     insta::assert_snapshot!(
         "to_worker",
         lines(&[
-            ToWorker::Hello { protocol: 1, log_seen: 7 },
+            ToWorker::Hello { protocol: 2, oldest: None, log_seen: 7 },
+            ToWorker::Hello { protocol: 3, oldest: Some(2), log_seen: 7 },
             ToWorker::Attach,
             ToWorker::Stop { grace_ms: 30_000 },
             ToWorker::Kill,
@@ -195,7 +196,8 @@ fn launcher() {
     insta::assert_snapshot!(
         "to_launcher",
         lines(&[
-            ToLauncher::Hello { protocol: 1 },
+            ToLauncher::Hello { protocol: 3, oldest: None },
+            ToLauncher::Hello { protocol: 4, oldest: Some(3) },
             ToLauncher::Keep { model: "@cf/meta/llama".into(), snapshots: [snapshot()].into() },
             ToLauncher::KeptAll,
             prepare(None),
@@ -208,6 +210,7 @@ fn launcher() {
         ])
     );
     let mut messages = vec![
+        FromLauncher::Welcome { protocol: 4 },
         FromLauncher::Model { name: "cowsay".into(), snapshot: snapshot(), manifest: Some("schema = 1".into()) },
         FromLauncher::Model { name: "cowsay".into(), snapshot: snapshot(), manifest: None },
         FromLauncher::ModelRefused { name: "bad".into(), message: "a FIFO".into() },

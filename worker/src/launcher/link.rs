@@ -119,6 +119,11 @@ impl Link {
         }
     }
 
+    /// Ends the connection to a scheduler that is not understood.
+    pub(super) fn turn_away(&mut self) {
+        self.peer = None;
+    }
+
     /// Ends the connection for a reason that lies with the scheduler.
     pub(super) fn disconnect(&mut self, error: &PacketError) {
         self.peer = None;

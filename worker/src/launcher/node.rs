@@ -25,8 +25,9 @@ use nix::sys::signal::Signal;
 use nix::sys::signalfd::SignalFd;
 use omni_cgroup::Driver;
 use omni_ipc::id::{EnvironmentKey, InstanceId, SnapshotDigest};
-use omni_ipc::launcher::{FromLauncher, PROTOCOL, ToLauncher};
+use omni_ipc::launcher::{FromLauncher, ToLauncher, VERSIONS, WELCOME_SINCE};
 use omni_ipc::packet::MAX_PACKET;
+use omni_ipc::version::Versions;
 use omni_snapshot::Store;
 use prepare::Waiting;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -163,7 +164,7 @@ impl Node {
 
     fn on_message(&mut self, message: ToLauncher) {
         match message {
-            ToLauncher::Hello { protocol } => self.hello(protocol),
+            ToLauncher::Hello { protocol, oldest } => self.hello(Versions::greeted(protocol, oldest)),
             _ if !self.state.heard => tracing::warn!("a message before hello is ignored"),
             ToLauncher::Keep { model, snapshots } => self.keep(model, snapshots),
             ToLauncher::KeptAll => self.kept_all(),
@@ -177,16 +178,27 @@ impl Node {
         }
     }
 
-    fn hello(&mut self, protocol: u32) {
-        if protocol != PROTOCOL {
-            // It goes on, and will find most messages unreadable; the log says why.
+    fn hello(&mut self, theirs: Versions) {
+        let Some(spoken) = VERSIONS.common(theirs) else {
             tracing::error!(
-                theirs = protocol,
-                ours = PROTOCOL,
-                "the scheduler is of another version: restart the launcher"
+                theirs = theirs.newest,
+                ours = VERSIONS.newest,
+                "a scheduler of a version that cannot be spoken to was turned away: upgrade both"
+            );
+            return self.link.turn_away();
+        };
+        if spoken < theirs.newest.max(VERSIONS.newest) {
+            tracing::warn!(
+                spoken,
+                theirs = theirs.newest,
+                ours = VERSIONS.newest,
+                "the scheduler is of another release"
             );
         }
         self.state.heard = true;
+        if spoken >= WELCOME_SINCE {
+            self.link.tell(FromLauncher::Welcome { protocol: spoken });
+        }
         self.state.kept.begin();
         let all: Vec<_> = self.state.catalog.all().chain(self.state.unheard.drain(..)).collect();
         all.into_iter().for_each(|message| self.link.tell(message));

@@ -17,7 +17,8 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signalfd::SignalFd;
 use omni_ipc::exit::ExitCause;
-use omni_ipc::instance::{FromWorker, GpuOrder, GpuReport, PROTOCOL, ToWorker, Welcome};
+use omni_ipc::instance::{FromWorker, GpuOrder, GpuReport, ToWorker, VERSIONS, Welcome};
+use omni_ipc::version::Versions;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -40,6 +41,7 @@ pub(super) fn run(spec: &InstanceSpec) -> Result<(), WorkerError> {
         started_unix_ms: unix_ms(),
         exited: None,
         ending: false,
+        spoken: VERSIONS.newest,
     };
     let cause = match Running::start(spec) {
         Ok(running) => worker.serve(running)?,
@@ -62,6 +64,8 @@ struct Worker<'a> {
     exited: Option<ExitCause>,
     /// A scheduler said so.
     ending: bool,
+    /// The version of the wire that the scheduler speaks that is there.
+    spoken: u32,
 }
 
 /// What can be ready in one round.
@@ -204,8 +208,8 @@ impl Worker<'_> {
     fn hear(&mut self, running: &mut Running<'_>) {
         let Some((message, fds)) = self.link.receive() else { return };
         match message {
-            ToWorker::Hello { protocol, log_seen } => {
-                self.greet(protocol, log_seen);
+            ToWorker::Hello { protocol, oldest, log_seen } => {
+                self.greet(Versions::greeted(protocol, oldest), log_seen);
                 self.about_gpu(running, Memory::greet);
             }
             ToWorker::Attach => self.attach(fds, running),
@@ -247,7 +251,9 @@ impl Worker<'_> {
 
     fn hear_after_the_end(&mut self) {
         match self.link.receive() {
-            Some((ToWorker::Hello { protocol, log_seen }, _)) => self.greet(protocol, log_seen),
+            Some((ToWorker::Hello { protocol, oldest, log_seen }, _)) => {
+                self.greet(Versions::greeted(protocol, oldest), log_seen);
+            }
             Some((
                 ToWorker::Attach
                 | ToWorker::Stop { .. }
@@ -261,20 +267,20 @@ impl Worker<'_> {
         }
     }
 
-    fn greet(&mut self, protocol: u32, log_seen: u64) {
-        if protocol != PROTOCOL {
-            self.note(format!(
-                "a scheduler that speaks protocol {protocol} was turned away: this worker has {PROTOCOL}"
-            ));
+    fn greet(&mut self, theirs: Versions, log_seen: u64) {
+        let Some(spoken) = VERSIONS.common(theirs) else {
+            let (newest, ours) = (theirs.newest, VERSIONS.newest);
+            self.note(format!("a scheduler that speaks protocol {newest} was turned away: this worker has {ours}"));
             return self.link.disconnect();
-        }
+        };
+        self.spoken = spoken;
         let welcome = self.welcome();
         self.link.greet(welcome, log_seen);
     }
 
     fn welcome(&self) -> FromWorker {
         FromWorker::Welcome(Welcome {
-            protocol: PROTOCOL,
+            protocol: self.spoken,
             instance: self.spec.instance.clone(),
             model: self.spec.model.clone(),
             snapshot: self.spec.snapshot.clone(),

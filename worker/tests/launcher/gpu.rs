@@ -116,7 +116,7 @@ impl GpuNode {
         setsockopt(&socket, sockopt::ReceiveTimeout, &patience).unwrap();
         let address = UnixAddr::new(&self.node.path(&format!("run/instances/{id}.sock"))).unwrap();
         connect(socket.as_raw_fd(), &address).unwrap();
-        send_packet(&socket, &ToWorker::Hello { protocol: PROTOCOL, log_seen: 0 }, &[]).unwrap();
+        send_packet(&socket, &ToWorker::Hello { protocol: PROTOCOL, oldest: None, log_seen: 0 }, &[]).unwrap();
         let mut facts = BTreeMap::new();
         loop {
             match recv_packet(&socket).unwrap().0 {

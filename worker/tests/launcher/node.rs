@@ -133,7 +133,8 @@ impl Node {
         let socket = self.try_connect()?;
         setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::seconds(PATIENCE.as_secs().cast_signed())).unwrap();
         let scheduler = Scheduler { socket };
-        scheduler.say(&ToLauncher::Hello { protocol: PROTOCOL });
+        scheduler.say(&ToLauncher::Hello { protocol: PROTOCOL, oldest: None });
+        assert_eq!(scheduler.hear(), FromLauncher::Welcome { protocol: PROTOCOL });
         Some(scheduler)
     }
 

@@ -239,7 +239,7 @@ impl Instance {
 
     pub fn connect_after(&self, log_seen: u64) -> Scheduler {
         let socket = self.connect_silently();
-        send_packet(&socket, &ToWorker::Hello { protocol: PROTOCOL, log_seen }, &[]).unwrap();
+        send_packet(&socket, &ToWorker::Hello { protocol: PROTOCOL, oldest: None, log_seen }, &[]).unwrap();
         match recv_packet(&socket).unwrap().0 {
             FromWorker::Welcome(welcome) => Scheduler { socket, lines: vec![], welcome },
             other => panic!("{other:?} before Welcome"),

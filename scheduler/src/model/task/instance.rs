@@ -13,7 +13,7 @@ use omni_api as api;
 use omni_ipc::engine::HandlerMode;
 use omni_ipc::exit::ExitCause;
 use omni_ipc::id::InstanceId;
-use omni_ipc::instance::{FromWorker, LogLine, LogStream, Stats, ToWorker, Welcome};
+use omni_ipc::instance::{FromWorker, LogLine, LogStream, Stats, ToWorker, VERSIONS, Welcome};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -121,6 +121,11 @@ impl ModelTask {
         if let Some(instance) = self.instances.get_mut(number) {
             instance.pid = welcome.engine_pid;
             instance.link = Some(link);
+            instance.old_protocol = Some(welcome.protocol).filter(|spoken| *spoken < VERSIONS.newest);
+            if let Some(spoken) = instance.old_protocol {
+                let hint = "it goes on; `omnictl restart` replaces it";
+                tracing::warn!(model = %self.model.name, instance = %instance.id, spoken, "its worker is of an earlier release: {hint}");
+            }
             instance.linked_at = Some(Instant::now());
             if !stops {
                 instance.health.connected(now);

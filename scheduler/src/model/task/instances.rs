@@ -33,6 +33,8 @@ pub(super) struct Instance {
     pub(super) asked_at: Instant,
     pub(super) pid: Option<i32>,
     pub(super) link: Option<WorkerLink>,
+    /// The version of its worker's protocol, when that is older than this scheduler's.
+    pub(super) old_protocol: Option<u32>,
     pub(super) connection: Option<DataConnection>,
     pub(super) mode: Option<HandlerMode>,
     pub(super) log_seen: u64,
@@ -77,6 +79,7 @@ impl Instance {
             asked_at: Instant::now(),
             pid: None,
             link: None,
+            old_protocol: None,
             connection: None,
             mode: None,
             log_seen: 0,

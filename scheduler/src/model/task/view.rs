@@ -87,6 +87,7 @@ impl ModelTask {
                 pid: instance.pid,
                 age_seconds: instance.asked_at.elapsed().as_secs_f64(),
                 in_flight: 0, // filled in when it is looked at
+                old_protocol: instance.old_protocol,
             };
             Some((view, Arc::clone(&instance.in_flight)))
         };

@@ -1,0 +1,61 @@
+//! The handle, with a launcher that the test plays.
+
+use super::*;
+use crate::watchdog::Watchdog;
+use omni_config::node::NodeConfig;
+
+fn pulse() -> Pulse {
+    Watchdog::default().pulse("launcher")
+}
+
+#[tokio::test]
+async fn who_asks_a_launcher_that_is_not_there_is_told_at_once() {
+    let (seen, _unread) = mpsc::channel(1);
+    let handle = LauncherHandle::start("/nonexistent/launcher.sock".into(), BTreeMap::new(), seen, pulse());
+    let name = ModelName::try_from("a".to_owned()).unwrap();
+    let snapshot = SnapshotDigest::parse(&"0".repeat(64)).unwrap();
+    let content = Content::parse(&name, snapshot.clone(), None, &NodeConfig::default()).unwrap();
+    let (inbox, told) = mpsc::channel(4);
+    assert_eq!(handle.prepare(&name, &content, &inbox), Err(Away));
+    let id = InstanceId::parse("0123456789ab").unwrap();
+    let environment = omni_ipc::id::EnvironmentKey::parse(&"0".repeat(64)).unwrap();
+    let spec = content.start_spec(&name, id.clone(), environment, &NodeConfig::default());
+    assert_eq!(handle.start_instance(spec, &inbox), Err(Away));
+    assert!(told.is_empty(), "no answer comes beside");
+}
+
+/// A launcher of this or an earlier release, which the test plays: what it hears first, and the version
+/// that it is taken to speak if that is an old one.
+async fn greeted_by(welcome: Option<FromLauncher>) -> (ToLauncher, Option<u32>) {
+    use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
+    use omni_ipc::packet::{recv_packet_no_fds, send_packet};
+    use std::os::fd::AsRawFd;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("launcher.sock");
+    let listener = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).unwrap();
+    bind(listener.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
+    listen(&listener, Backlog::new(1).unwrap()).unwrap();
+    let (seen, mut told) = mpsc::channel(4);
+    let handle = LauncherHandle::start(path, BTreeMap::new(), seen, pulse());
+    let hello = tokio::task::spawn_blocking(move || {
+        let peer = std::os::unix::net::UnixListener::from(listener).accept().unwrap().0;
+        let hello = recv_packet_no_fds(&peer).unwrap();
+        for said in welcome.into_iter().chain([FromLauncher::Scanned]) {
+            send_packet(&peer, &said, &[]).unwrap();
+        }
+        (hello, peer)
+    });
+    assert!(matches!(told.recv().await, Some(Seen::Scanned)));
+    let (hello, peer) = hello.await.unwrap();
+    let spoken = handle.old_protocol();
+    drop(peer);
+    (hello, spoken)
+}
+
+#[tokio::test]
+async fn a_launcher_of_the_release_before_is_known_by_what_it_does_not_say() {
+    let ours = ToLauncher::Hello { protocol: VERSIONS.newest, oldest: Some(VERSIONS.oldest) };
+    assert_eq!(greeted_by(None).await, (ours.clone(), Some(VERSIONS.oldest)));
+    let welcome = FromLauncher::Welcome { protocol: VERSIONS.newest };
+    assert_eq!(greeted_by(Some(welcome)).await, (ours, None));
+}

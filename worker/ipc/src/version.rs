@@ -1,0 +1,60 @@
+//! Which version of a wire two sides speak.
+//!
+//! Workers, launcher and schedulers are upgraded one after the other, so for a while they are of two releases. A release
+//! speaks its own version of each wire and that of the release before. Who greets says both; the other side uses the
+//! newest that both speak, and ends the connection when there is none.
+
+/// The versions of a wire that one side speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Versions {
+    /// The first one.
+    pub oldest: u32,
+    /// The last one.
+    pub newest: u32,
+}
+
+impl Versions {
+    /// What a greeting says: its version, and the oldest one beside it. Without that there is no other.
+    #[must_use]
+    pub fn greeted(newest: u32, oldest: Option<u32>) -> Self {
+        Self { oldest: oldest.unwrap_or(newest), newest }
+    }
+
+    /// The version in which the two speak; `None` when there is none.
+    #[must_use]
+    pub fn common(self, other: Self) -> Option<u32> {
+        let newest = self.newest.min(other.newest);
+        (newest >= self.oldest && newest >= other.oldest).then_some(newest)
+    }
+
+    /// Whether this side speaks a version.
+    #[must_use]
+    pub fn speaks(self, version: u32) -> bool {
+        (self.oldest..=self.newest).contains(&version)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_sides_speak_the_newest_that_both_have() {
+        let ours = Versions { oldest: 3, newest: 4 };
+        for (newest, oldest, common) in [
+            (4, Some(3), Some(4)),
+            (3, Some(2), Some(3)),
+            (3, None, Some(3)),
+            (5, Some(4), Some(4)),
+            (2, None, None),
+            (2, Some(1), None),
+            (5, None, None),
+            (6, Some(5), None),
+            (4, Some(9), None),
+        ] {
+            let theirs = Versions::greeted(newest, oldest);
+            assert_eq!((ours.common(theirs), theirs.common(ours)), (common, common), "{theirs:?}");
+        }
+        assert_eq!([2, 3, 4, 5].map(|version| ours.speaks(version)), [false, true, true, false]);
+    }
+}
