@@ -2,6 +2,7 @@
 //! by the launcher and the workers, which it talks to over Unix sockets.
 
 pub mod args;
+pub mod budget;
 pub mod capacity;
 pub mod failure;
 pub mod gpu;

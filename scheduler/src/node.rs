@@ -5,6 +5,7 @@
 
 mod succession;
 
+use crate::budget::Budget;
 use crate::capacity::CapacityHandle;
 use crate::gpu::GpuHandle;
 use crate::launcher::{LauncherHandle, Seen};
@@ -25,7 +26,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 
 /// Longest wait for the end of all models at shutdown, beyond their own drain.
 const SHUTDOWN_MARGIN: Duration = Duration::from_secs(20);
@@ -57,8 +58,8 @@ pub struct NodeContext {
     pub state: StateStore,
     /// Sees whether the tasks still take turns.
     pub watchdog: Watchdog,
-    /// One permit for each byte of a request body that may be held.
-    pub body_budget: Arc<Semaphore>,
+    /// What bodies of requests and answers may take in memory.
+    pub budget: Arc<Budget>,
     /// Models that have something in flight.
     pub busy_models: AtomicI64,
     /// When that number last changed, in milliseconds since the Unix epoch.

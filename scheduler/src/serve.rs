@@ -5,6 +5,7 @@
 //! ends at once; workers then notice that their scheduler is gone and keep the models.
 
 use crate::args::Directories;
+use crate::budget::Budget;
 use crate::http::control::{Addresses, Control};
 use crate::http::listener::{Bounds, Phase, serve};
 use crate::http::{admin, control, data};
@@ -80,8 +81,7 @@ pub async fn run(start: Start) -> io::Result<()> {
     let connections = config.server.connections as usize;
     let bounds = |connections| Bounds { connections, header_timeout: config.server.header_timeout };
     let (data_bounds, admin_bounds) = (bounds(connections), bounds(FEW));
-    let budget =
-        usize::try_from(config.server.buffered_bytes.bytes()).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
+    let budget = Budget::new(config.server.buffered_bytes.bytes());
     let watchdog = Watchdog::default();
     watchdog.start()?;
     let metrics = Metrics::default();
@@ -106,7 +106,7 @@ pub async fn run(start: Start) -> io::Result<()> {
         capacity,
         state,
         watchdog,
-        body_budget: Arc::new(Semaphore::new(budget)),
+        budget,
         busy_models: AtomicI64::new(0),
         touched_unix_ms: AtomicU64::new(0),
     });

@@ -5,7 +5,7 @@
 use omni_tests::process::descriptors;
 use omni_tests::{Client, Node, PATIENCE, Stream, rounds, wait_for};
 use serde_json::json;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -236,7 +236,7 @@ const MUCH: &[(&str, &str)] = &[(
     "def handle_request(request, context):
     if request.body.json == 'events':
         return iter(lambda: 'x' * 65536, None)
-    return 'x' * (15 << 20)
+    return ('x' if request.body.json == 'text' else b'x') * (15 << 20)
 ",
 )];
 
@@ -244,9 +244,9 @@ const MUCH: &[(&str, &str)] = &[(
 fn clients_that_do_not_take_their_answer() {
     let node = Node::builder().model("much", MUCH).model("echo", ECHO).start();
     serves(&node, "nothing");
-    assert_eq!(node.http().run("much", &json!("whole")).status, 200);
+    assert_eq!(node.http().run("much", &json!("text")).status, 200);
     let before = at_rest(&node);
-    for asked in ["\"events\"", "\"whole\""] {
+    for asked in ["\"events\"", "\"text\"", "\"bytes\""] {
         let mut client = node.http().connect();
         let headers = format!("content-length: {}\r\nx-omni-timeout-ms: 1000\r\n", asked.len());
         client.write_all(post("/ai/run/much", &headers, asked).as_bytes()).unwrap();
@@ -257,7 +257,8 @@ fn clients_that_do_not_take_their_answer() {
         // It reads nothing from here on: at its deadline it is given up, and the model is free for others.
         assert_at_rest(&node, &before);
         wait_for("the model to be free", PATIENCE, || (node.model("much").in_flight == 0).then_some(()));
-        drop(client);
+        let end = client.read_to_end(&mut Vec::new());
+        assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset, "nothing lies in the kernel for it either");
     }
     serves(&node, "clients that take nothing");
     node.stop();

@@ -5,7 +5,7 @@
 use omni_tests::process::peak_resident;
 use omni_tests::{Answer, Node, PATIENCE, Stream, wait_for};
 use serde_json::{Value, json};
-use std::io::{BufReader, Write as _};
+use std::io::{BufReader, ErrorKind, Read as _, Write as _};
 use std::thread;
 
 const MIB: usize = 1 << 20;
@@ -23,6 +23,12 @@ def handle_request(request, context):
     assert longest <= 1 << 20
     return [size, crc]
 "#;
+
+/// Bytes of bodies that the node holds.
+fn buffered(node: &Node) -> u64 {
+    let status: Value = serde_json::from_str(&node.omnictl(["status", "-o", "json"]).stdout).unwrap();
+    status["buffered_bytes"].as_u64().unwrap()
+}
 
 /// A request with a chunked body, in pieces of this size.
 fn chunked(node: &Node, model: &str, media: &str, size: usize, piece: usize) -> Answer {
@@ -115,6 +121,35 @@ fn a_stream_that_nobody_reads_waits_in_the_model() {
 }
 
 #[test]
+fn answers_that_are_not_taken_give_way_to_others() {
+    let much = "def handle_request(request, context):\n    return 'x' * (12 << 20)\n";
+    let node = Node::builder().model("much", &[("model.py", much)]).config("[server]\nbuffered-bytes = \"32MiB\"\n");
+    let node = node.start();
+    let http = node.http();
+    let whole = 2 + (12 << 20);
+    assert_eq!(http.run("much", &json!(0)).json()["result"].as_str().map(str::len), Some(12 << 20));
+    wait_for("its room to be given back", PATIENCE, || (buffered(&node) == 0).then_some(()));
+
+    let ask = |held: u64| {
+        let asked = http.send("much", &json!(0));
+        wait_for("an answer that lies in memory", PATIENCE, || (buffered(&node) == held).then_some(()));
+        asked
+    };
+    let (mut first, second) = (ask(whole), ask(2 * whole));
+    // While the two may be quick ones yet, a third is refused; then the one that has waited longest is cut, and no more.
+    wait_for("room", PATIENCE, || {
+        let third = http.run("much", &json!(0));
+        assert!(third.status == 200 || third.error_code() == Some(3040), "{} {:?}", third.status, third.error_code());
+        (third.status == 200).then_some(())
+    });
+    let end = first.read_to_end(&mut Vec::new());
+    assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    assert_eq!(Stream::read(second).whole().json()["result"].as_str().map(str::len), Some(12 << 20));
+    wait_for("all of it to be given back", PATIENCE, || (buffered(&node) == 0).then_some(()));
+    node.stop();
+}
+
+#[test]
 fn bodies_over_the_limit() {
     let manifest = "[limits]\nbody = \"2MiB\"\n";
     let node = Node::builder().model("measure", &[("model.py", MEASURE), ("omni.toml", manifest)]).start();
@@ -189,15 +224,11 @@ async def handle_request(request, context):
         assert_eq!(answer.json()["result"], "going", "{}", answer.text());
     };
     let large = Value::from("x".repeat(700 * 1024));
-    let held = || {
-        let status: Value = serde_json::from_str(&node.omnictl(["status", "-o", "json"]).stdout).unwrap();
-        status["buffered_bytes"].clone()
-    };
 
     // The budget is of the whole node, and what is given back can be taken again.
     thread::scope(|scope| {
         let first = scope.spawn(|| http.run("holds", &large));
-        wait_for("a body that is held", PATIENCE, || (held() == 700 * 1024 + 2).then_some(()));
+        wait_for("a body that is held", PATIENCE, || (buffered(&node) == 700 * 1024 + 2).then_some(()));
         for model in ["holds", "other"] {
             let refused = http.run(model, &large);
             assert_eq!((refused.status, refused.error_code()), (503, Some(3040)), "{model}: {}", refused.text());
@@ -208,7 +239,7 @@ async def handle_request(request, context):
         go("holds");
         assert_eq!(first.join().unwrap().json()["result"], 700 * 1024 + 2);
     });
-    assert_eq!(held(), 0);
+    assert_eq!(buffered(&node), 0);
     assert_eq!(http.run("holds", &large).status, 200);
 
     // Three at work, two waiting: that is all a model takes; the other one is not concerned.

@@ -2,6 +2,8 @@
 
 use super::run::Waiter;
 use super::upload::Uploading;
+use crate::budget::{Budget, Untaken};
+use crate::failure::Failure;
 use crate::wire::reply::{Answer, Body as Content};
 use crate::wire::stream::{End, Read, Reader, Shape};
 use bytes::{Bytes, BytesMut};
@@ -11,6 +13,7 @@ use hyper::{Response, StatusCode};
 use std::convert::Infallible;
 use std::fmt::{self, Display, Formatter};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::time::Sleep;
@@ -50,9 +53,26 @@ pub enum AnswerBody {
     Forwarded(Incoming),
 }
 
-/// On a response that its client may be slow to take: when it must have all of it.
-#[derive(Debug, Clone, Copy)]
-pub struct Until(pub Instant);
+/// On a response that its client may be slow to take.
+#[derive(Debug, Clone)]
+pub struct Slow {
+    /// When the client must have all of it.
+    pub until: Instant,
+    /// The room that it has until then; a stream has none.
+    pub untaken: Option<Arc<Untaken>>,
+}
+
+/// A large answer in memory: its room is lent until the last of it was written.
+struct Kept {
+    bytes: Bytes,
+    _untaken: Arc<Untaken>,
+}
+
+impl AsRef<[u8]> for Kept {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
 
 /// A streamed answer: cancels the request when it is dropped before its end.
 #[derive(Debug)]
@@ -173,20 +193,37 @@ impl StreamBody {
     }
 }
 
-/// The response to a model's answer. A stream takes the upload with it; any other answer ends it.
+/// Takes room for an answer that may lie in memory for long.
+///
+/// # Errors
+/// The node holds enough already.
+pub fn keep(body: &mut Content, budget: &Arc<Budget>) -> Result<Option<Arc<Untaken>>, Failure> {
+    let bytes = match body {
+        Content::Json(bytes) | Content::Bytes(bytes) if bytes.len() > JOIN => bytes,
+        Content::Json(_) | Content::Bytes(_) | Content::Stream(_) => return Ok(None),
+    };
+    let untaken = Arc::new(budget.answer(bytes.len() as u64, Instant::now()).ok_or(Failure::NodeBusy)?);
+    let kept = Kept { bytes: std::mem::take(bytes), _untaken: Arc::clone(&untaken) };
+    *bytes = Bytes::from_owner(kept);
+    Ok(Some(untaken))
+}
+
+/// The response to a model's answer, with the room that it has. A stream takes the upload with it; any other answer ends it.
 #[must_use]
-pub fn respond(answer: Answer, waiter: Waiter, upload: Option<Uploading>) -> Response<AnswerBody> {
+pub fn respond(
+    answer: Answer,
+    waiter: Waiter,
+    upload: Option<Uploading>,
+    untaken: Option<Arc<Untaken>>,
+) -> Response<AnswerBody> {
     let Answer { status, head, body, sent_at: _, swap: _, content: _ } = answer;
     let head = head.unwrap_or_default();
     let media = |default: &'static str| {
         let given = head.media_type.as_deref().and_then(|media| HeaderValue::from_str(media).ok());
         given.unwrap_or(HeaderValue::from_static(default))
     };
-    let is_large = match &body {
-        Content::Json(bytes) | Content::Bytes(bytes) => bytes.len() > JOIN,
-        Content::Stream(_) => true,
-    };
-    let until = is_large.then(|| waiter.deadline());
+    let is_slow = untaken.is_some() || matches!(body, Content::Stream(_));
+    let slow = is_slow.then(|| Slow { until: waiter.deadline(), untaken });
     let (media, body) = match body {
         Content::Json(json) => (HeaderValue::from_static("application/json"), envelope(json)),
         Content::Bytes(bytes) => (media("application/octet-stream"), AnswerBody::full(bytes)),
@@ -202,8 +239,8 @@ pub fn respond(answer: Answer, waiter: Waiter, upload: Option<Uploading>) -> Res
         }
     };
     let mut response = Response::new(body);
-    if let Some(until) = until {
-        response.extensions_mut().insert(Until(until));
+    if let Some(slow) = slow {
+        response.extensions_mut().insert(slow);
     }
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();

@@ -5,6 +5,7 @@
 
 use super::hold::Hold;
 use super::upload::{Upload, Way, broke_off};
+use crate::budget::{Budget, Held};
 use crate::failure::Failure;
 use crate::model::requests::RequestBody;
 use bytes::{Bytes, BytesMut};
@@ -16,12 +17,11 @@ use omni_config::manifest::Limits;
 use omni_ipc::frame::flags;
 use std::sync::Arc;
 use std::time::Instant;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Other bodies than JSON are streamed from this length on.
 pub const STREAM_FROM: u64 = 1024 * 1024;
 /// Budget is taken in steps of this many bytes while a body of unknown length comes.
-const STEP: u32 = 64 * 1024;
+const STEP: u64 = 64 * 1024;
 
 /// A body that is ready to be handed to a model.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub struct Taken {
     /// The model gets the connection to read it from.
     pub handed: bool,
     /// Given back when the request is over.
-    pub permit: Option<OwnedSemaphorePermit>,
+    pub held: Option<Held>,
     /// Moves a streamed body; to be polled beside the answer.
     pub upload: Option<Upload>,
 }
@@ -64,7 +64,7 @@ pub async fn take(
     held: Option<Arc<Hold>>,
     body: Incoming,
     limits: &Limits,
-    budget: &Arc<Semaphore>,
+    budget: &Arc<Budget>,
     deadline: Instant,
 ) -> Result<Taken, Failure> {
     let limit = limits.body.bytes();
@@ -86,27 +86,27 @@ pub async fn take(
             body: RequestBody::Streamed(Some(socket)),
             length: exact,
             handed,
-            permit: None,
+            held: None,
             upload: Some(upload),
         });
     }
     let collecting = collect(body, exact, limit, budget);
-    let (bytes, permit) =
+    let (bytes, held) =
         tokio::time::timeout_at(deadline.into(), collecting).await.map_err(|_| Failure::BodyTimeout)??;
     let content = if json { flags::JSON } else { flags::BYTES };
-    Ok(Taken { body: RequestBody::Whole(content, bytes), length: None, handed: false, permit, upload: None })
+    Ok(Taken { body: RequestBody::Whole(content, bytes), length: None, handed: false, held: Some(held), upload: None })
 }
 
 async fn collect(
     mut body: Incoming,
     exact: Option<u64>,
     limit: u64,
-    budget: &Arc<Semaphore>,
-) -> Result<(Bytes, Option<OwnedSemaphorePermit>), Failure> {
-    if exact.is_some_and(|length| length > budget.available_permits() as u64) {
+    budget: &Arc<Budget>,
+) -> Result<(Bytes, Held), Failure> {
+    if exact.is_some_and(|length| !budget.has(length, Instant::now())) {
         return Err(Failure::NodeBusy); // before it is sent
     }
-    let mut permit = None;
+    let mut held = budget.request();
     let mut first = Bytes::new();
     let mut joined = BytesMut::new();
     let mut length = 0_u64;
@@ -118,13 +118,11 @@ async fn collect(
             return Err(Failure::BodyTooLarge { limit });
         }
         // As it comes: who announces much and sends little takes little from others.
-        loop {
-            let reserved = permit.as_ref().map_or(0, |permit: &OwnedSemaphorePermit| permit.num_permits() as u64);
-            if length <= reserved {
-                break;
+        while length > held.bytes() {
+            let rest = exact.map_or(STEP, |exact| exact.max(length) - held.bytes());
+            if !held.grow(rest.min(STEP), Instant::now()) {
+                return Err(Failure::NodeBusy);
             }
-            let rest = exact.map_or(STEP.into(), |exact| exact.max(length) - reserved);
-            reserve(&mut permit, budget, u32::try_from(rest).unwrap_or(STEP).min(STEP))?;
         }
         if first.is_empty() && joined.is_empty() {
             first = data; // most bodies come in one piece: no copy
@@ -137,14 +135,5 @@ async fn collect(
         }
     }
     let bytes = if joined.is_empty() { first } else { joined.freeze() };
-    Ok((bytes, permit))
-}
-
-fn reserve(permit: &mut Option<OwnedSemaphorePermit>, budget: &Arc<Semaphore>, bytes: u32) -> Result<(), Failure> {
-    let more = Arc::clone(budget).try_acquire_many_owned(bytes).map_err(|_| Failure::NodeBusy)?;
-    match permit {
-        Some(permit) => permit.merge(more),
-        None => *permit = Some(more),
-    }
-    Ok(())
+    Ok((bytes, held))
 }

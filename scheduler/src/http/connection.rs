@@ -4,23 +4,31 @@
 //! nothing. It may go when every answer has been written and not one byte has been read since: what the client sends
 //! from then on lies in the socket, which this process does not read any more. HTTP/2 has GOAWAY for the same end.
 
-use super::answer::{AnswerBody, StreamCut};
+use super::answer::{AnswerBody, Slow, StreamCut};
 use super::hold::Hold;
+use crate::budget::Debtor;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
+use nix::libc;
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::Linger;
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
 /// How every HTTP/2 connection begins, as far as it tells one from a request of HTTP/1.1.
 const PREFACE: &[u8] = b"PRI";
+/// What a client gets beyond a request's deadline to take the end of its answer; then the connection is cut.
+const TAKEN_WITHIN: Duration = Duration::from_secs(5);
+/// The kernel forgets what is not sent, instead of keeping it for a client that does not take it.
+const RESET: libc::linger = libc::linger { l_onoff: 1, l_linger: 0 };
 
 /// What is known of a connection.
 #[derive(Debug, Default)]
@@ -39,6 +47,10 @@ pub(super) struct Known {
     pub(super) hold: Arc<Hold>,
     /// When the answers that are open must have been taken.
     until: Mutex<Option<Instant>>,
+    /// Large answers that hyper has, in part or in whole.
+    debtor: Arc<Debtor>,
+    /// It is cut: what the kernel has yet to send is not wanted either.
+    cut: AtomicBool,
     /// Where it goes when hyper lets go of it.
     heir: OnceLock<mpsc::Sender<TcpStream>>,
 }
@@ -59,6 +71,7 @@ impl Known {
     pub(super) fn is_idle(&self) -> bool {
         !self.is_http2()
             && !self.hold.is_held()
+            && !self.debtor.owes()
             && self.open.load(Ordering::Relaxed) == 0
             && !self.heard.load(Ordering::Relaxed)
             && self.asked.load(Ordering::Relaxed)
@@ -67,7 +80,17 @@ impl Known {
     /// When the client is given up that does not take what it asked for; `None` while it owes nothing.
     pub(super) fn until(&self) -> Option<Instant> {
         let until = *self.until.lock().unwrap_or_else(PoisonError::into_inner);
-        until.filter(|_| self.open.load(Ordering::Relaxed) > 0)
+        until.filter(|_| self.open.load(Ordering::Relaxed) > 0 || self.debtor.owes())
+    }
+
+    /// Whether its room is needed for others; if not, who asked last is woken when it is.
+    pub(super) fn is_given_up(&self, context: &Context<'_>) -> bool {
+        self.debtor.is_given_up(context)
+    }
+
+    /// The client loses its connection, and sees that it did.
+    pub(super) fn cut(&self) {
+        self.cut.store(true, Ordering::Relaxed);
     }
 
     /// Nothing is read from here on, and the connection is not closed: hyper is about to let go of it.
@@ -127,11 +150,12 @@ pub(super) struct Answering {
 }
 
 impl Answering {
-    /// `until`: when the client must have taken it.
-    pub(super) fn new(body: AnswerBody, open: Open, until: Option<Instant>) -> Self {
-        if let Some(until) = until {
+    /// One that takes until `slow` at most.
+    pub(super) fn new(body: AnswerBody, open: Open, slow: Option<Slow>) -> Self {
+        if let Some(Slow { until, untaken }) = slow {
             let mut latest = open.0.until.lock().unwrap_or_else(PoisonError::into_inner);
-            *latest = latest.max(Some(until)); // of several at a time over HTTP/2 the last
+            *latest = latest.max(Some(until + TAKEN_WITHIN)); // of several at a time over HTTP/2 the last
+            untaken.iter().for_each(|untaken| untaken.owed_by(&open.0.debtor));
         }
         Self { body, _open: open }
     }
@@ -188,6 +212,11 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
+        if self.known.cut.load(Ordering::Relaxed)
+            && let Some(stream) = &self.stream
+        {
+            let _ = setsockopt(stream, Linger, &RESET); // refused only by sockets that are closed already
+        }
         if let (Some(heir), Some(stream)) = (self.known.heir.get(), self.stream.take()) {
             let _ = heir.try_send(stream); // it has room for every connection that there may be
         }

@@ -131,7 +131,7 @@ fn node_view(node: &Node, addresses: &Addresses) -> api::Node {
         snapshot_bytes_limit: node.context.config.snapshots.bytes.bytes(),
         launcher_connected: node.launcher.connected(),
         launcher_old_protocol: node.launcher.old_protocol(),
-        buffered_bytes: limit.saturating_sub(node.context.body_budget.available_permits() as u64),
+        buffered_bytes: node.context.budget.lent(),
         buffered_bytes_limit: limit,
     }
 }

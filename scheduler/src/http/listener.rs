@@ -1,6 +1,6 @@
 //! Accepting connections: HTTP/1.1 and HTTP/2 with prior knowledge on one socket, bounded in number.
 
-use super::answer::{AnswerBody, Until};
+use super::answer::{AnswerBody, Slow};
 use super::body::passes_hyper;
 use super::connection::{Answering, Known, Socket};
 use hyper::body::Incoming;
@@ -37,8 +37,6 @@ const HEADERS: usize = 100;
 const STREAMS: u32 = 256;
 /// A client that takes nothing of its answer for this long is gone, as far as the kernel is concerned; in milliseconds.
 const UNREAD_MS: u32 = 120_000;
-/// What a client gets beyond a request's deadline to take the end of its answer; then the connection is cut.
-const TAKEN_WITHIN: Duration = Duration::from_secs(5);
 /// Pause after the kernel refused a connection for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -90,8 +88,8 @@ pub async fn serve<H, F>(
                 if length.is_some() {
                     answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
-                let until = answer.extensions_mut().remove::<Until>().map(|Until(until)| until + TAKEN_WITHIN);
-                Ok::<_, Infallible>(answer.map(|body| Answering::new(body, open, until)))
+                let slow = answer.extensions_mut().remove::<Slow>();
+                Ok::<_, Infallible>(answer.map(|body| Answering::new(body, open, slow)))
             }
         });
         let connection =
@@ -125,7 +123,8 @@ pub async fn serve<H, F>(
                         if until.replace(given) != Some(given) {
                             late.as_mut().reset(given.into());
                         }
-                        if late.as_mut().poll(context).is_ready() {
+                        if late.as_mut().poll(context).is_ready() || known.is_given_up(context) {
+                            known.cut();
                             return Poll::Ready(());
                         }
                     }

@@ -1,12 +1,13 @@
 //! The run API: one request to one model.
 
-use super::answer::{AnswerBody, respond, server_timing};
+use super::answer::{AnswerBody, keep, respond, server_timing};
 use super::body::{self, Taken};
 use super::failure::workers_ai;
 use super::forward::unsent;
 use super::head::{REQUEST_ID, head, priority, request_id, session, timeout};
 use super::hold::Hold;
 use super::upload::{Upload, Uploading};
+use crate::budget::Held;
 use crate::failure::Failure;
 use crate::model::Model;
 use crate::model::requests::Submission;
@@ -21,7 +22,7 @@ use omni_ipc::frame::{CancelReason, INITIAL_CREDIT};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 
 const MODEL_VERSION: HeaderName = HeaderName::from_static("x-omni-model-version");
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
@@ -38,7 +39,7 @@ pub struct Waiter {
     /// Set until the request's end is known.
     reason: Option<CancelReason>,
     unacknowledged: usize,
-    _permit: Option<OwnedSemaphorePermit>,
+    _held: Option<Held>,
 }
 
 impl Waiter {
@@ -159,9 +160,9 @@ async fn serve(
     }
     let Some(content) = front.content else { return Err(Failure::CannotStart { retry_after: Duration::from_secs(1) }) };
     let deadline = arrived + timeout(&parts.headers, &content);
-    let held = parts.extensions.get::<Arc<Hold>>().cloned();
-    let Taken { body, length, handed, permit, upload } =
-        body::take(&parts.headers, held, body, &content.manifest.limits, &node.context.body_budget, deadline).await?;
+    let hold = parts.extensions.get::<Arc<Hold>>().cloned();
+    let Taken { body, length, handed, held, upload } =
+        body::take(&parts.headers, hold, body, &content.manifest.limits, &node.context.budget, deadline).await?;
     let mut upload = upload.map(Upload::begin);
     let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
     let (reply, answer) = oneshot::channel();
@@ -175,14 +176,14 @@ async fn serve(
         deadline,
         reason: Some(CancelReason::ClientGone),
         unacknowledged: 0,
-        _permit: permit,
+        _held: held,
     };
     let submitted = Instant::now();
     if let Err(failure) = model.submit(Box::new(submission)) {
         waiter.finished();
         return Err(failure);
     }
-    let answer = match tokio::time::timeout_at(deadline.into(), wait(answer, &mut upload)).await {
+    let mut answer = match tokio::time::timeout_at(deadline.into(), wait(answer, &mut upload)).await {
         Ok(Ok(Ok(answer))) => answer,
         Ok(Ok(Err(Unanswered::Failed(failure)))) => {
             waiter.finished();
@@ -210,8 +211,9 @@ async fn serve(
     if !matches!(answer.body, crate::wire::reply::Body::Stream(_)) {
         waiter.finished();
     }
+    let untaken = keep(&mut answer.body, &node.context.budget)?;
     let version = HeaderValue::from_str(answer.content.short_version());
-    let mut response = respond(answer, waiter, upload);
+    let mut response = respond(answer, waiter, upload, untaken);
     let headers = response.headers_mut();
     if let Ok(version) = version {
         headers.insert(MODEL_VERSION, version);

@@ -1,5 +1,6 @@
 //! A model's task with a launcher and a GPU task that the test plays.
 
+use crate::budget::Budget;
 use crate::capacity;
 use crate::gpu::{self, Told};
 use crate::launcher;
@@ -18,7 +19,7 @@ use omni_ipc::launcher::{GpuMode, GpuSpec, ToLauncher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::{Duration, Instant};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
 async fn next(asked: &mut mpsc::Receiver<ToLauncher>) -> ToLauncher {
     tokio::time::timeout(Duration::from_secs(10), asked.recv()).await.expect("a word to the launcher").unwrap()
@@ -42,7 +43,7 @@ async fn an_instance_that_cannot_be_reached_holds_its_gpu_memory_until_it_is_gon
         config,
         metrics,
         watchdog,
-        body_budget: Arc::new(Semaphore::new(1)),
+        budget: Budget::new(1),
         busy_models: AtomicI64::new(0),
         touched_unix_ms: AtomicU64::new(0),
     });
