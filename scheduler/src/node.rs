@@ -94,6 +94,8 @@ pub struct Node {
     /// Another scheduler takes over, and where that serves.
     left: AtomicBool,
     successor: watch::Sender<Option<SocketAddr>>,
+    /// Instances that cannot be adopted and still work for the scheduler before this one.
+    foreign: Mutex<BTreeSet<InstanceId>>,
 }
 
 impl Node {
@@ -117,6 +119,7 @@ impl Node {
             draining: AtomicBool::new(false),
             left: AtomicBool::new(false),
             successor: watch::Sender::new(None),
+            foreign: Mutex::default(),
         });
         node.adopt_all(&elsewhere).await;
         let (follower, pulse) = (Arc::clone(&node), node.context.watchdog.pulse("the set of models"));
@@ -223,11 +226,12 @@ impl Node {
                     tracing::warn!(
                         socket = %path.display(),
                         error = crate::journal::chain(&error),
-                        "instance not adopted: it is ended"
+                        "instance not adopted: it is ended, once the scheduler before has no request there"
                     );
-                    let id = path.file_stem().and_then(|stem| stem.to_str()).map(InstanceId::parse);
-                    if let Some(Ok(id)) = id {
-                        self.launcher.kill(id);
+                    match path.file_stem().and_then(|stem| stem.to_str()).map(InstanceId::parse) {
+                        Some(Ok(id)) if elsewhere.contains(&id) => drop(self.foreign().insert(id)),
+                        Some(Ok(id)) => self.launcher.kill(id),
+                        Some(Err(_)) | None => {}
                     }
                 }
             }

@@ -1,15 +1,22 @@
 //! A planned takeover: a new scheduler, and a new launcher, under load, and nobody notices.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
+use nix::sys::socket::{AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, bind, listen, send, socket};
 use nix::unistd::Pid;
 use omni_api::State;
 use omni_tests::process::is_alive;
 use omni_tests::{Answer, Client, Node, PATIENCE, SetOnDrop, Stream, rounds, wait_for};
 use serde_json::{Value, json};
+use std::fs::{self, Permissions};
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -272,5 +279,55 @@ fn what_is_left_of_a_body_is_no_request_of_the_successor() {
     assert_eq!(String::from_utf8_lossy(&rest), "");
     wait_for("the old scheduler to end", PATIENCE, || (!is_alive(old)).then_some(()));
     assert_eq!(http.run("serial", &json!(0)).status, 200);
+    node.stop();
+}
+
+/// In the place of an instance's worker: one that speaks a version which nobody knows any more. Says when it was asked.
+fn speak_of_old(node: &Node, model: &str) -> mpsc::Receiver<()> {
+    let id = node.instance(model).expect("an instance").id;
+    let socket_path = node.control_socket().with_file_name(format!("instances/{id}.sock"));
+    fs::remove_file(&socket_path).unwrap();
+    let listener = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).unwrap();
+    bind(listener.as_raw_fd(), &UnixAddr::new(&socket_path).unwrap()).unwrap();
+    listen(&listener, Backlog::new(1).unwrap()).unwrap();
+    fs::set_permissions(&socket_path, Permissions::from_mode(0o666)).unwrap();
+    let welcome = json!({
+        "type": "welcome", "protocol": 1, "instance": id, "model": model, "snapshot": "0".repeat(64), "note": "",
+        "engine_pid": null, "started_unix_ms": 0, "ready": null, "exited": null,
+    });
+    let (asked, was_asked) = mpsc::channel();
+    thread::spawn(move || {
+        let scheduler = UnixListener::from(listener).accept().unwrap().0;
+        send(scheduler.as_raw_fd(), welcome.to_string().as_bytes(), MsgFlags::MSG_NOSIGNAL).unwrap();
+        let _ = asked.send(());
+        let _ = poll(&mut [PollFd::new(scheduler.as_fd(), PollFlags::POLLHUP)], PollTimeout::NONE);
+    });
+    was_asked
+}
+
+#[test]
+fn a_worker_that_cannot_be_spoken_to_finishes_and_is_replaced() {
+    let code =
+        "import time\ndef handle_request(request, context):\n    time.sleep(request.body.json)\n    return 'well'\n";
+    let mut node = Node::builder().model("idle", &[("model.py", code)]).model("busy", &[("model.py", code)]).start();
+    for model in ["idle", "busy"] {
+        assert_eq!(node.http().run(model, &json!(0)).status, 200);
+    }
+    let before = ["idle", "busy"].map(|model| node.engine(model).unwrap());
+    let old = ["idle", "busy"].map(|model| speak_of_old(&node, model));
+    let slow = node.http().send("busy", &json!(4));
+    wait_for("the slow one to be at work", PATIENCE, || (node.model("busy").in_flight == 1).then_some(()));
+    node.upgrade();
+    old.iter().for_each(|asked| asked.recv_timeout(PATIENCE).expect("the new scheduler asks"));
+    for model in ["idle", "busy"] {
+        assert_eq!(node.http().run(model, &json!(0)).json()["result"], "well", "{model}\n{}", node.log());
+    }
+    let after = ["idle", "busy"].map(|model| node.engine(model).unwrap());
+    assert!(before.iter().all(|pid| !after.contains(pid)), "{before:?} {after:?}");
+    let answer = Stream::read(slow).whole();
+    assert_eq!((answer.status, &answer.json()["result"]), (200, &json!("well")), "{}", node.log());
+    for pid in before {
+        wait_for("the old ones to be gone", PATIENCE, || (!is_alive(pid)).then_some(()));
+    }
     node.stop();
 }

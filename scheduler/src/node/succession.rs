@@ -4,8 +4,10 @@
 use super::Node;
 use crate::model::{Leave, Message};
 use omni_ipc::id::InstanceId;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
@@ -52,13 +54,21 @@ impl Node {
 
     /// An instance does not work for the scheduler before this one any more.
     pub async fn released(&self, model: &str, instance: &InstanceId) {
+        if let Some(foreign) = self.foreign().take(instance) {
+            self.launcher.kill(foreign);
+        }
         if let Some(model) = self.find(model) {
             let _ = model.tell(Message::Released(Some(instance.clone()))).await;
         }
     }
 
+    pub(super) fn foreign(&self) -> MutexGuard<'_, BTreeSet<InstanceId>> {
+        self.foreign.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// None does.
     pub async fn all_released(&self) {
+        std::mem::take(&mut *self.foreign()).into_iter().for_each(|foreign| self.launcher.kill(foreign));
         for model in self.models() {
             let _ = model.tell(Message::Released(None)).await;
         }
