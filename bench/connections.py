@@ -5,7 +5,8 @@ Usage (root): bench/connections.py [--seconds 8] [--rate 200] [--idle 10000] [--
 
 For each kind: a quiet time of normal load, then the same load while the connections are there, then a wait until the
 node has ended all of them. Normal load is offered at a fixed rate by a process of its own, a latency counting from the
-moment at which the request was due; the connections are held by a third process.
+moment at which the request was due; the connections are held by a third process. What that process takes from the
+machine by itself is shown by a control: the same slow writers beside the node, on a socket that nobody reads.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 
-from load import Address, Offer, failed, failures, milliseconds, request, statuses, steady
+from load import Address, Answer, Offer, failed, failures, milliseconds, request, statuses, steady
 from node import Node
 from report import machine, row
 
@@ -160,30 +161,53 @@ def resident(node: Node) -> float:
     return int(found[1]) / 1024 if found else float("nan")
 
 
+def held(address: Address, kind: Kind, count: int) -> Pipe:
+    """Starts the process that holds them; returns when all are there. How they ended comes later."""
+    pipe, theirs = multiprocessing.Pipe(duplex=False)
+    limit = kind.ends + LATE + 60
+    context = multiprocessing.get_context("spawn")
+    context.Process(target=hold, args=(address, kind, count, limit, theirs), daemon=True).start()
+    theirs.close()
+    pipe.recv()
+    return pipe
+
+
+def offered(node: Node, seconds: float, rate: float) -> Offer:
+    """Normal load, from now on."""
+    return Offer(node.address, steady("echo", rate, seconds), {"echo": b"null"})
+
+
+def compared(quiet: list[Answer], answers: list[Answer]) -> tuple[str, float]:
+    """The p99 of both, as words, and how many times the first the second is."""
+    ratio = milliseconds(answers, 0.99) / milliseconds(quiet, 0.99)
+    return f"{milliseconds(quiet, 0.99):.2f} to {milliseconds(answers, 0.99):.2f} ms, {ratio:.2f}x", ratio
+
+
+def control(node: Node, kind: Kind, count: int, seconds: float, rate: float) -> None:
+    """Slow writers that have nothing to do with the node: the kernel takes what they send."""
+    quiet = offered(node, seconds, rate).answers()
+    with socket.create_server(("127.0.0.1", 0), backlog=count) as nobody:
+        pipe = held(nobody.getsockname(), kind, count)
+        answers = offered(node, seconds, rate).answers()
+    pipe.recv()
+    row(f"{count:,} {kind.what}, beside the node: p99 of its requests", compared(quiet, answers)[0])
+
+
 def measure(node: Node, kind: Kind, count: int, seconds: float, rate: float) -> None:
     """One kind: quiet, with the connections, and after them."""
     before = resident(node)
-    quiet = Offer(node.address, steady("echo", rate, seconds), {"echo": b"null"}).answers()
-
-    pipe, theirs = multiprocessing.Pipe(duplex=False)
-    context = multiprocessing.get_context("spawn")
-    limit = kind.ends + LATE + 60
-    holder = context.Process(target=hold, args=(node.address, kind, count, limit, theirs), daemon=True)
-    holder.start()
-    theirs.close()
-    pipe.recv()
-    offer = Offer(node.address, steady("echo", rate, seconds), {"echo": b"null"})
+    quiet = offered(node, seconds, rate).answers()
+    pipe = held(node.address, kind, count)
+    offer = offered(node, seconds, rate)
     most = max(sizes(node, offer, seconds))
     answers = offer.answers()
     ends = pipe.recv()
-    holder.join()
     time.sleep(1)
     after = resident(node)
 
     row(f"{count:,} {kind.what}: scheduler, MiB", f"{before:.0f}, with {most:.0f}, after {after:.0f}")
     row("    for each connection", f"{(most - before) * 1024 / count:.1f} KiB")
-    ratio = milliseconds(answers, 0.99) / milliseconds(quiet, 0.99)
-    figure = f"{milliseconds(quiet, 0.99):.2f} to {milliseconds(answers, 0.99):.2f} ms, {ratio:.2f}x"
+    figure, ratio = compared(quiet, answers)
     row("    p99 of the others", figure, f"<= {GOAL}x", ratio <= GOAL)
     row("    requests of the others that failed", failures(quiet + answers), "0", not failed(quiet + answers))
     times = [end.seconds for end in ends]
@@ -222,6 +246,8 @@ def main() -> None:
         for kind in kinds(node.address):
             if not chosen.only or kind.name in chosen.only:
                 measure(node, kind, counts.get(kind.name, chosen.slow), chosen.seconds, chosen.rate)
+                if kind.drips:
+                    control(node, kind, chosen.slow, chosen.seconds, chosen.rate)
 
 
 if __name__ == "__main__":

@@ -331,3 +331,31 @@ fn a_worker_that_cannot_be_spoken_to_finishes_and_is_replaced() {
     }
     node.stop();
 }
+
+#[test]
+fn an_instance_that_streams_for_the_scheduler_before_serves_the_next_one_too() {
+    let threads = "import time\ndef handle_request(request, context):\n    for number in range(request.body.json):\n        \
+                   yield str(number)\n        time.sleep(0.05)\n";
+    let manifest = CONCURRENT[1];
+    let mut node =
+        Node::builder().model("tasks", CONCURRENT).model("threads", &[("model.py", threads), manifest]).start();
+    let events = |model: &str, count: usize| node.http().stream(model, &json!(count));
+    let mut long = ["tasks", "threads"].map(|model| events(model, 100));
+    long.iter_mut().for_each(|stream| assert!(stream.chunk().unwrap().is_some()));
+    let engines = ["tasks", "threads"].map(|model| node.engine(model).unwrap());
+    let before = node.pid();
+    node.upgrade();
+    for model in ["tasks", "threads"] {
+        assert_eq!(
+            node.http().stream(model, &json!(2)).events(),
+            ["{\"response\":\"0\"}", "{\"response\":\"1\"}", "[DONE]"]
+        );
+    }
+    assert!(is_alive(before), "it streams still");
+    assert_eq!(["tasks", "threads"].map(|model| node.engine(model).unwrap()), engines);
+    for stream in long {
+        assert_eq!(stream.events().last().map(String::as_str), Some("[DONE]"));
+    }
+    wait_for("the scheduler before to end", PATIENCE, || (!is_alive(before)).then_some(()));
+    node.stop();
+}

@@ -17,9 +17,10 @@ pub enum ToEngine {
     /// What to serve. The first message, exactly once.
     Boot(Boot),
     /// A new data connection: brings two descriptors, data (`SOCK_STREAM`) then cancel (`SOCK_SEQPACKET`).
-    /// It replaces an earlier one, whose end cancelled everything that was in flight on it.
+    /// It comes beside or after an earlier one, whose end cancels everything that is in flight on it. An engine that
+    /// serves several requests at a time serves both connections; one that does not, serves it after the earlier one.
     Attach,
-    /// Run `teardown` and exit with code 0. The worker kills what is left after its grace.
+    /// When no data connection is left, run `teardown` and exit with code 0. The worker kills what is left after its grace.
     Stop,
 }
 

@@ -1,4 +1,4 @@
-"""The life of an engine: boot, ready or failed, connections that come and go, stop, and models that misbehave."""
+"""The life of an engine: boot, ready or failed, stop, and models that misbehave."""
 
 from __future__ import annotations
 
@@ -127,37 +127,6 @@ def test_the_worker_is_gone(start, define, concurrency):
     engine = start("", boot=False)
     engine.control.close()
     assert engine.wait() == 1
-
-
-@pytest.mark.parametrize("define, concurrency", [("def", 1), ("def", 3), ("async def", 3)])
-def test_a_hundred_connections_leave_nothing(start, define, concurrency):
-    engine = start(f"{define} handle_request(request, context): return request.id", concurrency)
-    engine.ready()
-
-    def count() -> tuple[int, int]:
-        pid = engine.process.pid
-        return len(os.listdir(f"/proc/{pid}/fd")), len(os.listdir(f"/proc/{pid}/task"))
-
-    link = engine.attach()
-    link.answer(0)
-    first = count()
-    for life in range(100):
-        link.close()
-        link = engine.attach()
-        assert link.answer(life).json == f"r{life}"
-        link.ask(1000)
-    engine.await_true(lambda: count() == first, "the descriptors and threads of the first connection")
-
-
-def test_a_second_attach_waits_until_the_first_has_ended(start):
-    engine = start(ECHO)
-    engine.ready()
-    first, second = engine.attach(), engine.attach()
-    second.ask(1, b"second")
-    assert first.answer(1, b"first").json == "first"
-    assert second.quiet(0.05)
-    first.close()
-    assert second.read().json == "second"
 
 
 @pytest.mark.parametrize("define, concurrency", [("def", 1), ("def", 3), ("async def", 3)])

@@ -103,7 +103,9 @@ impl Instance {
 
     /// Whether a request can be sent at this moment.
     pub(super) fn may_send(&self) -> bool {
-        let is_free = !self.elsewhere && !self.health.is_asked();
+        // An engine that serves one request at a time serves the scheduler before this one first.
+        let is_taken = self.elsewhere && self.mode != Some(HandlerMode::Concurrent);
+        let is_free = !is_taken && !self.health.is_asked();
         self.connection.is_some() && is_free && self.turn.as_ref().is_none_or(Turn::is_open)
     }
 }

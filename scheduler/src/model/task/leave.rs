@@ -1,7 +1,7 @@
 //! The end of a model's task whose model goes on: another scheduler takes it over.
 //!
-//! What instances were sent is answered here, over the data connections of this scheduler's life; an engine takes the
-//! next connection when that one has ended. What no instance has goes back to who asked, and is asked again at the
+//! What instances were sent is answered here, over the data connections of this scheduler's life. An engine that serves
+//! one request at a time takes the next connection when that one has ended; others take it at once. What no instance has goes back to who asked, and is asked again at the
 //! other scheduler. Nothing is decided here any more, and nobody is told to do anything.
 
 use super::ModelTask;

@@ -1,6 +1,6 @@
 """The engine: `python /omni/python/omni/_engine/main.py`, started by the sandbox's init with descriptor 3 open.
 
-Reads `boot`, loads the model, says `ready` or `failed`, then serves one data connection after the other until `stop`.
+Reads `boot`, loads the model, says `ready` or `failed`, then serves the data connections that it is given until `stop`.
 When the first message is `preload` instead, it is a zygote, and all that happens in its copies.
 
     exit code 0    stopped
@@ -76,8 +76,8 @@ def _serve(control: Control) -> int:
         if told["type"] == "attach":
             data, cancel = sockets
             runner.serve(data, cancel, control.socket)
-            cancel.close()
         elif told["type"] == "stop":
+            runner.finish(control.socket)
             model.teardown()
             return 0
         else:

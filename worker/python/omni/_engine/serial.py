@@ -71,6 +71,10 @@ class Serial(Handling):
         while self._backlog:
             self._backlog.popleft()[1].close()
         self._connection.close()
+        cancel_socket.close()
+
+    def finish(self, control: socket.socket) -> None:
+        """No connection is left: this runner has one at a time."""
 
     def _receive(self) -> None:
         connection = self._connection

@@ -42,30 +42,91 @@ def _settle(future: asyncio.Future[None]) -> None:
 
 
 class Tasks:
-    """Serves one data connection after the other, in the model's event loop."""
+    """Serves in the model's event loop. There are two data connections while one scheduler takes over from another."""
 
     mode = "concurrent"
 
     def __init__(self, model: Model) -> None:
         self._model = model
         self._loop = model.loop()
+        self._room = Room(model.concurrency)
+        self._sessions: set[Session] = set()
+        self._until: asyncio.Future[None] = self._loop.create_future()
+        self._finishes = False
 
     def wait(self, control: socket.socket) -> None:
-        """Lets the model's own background tasks run until the worker's next message is there."""
-        readable = self._loop.create_future()
-        self._loop.add_reader(control, _settle, readable)
+        """Serves, and lets the model's own background tasks run, until the worker's next message is there."""
+        self._until = self._loop.create_future()
+        self._loop.add_reader(control, _settle, self._until)
+        self._run(control)
+        if self._sessions:
+            _look(control)
+
+    def serve(self, data: socket.socket, cancel_socket: socket.socket, control: socket.socket) -> None:
+        """Takes a connection. Tasks that ignore their cancellation at its end run on, unheard."""
+        session = Session(self._model, self._loop, self._room, data, cancel_socket)
+        self._sessions.add(session)
+        session.ended.add_done_callback(lambda _: self._end(session))
+
+    def finish(self, control: socket.socket) -> None:
+        """Serves until no connection is left. Only the worker's own end matters meanwhile."""
+        self._finishes = True
+        if self._sessions:
+            self._until = self._loop.create_future()
+            self._loop.add_reader(control, lambda: _look(control) and self._loop.remove_reader(control))
+            self._run(control)
+
+    def _run(self, control: socket.socket) -> None:
         try:
-            self._loop.run_until_complete(readable)
+            self._loop.run_until_complete(self._until)
         finally:
             self._loop.remove_reader(control)
 
-    def serve(self, data: socket.socket, cancel_socket: socket.socket, control: socket.socket) -> None:
-        """Returns when the connection has ended. Tasks that ignore their cancellation run on, unheard."""
-        session = Session(self._model, self._loop, data, cancel_socket, control)
-        try:
-            self._loop.run_until_complete(session.ended)
-        finally:
-            session.close()
+    def _end(self, session: Session) -> None:
+        self._sessions.discard(session)
+        session.close()
+        error = session.ended.exception()
+        if error is not None:
+            self._until.set_exception(error)
+        elif self._finishes and not self._sessions:
+            _settle(self._until)
+
+
+def _look(control: socket.socket) -> bool:
+    """Ends this process when the worker is gone: who could end it otherwise?"""
+    if not control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
+        os._exit(1)
+    return True
+
+
+class Room:
+    """So many requests at a time, those of all connections together; further ones wait in the order in which they
+    came."""
+
+    def __init__(self, size: int) -> None:
+        self._free = size
+        self._waiting: deque[tuple[Session, Turn]] = deque()
+
+    def enter(self, session: Session, turn: Turn) -> None:
+        """A request is started, or waits."""
+        if self._free > 0:
+            self._free -= 1
+            session.start(turn)
+        else:
+            self._waiting.append((session, turn))
+
+    def leave(self, count: int = 1) -> None:
+        """So many have ended."""
+        self._free += count
+        while self._free > 0 and self._waiting:
+            self.enter(*self._waiting.popleft())
+
+    def forget(self, session: Session) -> None:
+        """A connection has ended: what it had waiting is not started."""
+        gone = [turn for owner, turn in self._waiting if owner is session]
+        self._waiting = deque(one for one in self._waiting if one[0] is not session)
+        for turn in gone:
+            turn.request.close()
 
 
 class Turn:
@@ -89,21 +150,19 @@ class Session:
         self,
         model: Model,
         loop: asyncio.AbstractEventLoop,
+        room: Room,
         data: socket.socket,
         cancel_socket: socket.socket,
-        control: socket.socket,
     ) -> None:
         self._model = model
         self._handler = model.handler
         self._instance = model.instance
-        self._concurrency = model.concurrency
         self._loop = loop
+        self._room = room
         self._connection = Connection(data)
         self._cancel = cancel_socket
-        self._control = control
         self._cancels = cancel.Cancels()
         self._turns: dict[int, Turn] = {}
-        self._waiting: deque[Turn] = deque()
         self._check: asyncio.Task[None] | None = None
         """The last check; the loop itself would forget a task that nobody holds."""
         self.ended: asyncio.Future[None] = loop.create_future()
@@ -111,20 +170,20 @@ class Session:
         self._writer = Writer(loop, data, self._end)
         loop.add_reader(data, self._on_data)
         loop.add_reader(cancel_socket, self._on_cancel)
-        loop.add_reader(control, self._on_control)
 
     def close(self) -> None:
         """Cancels all that is in flight. Nothing is written any more."""
-        for sock in (self._connection.socket, self._cancel, self._control):
+        for sock in (self._connection.socket, self._cancel):
             self._loop.remove_reader(sock)
         self._cancels.closed = True
         self._writer.close()
         for turn in self._turns.values():
             if turn.task is not None and turn.started:
                 turn.task.cancel()
-        while self._waiting:
-            self._waiting.popleft().request.close()
+        self._room.forget(self)
+        self._room.leave(len(self._turns))
         self._connection.close()
+        self._cancel.close()
 
     def _end(self, error: BaseException | None = None) -> None:
         if self.ended.done():
@@ -133,13 +192,6 @@ class Session:
             self.ended.set_result(None)
         else:
             self.ended.set_exception(error)
-
-    def _on_control(self) -> None:
-        """A message waits until this connection has ended; only the worker's own end matters now."""
-        if self._control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
-            self._loop.remove_reader(self._control)
-        else:
-            os._exit(1)
 
     def _on_cancel(self) -> None:
         try:
@@ -171,11 +223,7 @@ class Session:
         for kind, flags, _, number, payload in frames:
             if kind == wire.REQUEST:
                 descriptor = self._connection.descriptor() if flags & wire.BODY_STREAM else None
-                turn = Turn(number, WireRequest(payload, self._connection.received, descriptor))
-                if len(self._turns) < self._concurrency:
-                    self._start(turn)
-                else:
-                    self._waiting.append(turn)
+                self._room.enter(self, Turn(number, WireRequest(payload, self._connection.received, descriptor)))
             elif kind == wire.CREDIT:
                 self._grant(number, wire.HEAD_LENGTH.unpack(payload)[0])
             elif kind == wire.CHECK:
@@ -196,7 +244,8 @@ class Session:
         if turn.waiter is not None:
             _settle(turn.waiter)
 
-    def _start(self, turn: Turn) -> None:
+    def start(self, turn: Turn) -> None:
+        """There is room for this request."""
         self._turns[turn.number] = turn
         turn.task = self._loop.create_task(self._answer(turn))
 
@@ -226,8 +275,8 @@ class Session:
         self._writer.write(last)
         if not self._turns:
             self._writer.flush()
-        if self._waiting:
-            self._start(self._waiting.popleft())
+        if not self._cancels.closed:  # else its room was given back with the connection
+            self._room.leave()
 
     async def _walk(self, turn: Turn, stream: Stream) -> bytes:
         """Sends a stream's chunks; returns its last frame."""

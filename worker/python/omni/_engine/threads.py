@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import queue
+import select
 import threading
 
 from omni._engine import cancel, wire
@@ -33,7 +34,7 @@ _NOTHING: Any = ctypes.py_object()  # NULL: withdraws an exception that is on it
 
 
 class Threads:
-    """Serves one data connection after the other."""
+    """Serves with threads. There are two data connections while one scheduler takes over from another."""
 
     mode = "concurrent"
 
@@ -45,30 +46,50 @@ class Threads:
         self._hands = [Hand(model, self._jobs, self._writing) for _ in range(model.concurrency)]
         for at, hand in enumerate(self._hands):
             threading.Thread(target=hand.run, name=f"omni-handler-{at}", daemon=True).start()
+        self._lines: dict[int, Line] = {}
+        self._poll = select.poll()
 
     def wait(self, control: socket.socket) -> None:
-        """Between two connections there is nothing to do but to wait for the worker's next message."""
+        """Reads until the worker's next message is there."""
+        self._poll.register(control, select.POLLIN)
+        while not self._turn():
+            pass
+        self._poll.unregister(control)
 
     def serve(self, data: socket.socket, cancel_socket: socket.socket, control: socket.socket) -> None:
-        """Returns when the connection has ended. Handlers that ignore it keep their threads until they return."""
-        connection = Connection(data)
-        cancels = cancel.Cancels()
+        """Takes a connection. Handlers that ignore its end keep their threads until they return."""
+        line = Line(Connection(data), cancel.Cancels(), cancel_socket)
 
         def notify(number: int | None) -> None:
             for hand in self._hands:
-                hand.interrupt(cancels, number)
+                hand.interrupt(line.cancels, number)
 
-        watch = cancel.Watch(cancel_socket, data, control, cancels, notify)
-        listener = threading.Thread(target=watch.run, name="omni-cancel", daemon=True)
-        listener.start()
-        try:
-            while True:
-                self._receive(connection, cancels)
-        except Closed:
-            cancel.shut(cancel_socket)  # and with it the listener
-        listener.join()
-        with self._writing:
-            connection.close()
+        watch = cancel.Watch(cancel_socket, data, control, line.cancels, notify)
+        line.listener = threading.Thread(target=watch.run, name="omni-cancel", daemon=True)
+        line.listener.start()
+        self._lines[data.fileno()] = line
+        self._poll.register(data, select.POLLIN)
+
+    def finish(self, control: socket.socket) -> None:
+        """Reads until no connection is left."""
+        while self._lines:
+            self._turn()
+
+    def _turn(self) -> bool:
+        """Waits once, and reads what is there. True when there is something that no connection brings."""
+        others = False
+        for fd, _ in self._poll.poll():
+            line = self._lines.get(fd)
+            if line is None:
+                others = True
+                continue
+            try:
+                self._receive(line.connection, line.cancels)
+            except Closed:
+                self._poll.unregister(fd)
+                del self._lines[fd]
+                line.close(self._writing)
+        return others
 
     def _receive(self, connection: Connection, cancels: cancel.Cancels) -> None:
         for kind, flags, _, number, payload in connection.read():
@@ -84,6 +105,25 @@ class Threads:
                     connection.send(wire.health(number, problem))
             else:
                 raise Unusable(f"the scheduler sent a frame of kind {kind}")
+
+
+class Line:
+    """One data connection, and the thread that hears its cancellations."""
+
+    listener: threading.Thread
+
+    def __init__(self, connection: Connection, cancels: cancel.Cancels, cancel_socket: socket.socket) -> None:
+        self.connection = connection
+        self.cancels = cancels
+        self._cancel = cancel_socket
+
+    def close(self, writing: threading.Lock) -> None:
+        """The other side has closed it."""
+        cancel.shut(self._cancel)  # and with it the listener
+        self.listener.join()
+        with writing:
+            self.connection.close()
+        self._cancel.close()
 
 
 class Hand(Handling):
