@@ -44,8 +44,9 @@ async def events():
     while True:
         yield EVENT
 """
-# The deadline of a request to the model that is used slowly, and the node's for a head, in seconds.
-REQUEST, HEAD = 20, 30
+# In seconds: the deadline of a request to the model that is used slowly, the time after it in which the answer must be
+# taken, and the node's deadline for a head.
+REQUEST, TAKEN, HEAD = 20, 5, 30
 MANIFEST = f'[scaling]\nmin-instances = 1\nconcurrency = 1024\nqueue = 10000\n[timeouts]\nrequest = "{REQUEST}s"\n'
 CONFIG = f'[server]\nheader-timeout = "{HEAD}s"\n'
 # A slow client sends or takes a little so often, in seconds.
@@ -86,8 +87,8 @@ def kinds(address: Address) -> list[Kind]:
         Kind("heads", "slow writers of a head", HEAD, b"POST / HTTP/1.1\r\nslow: ", b"x"),
         Kind("bodies", "slow writers of a body", REQUEST, head, b" "),
         Kind("uploads", "slow writers of an upload", REQUEST, upload, bytes(1024)),
-        Kind("answers", "slow readers of 8 MiB of JSON", REQUEST, large, takes=1024),
-        Kind("events", "slow readers of events", REQUEST, events, takes=1024),
+        Kind("answers", "slow readers of 8 MiB of JSON", REQUEST + TAKEN, large, takes=1024),
+        Kind("events", "slow readers of events", REQUEST + TAKEN, events, takes=1024),
     ]
 
 
