@@ -4,6 +4,7 @@
 //! What always holds: no more is lent than the limit. Before somebody is refused, clients that have had an answer for
 //! [`PATIENCE`] without taking it are given up, the longest first: who reads slowly uses memory that nobody else wants.
 
+use crate::metrics::BodyMetrics;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -18,6 +19,7 @@ pub const PATIENCE: Duration = Duration::from_secs(1);
 pub struct Budget {
     limit: u64,
     state: Mutex<State>,
+    metrics: BodyMetrics,
 }
 
 #[derive(Debug, Default)]
@@ -62,8 +64,9 @@ pub struct Untaken {
 impl Budget {
     /// A node's. `limit` in bytes.
     #[must_use]
-    pub fn new(limit: u64) -> Arc<Self> {
-        Arc::new(Self { limit, state: Mutex::default() })
+    pub fn new(limit: u64, metrics: BodyMetrics) -> Arc<Self> {
+        metrics.budget.set(i64::try_from(limit).unwrap_or(i64::MAX));
+        Arc::new(Self { limit, state: Mutex::default(), metrics })
     }
 
     /// Bytes that are lent.
@@ -72,10 +75,14 @@ impl Budget {
         self.state().lent
     }
 
-    /// Whether this much could be lent now.
+    /// Whether this much could be lent now. If not, it counts as refused.
     #[must_use]
     pub fn has(&self, bytes: u64, now: Instant) -> bool {
-        self.state().victims(bytes, self.limit, now).is_some()
+        let has = self.state().victims(bytes, self.limit, now).is_some();
+        if !has {
+            self.metrics.refused.inc();
+        }
+        has
     }
 
     /// Room for a request's body, none of it yet.
@@ -99,13 +106,22 @@ impl Budget {
 
     fn lend(&self, bytes: u64, now: Instant) -> bool {
         let mut state = self.state();
-        let Some(victims) = state.victims(bytes, self.limit, now) else { return false };
+        let Some(victims) = state.victims(bytes, self.limit, now) else {
+            self.metrics.refused.inc();
+            return false;
+        };
         let victims: Vec<Entry> = victims.iter().filter_map(|number| state.answers.remove(number)).collect();
         state.lent -= victims.iter().map(|victim| victim.bytes).sum::<u64>();
-        state.lent += bytes;
+        self.set(&mut state, |lent| lent + bytes);
         drop(state);
+        self.metrics.given_up.inc_by(victims.len() as u64);
         victims.iter().filter_map(|victim| victim.client.as_ref()).for_each(|client| client.give_up());
         true
+    }
+
+    fn set(&self, state: &mut State, change: impl FnOnce(u64) -> u64) {
+        state.lent = change(state.lent);
+        self.metrics.held.set(i64::try_from(state.lent).unwrap_or(i64::MAX));
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -151,7 +167,9 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.budget.state().lent -= self.bytes;
+        if self.bytes > 0 {
+            self.budget.set(&mut self.budget.state(), |lent| lent - self.bytes);
+        }
     }
 }
 
@@ -172,8 +190,9 @@ impl Drop for Untaken {
         let mut state = self.budget.state();
         // One that was given up is not lent any more.
         if let Some(entry) = state.answers.remove(&self.number) {
-            state.lent -= entry.bytes;
+            self.budget.set(&mut state, |lent| lent - entry.bytes);
         }
+        drop(state);
         if let Some(client) = self.client.get() {
             client.answers.fetch_sub(1, Ordering::Relaxed);
         }
@@ -210,13 +229,17 @@ impl Debtor {
 mod tests {
     use super::*;
 
+    fn budget(limit: u64) -> Arc<Budget> {
+        Budget::new(limit, BodyMetrics::default())
+    }
+
     fn is_given_up(client: &Debtor) -> bool {
         client.is_given_up(&Context::from_waker(Waker::noop()))
     }
 
     #[test]
     fn requests_are_refused_what_is_not_there() {
-        let (budget, now) = (Budget::new(10), Instant::now());
+        let (budget, now) = (budget(10), Instant::now());
         let mut held = budget.request();
         assert!(held.grow(6, now));
         assert!(!held.grow(5, now) && budget.has(4, now) && !budget.has(5, now));
@@ -230,7 +253,7 @@ mod tests {
 
     #[test]
     fn who_takes_an_answer_slowly_gives_way_and_the_longest_first() {
-        let (budget, now) = (Budget::new(10), Instant::now());
+        let (budget, now) = (budget(10), Instant::now());
         let clients: Vec<_> = (0..3).map(|_| Arc::new(Debtor::default())).collect();
         let lent: Vec<_> = (0..3)
             .map(|n| {
@@ -252,13 +275,15 @@ mod tests {
         drop(lent);
         assert!(!clients.iter().any(|client| client.owes()));
         assert_eq!(budget.lent(), 7, "what was given up is not given back twice");
+        let BodyMetrics { held, refused, given_up, .. } = &budget.metrics;
+        assert_eq!((held.get(), refused.get(), given_up.get()), (7, 2, 2));
         drop((fourth, body));
         assert_eq!(budget.lent(), 0);
     }
 
     #[test]
     fn an_answer_that_no_connection_has_yet_stays() {
-        let (budget, now) = (Budget::new(10), Instant::now());
+        let (budget, now) = (budget(10), Instant::now());
         let answer = budget.answer(10, now).unwrap();
         assert!(budget.answer(1, now + 2 * PATIENCE).is_none());
         let client = Arc::new(Debtor::default());

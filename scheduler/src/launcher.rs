@@ -33,6 +33,8 @@ pub(crate) enum Seen {
     Gone { name: String },
     /// All directories were told once.
     Scanned,
+    /// An instance runs for which nobody here has asked, and whose socket was perhaps not there when this scheduler looked.
+    Stranger { instance: InstanceId },
     /// The connection is lost.
     Lost,
 }
@@ -248,7 +250,15 @@ impl LauncherHandle {
                     route.asked = false;
                     route.clone()
                 });
+                if route.is_none() {
+                    let _ = seen.send(Seen::Stranger { instance: instance.clone() }).await;
+                }
                 tell(route, Message::Started(instance)).await;
+            }
+            FromLauncher::Runs { instance } => {
+                if !self.routes().instances.contains_key(&instance) {
+                    let _ = seen.send(Seen::Stranger { instance }).await;
+                }
             }
             FromLauncher::StartFailed { instance, message } => {
                 let route = self.routes().instances.remove(&instance);

@@ -1,10 +1,12 @@
 //! Every metric of the scheduler: names, units and labels in one place (design §8). No label is unbounded: models are
 //! directories on this node, usage units are checked words.
 
+mod bodies;
 mod capacity;
 mod gpu;
 mod model;
 
+pub use bodies::BodyMetrics;
 pub use capacity::CapacityMetrics;
 pub use gpu::GpuMetrics;
 pub use model::{ModelMetrics, Outcomes};
@@ -21,6 +23,7 @@ pub struct Metrics {
     models: Arc<Families>,
     gpu: GpuMetrics,
     capacity: CapacityMetrics,
+    bodies: BodyMetrics,
 }
 
 impl Default for Metrics {
@@ -28,8 +31,9 @@ impl Default for Metrics {
         let mut registry = Registry::with_prefix("omni");
         let gpu = GpuMetrics::register(&mut registry);
         let capacity = CapacityMetrics::register(&mut registry);
+        let bodies = BodyMetrics::register(&mut registry);
         let models = Arc::new(Families::register(&mut registry));
-        Self { registry, models, gpu, capacity }
+        Self { registry, models, gpu, capacity, bodies }
     }
 }
 
@@ -55,6 +59,12 @@ impl Metrics {
         self.capacity.clone()
     }
 
+    /// The handles of the memory for bodies.
+    #[must_use]
+    pub fn of_bodies(&self) -> BodyMetrics {
+        self.bodies.clone()
+    }
+
     /// The handles of one model, looked up once. Each comes with a [`ModelMetrics::gone`].
     #[must_use]
     pub fn of_model(&self, model: &str) -> ModelMetrics {
@@ -65,6 +75,7 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::capacity::{Amounts, Resource, View};
     use omni_api::{Gpu, GpuInstance, Gpus, Residency, State};
     use std::time::Duration;
 
@@ -105,6 +116,10 @@ mod tests {
         gpus.swapped_in("cowsay", Duration::from_millis(156));
         gpus.refused("too-big");
         gpus.ended("silent");
+        let capacity = metrics.of_capacity();
+        let committed = Amounts { memory: 11, millicpus: 1500, processes: 13 };
+        capacity.set(&View { budget: committed, committed, seats: 1, waiting: 2 });
+        capacity.refused(Resource::Memory, "full");
         let text = metrics.render();
         let mut lines: Vec<_> = text.lines().collect();
         lines.sort_unstable(); // the order within a family is that of a hash map

@@ -22,9 +22,9 @@ use omni_ipc::id::InstanceId;
 use omni_ipc::instance::{ToWorker, Welcome};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
@@ -94,6 +94,8 @@ pub struct Node {
     /// Another scheduler takes over, and where that serves.
     left: AtomicBool,
     successor: watch::Sender<Option<SocketAddr>>,
+    /// Instances whose sockets were there when this scheduler began.
+    found: Mutex<BTreeSet<InstanceId>>,
     /// Instances that cannot be adopted and still work for the scheduler before this one.
     foreign: Mutex<BTreeSet<InstanceId>>,
 }
@@ -119,6 +121,7 @@ impl Node {
             draining: AtomicBool::new(false),
             left: AtomicBool::new(false),
             successor: watch::Sender::new(None),
+            found: Mutex::default(),
             foreign: Mutex::default(),
         });
         node.adopt_all(&elsewhere).await;
@@ -213,8 +216,12 @@ impl Node {
     async fn adopt_all(&self, elsewhere: &BTreeSet<InstanceId>) {
         let directory = self.context.runtime_dir.join("instances");
         let Ok(entries) = std::fs::read_dir(&directory) else { return };
-        let sockets =
-            entries.flatten().map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "sock"));
+        let sockets: Vec<PathBuf> = entries
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_some_and(|e| e == "sock"))
+            .collect();
+        *self.found() = sockets.iter().filter_map(|path| instance_of(path)).collect();
         let mut connecting = tokio::task::JoinSet::new();
         for path in sockets {
             connecting.spawn(async move { (WorkerLink::connect(&path, 0, worker_link::ALIVE).await, path) });
@@ -228,10 +235,10 @@ impl Node {
                         error = crate::journal::chain(&error),
                         "instance not adopted: it is ended, once the scheduler before has no request there"
                     );
-                    match path.file_stem().and_then(|stem| stem.to_str()).map(InstanceId::parse) {
-                        Some(Ok(id)) if elsewhere.contains(&id) => drop(self.foreign().insert(id)),
-                        Some(Ok(id)) => self.launcher.kill(id),
-                        Some(Err(_)) | None => {}
+                    match instance_of(&path) {
+                        Some(id) if elsewhere.contains(&id) => drop(self.foreign().insert(id)),
+                        Some(id) => self.launcher.kill(id),
+                        None => {}
                     }
                 }
             }
@@ -262,6 +269,19 @@ impl Node {
         }
     }
 
+    /// An instance runs that no task has. One that was found is being adopted; any other was asked for by a scheduler that is
+    /// gone, and nobody would ever end it.
+    fn meet(&self, stranger: InstanceId) {
+        if !self.found().contains(&stranger) {
+            tracing::warn!(instance = %stranger, "an instance that an earlier scheduler has asked for came too late: it is ended");
+            self.launcher.kill(stranger);
+        }
+    }
+
+    fn found(&self) -> MutexGuard<'_, BTreeSet<InstanceId>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A model is not there any more: its versions are remembered for a while.
     fn retire(&self, name: &ModelName, lasting: Lasting) {
         let left = lasting.removed(unix_ms());
@@ -289,6 +309,11 @@ impl Node {
             self.launcher.keep(&name, BTreeSet::new());
         }
     }
+}
+
+/// Whose socket this is.
+fn instance_of(socket: &Path) -> Option<InstanceId> {
+    InstanceId::parse(socket.file_stem()?.to_str()?).ok()
 }
 
 async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>, pulse: Pulse) {
@@ -348,6 +373,7 @@ async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>, pulse: Pulse) {
                 node.retire_unseen();
                 node.scanned.send_replace(true);
             }
+            Seen::Stranger { instance } => node.meet(instance),
             Seen::Lost => told.clear(),
         }
     }

@@ -81,10 +81,10 @@ pub async fn run(start: Start) -> io::Result<()> {
     let connections = config.server.connections as usize;
     let bounds = |connections| Bounds { connections, header_timeout: config.server.header_timeout };
     let (data_bounds, admin_bounds) = (bounds(connections), bounds(FEW));
-    let budget = Budget::new(config.server.buffered_bytes.bytes());
     let watchdog = Watchdog::default();
     watchdog.start()?;
     let metrics = Metrics::default();
+    let budget = Budget::new(config.server.buffered_bytes.bytes(), metrics.of_bodies());
     let gpu = crate::gpu::start(&config.gpu, metrics.of_gpus(), watchdog.pulse("the cards"));
     let started = Instant::now();
     let pulse = watchdog.pulse("the capacity");

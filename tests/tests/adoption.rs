@@ -7,6 +7,7 @@ use omni_api::State;
 use omni_tests::process::{descriptors, is_alive};
 use omni_tests::{Client, Node, PATIENCE, rounds, under_load, wait_for};
 use serde_json::json;
+use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -234,5 +235,23 @@ fn a_second_scheduler_is_turned_away() {
     assert!(rival.code != 0 && rival.stderr.contains("another omni-scheduler serves"), "{rival:?}");
     assert_eq!(node.http().post(&run("one"), &json!(0)).status, 200);
     assert_eq!(node.engine("one"), engine);
+    node.stop();
+}
+
+#[test]
+fn an_instance_that_was_asked_for_by_a_scheduler_that_is_gone_does_not_stay() {
+    let mut node = Node::builder().hold_listeners().model("one", ECHO).start();
+    assert_eq!(node.http().post(&run("one"), &json!(null)).status, 200);
+    let (id, engine) = (node.instance("one").unwrap().id, node.engine("one").unwrap());
+    node.crash();
+    // As if it had been started only after the next scheduler looked.
+    let socket = node.control_socket().with_file_name(format!("instances/{id}.sock"));
+    fs::rename(&socket, socket.with_extension("later")).unwrap();
+    node.start_again();
+    wait_for("the stranger to be ended", PATIENCE, || (!is_alive(engine)).then_some(()));
+    assert_eq!(node.http().post(&run("one"), &json!(null)).json()["result"], "one");
+    assert_ne!(node.engine("one").unwrap(), engine);
+    let model = node.model("one");
+    assert_eq!((model.restarts, model.last_exit), (0, None), "{}", node.log());
     node.stop();
 }

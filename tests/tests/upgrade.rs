@@ -295,7 +295,7 @@ fn speak_of_old(node: &Node, model: &str) -> mpsc::Receiver<()> {
         "type": "welcome", "protocol": 1, "instance": id, "model": model, "snapshot": "0".repeat(64), "note": "",
         "engine_pid": null, "started_unix_ms": 0, "ready": null, "exited": null,
     });
-    let (asked, was_asked) = mpsc::channel();
+    let (asked, was_asked) = mpsc::sync_channel(1);
     thread::spawn(move || {
         let scheduler = UnixListener::from(listener).accept().unwrap().0;
         send(scheduler.as_raw_fd(), welcome.to_string().as_bytes(), MsgFlags::MSG_NOSIGNAL).unwrap();

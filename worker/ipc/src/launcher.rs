@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const VERSIONS: Versions = Versions { oldest: 3, newest: PROTOCOL };
 /// The newest of them.
 pub const PROTOCOL: u32 = 4;
-/// The first version with [`FromLauncher::Welcome`].
+/// The first version with [`FromLauncher::Welcome`] and [`FromLauncher::Runs`].
 pub const WELCOME_SINCE: u32 = 4;
 /// The largest `omni.toml` that is read, in bytes.
 pub const MAX_MANIFEST: usize = 64 * 1024;
@@ -157,6 +157,12 @@ pub enum FromLauncher {
     Welcome {
         /// The version in which the two speak.
         protocol: u32,
+    },
+    /// After `welcome`, once for each instance that runs. Who asked for it may be gone, and the scheduler that is there
+    /// now may not have found it: it was being started.
+    Runs {
+        /// The instance.
+        instance: InstanceId,
     },
     /// A model directory is there, or its content changed; its snapshot is taken.
     Model {

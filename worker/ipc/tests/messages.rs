@@ -211,6 +211,7 @@ fn launcher() {
     );
     let mut messages = vec![
         FromLauncher::Welcome { protocol: 4 },
+        FromLauncher::Runs { instance: instance() },
         FromLauncher::Model { name: "cowsay".into(), snapshot: snapshot(), manifest: Some("schema = 1".into()) },
         FromLauncher::Model { name: "cowsay".into(), snapshot: snapshot(), manifest: None },
         FromLauncher::ModelRefused { name: "bad".into(), message: "a FIFO".into() },

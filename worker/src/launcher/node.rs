@@ -198,6 +198,9 @@ impl Node {
         self.state.heard = true;
         if spoken >= WELCOME_SINCE {
             self.link.tell(FromLauncher::Welcome { protocol: spoken });
+            for (instance, _) in self.instances.running() {
+                self.link.tell(FromLauncher::Runs { instance: instance.clone() });
+            }
         }
         self.state.kept.begin();
         let all: Vec<_> = self.state.catalog.all().chain(self.state.unheard.drain(..)).collect();

@@ -41,9 +41,9 @@ async fn an_instance_that_cannot_be_reached_holds_its_gpu_memory_until_it_is_gon
         capacity: capacity::start(&config.capacity, metrics.of_capacity(), Instant::now(), watchdog.pulse("capacity")),
         state: StateStore::open(state_dir.path()).unwrap().0,
         config,
+        budget: Budget::new(1, metrics.of_bodies()),
         metrics,
         watchdog,
-        budget: Budget::new(1),
         busy_models: AtomicI64::new(0),
         touched_unix_ms: AtomicU64::new(0),
     });
