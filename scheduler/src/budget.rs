@@ -94,6 +94,7 @@ impl Budget {
     /// Room for an answer; `None` when there is not so much.
     #[must_use]
     pub fn answer(self: &Arc<Self>, bytes: u64, now: Instant) -> Option<Untaken> {
+        let bytes = bytes.min(self.limit); // a single one that is larger has all of it
         if !self.lend(bytes, now) {
             return None;
         }
@@ -113,8 +114,8 @@ impl Budget {
         let victims: Vec<Entry> = victims.iter().filter_map(|number| state.answers.remove(number)).collect();
         state.lent -= victims.iter().map(|victim| victim.bytes).sum::<u64>();
         self.set(&mut state, |lent| lent + bytes);
-        drop(state);
         self.metrics.given_up.inc_by(victims.len() as u64);
+        // Not beside an end that clears it: who has taken all of it after all is not cut.
         victims.iter().filter_map(|victim| victim.client.as_ref()).for_each(|client| client.give_up());
         true
     }
@@ -192,9 +193,10 @@ impl Drop for Untaken {
         if let Some(entry) = state.answers.remove(&self.number) {
             self.budget.set(&mut state, |lent| lent - entry.bytes);
         }
-        drop(state);
-        if let Some(client) = self.client.get() {
-            client.answers.fetch_sub(1, Ordering::Relaxed);
+        if let Some(client) = self.client.get()
+            && client.answers.fetch_sub(1, Ordering::Relaxed) == 1
+        {
+            client.given_up.store(false, Ordering::Relaxed);
         }
     }
 }
@@ -273,7 +275,10 @@ mod tests {
         assert_eq!((given_up(), budget.lent()), (vec![true, true, false], 10));
         assert!(clients.iter().all(|client| client.owes()), "their memory goes with their connections");
         drop(lent);
-        assert!(!clients.iter().any(|client| client.owes()));
+        assert!(
+            !clients.iter().any(|client| client.owes() || is_given_up(client)),
+            "a next answer has a time of its own"
+        );
         assert_eq!(budget.lent(), 7, "what was given up is not given back twice");
         let BodyMetrics { held, refused, given_up, .. } = &budget.metrics;
         assert_eq!((held.get(), refused.get(), given_up.get()), (7, 2, 2));
@@ -289,6 +294,9 @@ mod tests {
         let client = Arc::new(Debtor::default());
         answer.owed_by(&client);
         answer.owed_by(&Arc::default());
-        assert!(budget.answer(1, now + 2 * PATIENCE).is_some() && is_given_up(&client));
+        let larger_than_all = budget.answer(11, now + 2 * PATIENCE);
+        assert!(is_given_up(&client) && budget.lent() == 10);
+        drop(larger_than_all);
+        assert_eq!(budget.lent(), 0);
     }
 }

@@ -36,8 +36,11 @@ pub enum Failure {
         retry_after: Duration,
     },
     /// The node holds as many request bodies as it may.
-    #[error("the node's buffer for request bodies is full")]
+    #[error("the node's memory for bodies is used up")]
     NodeBusy,
+    /// The model has answered, and the node has no room to keep that until the client has taken it.
+    #[error("the node has no memory for the model's answer")]
+    AnswerNotKept,
     /// The model cannot be started now.
     #[error("the model cannot start now")]
     CannotStart {

@@ -49,8 +49,8 @@ struct Routes {
     instances: HashMap<InstanceId, Route>,
     /// The launcher was told to end: its going is no loss.
     quitting: bool,
-    /// The version that it speaks. One that says nothing of it is of the first version here.
-    spoken: u32,
+    /// The version that it speaks, once it has said something. One that does not begin with it is of the first version here.
+    spoken: Option<u32>,
 }
 
 impl Routes {
@@ -126,7 +126,7 @@ impl LauncherHandle {
     #[must_use]
     pub fn old_protocol(&self) -> Option<u32> {
         let routes = self.routes();
-        Some(routes.spoken).filter(|spoken| self.connected() && *spoken < VERSIONS.newest)
+        routes.spoken.filter(|spoken| self.connected() && *spoken < VERSIONS.newest)
     }
 
     /// Whether the launcher answers.
@@ -214,8 +214,11 @@ impl LauncherHandle {
     }
 
     async fn route(&self, said: FromLauncher, seen: &mpsc::Sender<Seen>) {
+        if !matches!(said, FromLauncher::Welcome { .. }) {
+            self.routes().spoken.get_or_insert(VERSIONS.oldest);
+        }
         match said {
-            FromLauncher::Welcome { protocol } => self.routes().spoken = protocol,
+            FromLauncher::Welcome { protocol } => self.routes().spoken = Some(protocol),
             FromLauncher::Scanned if self.old_protocol().is_some() => {
                 tracing::warn!("the launcher is of an earlier release: it goes on; SIGUSR2 has the next one take over");
                 let _ = seen.send(Seen::Scanned).await;

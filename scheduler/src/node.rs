@@ -94,8 +94,8 @@ pub struct Node {
     /// Another scheduler takes over, and where that serves.
     left: AtomicBool,
     successor: watch::Sender<Option<SocketAddr>>,
-    /// Instances whose sockets were there when this scheduler began.
-    found: Mutex<BTreeSet<InstanceId>>,
+    /// Instances whose sockets were there when this scheduler began; `None` when it could not look.
+    found: Mutex<Option<BTreeSet<InstanceId>>>,
     /// Instances that cannot be adopted and still work for the scheduler before this one.
     foreign: Mutex<BTreeSet<InstanceId>>,
 }
@@ -171,6 +171,7 @@ impl Node {
     /// Stops every model and waits for the ends. What is in flight may finish within each model's drain.
     pub async fn shut_down(&self) {
         self.draining.store(true, Ordering::Release);
+        self.end_foreign();
         let models = self.models();
         let limit = self.longest_drain() + SHUTDOWN_MARGIN;
         let all_ended = async {
@@ -221,7 +222,7 @@ impl Node {
             .map(|entry| entry.path())
             .filter(|path| path.extension().is_some_and(|e| e == "sock"))
             .collect();
-        *self.found() = sockets.iter().filter_map(|path| instance_of(path)).collect();
+        *self.found() = Some(sockets.iter().filter_map(|path| instance_of(path)).collect());
         let mut connecting = tokio::task::JoinSet::new();
         for path in sockets {
             connecting.spawn(async move { (WorkerLink::connect(&path, 0, worker_link::ALIVE).await, path) });
@@ -230,15 +231,17 @@ impl Node {
             match connected {
                 Ok((link, welcome)) => self.adopt(link, welcome, elsewhere).await,
                 Err(error) => {
-                    tracing::warn!(
-                        socket = %path.display(),
-                        error = crate::journal::chain(&error),
-                        "instance not adopted: it is ended, once the scheduler before has no request there"
-                    );
+                    let (socket, error) = (path.display(), crate::journal::chain(&error));
                     match instance_of(&path) {
-                        Some(id) if elsewhere.contains(&id) => drop(self.foreign().insert(id)),
-                        Some(id) => self.launcher.kill(id),
-                        None => {}
+                        Some(id) if elsewhere.contains(&id) => {
+                            tracing::warn!(%socket, error, "instance not adopted: it is ended when it has answered what it has");
+                            self.foreign().insert(id);
+                        }
+                        Some(id) => {
+                            tracing::warn!(%socket, error, "instance not adopted: it is ended");
+                            self.launcher.kill(id);
+                        }
+                        None => tracing::warn!(%socket, error, "a socket whose name is no instance's"),
                     }
                 }
             }
@@ -272,13 +275,14 @@ impl Node {
     /// An instance runs that no task has. One that was found is being adopted; any other was asked for by a scheduler that is
     /// gone, and nobody would ever end it.
     fn meet(&self, stranger: InstanceId) {
-        if !self.found().contains(&stranger) {
-            tracing::warn!(instance = %stranger, "an instance that an earlier scheduler has asked for came too late: it is ended");
+        if self.found().as_ref().is_some_and(|found| !found.contains(&stranger)) {
+            let why = "an earlier scheduler has asked for it, and this one has not found it";
+            tracing::warn!(instance = %stranger, "an instance is ended: {why}");
             self.launcher.kill(stranger);
         }
     }
 
-    fn found(&self) -> MutexGuard<'_, BTreeSet<InstanceId>> {
+    fn found(&self) -> MutexGuard<'_, Option<BTreeSet<InstanceId>>> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -331,6 +335,10 @@ async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>, pulse: Pulse) {
             node.forget_expired();
         }
         let Some(event) = event else { continue };
+        if let Seen::Stranger { instance } = event {
+            node.meet(instance);
+            continue;
+        }
         if node.draining() {
             continue;
         }
@@ -373,7 +381,7 @@ async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>, pulse: Pulse) {
                 node.retire_unseen();
                 node.scanned.send_replace(true);
             }
-            Seen::Stranger { instance } => node.meet(instance),
+            Seen::Stranger { .. } => {} // met above
             Seen::Lost => told.clear(),
         }
     }

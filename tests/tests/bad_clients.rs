@@ -233,12 +233,30 @@ fn clients_that_take_their_time() {
 /// Answers more than any buffer on the way holds: as events without an end, and in one piece.
 const MUCH: &[(&str, &str)] = &[(
     "model.py",
-    "def handle_request(request, context):
+    "import time
+def handle_request(request, context):
     if request.body.json == 'events':
         return iter(lambda: 'x' * 65536, None)
+    if request.body.json == 'slow':
+        return time.sleep(8)
     return ('x' if request.body.json == 'text' else b'x') * (15 << 20)
 ",
 )];
+
+#[test]
+fn the_time_to_take_an_answer_is_no_matter_of_the_next_one() {
+    let node = Node::builder().model("much", MUCH).start();
+    assert_eq!(node.http().run("much", &json!(0)).status, 200);
+    let mut client = node.http().connect();
+    // The deadline of the first passes, and the time to take its answer, while the second is at work.
+    let kept = |headers: &str, body: &str| post("/ai/run/much", headers, body).replace("connection: close\r\n", "");
+    client.write_all(kept("content-length: 6\r\nx-omni-timeout-ms: 1500\r\n", "\"text\"").as_bytes()).unwrap();
+    let (answer, mut client) = Stream::read(BufReader::new(client)).whole_then();
+    assert_eq!(answer.status, 200);
+    client.get_mut().write_all(kept("content-length: 6\r\n", "\"slow\"").as_bytes()).unwrap();
+    assert_eq!(Stream::read(client).whole().status, 200);
+    node.stop();
+}
 
 #[test]
 fn clients_that_do_not_take_their_answer() {

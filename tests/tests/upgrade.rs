@@ -337,10 +337,11 @@ fn an_instance_that_streams_for_the_scheduler_before_serves_the_next_one_too() {
     let threads = "import time\ndef handle_request(request, context):\n    for number in range(request.body.json):\n        \
                    yield str(number)\n        time.sleep(0.05)\n";
     let manifest = CONCURRENT[1];
-    let mut node =
-        Node::builder().model("tasks", CONCURRENT).model("threads", &[("model.py", threads), manifest]).start();
+    let single = [CONCURRENT[0], ("omni.toml", "schema = 1\n[scaling]\nconcurrency = 1\n")];
+    let builder = Node::builder().model("tasks", CONCURRENT).model("threads", &[("model.py", threads), manifest]);
+    let mut node = builder.model("single", &single).start();
     let events = |model: &str, count: usize| node.http().stream(model, &json!(count));
-    let mut long = ["tasks", "threads"].map(|model| events(model, 100));
+    let mut long = ["tasks", "threads", "single"].map(|model| events(model, 100));
     long.iter_mut().for_each(|stream| assert!(stream.chunk().unwrap().is_some()));
     let engines = ["tasks", "threads"].map(|model| node.engine(model).unwrap());
     let before = node.pid();
@@ -351,11 +352,15 @@ fn an_instance_that_streams_for_the_scheduler_before_serves_the_next_one_too() {
             ["{\"response\":\"0\"}", "{\"response\":\"1\"}", "[DONE]"]
         );
     }
+    // One that takes a request at a time is not asked yet: another instance could be.
+    let waiting = node.http().send("single", &json!(0));
+    wait_for("a request in the queue", PATIENCE, || (node.model("single").queued == 1).then_some(()));
     assert!(is_alive(before), "it streams still");
     assert_eq!(["tasks", "threads"].map(|model| node.engine(model).unwrap()), engines);
     for stream in long {
         assert_eq!(stream.events().last().map(String::as_str), Some("[DONE]"));
     }
+    assert_eq!(Stream::read(waiting).whole().status, 200);
     wait_for("the scheduler before to end", PATIENCE, || (!is_alive(before)).then_some(()));
     node.stop();
 }

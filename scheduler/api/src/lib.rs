@@ -56,7 +56,7 @@ pub struct Node {
     /// The version of the launcher's protocol when that is older than the scheduler's: it was not replaced yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launcher_old_protocol: Option<u32>,
-    /// Bytes of request bodies held now.
+    /// Bytes of bodies held now: of requests, and of large answers that are not taken yet.
     pub buffered_bytes: u64,
     /// The most of them.
     pub buffered_bytes_limit: u64,

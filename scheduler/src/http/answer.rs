@@ -202,7 +202,7 @@ pub fn keep(body: &mut Content, budget: &Arc<Budget>) -> Result<Option<Arc<Untak
         Content::Json(bytes) | Content::Bytes(bytes) if bytes.len() > JOIN => bytes,
         Content::Json(_) | Content::Bytes(_) | Content::Stream(_) => return Ok(None),
     };
-    let untaken = Arc::new(budget.answer(bytes.len() as u64, Instant::now()).ok_or(Failure::NodeBusy)?);
+    let untaken = Arc::new(budget.answer(bytes.len() as u64, Instant::now()).ok_or(Failure::AnswerNotKept)?);
     let kept = Kept { bytes: std::mem::take(bytes), _untaken: Arc::clone(&untaken) };
     *bytes = Bytes::from_owner(kept);
     Ok(Some(untaken))

@@ -45,7 +45,9 @@ pub(super) struct Known {
     asked: AtomicBool,
     /// One that is held ends with the answer that is due, whoever serves.
     pub(super) hold: Arc<Hold>,
-    /// When the answers that are open must have been taken.
+    /// Open answers that the client may be slow to take.
+    slow: AtomicUsize,
+    /// When they must have been taken.
     until: Mutex<Option<Instant>>,
     /// Large answers that hyper has, in part or in whole.
     debtor: Arc<Debtor>,
@@ -80,7 +82,12 @@ impl Known {
     /// When the client is given up that does not take what it asked for; `None` while it owes nothing.
     pub(super) fn until(&self) -> Option<Instant> {
         let until = *self.until.lock().unwrap_or_else(PoisonError::into_inner);
-        until.filter(|_| self.open.load(Ordering::Relaxed) > 0 || self.debtor.owes())
+        until.filter(|_| self.owes())
+    }
+
+    /// Whether there is an answer that it may be slow to take.
+    fn owes(&self) -> bool {
+        self.slow.load(Ordering::Relaxed) > 0 || self.debtor.owes()
     }
 
     /// Whether its room is needed for others; if not, who asked last is woken when it is.
@@ -146,18 +153,31 @@ impl Drop for Open {
 #[derive(Debug)]
 pub(super) struct Answering {
     body: AnswerBody,
-    _open: Open,
+    open: Open,
+    is_slow: bool,
 }
 
 impl Answering {
     /// One that takes until `slow` at most.
     pub(super) fn new(body: AnswerBody, open: Open, slow: Option<Slow>) -> Self {
+        let is_slow = slow.is_some();
         if let Some(Slow { until, untaken }) = slow {
-            let mut latest = open.0.until.lock().unwrap_or_else(PoisonError::into_inner);
-            *latest = latest.max(Some(until + TAKEN_WITHIN)); // of several at a time over HTTP/2 the last
-            untaken.iter().for_each(|untaken| untaken.owed_by(&open.0.debtor));
+            let known = &open.0;
+            let mut latest = known.until.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = latest.filter(|_| known.owes());
+            *latest = before.max(Some(until + TAKEN_WITHIN)); // of several at a time over HTTP/2 the last
+            known.slow.fetch_add(1, Ordering::Relaxed);
+            untaken.iter().for_each(|untaken| untaken.owed_by(&known.debtor));
         }
-        Self { body, _open: open }
+        Self { body, open, is_slow }
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        if self.is_slow {
+            self.open.0.slow.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 

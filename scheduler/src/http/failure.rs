@@ -44,6 +44,7 @@ fn rendering(failure: &Failure) -> Rendering {
         Failure::BodyTooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, 3006, Retry::Unsaid),
         Failure::QueueFull { retry_after } => (StatusCode::TOO_MANY_REQUESTS, 3040, Retry::After(*retry_after)),
         Failure::NodeBusy => (StatusCode::SERVICE_UNAVAILABLE, 3040, Retry::OtherNode(Duration::from_secs(1))),
+        Failure::AnswerNotKept => (StatusCode::SERVICE_UNAVAILABLE, 3040, Retry::Never), // it ran
         Failure::CannotStart { retry_after }
         | Failure::NoRoom { retry_after }
         | Failure::NoGpuMemory { retry_after } => {
@@ -126,6 +127,7 @@ mod tests {
             Failure::BodyTooLarge { limit: 1024 },
             Failure::QueueFull { retry_after: Duration::from_millis(1200) },
             Failure::NodeBusy,
+            Failure::AnswerNotKept,
             Failure::CannotStart { retry_after: Duration::from_secs(300) },
             Failure::NoRoom { retry_after: Duration::from_millis(2400) },
             Failure::NeverRoom,

@@ -39,7 +39,8 @@ pub struct Waiter {
     /// Set until the request's end is known.
     reason: Option<CancelReason>,
     unacknowledged: usize,
-    _held: Option<Held>,
+    /// Room for the request's body.
+    held: Option<Held>,
 }
 
 impl Waiter {
@@ -176,7 +177,7 @@ async fn serve(
         deadline,
         reason: Some(CancelReason::ClientGone),
         unacknowledged: 0,
-        _held: held,
+        held,
     };
     let submitted = Instant::now();
     if let Err(failure) = model.submit(Box::new(submission)) {
@@ -210,6 +211,7 @@ async fn serve(
     model.metrics.first_byte.observe(arrived.elapsed().as_secs_f64());
     if !matches!(answer.body, crate::wire::reply::Body::Stream(_)) {
         waiter.finished();
+        waiter.held = None; // nor can the request be sent again
     }
     let untaken = keep(&mut answer.body, &node.context.budget)?;
     let version = HeaderValue::from_str(answer.content.short_version());
@@ -253,6 +255,7 @@ fn count(model: &Model, failure: &Failure) {
         | Failure::BodyTooLarge { .. }
         | Failure::QueueFull { .. }
         | Failure::NodeBusy
+        | Failure::AnswerNotKept
         | Failure::CannotStart { .. }
         | Failure::NoRoom { .. }
         | Failure::NeverRoom

@@ -87,7 +87,7 @@ async fn serve(
     pulse: &Pulse,
 ) -> PacketError {
     let keep = handle.routes().keep_all();
-    handle.routes().spoken = VERSIONS.oldest;
+    handle.routes().spoken = None;
     let hello = ToLauncher::Hello { protocol: VERSIONS.newest, oldest: Some(VERSIONS.oldest) };
     for message in std::iter::once(hello).chain(keep).chain(kills) {
         if let Err(error) = send(socket, &message).await {

@@ -22,7 +22,7 @@ impl BodyMetrics {
         bytes(r, "bodies_held", "Bodies of requests and large answers in memory", &metrics.held);
         bytes(r, "bodies_budget", "The most of it", &metrics.budget);
         r.register("bodies_refusals", "Bodies for which there was no memory", metrics.refused.clone());
-        let help = "Clients cut off because others needed the memory that their answers took";
+        let help = "Answers whose clients were cut off, for others needed the memory";
         r.register("bodies_given_up", help, metrics.given_up.clone());
         metrics
     }

@@ -289,6 +289,7 @@ fn stream_failure(failure: &Failure) -> &'static str {
         | Failure::BodyTooLarge { .. }
         | Failure::QueueFull { .. }
         | Failure::NodeBusy
+        | Failure::AnswerNotKept
         | Failure::CannotStart { .. }
         | Failure::NoRoom { .. }
         | Failure::NeverRoom

@@ -27,7 +27,7 @@ impl Node {
                 asked.push(told);
             }
         }
-        let mut all = Vec::new();
+        let mut all: Vec<InstanceId> = self.foreign().iter().cloned().collect();
         for told in asked {
             all.extend(told.await.unwrap_or_default());
         }
@@ -62,13 +62,18 @@ impl Node {
         }
     }
 
+    /// Ends the instances that could not be adopted.
+    pub(super) fn end_foreign(&self) {
+        std::mem::take(&mut *self.foreign()).into_iter().for_each(|foreign| self.launcher.kill(foreign));
+    }
+
     pub(super) fn foreign(&self) -> MutexGuard<'_, BTreeSet<InstanceId>> {
         self.foreign.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// None does.
     pub async fn all_released(&self) {
-        std::mem::take(&mut *self.foreign()).into_iter().for_each(|foreign| self.launcher.kill(foreign));
+        self.end_foreign();
         for model in self.models() {
             let _ = model.tell(Message::Released(None)).await;
         }

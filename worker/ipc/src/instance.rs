@@ -12,9 +12,9 @@ use crate::version::Versions;
 use serde::{Deserialize, Serialize};
 
 /// Versions of this wire that this release speaks. A worker outlives its scheduler, so both sides say theirs.
-pub const VERSIONS: Versions = Versions { oldest: PROTOCOL, newest: PROTOCOL };
-/// The newest of them.
-pub const PROTOCOL: u32 = 3;
+pub const VERSIONS: Versions = Versions { oldest: 3, newest: PROTOCOL };
+/// The newest of them. Before version 4 an engine served one data connection after the other.
+pub const PROTOCOL: u32 = 4;
 
 /// Scheduler to worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import socket
+import struct
+import termios
 
 import pytest
 
@@ -36,6 +40,12 @@ def test_a_second_attach_waits_until_the_first_has_ended(start):
     assert second.quiet(0.05)
     first.close()
     assert second.read().json == "second"
+
+
+def unread(sock: socket.socket) -> int:
+    """Bytes that the other side of a socket pair has not taken."""
+    (size,) = struct.unpack("i", fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)))
+    return int(size)
 
 
 def waiting(define: str) -> str:
@@ -82,6 +92,7 @@ def test_stop_waits_for_the_end_of_the_connections(start, tmp_path, define):
     first.ask(1, str(tmp_path / "one").encode())
     assert second.answer(1, b"x").json == "x"
     engine.tell({"type": "stop"})
+    engine.await_true(lambda: unread(engine.control) == 0, "the engine to have read that")
     second.close()
     (tmp_path / "one").touch()
     assert first.read().json == str(tmp_path / "one")

@@ -103,8 +103,12 @@ impl Instance {
 
     /// Whether a request can be sent at this moment.
     pub(super) fn may_send(&self) -> bool {
-        // An engine that serves one request at a time serves the scheduler before this one first.
-        let is_taken = self.elsewhere && self.mode != Some(HandlerMode::Concurrent);
+        // An engine that serves one request at a time serves the scheduler before this one first, as those of an earlier
+        // release do.
+        let serves_both = self.mode == Some(HandlerMode::Concurrent)
+            && self.content.manifest.scaling.concurrency > 1
+            && self.old_protocol.is_none();
+        let is_taken = self.elsewhere && !serves_both;
         let is_free = !is_taken && !self.health.is_asked();
         self.connection.is_some() && is_free && self.turn.as_ref().is_none_or(Turn::is_open)
     }

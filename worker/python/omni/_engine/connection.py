@@ -9,6 +9,7 @@ from __future__ import annotations
 import array
 import os
 import socket
+import threading
 import time
 from collections import deque
 
@@ -51,6 +52,8 @@ class Connection:
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
         self.closed = False
+        self.writing = threading.Lock()
+        """Held by whoever writes, where several threads do."""
         self.received = 0.0
         """When the last read returned, on the monotonic clock: deadlines count from here."""
         self._descriptors: deque[int] = deque()

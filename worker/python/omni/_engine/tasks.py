@@ -53,6 +53,7 @@ class Tasks:
         self._sessions: set[Session] = set()
         self._until: asyncio.Future[None] = self._loop.create_future()
         self._finishes = False
+        self._broken: BaseException | None = None
 
     def wait(self, control: socket.socket) -> None:
         """Serves, and lets the model's own background tasks run, until the worker's next message is there."""
@@ -81,14 +82,14 @@ class Tasks:
             self._loop.run_until_complete(self._until)
         finally:
             self._loop.remove_reader(control)
+        if self._broken is not None:
+            raise self._broken
 
     def _end(self, session: Session) -> None:
         self._sessions.discard(session)
         session.close()
-        error = session.ended.exception()
-        if error is not None:
-            self._until.set_exception(error)
-        elif self._finishes and not self._sessions:
+        self._broken = self._broken or session.ended.exception()
+        if self._broken is not None or (self._finishes and not self._sessions):
             _settle(self._until)
 
 

@@ -40,10 +40,9 @@ class Threads:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        # Bounded by the scheduler, which sends at most `concurrency` requests at a time.
+        # Bounded by the schedulers, of which each sends at most `concurrency` requests at a time.
         self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
-        self._writing = threading.Lock()
-        self._hands = [Hand(model, self._jobs, self._writing) for _ in range(model.concurrency)]
+        self._hands = [Hand(model, self._jobs) for _ in range(model.concurrency)]
         for at, hand in enumerate(self._hands):
             threading.Thread(target=hand.run, name=f"omni-handler-{at}", daemon=True).start()
         self._lines: dict[int, Line] = {}
@@ -88,7 +87,7 @@ class Threads:
             except Closed:
                 self._poll.unregister(fd)
                 del self._lines[fd]
-                line.close(self._writing)
+                line.close()
         return others
 
     def _receive(self, connection: Connection, cancels: cancel.Cancels) -> None:
@@ -101,7 +100,7 @@ class Threads:
                     hand.grant(cancels, number, wire.HEAD_LENGTH.unpack(payload)[0])
             elif kind == wire.CHECK:
                 problem = self._model.check() if flags & wire.OWN_CHECK else None
-                with self._writing:
+                with connection.writing:
                     connection.send(wire.health(number, problem))
             else:
                 raise Unusable(f"the scheduler sent a frame of kind {kind}")
@@ -117,11 +116,11 @@ class Line:
         self.cancels = cancels
         self._cancel = cancel_socket
 
-    def close(self, writing: threading.Lock) -> None:
+    def close(self) -> None:
         """The other side has closed it."""
         cancel.shut(self._cancel)  # and with it the listener
         self.listener.join()
-        with writing:
+        with self.connection.writing:
             self.connection.close()
         self._cancel.close()
 
@@ -129,10 +128,9 @@ class Line:
 class Hand(Handling):
     """One thread and the request it works on."""
 
-    def __init__(self, model: Model, jobs: queue.SimpleQueue[Job], writing: threading.Lock) -> None:
+    def __init__(self, model: Model, jobs: queue.SimpleQueue[Job]) -> None:
         super().__init__(model)
         self._jobs = jobs
-        self._writing = writing
         self._thread = 0
         self._state = threading.Condition(threading.Lock())
         """Guards what follows; the main thread, the watch thread and this one meet here."""
@@ -192,7 +190,7 @@ class Hand(Handling):
                     _set_async_exc(self._thread, _NOTHING)
 
     def _send(self, data: bytes, more: Buffer | None = None) -> None:
-        with self._writing:
+        with self._connection.writing:
             self._connection.send(data, more)
 
     def _await_credit(self, number: int, need: int) -> None:
