@@ -95,29 +95,27 @@ impl Budget {
     #[must_use]
     pub fn answer(self: &Arc<Self>, bytes: u64, now: Instant) -> Option<Untaken> {
         let bytes = bytes.min(self.limit); // a single one that is larger has all of it
-        if !self.lend(bytes, now) {
-            return None;
-        }
-        let mut state = self.state();
+        let mut state = self.lend(bytes, now)?;
         let number = state.next;
         state.next += 1;
         state.answers.insert(number, Entry { bytes, since: now, client: None });
         Some(Untaken { budget: Arc::clone(self), number, client: OnceLock::new() })
     }
 
-    fn lend(&self, bytes: u64, now: Instant) -> bool {
+    /// So much more is lent; `None` when there is not so much.
+    fn lend(&self, bytes: u64, now: Instant) -> Option<MutexGuard<'_, State>> {
         let mut state = self.state();
         let Some(victims) = state.victims(bytes, self.limit, now) else {
             self.metrics.refused.inc();
-            return false;
+            return None;
         };
         let victims: Vec<Entry> = victims.iter().filter_map(|number| state.answers.remove(number)).collect();
-        state.lent -= victims.iter().map(|victim| victim.bytes).sum::<u64>();
-        self.set(&mut state, |lent| lent + bytes);
+        let freed: u64 = victims.iter().map(|victim| victim.bytes).sum();
+        self.set(&mut state, |lent| lent - freed + bytes);
         self.metrics.given_up.inc_by(victims.len() as u64);
         // Not beside an end that clears it: who has taken all of it after all is not cut.
         victims.iter().filter_map(|victim| victim.client.as_ref()).for_each(|client| client.give_up());
-        true
+        Some(state)
     }
 
     fn set(&self, state: &mut State, change: impl FnOnce(u64) -> u64) {
@@ -158,7 +156,7 @@ impl Held {
     /// More of it. Returns whether there was so much.
     #[must_use]
     pub fn grow(&mut self, bytes: u64, now: Instant) -> bool {
-        let lent = self.budget.lend(bytes, now);
+        let lent = self.budget.lend(bytes, now).is_some();
         if lent {
             self.bytes += bytes;
         }

@@ -219,16 +219,18 @@ impl LauncherHandle {
         }
         match said {
             FromLauncher::Welcome { protocol } => self.routes().spoken = Some(protocol),
-            FromLauncher::Scanned if self.old_protocol().is_some() => {
-                tracing::warn!("the launcher is of an earlier release: it goes on; SIGUSR2 has the next one take over");
-                let _ = seen.send(Seen::Scanned).await;
-            }
             FromLauncher::Model { name, snapshot, manifest } => {
                 let _ = seen.send(Seen::Model { name, snapshot, manifest }).await;
             }
             FromLauncher::ModelRefused { name, message } => drop(seen.send(Seen::Refused { name, message }).await),
             FromLauncher::ModelGone { name } => drop(seen.send(Seen::Gone { name }).await),
-            FromLauncher::Scanned => drop(seen.send(Seen::Scanned).await),
+            FromLauncher::Scanned => {
+                if self.old_protocol().is_some() {
+                    let hint = "it goes on; SIGUSR2 has the next one take over";
+                    tracing::warn!("the launcher is of an earlier release: {hint}");
+                }
+                let _ = seen.send(Seen::Scanned).await;
+            }
             FromLauncher::Progress { snapshot, line } => {
                 let inboxes = self.routes().preparing.get(&snapshot).cloned().unwrap_or_default();
                 for inbox in inboxes {

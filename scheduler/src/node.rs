@@ -335,14 +335,9 @@ async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>, pulse: Pulse) {
             node.forget_expired();
         }
         let Some(event) = event else { continue };
-        if let Seen::Stranger { instance } = event {
-            node.meet(instance);
-            continue;
-        }
-        if node.draining() {
-            continue;
-        }
         match event {
+            Seen::Stranger { instance } => node.meet(instance),
+            _ if node.draining() => {}
             Seen::Model { name, snapshot, manifest } => match ModelName::try_from(name) {
                 Ok(name) => {
                     let content = Content::parse(&name, snapshot.clone(), manifest, &node.context.config);
@@ -381,7 +376,6 @@ async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>, pulse: Pulse) {
                 node.retire_unseen();
                 node.scanned.send_replace(true);
             }
-            Seen::Stranger { .. } => {} // met above
             Seen::Lost => told.clear(),
         }
     }

@@ -189,6 +189,12 @@ impl Node {
         self.instance(model).and_then(|instance| instance.pid).map(Pid::from_raw)
     }
 
+    /// Where the worker of an instance listens.
+    #[must_use]
+    pub fn worker_socket(&self, instance: &str) -> PathBuf {
+        self.control_socket().with_file_name(format!("instances/{instance}.sock"))
+    }
+
     /// The process id of the worker that keeps this engine: the parent of process 1 of its sandbox.
     #[must_use]
     pub fn worker(&self, engine: Pid) -> Option<Pid> {

@@ -243,9 +243,9 @@ fn an_instance_that_was_asked_for_by_a_scheduler_that_is_gone_does_not_stay() {
     let mut node = Node::builder().hold_listeners().model("one", ECHO).start();
     assert_eq!(node.http().post(&run("one"), &json!(null)).status, 200);
     let (id, engine) = (node.instance("one").unwrap().id, node.engine("one").unwrap());
+    let socket = node.worker_socket(&id);
     node.crash();
     // As if it had been started only after the next scheduler looked.
-    let socket = node.control_socket().with_file_name(format!("instances/{id}.sock"));
     fs::rename(&socket, socket.with_extension("later")).unwrap();
     node.start_again();
     wait_for("the stranger to be ended", PATIENCE, || (!is_alive(engine)).then_some(()));

@@ -285,7 +285,7 @@ fn what_is_left_of_a_body_is_no_request_of_the_successor() {
 /// In the place of an instance's worker: one that speaks a version which nobody knows any more. Says when it was asked.
 fn speak_of_old(node: &Node, model: &str) -> mpsc::Receiver<()> {
     let id = node.instance(model).expect("an instance").id;
-    let socket_path = node.control_socket().with_file_name(format!("instances/{id}.sock"));
+    let socket_path = node.worker_socket(&id);
     fs::remove_file(&socket_path).unwrap();
     let listener = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).unwrap();
     bind(listener.as_raw_fd(), &UnixAddr::new(&socket_path).unwrap()).unwrap();
