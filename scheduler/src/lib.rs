@@ -4,6 +4,7 @@
 pub mod args;
 pub mod budget;
 pub mod capacity;
+pub mod control_socket;
 pub mod failure;
 pub mod gpu;
 pub mod http;

@@ -102,11 +102,11 @@ pub struct Node {
 
 impl Node {
     /// Finds surviving instances, connects to the launcher and serves what it sees. `lasting`: what an earlier scheduler
-    /// knew. `elsewhere`: instances that work for it still.
+    /// knew. `elsewhere`: instances that work for it still, and how many requests each has.
     pub async fn start(
         context: Arc<NodeContext>,
         lasting: BTreeMap<ModelName, Lasting>,
-        elsewhere: BTreeSet<InstanceId>,
+        elsewhere: BTreeMap<InstanceId, u32>,
     ) -> Arc<Self> {
         let (seen_sender, seen) = mpsc::channel(SEEN);
         let kept = lasting.iter().map(|(model, lasting)| (model.clone(), lasting.snapshots())).collect();
@@ -214,7 +214,7 @@ impl Node {
     }
 
     /// Takes over the instances that an earlier scheduler left.
-    async fn adopt_all(&self, elsewhere: &BTreeSet<InstanceId>) {
+    async fn adopt_all(&self, elsewhere: &BTreeMap<InstanceId, u32>) {
         let directory = self.context.runtime_dir.join("instances");
         let Ok(entries) = std::fs::read_dir(&directory) else { return };
         let sockets: Vec<PathBuf> = entries
@@ -229,11 +229,14 @@ impl Node {
         }
         while let Some(Ok((connected, path))) = connecting.join_next().await {
             match connected {
-                Ok((link, welcome)) => self.adopt(link, welcome, elsewhere).await,
+                Ok((link, welcome)) => {
+                    let elsewhere = elsewhere.get(&welcome.instance).copied().unwrap_or(0);
+                    self.adopt(link, welcome, elsewhere).await;
+                }
                 Err(error) => {
                     let (socket, error) = (path.display(), crate::journal::chain(&error));
                     match instance_of(&path) {
-                        Some(id) if elsewhere.contains(&id) => {
+                        Some(id) if elsewhere.contains_key(&id) => {
                             tracing::warn!(%socket, error, "instance not adopted: it is ended when it has answered what it has");
                             self.foreign().insert(id);
                         }
@@ -248,7 +251,7 @@ impl Node {
         }
     }
 
-    async fn adopt(&self, link: WorkerLink, welcome: Welcome, elsewhere: &BTreeSet<InstanceId>) {
+    async fn adopt(&self, link: WorkerLink, welcome: Welcome, elsewhere: u32) {
         let Ok(name) = ModelName::try_from(welcome.model.clone()) else { return };
         if welcome.ending {
             // Its worker keeps to the time it was given, and the launcher removes what it leaves.
@@ -259,8 +262,7 @@ impl Node {
         let text = Some(welcome.note.clone()).filter(|note| !note.is_empty());
         match Content::parse(&name, welcome.snapshot.clone(), text, &self.context.config) {
             Ok(content) => {
-                let busy = elsewhere.contains(&welcome.instance);
-                let adoption = Adoption { welcome, link, content, busy };
+                let adoption = Adoption { welcome, link, content, elsewhere };
                 let _ = self.add(&name).tell(Message::Adopt(Box::new(adoption))).await;
             }
             Err(message) => {

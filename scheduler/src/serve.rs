@@ -6,22 +6,18 @@
 
 use crate::args::Directories;
 use crate::budget::Budget;
+use crate::control_socket;
 use crate::http::control::{Addresses, Control};
 use crate::http::listener::{Bounds, Phase, serve};
-use crate::http::{admin, control, data};
+use crate::http::{admin, data};
 use crate::metrics::Metrics;
 use crate::node::{Node, NodeContext};
 use crate::startup::Listeners;
 use crate::state::StateStore;
 use crate::takeover::{Estate, Handed, Predecessor, hand_over};
 use crate::watchdog::Watchdog;
-use hyper_util::rt::TokioIo;
-use hyper_util::server::conn::auto;
-use interprocess::os::unix::uds_local_socket::tokio::Listener as LocalListener;
 use omni_config::node::NodeConfig;
-use std::convert::Infallible;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64};
@@ -33,8 +29,6 @@ use tokio::task::JoinSet;
 
 /// Connections to the admin listener and to the control socket, each.
 const FEW: usize = 64;
-/// After the kernel has refused a connection to the control socket.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// For connections to close after the models have ended.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
@@ -73,7 +67,7 @@ pub async fn run(start: Start) -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut leave = signal(SignalKind::user_defined2())?;
-    let handed = listeners.try_clone()?; // for a successor; also keeps the lock
+    let mut handed = listeners.try_clone()?; // for a successor; also keeps the lock
     let data_listener = TcpListener::from_std(listeners.data)?;
     let admin_listener = TcpListener::from_std(listeners.admin)?;
     let listen = data_listener.local_addr()?;
@@ -94,7 +88,7 @@ pub async fn run(start: Start) -> io::Result<()> {
         Some(predecessor) => Some(predecessor.relieve().await.map_err(io::Error::other)?),
         None => None,
     };
-    let elsewhere = inheritance.iter().flat_map(|inheritance| inheritance.busy.iter().cloned()).collect();
+    let elsewhere = inheritance.as_ref().map(|inheritance| inheritance.busy.clone()).unwrap_or_default();
     let (state, lasting) = StateStore::open(&directories.own_state()).map_err(io::Error::other)?;
     let context = Arc::new(NodeContext {
         config,
@@ -131,7 +125,10 @@ pub async fn run(start: Start) -> io::Result<()> {
     let (upgrades, mut upgrade) = mpsc::channel(1);
     let speaking = Arc::new(Semaphore::new(FEW));
     let control = Control { node: Arc::clone(&node), addresses: addresses.clone(), upgrades };
-    let control = tokio::spawn(serve_control(listeners.control, Arc::clone(&speaking), control));
+    let serve_control = |socket| tokio::spawn(control_socket::serve(socket, Arc::clone(&speaking), control.clone()));
+    let mut control_file = control_socket::Watched::new(directories.runtime.join(control_socket::NAME));
+    let mut control_task = serve_control(listeners.control);
+    let mut looks = tokio::time::interval(control_socket::LOOK);
     announce(&directories.runtime, &addresses)?;
     tracing::info!(listen = addresses.listen, admin = addresses.admin_listen, models = %directories.models.display(), "serving");
     if let Some(inheritance) = inheritance {
@@ -145,6 +142,12 @@ pub async fn run(start: Start) -> io::Result<()> {
             _ = terminate.recv() => break Ending::Stop,
             _ = interrupt.recv() => break Ending::Stop,
             _ = leave.recv() => break Ending::Leave,
+            _ = looks.tick() => {
+                let Some(fresh) = control_file.mend() else { continue };
+                handed.control = fresh.try_clone()?;
+                control_task.abort();
+                control_task = serve_control(fresh);
+            }
             Some(answer) = upgrade.recv() => {
                 let answer: oneshot::Sender<Result<u32, String>> = answer;
                 let estate = Estate {
@@ -156,7 +159,7 @@ pub async fn run(start: Start) -> io::Result<()> {
                 };
                 let handed_over = hand_over(&program, estate, &mut serving, |said| {
                     if said.is_ok() {
-                        control.abort(); // who asks from now on asks the successor
+                        control_task.abort(); // who asks from now on asks the successor
                     }
                     let _ = answer.send(said); // or nobody waits for it
                 });
@@ -171,7 +174,7 @@ pub async fn run(start: Start) -> io::Result<()> {
             }
         }
     };
-    control.abort();
+    control_task.abort();
     let Listeners { data, admin, control: also, lock } = handed;
     drop((data, admin, also)); // a socket is closed to clients with its last descriptor
     if ending != Ending::Succeeded {
@@ -207,7 +210,7 @@ pub async fn run(start: Start) -> io::Result<()> {
         _ = interrupt.recv() => tracing::warn!("ended in the middle of draining"),
     }
     if ending == Ending::Stop {
-        for name in ["node.json", "control.sock", "scheduler.lock"] {
+        for name in ["node.json", control_socket::NAME, "scheduler.lock"] {
             let _ = std::fs::remove_file(directories.runtime.join(name)); // who comes next would replace them
         }
     }
@@ -231,29 +234,4 @@ fn announce(runtime: &Path, addresses: &Addresses) -> io::Result<()> {
     let fresh = runtime.join(".node.json");
     std::fs::write(&fresh, format!("{text}\n"))?;
     std::fs::rename(&fresh, runtime.join("node.json"))
-}
-
-async fn serve_control(listener: std::os::unix::net::UnixListener, room: Arc<Semaphore>, control: Control) {
-    use interprocess::local_socket::traits::tokio::Listener as _;
-    let listener = match LocalListener::try_from(OwnedFd::from(listener)) {
-        Ok(listener) => listener,
-        Err(error) => return tracing::error!(%error, "the control socket cannot be served"),
-    };
-    loop {
-        let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
-        let Ok(stream) = listener.accept().await else {
-            tokio::time::sleep(ACCEPT_AGAIN).await; // no descriptors left, most likely
-            continue;
-        };
-        let control = control.clone();
-        tokio::spawn(async move {
-            let service = hyper::service::service_fn(move |request| {
-                let control = control.clone();
-                async move { Ok::<_, Infallible>(control::serve(&control, request).await) }
-            });
-            let builder = auto::Builder::new(hyper_util::rt::TokioExecutor::new());
-            let _ = builder.serve_connection(TokioIo::new(stream), service).await;
-            drop(permit);
-        });
-    }
 }

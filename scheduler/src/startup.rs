@@ -4,15 +4,16 @@
 //! becomes the node's user for good. Started unprivileged (by systemd), all that was done by others.
 
 use crate::args::Directories;
+use crate::control_socket;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::Backlog;
 use nix::unistd::{Gid, Uid, User, chown, setgid, setgroups, setuid};
 use omni_config::node::{FALLBACK_UID, NodeConfig, NodeUser};
-use std::fs::{DirBuilder, File, Permissions};
+use std::fs::{DirBuilder, File};
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -124,7 +125,7 @@ pub fn set_up(
     raise_descriptor_limit();
     let listeners = listeners(config, &directories.runtime, lock)?;
     if root {
-        let path = directories.runtime.join("control.sock");
+        let path = directories.runtime.join(control_socket::NAME);
         chown(&path, Some(uid), Some(gid)).map_err(|e| at("chown", &path)(e.into()))?;
         start_launcher(directories, config_file, uid)?;
         drop_privileges(uid, gid)?;
@@ -190,7 +191,7 @@ fn listeners(config: &NodeConfig, runtime: &Path, lock: File) -> Result<Listener
     let admin = tcp("admin", config.server.admin_listen)?;
     let control = match inherited.remove("control") {
         Some(fd) => UnixListener::from(fd),
-        None => control_socket(&runtime.join("control.sock"))?,
+        None => control_socket::bind(&runtime.join(control_socket::NAME))?,
     };
     for (name, result) in [
         ("data", data.set_nonblocking(true)),
@@ -218,17 +219,6 @@ fn listen(address: std::net::SocketAddr) -> Result<TcpListener, StartupError> {
 fn tcp_listener(address: std::net::SocketAddr) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
     nix::sys::socket::listen(&listener, Backlog::MAXCONN)?;
-    Ok(listener)
-}
-
-fn control_socket(path: &Path) -> Result<UnixListener, StartupError> {
-    match std::fs::remove_file(path) {
-        Ok(()) => {} // of an earlier scheduler: the lock says that it is gone
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(at("remove", path)(error)),
-    }
-    let listener = UnixListener::bind(path).map_err(at("listen on", path))?;
-    std::fs::set_permissions(path, Permissions::from_mode(0o660)).map_err(at("chmod", path))?;
     Ok(listener)
 }
 

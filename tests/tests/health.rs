@@ -12,6 +12,7 @@ use omni_tests::{Node, PATIENCE, wait_for};
 use serde_json::json;
 use std::fs;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::thread;
 
@@ -131,6 +132,28 @@ fn a_worker_whose_connection_is_lost_is_connected_to_again() {
     let model = node.model("one");
     assert_eq!((model.restarts, model.last_exit), (0, None), "{}", node.log());
     assert!(!is_alive(engine));
+    node.stop();
+}
+
+#[test]
+fn a_control_socket_that_was_removed_is_made_again() {
+    let mut node = Node::builder().model("one", &[("model.py", ECHO)]).start();
+    let path = node.control_socket();
+    let reached = || {
+        wait_for("the control socket", PATIENCE, || (node.omnictl(["list"]).code == 0).then_some(()));
+        assert_eq!(fs::symlink_metadata(&path).unwrap().mode() & 0o777, 0o660);
+    };
+    reached();
+    fs::remove_file(&path).unwrap();
+    reached();
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, "something else").unwrap();
+    reached();
+    // A successor gets the socket that is there now.
+    let before = node.pid();
+    node.upgrade();
+    wait_for("the scheduler before to end", PATIENCE, || (!is_alive(before)).then_some(()));
+    assert_eq!(node.omnictl(["list"]).code, 0, "{}", node.log());
     node.stop();
 }
 

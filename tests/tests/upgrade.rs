@@ -339,9 +339,10 @@ fn an_instance_that_streams_for_the_scheduler_before_serves_the_next_one_too() {
     let manifest = CONCURRENT[1];
     let single = [CONCURRENT[0], ("omni.toml", "schema = 1\n[scaling]\nconcurrency = 1\n")];
     let builder = Node::builder().model("tasks", CONCURRENT).model("threads", &[("model.py", threads), manifest]);
-    let mut node = builder.model("single", &single).start();
+    let pair = [CONCURRENT[0], ("omni.toml", "schema = 1\n[scaling]\nconcurrency = 2\n")];
+    let mut node = builder.model("single", &single).model("pair", &pair).start();
     let events = |model: &str, count: usize| node.http().stream(model, &json!(count));
-    let mut long = ["tasks", "threads", "single"].map(|model| events(model, 100));
+    let mut long = ["tasks", "threads", "single", "pair", "pair"].map(|model| events(model, 100));
     long.iter_mut().for_each(|stream| assert!(stream.chunk().unwrap().is_some()));
     let engines = ["tasks", "threads"].map(|model| node.engine(model).unwrap());
     let before = node.pid();
@@ -355,9 +356,15 @@ fn an_instance_that_streams_for_the_scheduler_before_serves_the_next_one_too() {
     // One that takes a request at a time is not asked yet: another instance could be.
     let waiting = node.http().send("single", &json!(0));
     wait_for("a request in the queue", PATIENCE, || (node.model("single").queued == 1).then_some(()));
+    // Nor is one that has as many of the old one's as it takes. When one of them ends, it is.
+    let behind = node.http().send("pair", &json!(0));
+    wait_for("a request in the queue", PATIENCE, || (node.model("pair").queued == 1).then_some(()));
+    let [tasks, threads, single, pair, given_up] = long;
+    drop(given_up);
+    assert_eq!(Stream::read(behind).whole().status, 200);
     assert!(is_alive(before), "it streams still");
     assert_eq!(["tasks", "threads"].map(|model| node.engine(model).unwrap()), engines);
-    for stream in long {
+    for stream in [tasks, threads, single, pair] {
         assert_eq!(stream.events().last().map(String::as_str), Some("[DONE]"));
     }
     assert_eq!(Stream::read(waiting).whole().status, 200);

@@ -26,6 +26,7 @@ use omni_ipc::frame::CancelReason;
 use omni_ipc::id::{EnvironmentKey, InstanceId, SnapshotDigest};
 use omni_ipc::instance::{FromWorker, Stats, Welcome};
 use requests::Submission;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -77,8 +78,10 @@ pub enum Message {
     WorkerClosed(InstanceId),
     /// Another scheduler takes the model: what no instance has goes back to who asked.
     Leave(Leave),
-    /// An instance, or all of them, has ended what it did for the scheduler before this one.
-    Released(Option<InstanceId>),
+    /// So many requests of the scheduler before this one an instance has still.
+    Elsewhere(InstanceId, u32),
+    /// The scheduler before this one has ended: no instance has any of its.
+    NoneElsewhere,
     /// A person's word, answered with the state after it was taken, or with why it cannot be.
     Order(Order, oneshot::Sender<Result<api::Model, String>>),
     /// The GPU task speaks, of the instance with this key.
@@ -96,11 +99,14 @@ pub enum Message {
 /// Who hears what a model leaves behind with its instances.
 #[derive(Debug)]
 pub struct Leave {
-    /// Instances that have requests still.
-    pub busy: oneshot::Sender<Vec<InstanceId>>,
-    /// The model and one of them, once it has none any more.
-    pub released: mpsc::Sender<(String, InstanceId)>,
+    /// Instances that have requests still, and how many.
+    pub busy: oneshot::Sender<BTreeMap<InstanceId, u32>>,
+    /// Hears when it is fewer.
+    pub has: mpsc::Sender<Has>,
 }
+
+/// A model, one of its instances, and how many requests of a scheduler that leaves it has still.
+pub type Has = (String, InstanceId, u32);
 
 /// An instance of an earlier scheduler, and what it runs as its worker's note says.
 #[derive(Debug)]
@@ -111,8 +117,8 @@ pub struct Adoption {
     pub link: WorkerLink,
     /// What it runs.
     pub content: Content,
-    /// It works for the earlier scheduler still.
-    pub busy: bool,
+    /// Requests of the earlier scheduler that it has still.
+    pub elsewhere: u32,
 }
 
 /// A person's word.

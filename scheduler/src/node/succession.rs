@@ -2,9 +2,9 @@
 //! [`crate::takeover`].
 
 use super::Node;
-use crate::model::{Leave, Message};
+use crate::model::{Has, Leave, Message};
 use omni_ipc::id::InstanceId;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
@@ -15,19 +15,20 @@ use tokio::sync::{mpsc, oneshot};
 const SUCCESSOR: Duration = Duration::from_secs(60);
 
 impl Node {
-    /// Lets go of launcher and workers, for another scheduler. The instances that still have requests of this one; each
-    /// is told to `released` once it has none.
-    pub async fn leave(&self, released: &mpsc::Sender<(String, InstanceId)>) -> Vec<InstanceId> {
+    /// Lets go of launcher and workers, for another scheduler. The instances that still have requests of this one, and
+    /// how many; `has` is told when it is fewer.
+    pub async fn leave(&self, has: &mpsc::Sender<Has>) -> BTreeMap<InstanceId, u32> {
         self.left.store(true, Ordering::Release);
         self.launcher.leave();
         let mut asked = Vec::new();
         for model in self.models() {
             let (busy, told) = oneshot::channel();
-            if model.tell(Message::Leave(Leave { busy, released: released.clone() })).await {
+            if model.tell(Message::Leave(Leave { busy, has: has.clone() })).await {
                 asked.push(told);
             }
         }
-        let mut all: Vec<InstanceId> = self.foreign().iter().cloned().collect();
+        // Of what cannot be spoken to nobody knows how much it has.
+        let mut all: BTreeMap<InstanceId, u32> = self.foreign().iter().map(|id| (id.clone(), 1)).collect();
         for told in asked {
             all.extend(told.await.unwrap_or_default());
         }
@@ -52,13 +53,15 @@ impl Node {
         *known.ok()?.ok()?
     }
 
-    /// An instance does not work for the scheduler before this one any more.
-    pub async fn released(&self, model: &str, instance: &InstanceId) {
-        if let Some(foreign) = self.foreign().take(instance) {
+    /// So many requests of the scheduler before this one an instance has still.
+    pub async fn predecessor_has(&self, model: &str, instance: &InstanceId, requests: u32) {
+        if requests == 0
+            && let Some(foreign) = self.foreign().take(instance)
+        {
             self.launcher.kill(foreign);
         }
         if let Some(model) = self.find(model) {
-            let _ = model.tell(Message::Released(Some(instance.clone()))).await;
+            let _ = model.tell(Message::Elsewhere(instance.clone(), requests)).await;
         }
     }
 
@@ -71,11 +74,11 @@ impl Node {
         self.foreign.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// None does.
-    pub async fn all_released(&self) {
+    /// None has any.
+    pub async fn predecessor_has_ended(&self) {
         self.end_foreign();
         for model in self.models() {
-            let _ = model.tell(Message::Released(None)).await;
+            let _ = model.tell(Message::NoneElsewhere).await;
         }
     }
 }

@@ -8,6 +8,7 @@ use nix::unistd::dup2_stdin;
 use omni_ipc::id::InstanceId;
 use omni_ipc::packet::{recv_packet, send_packet};
 use omni_ipc::takeover::{FromSuccessor, Listener, PROTOCOL, ToSuccessor};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,8 +28,8 @@ pub struct Predecessor {
 #[derive(Debug)]
 pub struct Inheritance {
     socket: PacketSocket,
-    /// Instances that still work for it.
-    pub busy: Vec<InstanceId>,
+    /// Instances that still work for it, and how many requests each has.
+    pub busy: BTreeMap<InstanceId, u32>,
 }
 
 /// Where connections go that it hands over.
@@ -88,7 +89,7 @@ impl Predecessor {
         socket.send(&FromSuccessor::Prepared).await.map_err(wire)?;
         match socket.receive().await.map_err(wire)? {
             ToSuccessor::Yours { busy } => Ok(Inheritance { socket, busy }),
-            ToSuccessor::Take { .. } | ToSuccessor::Released { .. } | ToSuccessor::Connection { .. } => {
+            ToSuccessor::Take { .. } | ToSuccessor::Has { .. } | ToSuccessor::Connection { .. } => {
                 Err(TakeoverError::Order(WHO))
             }
         }
@@ -104,7 +105,9 @@ impl Inheritance {
         }
         while let Ok((message, fds)) = self.socket.receive_with().await {
             match message {
-                ToSuccessor::Released { model, instance } => node.released(&model, &instance).await,
+                ToSuccessor::Has { model, instance, requests } => {
+                    node.predecessor_has(&model, &instance, requests).await;
+                }
                 ToSuccessor::Connection { listener } => {
                     let to = match listener {
                         Listener::Data => &handed.data,
@@ -120,7 +123,7 @@ impl Inheritance {
                 ToSuccessor::Take { .. } | ToSuccessor::Yours { .. } => {}
             }
         }
-        node.all_released().await;
+        node.predecessor_has_ended().await;
         tracing::info!("the scheduler before this one has ended");
     }
 }

@@ -8,6 +8,7 @@ use crate::startup::{self, Listeners};
 use omni_ipc::id::InstanceId;
 use omni_ipc::packet::PacketError;
 use omni_ipc::takeover::{FromSuccessor, Listener, PROTOCOL, ToSuccessor};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
@@ -70,8 +71,8 @@ impl Successor {
     }
 
     /// Tells it that the node is its own; where it serves.
-    async fn relieve(&self, busy: &[InstanceId]) -> Result<SocketAddr, TakeoverError> {
-        self.tell(&ToSuccessor::Yours { busy: busy.to_vec() }, &[]).await?;
+    async fn relieve(&self, busy: &BTreeMap<InstanceId, u32>) -> Result<SocketAddr, TakeoverError> {
+        self.tell(&ToSuccessor::Yours { busy: busy.clone() }, &[]).await?;
         match self.hear().await? {
             FromSuccessor::Serving { listen } => Ok(listen),
             FromSuccessor::Failed { message } => Err(TakeoverError::Failed(message)),
@@ -124,9 +125,9 @@ pub async fn hand_over(
     tracing::info!(successor = successor.child.id(), "handing over");
     data.send_replace(Phase::Shut);
     admin.send_replace(Phase::Shut);
-    let (releases, mut released) = mpsc::channel(startup::MOST_INSTANCES);
-    let busy = node.leave(&releases).await;
-    drop(releases);
+    let (told, mut tells) = mpsc::channel(startup::MOST_INSTANCES);
+    let busy = node.leave(&told).await;
+    drop(told);
     let listen = match successor.relieve(&busy).await {
         Ok(listen) => listen,
         Err(error) => {
@@ -156,8 +157,8 @@ pub async fn hand_over(
             biased;
             Some(stream) = from_data.recv() => successor.give(&stream, Listener::Data).await,
             Some(stream) = from_admin.recv() => successor.give(&stream, Listener::Admin).await,
-            Some((model, instance)) = released.recv() => {
-                successor.tell(&ToSuccessor::Released { model, instance }, &[]).await
+            Some((model, instance, requests)) = tells.recv() => {
+                successor.tell(&ToSuccessor::Has { model, instance, requests }, &[]).await
             }
             () = &mut finished => break,
         };

@@ -10,16 +10,17 @@
 //! | `yours` | → adopts the instances, listens |
 //! | ← | `serving` |
 //! | `connection`, with a client's connection on which nothing is in the air | → serves it |
-//! | `released`: an instance has answered all that it was sent before | → sends it requests |
+//! | `has`: an instance has answered some of what it was sent before | → sends it as many more |
 //!
 //! The end of the connection releases everything.
 
 use crate::id::InstanceId;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 /// Version of this wire. The two are of two versions by nature; a successor that cannot follow says `failed`.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// To the successor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,15 +34,17 @@ pub enum ToSuccessor {
     },
     /// The node is the successor's from now on.
     Yours {
-        /// Instances that still work for the speaker.
-        busy: Vec<InstanceId>,
+        /// Instances that still work for the speaker, and how many requests each has of it.
+        busy: BTreeMap<InstanceId, u32>,
     },
-    /// One of them does not any more.
-    Released {
+    /// One of them has fewer now.
+    Has {
         /// Its model's name.
         model: String,
         /// Which.
         instance: InstanceId,
+        /// Requests of the speaker that it has still. With 0 it is the successor's alone.
+        requests: u32,
     },
     /// Brings a client's connection, between two requests of HTTP/1.1.
     Connection {

@@ -233,8 +233,8 @@ fn takeover() {
         "to_successor",
         lines(&[
             ToSuccessor::Take { protocol: 1 },
-            ToSuccessor::Yours { busy: vec![instance()] },
-            ToSuccessor::Released { model: "@cf/meta/llama".into(), instance: instance() },
+            ToSuccessor::Yours { busy: [(instance(), 3)].into() },
+            ToSuccessor::Has { model: "@cf/meta/llama".into(), instance: instance(), requests: 2 },
             ToSuccessor::Connection { listener: Listener::Data },
             ToSuccessor::Connection { listener: Listener::Admin },
         ])

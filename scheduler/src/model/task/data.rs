@@ -74,8 +74,9 @@ impl ModelTask {
         let count = self.dispatch.in_flight_of(number);
         let Some(instance) = self.instances.get_mut(number) else { return false };
         instance.in_flight.store(count as u64, Ordering::Relaxed);
-        instance.is_at_work(count > 0 || instance.elsewhere, now);
-        let in_flight = count > 0 || instance.elsewhere || instance.health.runs_own();
+        let has_some = count > 0 || instance.elsewhere > 0;
+        instance.is_at_work(has_some, now);
+        let in_flight = has_some || instance.health.runs_own();
         // A request that waits for its instance's GPU memory is work: it must not end an idle time, nor wait beyond one.
         let is_waited_for = instance.open && *waiting > 0;
         let is_busy = in_flight || is_waited_for;
@@ -227,6 +228,7 @@ impl ModelTask {
         }
         instance.open = true;
         self.dispatch.open(number, mode, instance.content.manifest.scaling.concurrency);
+        self.dispatch.set_elsewhere(number, instance.elsewhere);
     }
 
     /// It takes no further ones.

@@ -65,7 +65,7 @@ impl ModelTask {
 
     /// An instance of an earlier scheduler serves on.
     pub(super) fn adopt(&mut self, adoption: Adoption) {
-        let Adoption { welcome, link, content, busy } = adoption;
+        let Adoption { welcome, link, content, elsewhere } = adoption;
         let id = welcome.instance.clone();
         if self.instances.find(&id).is_some() {
             return; // it was asked for in this life
@@ -78,7 +78,7 @@ impl ModelTask {
         let seat = self.keep_room(generation, &content);
         let (settings, proven) = (content.settings(), self.lasting.is_proven(&content.snapshot));
         let fresh = Instance::new(id.clone(), generation, content);
-        let instance = Instance { turn, seat, launched: true, elsewhere: busy, ..fresh };
+        let instance = Instance { turn, seat, launched: true, elsewhere, ..fresh };
         self.instances.insert(number, instance);
         let attached = self.attach(number, &welcome, link);
         if let Some(inbox) = self.own_inbox.upgrade() {

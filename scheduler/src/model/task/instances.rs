@@ -57,8 +57,10 @@ pub(super) struct Instance {
     pub(super) grace_ends: Option<Instant>,
     /// The data connection is broken; an engine that lives on then is killed.
     pub(super) broken_ends: Option<Instant>,
-    /// It works for the scheduler before this one: what it is sent lies behind that.
-    pub(super) elsewhere: bool,
+    /// Requests of the scheduler before this one that it has still.
+    pub(super) elsewhere: u32,
+    /// In a scheduler that leaves: requests that it has, as the one after it was told last.
+    pub(super) told: u32,
     /// Whether it takes requests.
     pub(super) open: bool,
     /// Whether it was said to have something to do.
@@ -93,7 +95,8 @@ impl Instance {
             linked_at: None,
             grace_ends: None,
             broken_ends: None,
-            elsewhere: false,
+            elsewhere: 0,
+            told: 0,
             open: false,
             busy: false,
             in_flight: Arc::default(),
@@ -108,7 +111,7 @@ impl Instance {
         let serves_both = self.mode == Some(HandlerMode::Concurrent)
             && self.content.manifest.scaling.concurrency > 1
             && self.old_protocol.is_none();
-        let is_taken = self.elsewhere && !serves_both;
+        let is_taken = self.elsewhere > 0 && !serves_both;
         let is_free = !is_taken && !self.health.is_asked();
         self.connection.is_some() && is_free && self.turn.as_ref().is_none_or(Turn::is_open)
     }

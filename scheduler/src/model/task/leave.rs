@@ -1,28 +1,40 @@
 //! The end of a model's task whose model goes on: another scheduler takes it over.
 //!
 //! What instances were sent is answered here, over the data connections of this scheduler's life. An engine that serves
-//! one request at a time takes the next connection when that one has ended; others take it at once. What no instance has goes back to who asked, and is asked again at the
-//! other scheduler. Nothing is decided here any more, and nobody is told to do anything.
+//! one request at a time takes the next connection when that one has ended; others take it at once, so the other
+//! scheduler is told how many requests each instance has still. What no instance has goes back to who asked, and is asked
+//! again at the other scheduler. Nothing is decided here any more, and nobody is told to do anything.
 
 use super::ModelTask;
 use crate::model::{Leave, Message};
+use crate::policy::InstanceNumber;
 use crate::wire::reply::Unanswered;
 use omni_ipc::id::InstanceId;
+use std::collections::BTreeMap;
 
 impl ModelTask {
     /// From now on only what has begun goes on.
     pub(super) fn leave(&mut self, leave: Leave) {
-        self.leaving = Some(leave.released);
-        for instance in self.instances.iter_mut() {
+        self.leaving = Some(leave.has);
+        let mut busy = BTreeMap::new();
+        let mut last = None;
+        while let Some(number) = self.instances.next(last) {
+            last = Some(number);
+            let has = self.has(number);
+            let Some(instance) = self.instances.get_mut(number) else { continue };
             instance.link = None; // a worker has one scheduler
-        }
-        let mut busy = Vec::new();
-        for (number, instance) in self.instances.iter() {
-            if instance.elsewhere || self.dispatch.in_flight_of(number) > 0 {
-                busy.push(instance.id.clone());
+            instance.told = has;
+            if has > 0 {
+                busy.insert(instance.id.clone(), has);
             }
         }
         let _ = leave.busy.send(busy);
+    }
+
+    /// Requests that an instance has, of this scheduler and of the one before.
+    fn has(&self, number: InstanceNumber) -> u32 {
+        let of_this = u32::try_from(self.dispatch.in_flight_of(number)).unwrap_or(u32::MAX);
+        self.instances.get(number).map_or(0, |instance| instance.elsewhere).saturating_add(of_this)
     }
 
     /// What a task still hears that has left.
@@ -34,7 +46,8 @@ impl ModelTask {
             Message::Order(_, answer) => {
                 let _ = answer.send(Err("another scheduler takes over this node: ask again".to_owned()));
             }
-            Message::Released(id) => self.released(id.as_ref()),
+            Message::Elsewhere(id, requests) => self.elsewhere(Some(&id), requests),
+            Message::NoneElsewhere => self.elsewhere(None, 0),
             Message::Leave(_)
             | Message::Content(_)
             | Message::Removed
@@ -64,17 +77,20 @@ impl ModelTask {
         while let Some(number) = self.instances.next(last) {
             last = Some(number);
             self.flush(number);
-            let Some(instance) = self.instances.get(number) else { continue };
-            let is_busy = instance.elsewhere || self.dispatch.in_flight_of(number) > 0;
-            if is_busy && instance.connection.is_some() {
-                continue;
+            let has = self.has(number);
+            let Some(instance) = self.instances.get_mut(number) else { continue };
+            let is_done = has == 0 || instance.connection.is_none();
+            let has = if is_done { 0 } else { has };
+            if let Some(leaving) = &self.leaving
+                && (is_done || has != instance.told)
+                // Without room for it now, the next change says it, or the end of this process.
+                && leaving.try_send((self.model.name.to_string(), instance.id.clone(), has)).is_ok()
+            {
+                instance.told = has;
             }
-            let id = instance.id.clone();
-            self.lose(number);
-            self.instances.remove(number);
-            if let Some(released) = &self.leaving {
-                // Without room for it, the end of this process says it.
-                let _ = released.try_send((self.model.name.to_string(), id));
+            if is_done {
+                self.lose(number);
+                self.instances.remove(number);
             }
         }
         for id in self.dispatch.give_up() {
@@ -82,10 +98,17 @@ impl ModelTask {
         }
     }
 
-    /// An instance, or each of them, has ended what it did for the scheduler before this one.
-    pub(super) fn released(&mut self, id: Option<&InstanceId>) {
-        for instance in self.instances.iter_mut().filter(|instance| id.is_none_or(|id| instance.id == *id)) {
-            instance.elsewhere = false;
+    /// An instance, or each of them, has so many requests of the scheduler before this one.
+    pub(super) fn elsewhere(&mut self, id: Option<&InstanceId>, requests: u32) {
+        let mut last = None;
+        while let Some(number) = self.instances.next(last) {
+            last = Some(number);
+            if let Some(instance) = self.instances.get_mut(number)
+                && id.is_none_or(|id| instance.id == *id)
+            {
+                instance.elsewhere = requests;
+                self.dispatch.set_elsewhere(number, requests);
+            }
         }
     }
 }

@@ -33,7 +33,7 @@ mod view;
 
 use super::content::Content;
 use super::requests::Requests;
-use super::{Front, Message, Model, Order, TaskEnds, View};
+use super::{Front, Has, Message, Model, Order, TaskEnds, View};
 use crate::failure::Failure;
 use crate::launcher::LauncherHandle;
 use crate::machine::unix_ms;
@@ -48,7 +48,7 @@ use generations::Generations;
 use instances::Instances;
 use omni_api as api;
 use omni_ipc::frame::CancelReason;
-use omni_ipc::id::{InstanceId, SnapshotDigest};
+use omni_ipc::id::SnapshotDigest;
 use place::Lack;
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -97,7 +97,7 @@ pub(crate) struct ModelTask {
     wanted: u32,
     was_busy: bool,
     /// Another scheduler has the model: who hears of each instance that is free.
-    leaving: Option<mpsc::Sender<(String, InstanceId)>>,
+    leaving: Option<mpsc::Sender<Has>>,
     ended: bool,
 }
 
@@ -243,7 +243,8 @@ impl ModelTask {
             Message::Worker(id, said) => self.worker_says(&id, said),
             Message::WorkerClosed(id) => self.worker_closed(&id),
             Message::Leave(leave) => self.leave(leave),
-            Message::Released(id) => self.released(id.as_ref()),
+            Message::Elsewhere(id, requests) => self.elsewhere(Some(&id), requests),
+            Message::NoneElsewhere => self.elsewhere(None, 0),
             Message::Order(order, answer) => {
                 let done = self.obey(&order);
                 let _ = answer.send(done.map(|()| self.view.borrow().now()));

@@ -32,6 +32,8 @@ pub(super) struct Lane {
     /// Whether it takes further requests.
     pub(super) open: bool,
     pub(super) sent: VecDeque<Sent>,
+    /// Requests of another scheduler that it has.
+    pub(super) elsewhere: u32,
     mode: HandlerMode,
     concurrency: u32,
     pace: Pace,
@@ -43,6 +45,7 @@ impl Lane {
             instance,
             open: false,
             sent: VecDeque::new(),
+            elsewhere: 0,
             mode: HandlerMode::Serial,
             concurrency: 1,
             pace: Pace::default(),
@@ -61,12 +64,17 @@ impl Lane {
             HandlerMode::Serial => 1 + self.pace.ahead() as usize,
             HandlerMode::Concurrent => self.concurrency as usize,
         };
-        self.open && self.sent.len() < window
+        self.open && self.has() < window
     }
 
     /// Whether it has less in flight, by what it can do at once.
     pub(super) fn is_freer_than(&self, other: &Self) -> bool {
-        self.sent.len() as u64 * other.at_once() < other.sent.len() as u64 * self.at_once()
+        self.has() as u64 * other.at_once() < other.has() as u64 * self.at_once()
+    }
+
+    /// Requests that it has, whoever sent them.
+    fn has(&self) -> usize {
+        self.sent.len() + self.elsewhere as usize
     }
 
     fn at_once(&self) -> u64 {

@@ -4,7 +4,8 @@
 //! - requests are sent in the order of their virtual arrival ([`queue`]): exactly as they came within a priority, and
 //!   nothing starves behind higher ones;
 //! - a request goes to the instance with least in flight, or to its session's ([`route`]);
-//! - an instance has at most its `concurrency` of requests at once, and what lies ahead ([`lane`]);
+//! - an instance has at most its `concurrency` of requests at once, those of another scheduler included, and what lies
+//!   ahead ([`lane`]);
 //! - waiting and sent requests together never exceed `places + queue`;
 //! - a request is sent once, and again only if the instance it was sent to has certainly not begun it;
 //! - after a death only requests that may have begun fail; the others wait again, in their old order.
@@ -101,6 +102,13 @@ impl Dispatch {
         });
         if let Some(lane) = self.lanes.get_mut(at) {
             lane.open(mode, concurrency);
+        }
+    }
+
+    /// So many requests of another scheduler the instance has.
+    pub fn set_elsewhere(&mut self, instance: InstanceNumber, requests: u32) {
+        if let Some(lane) = self.find(instance).ok().and_then(|at| self.lanes.get_mut(at)) {
+            lane.elsewhere = requests;
         }
     }
 

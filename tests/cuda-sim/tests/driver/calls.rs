@@ -73,9 +73,11 @@ fn time_is_modelled_and_waited_for() {
     }
     caller.ok("cuEventCreate &4 0");
     caller.ok("cuEventCreate &5 0");
-    caller.ok("cuEventRecord $4 $2");
-    // A tenth of a second.
+    // A tenth of a second there, with the first event at its end, and one back: between two events of a stream that is busy
+    // all the while lies what the model says, whatever time passes between these calls.
     caller.ok(&format!("cuMemPrefetchAsync $1 {} 0 $2", 40 * MIB));
+    caller.ok("cuEventRecord $4 $2");
+    caller.ok(&format!("cuMemPrefetchAsync $1 {} -1 $2", 40 * MIB));
     caller.ok("cuEventRecord $5 $2");
     assert_eq!(caller.call("cuStreamQuery $2"), 600);
     assert_eq!(caller.call("cuEventQuery $5"), 600);

@@ -13,6 +13,7 @@ enum Step {
     Cancel(usize),
     Open { instance: u32, serial: bool, concurrency: u32 },
     Close(u32),
+    Elsewhere { instance: u32, requests: u32 },
     Lose(u32),
     GiveUp,
     Wait(u64),
@@ -35,6 +36,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0_usize..20).prop_map(Step::Cancel),
         3 => open,
         1 => (0_u32..5).prop_map(Step::Close),
+        1 => (0_u32..5, 0_u32..4).prop_map(|(instance, requests)| Step::Elsewhere { instance, requests }),
         1 => (0_u32..5).prop_map(Step::Lose),
         1 => Just(Step::GiveUp),
         // Up to microseconds, so that handlers are fast, or up to seconds, so that priorities age.
@@ -66,6 +68,8 @@ struct Reference {
     ended: usize,
     /// By instance: whether it is open, serial, its concurrency.
     lanes: BTreeMap<InstanceNumber, (bool, bool, u32)>,
+    /// Of another scheduler's requests.
+    elsewhere: BTreeMap<InstanceNumber, u32>,
 }
 
 impl Reference {
@@ -78,10 +82,21 @@ impl Reference {
         self.alive.values().filter(|request| request.at == Some(instance)).count()
     }
 
+    /// Whoever sent them.
+    fn has(&self, instance: InstanceNumber) -> usize {
+        self.at(instance) + self.elsewhere.get(&instance).map_or(0, |requests| *requests as usize)
+    }
+
     /// In flight for each that runs at once.
     fn load(&self, instance: InstanceNumber) -> f64 {
         let (_, serial, concurrency) = self.lanes[&instance];
-        self.at(instance) as f64 / if serial { 1.0 } else { f64::from(concurrency) }
+        self.has(instance) as f64 / if serial { 1.0 } else { f64::from(concurrency) }
+    }
+
+    /// The most that an instance may have when it has just been sent one.
+    fn most(&self, instance: InstanceNumber) -> usize {
+        let (_, serial, concurrency) = self.lanes[&instance];
+        if serial { 1 + AHEAD_LIMIT as usize } else { concurrency as usize }
     }
 
     fn home(&self, session: u64) -> InstanceNumber {
@@ -104,6 +119,7 @@ impl Reference {
             assert!(waiting.came + 9 * SECOND + MS > request.came, "{other} starves");
         }
         assert!(takers.contains(&instance), "{instance:?} has no room");
+        assert!(self.has(instance) < self.most(instance), "{instance:?} is full");
         let home = request.session.map(|session| self.home(session)).filter(|home| takers.contains(home));
         match home {
             Some(home) => assert_eq!(instance, home),
@@ -196,8 +212,16 @@ proptest! {
                         *open = false;
                     }
                 }
+                Step::Elsewhere { instance, requests } => {
+                    let instance = InstanceNumber(instance);
+                    dispatch.set_elsewhere(instance, requests);
+                    if reference.lanes.contains_key(&instance) {
+                        reference.elsewhere.insert(instance, requests);
+                    }
+                }
                 Step::Lose(instance) => {
                     let instance = InstanceNumber(instance);
+                    reference.elsewhere.remove(&instance);
                     let had = dispatch.sent_ids(instance);
                     let serial = reference.lanes.remove(&instance).is_none_or(|(_, serial, _)| serial);
                     let Lost { failed, dropped } = dispatch.lost(instance);
@@ -224,10 +248,9 @@ proptest! {
             let waiting = reference.alive.values().filter(|request| request.at.is_none()).count();
             prop_assert_eq!(dispatch.waiting(), waiting);
             prop_assert_eq!(dispatch.in_flight(), reference.alive.len() - waiting);
-            for (instance, (_, serial, concurrency)) in &reference.lanes {
-                let most = if *serial { 1 + AHEAD_LIMIT } else { *concurrency };
+            for instance in reference.lanes.keys() {
                 prop_assert_eq!(dispatch.in_flight_of(*instance), reference.at(*instance));
-                prop_assert!(reference.at(*instance) <= most as usize);
+                prop_assert!(reference.at(*instance) <= reference.most(*instance));
             }
         }
     }

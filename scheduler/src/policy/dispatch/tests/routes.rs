@@ -83,6 +83,19 @@ fn sessions_spread_and_only_those_move_that_must() {
 }
 
 #[test]
+fn what_another_scheduler_has_there_takes_room() {
+    let mut dispatch = several(&[(1, HandlerMode::Concurrent, 2), (2, HandlerMode::Concurrent, 2)]);
+    dispatch.set_elsewhere(ONE, 2);
+    submit(&mut dispatch, 0..4);
+    assert_eq!(all(&mut dispatch, MS), [(0, TWO), (1, TWO)]);
+    dispatch.set_elsewhere(ONE, 1);
+    assert_eq!(all(&mut dispatch, MS), [(2, ONE)]);
+    dispatch.set_elsewhere(ONE, 0);
+    dispatch.set_elsewhere(InstanceNumber(3), 1); // it has gone meanwhile
+    assert_eq!(all(&mut dispatch, MS), [(3, ONE)]);
+}
+
+#[test]
 fn a_session_waits_for_no_one() {
     let mut dispatch = several(&[(1, HandlerMode::Serial, 1), (2, HandlerMode::Serial, 1)]);
     let session = (0..).find(|session| home(&mut dispatch, *session) == TWO);

@@ -1,0 +1,119 @@
+//! `<runtime-dir>/control.sock`: made, served, and made again when somebody has removed it.
+//!
+//! [`crate::startup`] makes it, [`crate::serve`] serves it and looks after it. The file is the only way to a node for
+//! people, and any cleaner of `/run` can take it away while the socket itself goes on listening to nobody. What always
+//! holds: only who serves the node touches the file; a connection that is there is not affected.
+
+use crate::http::control::{self, Control};
+use crate::startup::StartupError;
+use hyper_util::rt::TokioIo;
+use hyper_util::server::conn::auto;
+use interprocess::os::unix::uds_local_socket::tokio::Listener as LocalListener;
+use std::convert::Infallible;
+use std::fs::Permissions;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// Its name in the runtime directory.
+pub const NAME: &str = "control.sock";
+/// Between two looks whether the file is there still.
+pub const LOOK: Duration = Duration::from_secs(2);
+/// After the kernel has refused a connection.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
+/// Makes the socket in place of what is there, for its owner and group.
+///
+/// # Errors
+/// [`StartupError::Path`]
+pub fn bind(path: &Path) -> Result<UnixListener, StartupError> {
+    let step = |what: &'static str| move |source: io::Error| StartupError::Path { what, path: path.to_owned(), source };
+    match std::fs::remove_file(path) {
+        Ok(()) => {} // of an earlier scheduler: the lock says that it is gone
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(step("remove")(error)),
+    }
+    let listener = UnixListener::bind(path).map_err(step("listen on"))?;
+    std::fs::set_permissions(path, Permissions::from_mode(0o660)).map_err(step("chmod"))?;
+    listener.set_nonblocking(true).map_err(step("listen on"))?;
+    Ok(listener)
+}
+
+/// What tells one file from another that has got its number since: device, inode, and when it was made.
+type Identity = (u64, u64, i64, i64);
+
+/// The file of the socket that is served.
+#[derive(Debug)]
+pub struct Watched {
+    path: PathBuf,
+    file: Option<Identity>,
+    /// Why it could not be made again, as it was said.
+    said: Option<String>,
+}
+
+impl Watched {
+    /// Of a socket that listens already.
+    #[must_use]
+    pub fn new(path: PathBuf) -> Self {
+        let file = identity(&path);
+        Self { path, file, said: None }
+    }
+
+    /// A new socket when the file is not the one that was there. Says in the log what happened, and a failure once.
+    pub fn mend(&mut self) -> Option<UnixListener> {
+        if self.file.is_some() && identity(&self.path) == self.file {
+            return None;
+        }
+        match bind(&self.path) {
+            Ok(listener) => {
+                tracing::warn!(path = %self.path.display(), "somebody removed the control socket: it is made again");
+                *self = Self::new(std::mem::take(&mut self.path));
+                Some(listener)
+            }
+            Err(error) => {
+                let error = crate::journal::chain(&error);
+                if self.said.as_ref() != Some(&error) {
+                    tracing::error!(error, "somebody removed the control socket, and it cannot be made again");
+                    self.said = Some(error);
+                }
+                None
+            }
+        }
+    }
+}
+
+fn identity(path: &Path) -> Option<Identity> {
+    let file = std::fs::symlink_metadata(path).ok()?;
+    Some((file.dev(), file.ino(), file.mtime(), file.mtime_nsec()))
+}
+
+/// Serves the control API until it is aborted. `room`: for each connection.
+pub async fn serve(listener: UnixListener, room: Arc<Semaphore>, control: Control) {
+    use interprocess::local_socket::traits::tokio::Listener as _;
+    let listener = match LocalListener::try_from(OwnedFd::from(listener)) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "the control socket cannot be served"),
+    };
+    loop {
+        let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
+        let Ok(stream) = listener.accept().await else {
+            tokio::time::sleep(ACCEPT_AGAIN).await; // no descriptors left, most likely
+            continue;
+        };
+        let control = control.clone();
+        tokio::spawn(async move {
+            let service = hyper::service::service_fn(move |request| {
+                let control = control.clone();
+                async move { Ok::<_, Infallible>(control::serve(&control, request).await) }
+            });
+            let builder = auto::Builder::new(hyper_util::rt::TokioExecutor::new());
+            let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+            drop(permit);
+        });
+    }
+}
