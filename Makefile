@@ -58,7 +58,7 @@ test-rust: setup
 
 test-python: setup
 	cd worker/python && $(CURDIR)/$(VENV)/pytest -q -p no:cacheprovider
-	$(VENV)/pytest -q -p no:cacheprovider monitoring
+	$(VENV)/pytest -q -p no:cacheprovider monitoring systemd
 	setup/test-models.sh
 
 # The seed goes first into the record, so that a failure can be run again: make soak SEED=...

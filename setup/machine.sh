@@ -29,6 +29,7 @@ fi
 [ "$purpose" = build ] && exit $((problems > 0))
 has python3.11 || missing "python3.11, on which the models in models/ run" "apt-get install python3.11"
 [ "$purpose" = check ] && exit $((problems > 0))
+[ "$purpose" != test ] || has systemd-analyze || missing "systemd-analyze, which reads the units" "apt-get install systemd"
 
 # What a node needs.
 [ "$(uname -s)" = Linux ] || { missing "Linux" "a node is made of namespaces, control groups and FUSE"; exit 1; }

@@ -7,6 +7,7 @@
 
 mod capacity;
 mod gpu;
+mod user;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,15 +19,16 @@ use toml::de::DeValue;
 
 pub use capacity::Capacity;
 pub use gpu::{Gpu, GpuDevice, GpuUuid, GpuUuidError};
+pub use user::{NoUser, NodeUser};
 
 use crate::error::Problems;
-use crate::kind::{Wrong, absolute_path, duration, integer, number, parsed, size, url};
+use crate::kind::{Wrong, absolute_path, duration, number, parsed, size, url};
 use crate::name::ModelName;
 use crate::python::{PythonVersion, PythonVersionError};
 use crate::reader::{Document, Section};
 use crate::size::ByteSize;
 
-/// The scheduler's uid where no user is configured and none is called `omni`.
+/// The scheduler's uid where no user is configured and none is called [`user::USUAL`].
 pub const FALLBACK_UID: u32 = 1_899_999_998;
 /// The uid that builds Python environments.
 pub const BUILDER_UID: u32 = 1_899_999_999;
@@ -148,7 +150,7 @@ impl Node {
         let default = Self::default();
         let path = |value: &DeValue<'_>| absolute_path(value).map(Some);
         Self {
-            user: section.get("user", |value| user(value).map(Some), default.user),
+            user: section.get("user", |value| user::user(value).map(Some), default.user),
             // Below 65536 live the system's and its people's uids; the highest two mean "nobody" and "no change".
             uid_base: section.get("uid-base", number(65_536..=u32::MAX - 65_538), default.uid_base),
             uid_count: section.get("uid-count", number(1..=65_536), default.uid_count),
@@ -179,31 +181,6 @@ impl Node {
             Some(NodeUser::Uid(_) | NodeUser::Name(_)) | None => None,
         }
     }
-}
-
-/// The scheduler's user.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(untagged)]
-pub enum NodeUser {
-    /// By name.
-    Name(String),
-    /// By number; the number need not have a name.
-    Uid(u32),
-}
-
-fn user(value: &DeValue<'_>) -> Result<NodeUser, Wrong> {
-    let wrong = || Wrong::expected("a user such as \"omni\", or a uid other than 0");
-    if let Some(number) = integer(value) {
-        let uid = u32::try_from(number).ok().filter(|uid| (1..u32::MAX - 1).contains(uid));
-        return uid.map(NodeUser::Uid).ok_or_else(wrong);
-    }
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
-    let is_name = |text: &&str| {
-        let first = text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
-        first && text.len() <= 32 && *text != "root" && text.bytes().all(allowed)
-    };
-    let name = value.as_str().filter(is_name);
-    name.map(|name| NodeUser::Name(name.to_owned())).ok_or_else(wrong)
 }
 
 fn cgroup(value: &DeValue<'_>) -> Result<String, Wrong> {

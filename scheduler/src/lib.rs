@@ -17,6 +17,7 @@ pub mod node;
 pub mod packet_socket;
 pub mod policy;
 pub mod serve;
+pub mod service;
 pub mod startup;
 pub mod state;
 pub mod takeover;

@@ -4,7 +4,7 @@ use clap::Parser;
 use omni_scheduler::args::{Args, ArgsError, Directories};
 use omni_scheduler::journal;
 use omni_scheduler::serve::{self, Start};
-use omni_scheduler::startup::{self, Listeners};
+use omni_scheduler::startup::{self, Listeners, StartupError};
 use omni_scheduler::takeover::Predecessor;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,6 +12,8 @@ use tokio::runtime::Builder;
 
 /// Cores for each thread that serves requests: models need the rest.
 const CORES_PER_THREAD: usize = 4;
+/// Exit code when the configuration must change first: a service manager need not try again (`EX_CONFIG`).
+const MISCONFIGURED: u8 = 78;
 /// The most threads that serve requests.
 const MOST_THREADS: usize = 8;
 
@@ -22,7 +24,9 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{}", journal::chain(error.as_ref()));
-            ExitCode::FAILURE
+            let is_configuration = error.is::<ArgsError>()
+                || matches!(error.downcast_ref(), Some(StartupError::NoUser(_) | StartupError::Closed { .. }));
+            if is_configuration { ExitCode::from(MISCONFIGURED) } else { ExitCode::FAILURE }
         }
     }
 }

@@ -1,21 +1,23 @@
 //! The daemon's life once privileges are dropped: listeners, signals, the end.
 //!
 //! SIGTERM and SIGINT drain and stop the models. SIGUSR2 finishes what is in flight and leaves them to who is started
-//! next. `omnictl upgrade` has a successor take over while both run ([`crate::takeover`]). A second signal while draining
+//! next. `omnictl upgrade` and SIGHUP have a successor take over while both run ([`crate::takeover`]). A second signal while draining
 //! ends at once; workers then notice that their scheduler is gone and keep the models.
 
 use crate::args::Directories;
 use crate::budget::Budget;
 use crate::control_socket;
-use crate::http::control::{Addresses, Control};
+use crate::http::control::{Addresses, Control, NOT_READY};
 use crate::http::listener::{Bounds, Phase, serve};
 use crate::http::{admin, data};
 use crate::metrics::Metrics;
 use crate::node::{Node, NodeContext};
+use crate::service::{self, Service};
 use crate::startup::Listeners;
 use crate::state::StateStore;
 use crate::takeover::{Estate, Handed, Predecessor, hand_over};
 use crate::watchdog::Watchdog;
+use omni_api::Upgrade;
 use omni_config::node::NodeConfig;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -67,6 +69,7 @@ pub async fn run(start: Start) -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut leave = signal(SignalKind::user_defined2())?;
+    let mut reload = signal(SignalKind::hangup())?;
     let mut handed = listeners.try_clone()?; // for a successor; also keeps the lock
     let data_listener = TcpListener::from_std(listeners.data)?;
     let admin_listener = TcpListener::from_std(listeners.admin)?;
@@ -85,7 +88,7 @@ pub async fn run(start: Start) -> io::Result<()> {
     let capacity = crate::capacity::start(&config.capacity, metrics.of_capacity(), started, pulse);
     // All that can be in the way was: from here on the node is this scheduler's.
     let inheritance = match predecessor {
-        Some(predecessor) => Some(predecessor.relieve().await.map_err(io::Error::other)?),
+        Some(predecessor) => Some(predecessor.relieve(&config).await.map_err(io::Error::other)?),
         None => None,
     };
     let elsewhere = inheritance.as_ref().map(|inheritance| inheritance.busy.clone()).unwrap_or_default();
@@ -124,42 +127,57 @@ pub async fn run(start: Start) -> io::Result<()> {
     }));
     let (upgrades, mut upgrade) = mpsc::channel(1);
     let speaking = Arc::new(Semaphore::new(FEW));
-    let control = Control { node: Arc::clone(&node), addresses: addresses.clone(), upgrades };
+    let control = Control { node: Arc::clone(&node), addresses: addresses.clone(), upgrades: upgrades.clone() };
     let serve_control = |socket| tokio::spawn(control_socket::serve(socket, Arc::clone(&speaking), control.clone()));
     let mut control_file = control_socket::Watched::new(directories.runtime.join(control_socket::NAME));
     let mut control_task = serve_control(listeners.control);
     let mut looks = tokio::time::interval(control_socket::LOOK);
     announce(&directories.runtime, &addresses)?;
     tracing::info!(listen = addresses.listen, admin = addresses.admin_listen, models = %directories.models.display(), "serving");
-    if let Some(inheritance) = inheritance {
-        let (node, handed) = (Arc::clone(&node), Handed { data: to_data, admin: to_admin });
-        tokio::spawn(async move { inheritance.follow(listen, &node, handed).await });
+    match inheritance {
+        None => service::ready(),
+        // The one before says to the service manager that this is its main process now, and ready.
+        Some(inheritance) => {
+            let (node, handed) = (Arc::clone(&node), Handed { data: to_data, admin: to_admin });
+            tokio::spawn(async move { inheritance.follow(listen, &node, handed).await });
+        }
     }
-    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]); // no service manager: nobody to tell
+    let mut service = Service::default();
 
     let ending = loop {
         tokio::select! {
             _ = terminate.recv() => break Ending::Stop,
             _ = interrupt.recv() => break Ending::Stop,
             _ = leave.recv() => break Ending::Leave,
+            _ = reload.recv() => {
+                service::reloading();
+                let asked = node.can_be_handed_over() && upgrades.try_send(oneshot::channel().0).is_ok();
+                if !asked {
+                    tracing::error!("no reload: {NOT_READY}");
+                    service::ready();
+                }
+            }
             _ = looks.tick() => {
+                service.status(&addresses.listen, &node);
                 let Some(fresh) = control_file.mend() else { continue };
                 handed.control = fresh.try_clone()?;
                 control_task.abort();
                 control_task = serve_control(fresh);
             }
             Some(answer) = upgrade.recv() => {
-                let answer: oneshot::Sender<Result<u32, String>> = answer;
+                let answer: oneshot::Sender<Result<Upgrade, String>> = answer;
                 let estate = Estate {
                     node: &node,
+                    config: &context.config,
                     listeners: handed.try_clone()?,
                     data: &data_phase,
                     admin: &admin_phase,
                     connections,
                 };
                 let handed_over = hand_over(&program, estate, &mut serving, |said| {
-                    if said.is_ok() {
-                        control_task.abort(); // who asks from now on asks the successor
+                    match &said {
+                        Ok(_) => control_task.abort(), // who asks from now on asks the successor
+                        Err(_) => service::ready(),
                     }
                     let _ = answer.send(said); // or nobody waits for it
                 });
@@ -178,7 +196,7 @@ pub async fn run(start: Start) -> io::Result<()> {
     let Listeners { data, admin, control: also, lock } = handed;
     drop((data, admin, also)); // a socket is closed to clients with its last descriptor
     if ending != Ending::Succeeded {
-        let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+        service::stopping();
     }
     let finish = async {
         data_phase.send_replace(Phase::Close);

@@ -7,8 +7,8 @@ use crate::args::Directories;
 use crate::control_socket;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::Backlog;
-use nix::unistd::{Gid, Uid, User, chown, setgid, setgroups, setuid};
-use omni_config::node::{FALLBACK_UID, NodeConfig, NodeUser};
+use nix::unistd::{Gid, Uid, chown, setgid, setgroups, setuid};
+use omni_config::node::{NoUser, NodeConfig, NodeUser};
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::net::TcpListener;
@@ -46,8 +46,8 @@ pub enum StartupError {
     #[error("another omni-scheduler serves {}: stop it first, or use another --runtime-dir", .0.display())]
     AlreadyRunning(PathBuf),
     /// The node's user is not known to this machine.
-    #[error("there is no user `{0}` on this machine: create it, or set `[node] user`")]
-    NoUser(String),
+    #[error(transparent)]
+    NoUser(#[from] NoUser),
     /// Privileges cannot be dropped.
     #[error("cannot become user {uid}")]
     Drop {
@@ -117,7 +117,12 @@ pub fn set_up(
         return Ok(Listeners { data, admin, control, lock });
     }
     let root = Uid::effective().is_root();
-    let (uid, gid) = if root { node_user(config.node.user.as_ref())? } else { (Uid::current(), Gid::current()) };
+    let (uid, gid) = if root {
+        let (uid, gid) = NodeUser::ids(config.node.user.as_ref())?;
+        (Uid::from_raw(uid), Gid::from_raw(gid))
+    } else {
+        (Uid::current(), Gid::current())
+    };
     if root {
         make_directories(directories, uid, gid)?;
     }
@@ -139,15 +144,6 @@ pub fn set_up(
 fn at(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StartupError {
     let path = path.to_owned();
     move |source| StartupError::Path { what, path, source }
-}
-
-fn node_user(user: Option<&NodeUser>) -> Result<(Uid, Gid), StartupError> {
-    let by_name = |name: &str| User::from_name(name).ok().flatten().map(|user| (user.uid, user.gid));
-    match user {
-        Some(NodeUser::Uid(uid)) => Ok((Uid::from_raw(*uid), Gid::from_raw(*uid))),
-        Some(NodeUser::Name(name)) => by_name(name).ok_or_else(|| StartupError::NoUser(name.clone())),
-        None => Ok(by_name("omni").unwrap_or((Uid::from_raw(FALLBACK_UID), Gid::from_raw(FALLBACK_UID)))),
-    }
 }
 
 fn make_directories(directories: &Directories, uid: Uid, gid: Gid) -> Result<(), StartupError> {
@@ -184,7 +180,15 @@ fn raise_descriptor_limit() {
 fn listeners(config: &NodeConfig, runtime: &Path, lock: File) -> Result<Listeners, StartupError> {
     let mut inherited = inherited_sockets();
     let mut tcp = |name: &str, address: std::net::SocketAddr| match inherited.remove(name) {
-        Some(fd) => Ok(TcpListener::from(fd)),
+        Some(fd) => {
+            let listener = TcpListener::from(fd);
+            if let Ok(given) = listener.local_addr()
+                && given != address
+            {
+                tracing::warn!(%given, configured = %address, "the service manager's socket `{name}` is used, the configured address is not");
+            }
+            Ok(listener)
+        }
         None => listen(address),
     };
     let data = tcp("data", config.server.listen)?;
@@ -271,6 +275,8 @@ pub fn start_successor(program: &Path) -> Result<(OwnedFd, Child), StartupError>
     let mut command = Command::new(program);
     let arguments = std::env::args_os().skip(1).filter(|argument| argument != SUCCEED);
     command.args(arguments).arg(SUCCEED).stdin(Stdio::from(theirs)).stdout(Stdio::null());
+    // It names this process; without it the service manager's watchdog is for whoever reads the rest.
+    command.env_remove("WATCHDOG_PID");
     let child = command.spawn().map_err(at("start", program))?;
     Ok((ours, child))
 }

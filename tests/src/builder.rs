@@ -26,6 +26,7 @@ pub struct NodeBuilder {
     pub(crate) name: String,
     config: String,
     held: Option<[TcpListener; 2]>,
+    environment: Vec<(String, String)>,
     programs: Option<PathBuf>,
     pub(crate) disk: Option<Disk>,
     pub(crate) cards: Vec<Card>,
@@ -40,7 +41,16 @@ impl NodeBuilder {
         for part in ["models", "state", "cache"] {
             fs::create_dir(folder.path().join(part)).unwrap();
         }
-        Self { folder, name, config: String::new(), held: None, programs: None, disk: None, cards: Vec::new() }
+        Self {
+            folder,
+            name,
+            config: String::new(),
+            held: None,
+            environment: Vec::new(),
+            programs: None,
+            disk: None,
+            cards: Vec::new(),
+        }
     }
 
     /// Adds lines to the node's configuration, below its own `[node]` section.
@@ -87,6 +97,13 @@ impl NodeBuilder {
     #[must_use]
     pub fn hold_listeners(mut self) -> Self {
         self.held = Some([(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port")));
+        self
+    }
+
+    /// Gives schedulers an environment variable. With [`Self::hold_listeners`], `WATCHDOG_PID` is the scheduler's own.
+    #[must_use]
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
@@ -142,6 +159,7 @@ impl NodeBuilder {
     /// The scheduler with its standard input and output, the listeners that are held for it, and its cards.
     pub(crate) fn command(&self, log: &File) -> Command {
         let mut command = self.listening(log);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         if !self.cards.is_empty() {
             command.env(omni_cuda_card::DIRECTORY, self.path("devices"));
         }
@@ -157,7 +175,7 @@ impl NodeBuilder {
             return command;
         };
         let [data, admin] = held.each_ref().map(|listener| OwnedFd::from(listener.try_clone().unwrap()));
-        let script = "export LISTEN_PID=$$; exec \"$0\" \"$@\" 3<&0 4<&1 </dev/null >&2";
+        let script = "export LISTEN_PID=$$ WATCHDOG_PID=$$; exec \"$0\" \"$@\" 3<&0 4<&1 </dev/null >&2";
         let mut command = Command::new("sh");
         command.args(["-c", script]).arg(scheduler).stdin(data).stdout(admin);
         command.env("LISTEN_FDS", "2").env("LISTEN_FDNAMES", "data:admin");

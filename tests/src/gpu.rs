@@ -6,7 +6,7 @@
 use crate::process::start_time;
 use crate::{Answer, Node};
 use nix::unistd::Pid;
-use omni_api::{GpuInstance, Residency};
+use omni_api::{GpuInstance, Gpus, Residency};
 use omni_cuda_card::{Cause, Direction, Faults, Settings};
 use serde_json::{Value, json};
 
@@ -14,6 +14,18 @@ use serde_json::{Value, json};
 pub const MODEL: &str = include_str!("gpu.py");
 /// Bytes.
 pub const MIB: u64 = 1 << 20;
+
+impl Node {
+    /// The node's GPUs and who is on them, as the node says.
+    ///
+    /// # Panics
+    /// When it does not say.
+    #[must_use]
+    pub fn gpus(&self) -> Gpus {
+        let said = self.omnictl(["gpu", "-o", "json"]);
+        serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("{error}: {said:?}"))
+    }
+}
 
 /// A model that has `weights` MiB of GPU memory.
 #[derive(Debug, Clone)]

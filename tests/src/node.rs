@@ -7,7 +7,7 @@ use crate::process::{is_alive, parent};
 use crate::{Client, Disk, PATIENCE, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use omni_api::{Gpus, Instance, Model, Models};
+use omni_api::{Instance, Model, Models};
 use omni_cuda_card::Card;
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -129,7 +129,12 @@ impl Node {
         let said = self.omnictl(["upgrade", "-o", "json"]);
         let answer: Value = serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("{said:?}\n{}", self.log()));
         let pid = answer["pid"].as_i64().and_then(|pid| pid.try_into().ok()).expect("a process id");
-        *self.successor.insert(Pid::from_raw(pid))
+        self.succeeded(Pid::from_raw(pid))
+    }
+
+    /// This process serves by now.
+    pub fn succeeded(&mut self, by: Pid) -> Pid {
+        *self.successor.insert(by)
     }
 
     /// Changes the node's configuration, for who reads it next: lines below its own `[node]` section.
@@ -155,16 +160,6 @@ impl Node {
     #[must_use]
     pub fn disk(&self) -> &Disk {
         self.setup.disk.as_ref().expect("a disk")
-    }
-
-    /// The node's GPUs and who is on them, as the node says.
-    ///
-    /// # Panics
-    /// When it does not say.
-    #[must_use]
-    pub fn gpus(&self) -> Gpus {
-        let said = self.omnictl(["gpu", "-o", "json"]);
-        serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("{error}: {said:?}"))
     }
 
     /// How a model is.

@@ -12,8 +12,11 @@ pub(super) async fn run(context: &mut Context<'_>) -> Result<Exit, Failure> {
     match context.format {
         Format::Json => context.out.json(answer.json()?)?,
         Format::Table => {
-            let Upgrade { pid } = answer.value()?;
+            let Upgrade { pid, changes } = answer.value()?;
             context.out.line(format_args!("omni-scheduler serves with pid {pid}; models go on"))?;
+            for change in changes {
+                context.out.line(format_args!("changed: {change}"))?;
+            }
         }
     }
     Ok(Exit::Ok)

@@ -63,10 +63,12 @@ pub struct Node {
 }
 
 /// A successor has taken over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Upgrade {
     /// Its process id.
     pub pid: u32,
+    /// A line for each key of the configuration that is another one than before.
+    pub changes: Vec<String>,
 }
 
 /// All models, sorted by name.

@@ -38,7 +38,7 @@ pub struct Control {
     /// See there.
     pub addresses: Addresses,
     /// Who has a successor take over, and answers with its process id or with why there is none.
-    pub upgrades: mpsc::Sender<oneshot::Sender<Result<u32, String>>>,
+    pub upgrades: mpsc::Sender<oneshot::Sender<Result<api::Upgrade, String>>>,
 }
 
 /// A refusal of the control API.
@@ -136,22 +136,24 @@ fn node_view(node: &Node, addresses: &Addresses) -> api::Node {
     }
 }
 
+/// Why a node cannot be handed over now.
+pub const NOT_READY: &str = "the node is not ready: it starts, ends, is being taken over, or misses its launcher";
+
 /// Has the program that is on disk take over; answers once it serves.
 async fn upgrade(
     node: &Node,
-    upgrades: &mpsc::Sender<oneshot::Sender<Result<u32, String>>>,
+    upgrades: &mpsc::Sender<oneshot::Sender<Result<api::Upgrade, String>>>,
 ) -> Result<Response<AnswerBody>, Refusal> {
     let refusal = |status, detail: &str| Refusal { status, kind: "not-upgraded", detail: detail.to_owned() };
-    if node.draining() || node.has_left() || !node.scanned() || !node.launcher.connected() {
-        let detail = "the node is not ready: it starts, ends, is being taken over, or misses its launcher";
-        return Err(refusal(StatusCode::CONFLICT, detail));
+    if !node.can_be_handed_over() {
+        return Err(refusal(StatusCode::CONFLICT, NOT_READY));
     }
     let (answer, answered) = oneshot::channel();
     if upgrades.try_send(answer).is_err() {
         return Err(refusal(StatusCode::CONFLICT, "the node is being taken over already"));
     }
     match answered.await {
-        Ok(Ok(pid)) => Ok(json(&api::Upgrade { pid })),
+        Ok(Ok(upgrade)) => Ok(json(&upgrade)),
         Ok(Err(why)) => Err(refusal(StatusCode::UNPROCESSABLE_ENTITY, &why)),
         Err(_) => Err(refusal(StatusCode::INTERNAL_SERVER_ERROR, "the successor failed: see the node's log")),
     }

@@ -106,7 +106,7 @@ mod tests {
             ("Gpu", serde_json::to_value(gpu).unwrap()),
             ("GpuInstance", serde_json::to_value(gpu_instance).unwrap()),
             ("LogEntry", serde_json::to_value(entry).unwrap()),
-            ("Upgrade", serde_json::to_value(api::Upgrade { pid: 0 }).unwrap()),
+            ("Upgrade", serde_json::to_value(api::Upgrade { pid: 0, changes: vec![String::new()] }).unwrap()),
             ("Problem", serde_json::to_value(problem).unwrap()),
         ] {
             let properties = &document["components"]["schemas"][schema]["properties"];

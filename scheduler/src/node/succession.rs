@@ -35,6 +35,12 @@ impl Node {
         all
     }
 
+    /// Whether another scheduler can take over at this moment.
+    #[must_use]
+    pub fn can_be_handed_over(&self) -> bool {
+        !self.draining() && !self.has_left() && self.scanned() && self.launcher.connected()
+    }
+
     /// Whether another scheduler takes over, or has.
     #[must_use]
     pub fn has_left(&self) -> bool {

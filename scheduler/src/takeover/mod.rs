@@ -5,6 +5,7 @@
 //! instance finishes for this scheduler what it has been sent, over the data connection of this life, and everything
 //! else is asked again at the successor. No connection is refused, none is closed while a request may be in the air.
 
+mod changes;
 mod predecessor;
 mod successor;
 

@@ -1,13 +1,16 @@
 //! The successor's side: what it is handed, and when.
 
 use super::TakeoverError;
+use super::changes::changes;
 use crate::node::Node;
 use crate::packet_socket::PacketSocket;
 use crate::startup::Listeners;
 use nix::unistd::dup2_stdin;
+use omni_config::node::NodeConfig;
 use omni_ipc::id::InstanceId;
 use omni_ipc::packet::{recv_packet, send_packet};
 use omni_ipc::takeover::{FromSuccessor, Listener, PROTOCOL, ToSuccessor};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::net::{SocketAddr, TcpListener};
@@ -22,6 +25,8 @@ const WHO: &str = "running scheduler";
 #[derive(Debug)]
 pub struct Predecessor {
     socket: OwnedFd,
+    /// Its configuration.
+    config: Value,
 }
 
 /// The same, once it has handed over the node.
@@ -51,9 +56,9 @@ impl Predecessor {
         // The other side hears of this process's end by the end of the socket: there must be one of it.
         let nothing = File::open("/dev/null").map_err(TakeoverError::Handed)?;
         dup2_stdin(nothing).map_err(|errno| TakeoverError::Handed(errno.into()))?;
-        let predecessor = Self { socket };
-        let (message, fds) = recv_packet(&predecessor.socket).map_err(|error| TakeoverError::Wire(WHO, error))?;
-        let ToSuccessor::Take { protocol } = message else { return Err(TakeoverError::Order(WHO)) };
+        let (message, fds) = recv_packet(&socket).map_err(|error| TakeoverError::Wire(WHO, error))?;
+        let ToSuccessor::Take { protocol, config } = message else { return Err(TakeoverError::Order(WHO)) };
+        let predecessor = Self { socket, config };
         let handed = match <[OwnedFd; 4]>::try_from(fds) {
             Ok([data, admin, control, lock]) if protocol == PROTOCOL => Ok(Listeners {
                 data: TcpListener::from(data),
@@ -79,14 +84,19 @@ impl Predecessor {
         let _ = send_packet(&self.socket, &FromSuccessor::Failed { message }, &[]); // it hears our end, too
     }
 
-    /// Says that this one is able to serve, and waits until the node is its own.
+    /// Says that this one is able to serve, and what its configuration changes, and waits until the node is its own.
     ///
     /// # Errors
     /// The other one does not hand over.
-    pub async fn relieve(self) -> Result<Inheritance, TakeoverError> {
+    pub async fn relieve(self, config: &NodeConfig) -> Result<Inheritance, TakeoverError> {
         let socket = PacketSocket::connected(self.socket).map_err(TakeoverError::Handed)?;
         let wire = |error| TakeoverError::Wire(WHO, error);
-        socket.send(&FromSuccessor::Prepared).await.map_err(wire)?;
+        // A configuration that was read can be written.
+        let changes = serde_json::to_value(config).map(|config| changes(&self.config, &config)).unwrap_or_default();
+        for change in &changes {
+            tracing::info!(change, "the configuration has changed");
+        }
+        socket.send(&FromSuccessor::Prepared { changes }).await.map_err(wire)?;
         match socket.receive().await.map_err(wire)? {
             ToSuccessor::Yours { busy } => Ok(Inheritance { socket, busy }),
             ToSuccessor::Take { .. } | ToSuccessor::Has { .. } | ToSuccessor::Connection { .. } => {

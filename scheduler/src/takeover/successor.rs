@@ -4,7 +4,10 @@ use super::TakeoverError;
 use crate::http::listener::Phase;
 use crate::node::Node;
 use crate::packet_socket::PacketSocket;
+use crate::service;
 use crate::startup::{self, Listeners};
+use omni_api::Upgrade;
+use omni_config::node::NodeConfig;
 use omni_ipc::id::InstanceId;
 use omni_ipc::packet::PacketError;
 use omni_ipc::takeover::{FromSuccessor, Listener, PROTOCOL, ToSuccessor};
@@ -35,6 +38,8 @@ struct Successor {
 pub struct Estate<'a> {
     /// The models.
     pub node: &'a Node,
+    /// What this scheduler was started with.
+    pub config: &'a NodeConfig,
     /// The sockets that listen, and the lock.
     pub listeners: Listeners,
     /// What the data listener is to do.
@@ -46,23 +51,29 @@ pub struct Estate<'a> {
 }
 
 impl Successor {
-    /// Starts `program` and waits until it is able to serve. Without that there is no process left.
-    async fn start(program: &Path, listeners: &Listeners) -> Result<Self, TakeoverError> {
+    /// Starts `program` and waits until it is able to serve; what it says of its configuration. Without that there is no
+    /// process left.
+    async fn start(
+        program: &Path,
+        listeners: &Listeners,
+        config: &NodeConfig,
+    ) -> Result<(Self, Vec<String>), TakeoverError> {
         let (socket, child) = startup::start_successor(program)?;
         let socket = PacketSocket::connected(socket).map_err(TakeoverError::Handed)?;
         let mut successor = Self { socket, child };
         let Listeners { data, admin, control, lock } = listeners;
         let handed = [data.as_raw_fd(), admin.as_raw_fd(), control.as_raw_fd(), lock.as_raw_fd()];
         let prepared = async {
-            successor.tell(&ToSuccessor::Take { protocol: PROTOCOL }, &handed).await?;
+            let config = serde_json::to_value(config).unwrap_or_default();
+            successor.tell(&ToSuccessor::Take { protocol: PROTOCOL, config }, &handed).await?;
             match successor.hear().await? {
-                FromSuccessor::Prepared => Ok(()),
+                FromSuccessor::Prepared { changes } => Ok(changes),
                 FromSuccessor::Failed { message } => Err(TakeoverError::Failed(message)),
                 FromSuccessor::Serving { .. } => Err(TakeoverError::Order(WHO)),
             }
         };
         match prepared.await {
-            Ok(()) => Ok(successor),
+            Ok(changes) => Ok((successor, changes)),
             Err(error) => {
                 successor.end();
                 Err(error)
@@ -76,7 +87,7 @@ impl Successor {
         match self.hear().await? {
             FromSuccessor::Serving { listen } => Ok(listen),
             FromSuccessor::Failed { message } => Err(TakeoverError::Failed(message)),
-            FromSuccessor::Prepared => Err(TakeoverError::Order(WHO)),
+            FromSuccessor::Prepared { .. } => Err(TakeoverError::Order(WHO)),
         }
     }
 
@@ -100,8 +111,7 @@ impl Successor {
     }
 }
 
-/// Hands the node over to a new process of `program`. `done` is told when the successor serves, with its process id, or
-/// why there is none; returns when all that was taken here is answered, or at once with an error when there is no
+/// Hands the node over to a new process of `program`. `done` is told when the successor serves, or why there is none; returns when all that was taken here is answered, or at once with an error when there is no
 /// successor. `Ok(false)`: nothing has changed, this scheduler serves on.
 ///
 /// # Errors
@@ -110,11 +120,11 @@ pub async fn hand_over(
     program: &Path,
     estate: Estate<'_>,
     serving: &mut JoinSet<()>,
-    done: impl FnOnce(Result<u32, String>),
+    done: impl FnOnce(Result<Upgrade, String>),
 ) -> Result<bool, TakeoverError> {
-    let Estate { node, listeners, data, admin, connections } = estate;
-    let mut successor = match Successor::start(program, &listeners).await {
-        Ok(successor) => successor,
+    let Estate { node, config, listeners, data, admin, connections } = estate;
+    let (mut successor, changes) = match Successor::start(program, &listeners, config).await {
+        Ok(prepared) => prepared,
         Err(error) => {
             let error = crate::journal::chain(&error);
             tracing::error!(error, "no takeover: this scheduler serves on");
@@ -136,20 +146,20 @@ pub async fn hand_over(
                 "the successor failed: the program of before takes over"
             );
             successor.end();
-            successor = Successor::start(Path::new(OWN_PROGRAM), &listeners).await?;
+            (successor, _) = Successor::start(Path::new(OWN_PROGRAM), &listeners, config).await?;
             successor.relieve(&busy).await?
         }
     };
     drop(listeners); // who connects from now on is the successor's
     let pid = successor.child.id();
-    let _ = sd_notify::notify(&[sd_notify::NotifyState::MainPid(pid)]); // no service manager: nobody to tell
+    service::succeeded(pid);
     tracing::info!(successor = pid, "the successor serves; finishing what was taken here");
     node.serves_elsewhere(listen);
     let (to_data, mut from_data) = mpsc::channel(connections);
     let (to_admin, mut from_admin) = mpsc::channel(connections);
     data.send_replace(Phase::HandOver(to_data));
     admin.send_replace(Phase::HandOver(to_admin));
-    done(Ok(pid));
+    done(Ok(Upgrade { pid, changes }));
     let finished = async { while serving.join_next().await.is_some() {} };
     let mut finished = std::pin::pin!(finished);
     loop {

@@ -4,8 +4,8 @@
 //!
 //! | the scheduler that serves | its successor |
 //! | --- | --- |
-//! | `take`, with four descriptors | → reads the configuration, is able to serve |
-//! | ← | `prepared`, or `failed`: then nothing has changed |
+//! | `take`, with its configuration and four descriptors | → reads the configuration as it is now, is able to serve |
+//! | ← | `prepared`, with what is new in the configuration, or `failed`: then nothing has changed |
 //! | lets go of launcher, workers and state | |
 //! | `yours` | → adopts the instances, listens |
 //! | ← | `serving` |
@@ -31,6 +31,8 @@ pub enum ToSuccessor {
     Take {
         /// The speaker's [`PROTOCOL`].
         protocol: u32,
+        /// The speaker's configuration, for people to be told what the new one changes.
+        config: serde_json::Value,
     },
     /// The node is the successor's from now on.
     Yours {
@@ -68,7 +70,10 @@ pub enum Listener {
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum FromSuccessor {
     /// It has all that it needs.
-    Prepared,
+    Prepared {
+        /// A line for each key of its configuration that differs from the one that it was told.
+        changes: Vec<String>,
+    },
     /// It cannot serve, and ends. Nothing has changed.
     Failed {
         /// Why, for the operator.

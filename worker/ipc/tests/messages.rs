@@ -232,7 +232,7 @@ fn takeover() {
     insta::assert_snapshot!(
         "to_successor",
         lines(&[
-            ToSuccessor::Take { protocol: 1 },
+            ToSuccessor::Take { protocol: 1, config: serde_json::json!({"server": {"connections": 7}}) },
             ToSuccessor::Yours { busy: [(instance(), 3)].into() },
             ToSuccessor::Has { model: "@cf/meta/llama".into(), instance: instance(), requests: 2 },
             ToSuccessor::Connection { listener: Listener::Data },
@@ -242,7 +242,7 @@ fn takeover() {
     insta::assert_snapshot!(
         "from_successor",
         lines(&[
-            FromSuccessor::Prepared,
+            FromSuccessor::Prepared { changes: vec!["server.connections = 7, was 8".into()] },
             FromSuccessor::Failed { message: "the configuration is wrong".into() },
             FromSuccessor::Serving { listen: "127.0.0.1:8080".parse().unwrap() },
         ])

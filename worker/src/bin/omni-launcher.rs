@@ -4,6 +4,7 @@
 
 use clap::{Parser, ValueEnum};
 use omni_config::NodeConfig;
+use omni_config::node::NodeUser;
 use omni_worker::launcher::{self, Ended, Settings, keep};
 use omni_worker::process::chain;
 use std::ffi::OsString;
@@ -16,10 +17,10 @@ use tracing_subscriber::EnvFilter;
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// The node's configuration file.
+    /// The node's configuration file [default: /etc/omni/omni.toml when it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The models folder.
+    /// The models folder [default: /srv/models]
     #[arg(long, value_name = "DIR")]
     models: Option<PathBuf>,
     /// What lasts: snapshots, the package omni.
@@ -31,9 +32,9 @@ struct Arguments {
     /// Sockets and records of instances.
     #[arg(long, value_name = "DIR", env = "RUNTIME_DIRECTORY")]
     runtime_dir: Option<PathBuf>,
-    /// The user who may connect, beside root.
+    /// The user who may connect, beside root [default: the one of the configuration, else `omni`]
     #[arg(long, value_name = "UID")]
-    scheduler_uid: u32,
+    scheduler_uid: Option<u32>,
     /// Form of the log on standard error; by default text on a terminal and JSON otherwise.
     #[arg(long, value_enum, value_name = "FORM")]
     log_format: Option<LogFormat>,
@@ -86,7 +87,8 @@ fn settings(arguments: Arguments) -> Result<Settings, String> {
     if !nix::unistd::geteuid().is_root() {
         return Err("omni-launcher must run as root: it makes sandboxes".to_owned());
     }
-    let config = match &arguments.config {
+    let usual = PathBuf::from("/etc/omni/omni.toml");
+    let config = match &arguments.config.or_else(|| Some(usual).filter(|path| path.exists())) {
         None => NodeConfig::default(),
         Some(path) => {
             let text = std::fs::read_to_string(path)
@@ -99,14 +101,14 @@ fn settings(arguments: Arguments) -> Result<Settings, String> {
         named.or(configured).unwrap_or_else(|| PathBuf::from(default))
     };
     Ok(Settings {
-        models: arguments
-            .models
-            .or(node.models)
-            .ok_or("no models folder: name it with --models, or as `models` in [node]")?,
+        models: or(arguments.models, node.models, "/srv/models"),
         state_dir: or(arguments.state_dir, node.state_dir, "/var/lib/omni"),
         cache_dir: or(arguments.cache_dir, node.cache_dir, "/var/cache/omni"),
         runtime_dir: or(arguments.runtime_dir, node.runtime_dir, "/run/omni"),
-        scheduler_uid: arguments.scheduler_uid,
+        scheduler_uid: match arguments.scheduler_uid {
+            Some(uid) => uid,
+            None => NodeUser::ids(node.user.as_ref()).map_err(|error| error.to_string())?.0,
+        },
         program_dir: std::env::current_exe().ok().and_then(|program| Some(program.parent()?.to_owned())),
         kept: arguments.kept,
         config,

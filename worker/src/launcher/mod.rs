@@ -42,6 +42,7 @@ use omni_ipc::id::InstanceId;
 use omni_ipc::launcher::FromLauncher;
 use omni_snapshot::{Limits, SnapshotError, Store};
 use program::Program;
+use sd_notify::NotifyState;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -207,6 +208,7 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
         (Arc::clone(&settings), Arc::clone(&driver), Arc::clone(&worker), events.clone());
     spawn("build", move || build_all(&builder, groups, runs, &build_jobs, &tell))?;
     tracing::info!(models = %settings.models.display(), socket = %socket.display(), "the launcher is ready");
+    let _ = sd_notify::notify(&[NotifyState::Ready]); // no service manager: nobody to tell
     let unflushed = Unflushed::default();
     let (flushing, flushed) = (unflushed.clone(), Arc::clone(&store));
     spawn("flush", move || flushing.run(&flushed))?;

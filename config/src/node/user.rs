@@ -1,0 +1,73 @@
+//! The scheduler's user: as it is configured, and who that is on this machine. Scheduler and launcher must agree.
+
+use nix::unistd::User;
+use serde::Serialize;
+use toml::de::DeValue;
+
+use super::FALLBACK_UID;
+use crate::kind::{Wrong, integer};
+
+/// Who it is where none is configured and this one exists.
+pub(super) const USUAL: &str = "omni";
+
+/// The scheduler's user.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum NodeUser {
+    /// By name.
+    Name(String),
+    /// By number; the number need not have a name.
+    Uid(u32),
+}
+
+/// The configured user is not known to this machine.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no user `{0}` on this machine: create it, or set `[node] user`")]
+pub struct NoUser(pub String);
+
+impl NodeUser {
+    /// The uid and gid of the configured user; where none is configured, of `omni`, or [`FALLBACK_UID`] where there is none.
+    ///
+    /// # Errors
+    /// The name that is configured is nobody's.
+    pub fn ids(configured: Option<&Self>) -> Result<(u32, u32), NoUser> {
+        let by_name = |name: &str| {
+            let user = User::from_name(name).ok().flatten();
+            user.map(|user| (user.uid.as_raw(), user.gid.as_raw()))
+        };
+        match configured {
+            Some(Self::Uid(uid)) => Ok((*uid, *uid)),
+            Some(Self::Name(name)) => by_name(name).ok_or_else(|| NoUser(name.clone())),
+            None => Ok(by_name(USUAL).unwrap_or((FALLBACK_UID, FALLBACK_UID))),
+        }
+    }
+}
+
+pub(super) fn user(value: &DeValue<'_>) -> Result<NodeUser, Wrong> {
+    let wrong = || Wrong::expected("a user such as \"omni\", or a uid other than 0");
+    if let Some(number) = integer(value) {
+        let uid = u32::try_from(number).ok().filter(|uid| (1..u32::MAX - 1).contains(uid));
+        return uid.map(NodeUser::Uid).ok_or_else(wrong);
+    }
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    let is_name = |text: &&str| {
+        let first = text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
+        first && text.len() <= 32 && *text != "root" && text.bytes().all(allowed)
+    };
+    let name = value.as_str().filter(is_name);
+    name.map(|name| NodeUser::Name(name.to_owned())).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_itself_and_a_name_must_be_somebodys() {
+        assert_eq!(NodeUser::ids(Some(&NodeUser::Uid(4711))), Ok((4711, 4711)));
+        let root = NodeUser::Name("root".to_owned()); // the one that every machine has
+        assert_eq!(NodeUser::ids(Some(&root)), Ok((0, 0)));
+        let nobodys = "no-such-user-of-omni".to_owned();
+        assert_eq!(NodeUser::ids(Some(&NodeUser::Name(nobodys.clone()))), Err(NoUser(nobodys)));
+    }
+}

@@ -1,0 +1,87 @@
+//! What the service manager is told, in the protocol of `sd_notify(3)`; nothing where there is none.
+//!
+//! [`crate::serve`] speaks for the process that serves, [`crate::takeover`] for the moment at which that becomes another
+//! one. Nothing here fails: a manager that does not listen cannot be helped.
+
+use crate::node::Node;
+use sd_notify::NotifyState;
+
+/// What it is told of the process that serves.
+#[derive(Debug, Default)]
+pub struct Service {
+    /// The line of `systemctl status`, as it was said.
+    said: String,
+}
+
+/// This process serves, or serves on after a reload.
+pub fn ready() {
+    tell(&[NotifyState::Ready]);
+}
+
+/// A reload that the manager asked for has begun; [`ready`] or [`succeeded`] ends it.
+pub fn reloading() {
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => tell(&[NotifyState::Reloading, now]),
+        Err(error) => tracing::warn!(%error, "the service manager is not told of the reload: there is no clock"),
+    }
+}
+
+/// Another process serves from now on.
+pub fn succeeded(by: u32) {
+    tell(&[NotifyState::MainPid(by), NotifyState::Ready]);
+}
+
+/// The end has begun.
+pub fn stopping() {
+    tell(&[NotifyState::Stopping]);
+}
+
+impl Service {
+    /// Says how the node is, when that has changed.
+    pub fn status(&mut self, listen: &str, node: &Node) {
+        if std::env::var_os("NOTIFY_SOCKET").is_none() {
+            return;
+        }
+        let models: Vec<_> = node.models().iter().map(|model| model.view().state).collect();
+        let status = status(listen, &models, node.launcher.connected());
+        if status != self.said {
+            tell(&[NotifyState::Status(&status)]);
+            self.said = status;
+        }
+    }
+}
+
+fn tell(state: &[NotifyState<'_>]) {
+    let _ = sd_notify::notify(state); // no service manager: nobody to tell
+}
+
+/// One line: where, how many models and how they are, and what is wrong with the node.
+fn status(listen: &str, models: &[omni_api::State], launcher: bool) -> String {
+    let ready = models.iter().filter(|state| **state == omni_api::State::Ready).count();
+    let failed = models.iter().filter(|state| **state == omni_api::State::Failed).count();
+    let mut line = format!("Serving on {listen}: {} models, {ready} ready", models.len());
+    if failed > 0 {
+        line += &format!(", {failed} failed");
+    }
+    if !launcher {
+        line += "; no launcher: nothing can be started";
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use omni_api::State;
+
+    #[test]
+    fn the_line_says_how_many_and_what_is_wrong() {
+        let line = |models: &[State], launcher| status("127.0.0.1:8080", models, launcher);
+        assert_eq!(line(&[], true), "Serving on 127.0.0.1:8080: 0 models, 0 ready");
+        assert_eq!(line(&[State::Ready, State::Stopped], true), "Serving on 127.0.0.1:8080: 2 models, 1 ready");
+        assert_eq!(
+            line(&[State::Failed], false),
+            "Serving on 127.0.0.1:8080: 1 models, 0 ready, 1 failed; no launcher: nothing can be started"
+        );
+    }
+}

@@ -1,0 +1,134 @@
+//! What a service manager is told of a node, and asks of it: ready, how it is, reloads, the watchdog, its end.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use omni_tests::process::is_alive;
+use omni_tests::{Node, PATIENCE, program, wait_for};
+use serde_json::json;
+use std::fs::{self, Permissions};
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
+use std::process::Command;
+use tempfile::TempDir;
+
+const ECHO: &[(&str, &str)] = &[("model.py", "def handle_request(request, context):\n    return request.body.json\n")];
+
+/// The side of a service manager that hears.
+struct Manager {
+    folder: TempDir,
+    socket: UnixDatagram,
+}
+
+impl Manager {
+    fn new() -> Self {
+        let folder = TempDir::with_prefix("omni-manager").unwrap();
+        // The scheduler gives up root and must still reach it.
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+        let path = folder.path().join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o777)).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self { folder, socket }
+    }
+
+    fn path(&self) -> String {
+        self.folder.path().join("notify").to_str().unwrap().to_owned()
+    }
+
+    /// The next message with a line that begins so.
+    fn hears(&self, line: &str) -> String {
+        let mut buffer = [0; 4096];
+        loop {
+            let length = self.socket.recv(&mut buffer).unwrap_or_else(|error| panic!("no `{line}`: {error}"));
+            let message = String::from_utf8(buffer[..length].to_vec()).unwrap();
+            if message.lines().any(|said| said.starts_with(line)) {
+                return message;
+            }
+        }
+    }
+
+    /// Forgets what it was told until now.
+    fn forget(&self) {
+        self.socket.set_nonblocking(true).unwrap();
+        while self.socket.recv(&mut [0; 4096]).is_ok() {}
+        let error = self.socket.recv(&mut [0]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        self.socket.set_nonblocking(false).unwrap();
+    }
+}
+
+fn value<'a>(message: &'a str, name: &str) -> &'a str {
+    let line = message.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+    line.unwrap_or_else(|| panic!("no {name} in {message:?}"))
+}
+
+#[test]
+fn a_manager_hears_how_the_node_is_and_reloads_it() {
+    let manager = Manager::new();
+    let builder = Node::builder().hold_listeners().model("one", ECHO).environment("NOTIFY_SOCKET", &manager.path());
+    let mut node = builder.environment("WATCHDOG_USEC", "3000000").start();
+    manager.hears("READY=1");
+    let status = manager.hears("STATUS=");
+    assert!(status.contains(&format!("Serving on {}: ", node.data_address())), "{status}");
+    assert_eq!(node.http().run("one", &json!(1)).status, 200);
+    let engine = node.engine("one");
+    manager.hears("STATUS=Serving on "); // the model is ready by now
+    manager.hears("WATCHDOG=1");
+
+    let first = node.pid();
+    node.configure("[server]\nno-such-key = 1\n");
+    kill(first, Signal::SIGHUP).unwrap();
+    let begun = manager.hears("RELOADING=1");
+    assert!(value(&begun, "MONOTONIC_USEC").parse::<u64>().unwrap() > 0);
+    let refused = manager.hears("READY=1");
+    assert!(!refused.contains("MAINPID"), "{refused}");
+    assert!(node.log().contains("no-such-key"), "{}", node.log());
+    assert_eq!(node.http().run("one", &json!(1)).status, 200);
+
+    node.configure("[server]\nconnections = 77\n");
+    kill(first, Signal::SIGHUP).unwrap();
+    manager.hears("RELOADING=1");
+    let main = manager.hears("MAINPID=");
+    assert_eq!(value(&main, "READY"), "1");
+    let second = node.succeeded(Pid::from_raw(value(&main, "MAINPID").parse().unwrap()));
+    wait_for("the scheduler before to end", PATIENCE, || (!is_alive(first)).then_some(()));
+    assert!(node.log().contains("server.connections = 77, was "), "{}", node.log());
+    assert_eq!(node.http().run("one", &json!(1)).status, 200);
+    assert_eq!((node.pid(), node.engine("one")), (second, engine));
+    // From here on only the new one speaks, and it feeds the watchdog.
+    manager.forget();
+    manager.hears("WATCHDOG=1");
+    node.stop();
+    manager.hears("STOPPING=1");
+}
+
+#[test]
+fn people_are_told_what_a_new_configuration_changes() {
+    let mut node = Node::builder().config("[server]\nconnections = 70\n").start();
+    node.configure("[server]\nconnections = 71\n[logs]\nlines-per-second = 9\n");
+    let said = node.omnictl(["upgrade"]);
+    let pid = said.stdout.split_whitespace().find_map(|word| word.trim_end_matches(';').parse().ok());
+    node.succeeded(Pid::from_raw(pid.unwrap_or_else(|| panic!("{said:?}"))));
+    let changes: Vec<&str> = said.stdout.lines().filter_map(|line| line.strip_prefix("changed: ")).collect();
+    assert_eq!(changes.len(), 2, "{said:?}");
+    assert!(changes[0].starts_with("logs.lines-per-second = 9, was "), "{said:?}");
+    assert_eq!(changes[1], "server.connections = 71, was 70");
+    node.stop();
+}
+
+#[test]
+fn a_wrong_configuration_has_an_exit_code_of_its_own() {
+    let folder = TempDir::new().unwrap();
+    let config = folder.path().join("omni.toml");
+    let unknown = "[node]\nuser = \"nobody-has-this-name\"\nruntime-dir = \"/run/omni-test-wrong\"\n";
+    for (toml, words) in [("[sever]\n", "sever"), (unknown, "there is no user")] {
+        fs::write(&config, toml).unwrap();
+        for name in ["omni-scheduler", "omni-launcher"] {
+            let ended = Command::new(program(name)).arg("--config").arg(&config).output().unwrap();
+            let said = String::from_utf8_lossy(&ended.stderr);
+            assert!(ended.status.code() == Some(78) && said.contains(words), "{name}: {ended:?}");
+        }
+    }
+}
