@@ -9,7 +9,7 @@ VENV := .omni/venv/bin
 # Properties run with this many cases in `make soak`: twenty times what `make test` takes.
 SOAK_CASES := 5120
 
-.PHONY: help setup build run check test test-rust test-python soak bench gpu-test gpu-bundle
+.PHONY: help setup build run check test test-rust test-python soak bench deb vm-test gpu-test gpu-bundle
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,6 +80,14 @@ bench: build  ## the benchmarks, 40 minutes (needs lxcfs; PEERS=folder and wrk f
 	bench/connections.py
 	bench/day.py
 	$(if $(PEERS),bench/peers.sh,@echo "PEERS is not set: bench/peers.sh left out")
+
+deb: build  ## the Debian package, in target/debian
+	@rm -f target/debian/*.deb
+	systemd/deb.sh
+
+# What setup installs for the models' tests is where the seed's wheel comes from: guests reach no package index.
+vm-test: setup deb  ## Omni under systemd 252 and 257 with cgroup v2, in emulated machines (as root)
+	$(VENV)/pytest -q -p no:cacheprovider tests/vm
 
 # GPU_PYTHON: an interpreter, best one that has PyTorch. GPU_ARGS="--simulated" tries the scenarios without a card.
 gpu-test: build  ## what over-commit does on this machine's GPU (as root)

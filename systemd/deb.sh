@@ -1,0 +1,63 @@
+#!/bin/bash
+# The Debian package, from the programs of `make build`: target/debian/omni_VERSION_ARCHITECTURE.deb
+#
+# Usage: systemd/deb.sh [VERSION]      called by `make deb`; default: the workspace's version
+#
+# What is linked is found out by dpkg-shlibdeps, so the package says which C library it needs. Needs dpkg-dev and gzip.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+version=${1:-$(sed -n '/^\[workspace.package\]/,/^\[/ s/^version = "\(.*\)"/\1/p' Cargo.toml)}
+license=$(sed -n '/^\[workspace.package\]/,/^\[/ s/^license = "\(.*\)"/\1/p' Cargo.toml)
+architecture=$(dpkg --print-architecture)
+programs=target/release
+mkdir -p target/debian
+work=$(mktemp -d target/debian/.build.XXXXXX)
+trap 'rm -rf "$work"' EXIT
+root=$work/root
+mkdir "$root"
+chmod 755 "$root"
+
+put() { # mode, source, target
+    install -D -m "$1" "$2" "$root/$3"
+}
+for program in omni-scheduler omni-launcher omni-worker uv; do
+    put 755 "$programs/$program" "usr/lib/omni/$program"
+done
+for library in libomni_cuda.so libomni_cuda_proxy.so; do
+    put 644 "$programs/$library" "usr/lib/omni/$library"
+done
+put 755 "$programs/omnictl" usr/bin/omnictl
+strip --strip-unneeded "$root"/usr/lib/omni/omni-* "$root"/usr/lib/omni/*.so "$root/usr/bin/omnictl"
+put 644 config/default-node.toml etc/omni/omni.toml
+for unit in systemd/*.service systemd/*.socket systemd/*.slice; do
+    put 644 "$unit" "usr/lib/systemd/system/${unit##*/}"
+done
+put 644 systemd/omni.preset usr/lib/systemd/system-preset/90-omni.preset
+put 644 systemd/omni.sysusers usr/lib/sysusers.d/omni.conf
+put 644 systemd/omni.tmpfiles usr/lib/tmpfiles.d/omni.conf
+for file in docs/*.md monitoring/alerts.yaml monitoring/dashboard.json; do
+    put 644 "$file" "usr/share/doc/omni/${file##*/}"
+done
+sed "s|@LICENSE@|$license|" systemd/debian/copyright > "$work/copyright"
+put 644 "$work/copyright" usr/share/doc/omni/copyright
+printf 'omni (%s) stable; urgency=medium\n\n  * See the documentation in this folder.\n\n -- The Omni authors <omni@localhost>  %s\n' \
+    "$version" "$(date -R -d "@$(git log -1 --format=%ct)")" | gzip -9n > "$work/changelog.gz"
+put 644 "$work/changelog.gz" usr/share/doc/omni/changelog.gz
+
+# dpkg-shlibdeps wants the control file of a source package beside it.
+mkdir "$work/debian"
+printf 'Source: omni\n\nPackage: omni\nArchitecture: any\nDescription: omni\n' > "$work/debian/control"
+linked=(usr/lib/omni/omni-scheduler usr/lib/omni/omni-launcher usr/lib/omni/uv usr/bin/omnictl)
+libraries=$(cd "$work" && dpkg-shlibdeps -O "${linked[@]/#/root/}" | sed 's/^shlibs:Depends=//')
+
+mkdir "$root/DEBIAN"
+sed -e "s|@VERSION@|$version|" -e "s|@ARCHITECTURE@|$architecture|" -e "s|@LIBRARIES@|$libraries|" \
+    -e "s|@SIZE@|$(du -k -s "$root" | cut -f1)|" systemd/debian/control > "$root/DEBIAN/control"
+install -m 644 systemd/debian/conffiles "$root/DEBIAN/conffiles"
+install -m 755 systemd/debian/{postinst,prerm,postrm} "$root/DEBIAN/"
+(cd "$root" && find usr -type f -print0 | sort -z | xargs -0 md5sum > DEBIAN/md5sums)
+package=target/debian/omni_${version}_$architecture.deb
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) dpkg-deb --root-owner-group -Zxz -z3 --build "$root" "$package.new" >&2
+mv "$package.new" "$package"
+echo "$package"
