@@ -64,16 +64,21 @@ impl Watched {
         Self { path, file, said: None }
     }
 
-    /// A new socket when the file is not the one that was there. Says in the log what happened, and a failure once.
-    pub fn mend(&mut self) -> Option<UnixListener> {
+    /// A new socket, twice, when the file is not the one that was there: to serve, and to hand on. Says in the log what
+    /// happened, and a failure once.
+    pub fn mend(&mut self) -> Option<[UnixListener; 2]> {
         if self.file.is_some() && identity(&self.path) == self.file {
             return None;
         }
-        match bind(&self.path) {
-            Ok(listener) => {
+        let made = bind(&self.path).and_then(|listener| match listener.try_clone() {
+            Ok(also) => Ok([listener, also]),
+            Err(source) => Err(StartupError::Path { what: "listen twice on", path: self.path.clone(), source }),
+        });
+        match made {
+            Ok(listeners) => {
                 tracing::warn!(path = %self.path.display(), "somebody removed the control socket: it is made again");
                 *self = Self::new(std::mem::take(&mut self.path));
-                Some(listener)
+                Some(listeners)
             }
             Err(error) => {
                 let error = crate::journal::chain(&error);

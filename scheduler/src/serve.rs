@@ -1,8 +1,9 @@
 //! The daemon's life once privileges are dropped: listeners, signals, the end.
 //!
 //! SIGTERM and SIGINT drain and stop the models. SIGUSR2 finishes what is in flight and leaves them to who is started
-//! next. `omnictl upgrade` and SIGHUP have a successor take over while both run ([`crate::takeover`]). A second signal while draining
-//! ends at once; workers then notice that their scheduler is gone and keep the models.
+//! next. `omnictl upgrade` and SIGHUP have a successor take over while both run ([`crate::takeover`]); on a terminal SIGHUP
+//! is the terminal's end, and the node's. A second signal while draining ends at once; workers then notice that their
+//! scheduler is gone and keep the models.
 
 use crate::args::Directories;
 use crate::budget::Budget;
@@ -19,7 +20,7 @@ use crate::takeover::{Estate, Handed, Predecessor, hand_over};
 use crate::watchdog::Watchdog;
 use omni_api::Upgrade;
 use omni_config::node::NodeConfig;
-use std::io;
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64};
@@ -150,6 +151,9 @@ pub async fn run(start: Start) -> io::Result<()> {
             _ = interrupt.recv() => break Ending::Stop,
             _ = leave.recv() => break Ending::Leave,
             _ = reload.recv() => {
+                if io::stderr().is_terminal() {
+                    break Ending::Stop;
+                }
                 service::reloading();
                 let asked = node.can_be_handed_over() && upgrades.try_send(oneshot::channel().0).is_ok();
                 if !asked {
@@ -159,17 +163,27 @@ pub async fn run(start: Start) -> io::Result<()> {
             }
             _ = looks.tick() => {
                 service.status(&addresses.listen, &node);
-                let Some(fresh) = control_file.mend() else { continue };
-                handed.control = fresh.try_clone()?;
+                let Some([fresh, also]) = control_file.mend() else { continue };
+                handed.control = also;
                 control_task.abort();
                 control_task = serve_control(fresh);
             }
             Some(answer) = upgrade.recv() => {
                 let answer: oneshot::Sender<Result<Upgrade, String>> = answer;
+                let listeners = match handed.try_clone() {
+                    Ok(listeners) => listeners,
+                    Err(error) => {
+                        let error = format!("no takeover: the listening sockets cannot be handed on: {error}");
+                        tracing::error!("{error}");
+                        service::ready();
+                        let _ = answer.send(Err(error));
+                        continue;
+                    }
+                };
                 let estate = Estate {
                     node: &node,
                     config: &context.config,
-                    listeners: handed.try_clone()?,
+                    listeners,
                     data: &data_phase,
                     admin: &admin_phase,
                     connections,

@@ -55,6 +55,10 @@ pub trait Driver: Send + Sync {
     fn remove_parent(&self) -> Result<(), Error>;
 }
 
+/// How often controllers are passed down. systemd takes one away that no group below the root uses yet, perhaps between two
+/// steps of ours; once a group below has it, it stays (seen with systemd 252 and 257).
+const DESCENTS: u32 = 10;
+
 /// Groups by directories in the kernel's file systems, v2 or v1.
 #[derive(Debug, Clone)]
 pub struct Cgroupfs {
@@ -97,20 +101,30 @@ impl Cgroupfs {
     fn make_parents(&self, name: &GroupName) -> Result<(), Error> {
         let above = format!("{}/{}", self.parent, name.instance());
         for root in self.root.dirs() {
-            let mut dir = root.to_owned();
-            for part in above.split('/') {
-                self.pass_controllers(&dir)?;
-                dir.push(part);
-                match fs::create_dir(&dir) {
-                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                        return Err(Error::io("create", &dir)(error));
-                    }
-                    Err(_) | Ok(()) => {}
+            let mut left = DESCENTS;
+            while let Err(error) = self.descend(root, &above) {
+                left -= 1;
+                if left == 0 || !matches!(error, Error::ControllersMissing { .. }) {
+                    return Err(error);
                 }
             }
-            self.pass_controllers(&dir)?;
         }
         Ok(())
+    }
+
+    fn descend(&self, root: &Path, above: &str) -> Result<(), Error> {
+        let mut dir = root.to_owned();
+        for part in above.split('/') {
+            self.pass_controllers(&dir)?;
+            dir.push(part);
+            match fs::create_dir(&dir) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    return Err(Error::io("create", &dir)(error));
+                }
+                Err(_) | Ok(()) => {}
+            }
+        }
+        self.pass_controllers(&dir)
     }
 
     fn pass_controllers(&self, dir: &Path) -> Result<(), Error> {

@@ -1,0 +1,72 @@
+"""Debian packages, from this machine's own mirror: into root file systems, and into folders that are kept.
+
+Called by `image.py`, for the programs of QEMU and for each guest. Needs root, apt, perl and mount namespaces.
+
+What always holds: nothing is installed on this machine, everything is below target/vm; a folder has its name only once
+it is whole, so that whoever interrupts has to remove nothing; its content is what its inputs make, or it is made anew.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+VM = HERE.parent.parent / "target/vm"
+# Ends with us, however we end, and so do all processes and mounts that come of it.
+BOUND = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount-proc", "--pid", "--fork", "--kill-child"]
+
+
+def kept(name: str, inputs: Sequence[bytes], make: Callable[[Path], None]) -> Path:
+    """The folder of this name, which `make` fills when it is not there or has been made of other inputs."""
+    folder, fresh = VM / name, VM / f".{name}"
+    digest = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in inputs)).hexdigest()
+    stamp = folder / "made-of"
+    VM.mkdir(parents=True, exist_ok=True)
+    with (VM / f".{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if stamp.exists() and stamp.read_text() == digest:
+            return folder
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir()
+        make(fresh)
+        (fresh / stamp.name).write_text(digest)
+        shutil.rmtree(folder, ignore_errors=True)
+        fresh.rename(folder)
+    return folder
+
+
+def sources(*names: str) -> list[bytes]:
+    """What files of this folder hold: recipes are inputs, too."""
+    return [(HERE / name).read_bytes() for name in names]
+
+
+def mirror() -> str:
+    """Where apt on this machine gets Debian from."""
+    command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Label: Debian"]
+    found = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    if not found:
+        raise RuntimeError("apt has no list of Debian's packages: run apt-get update")
+    return found[0]
+
+
+def fetch_mmdebstrap(into: Path) -> None:
+    """The program that makes root file systems, unpacked: `install` runs it."""
+    subprocess.run(["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", "mmdebstrap"], cwd=into, check=True)
+    (package,) = into.glob("mmdebstrap_*.deb")
+    subprocess.run(["dpkg-deb", "-x", package, into], check=True)
+    package.unlink()
+
+
+def install(mmdebstrap: Path, variant: str, release: str, packages: Sequence[str], root: Path) -> None:
+    """Makes a root file system of these packages and of what they depend on.
+
+    The variant says how: `extract` unpacks them and runs nothing of theirs, `minbase` is a system that works.
+    """
+    chosen = ["--mode=root", f"--variant={variant}", f"--include={','.join(packages)}"]
+    what = [release, root, f"deb {mirror()} {release} main"]
+    subprocess.run([*BOUND, mmdebstrap / "usr/bin/mmdebstrap", "--quiet", *chosen, *what], check=True)

@@ -1,0 +1,206 @@
+"""In the guest: the package, and the service that it installs. One function for each job.
+
+Called by `../test_package.py`, as `service.py NAME`, each time in a fresh guest. `omni.deb` is the package, and
+`next.deb` the same programs as a later version.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import client
+from client import EATS, LIMIT_KB, MODELS, leftovers, publish, wait_for
+
+CONFIG = Path("/etc/omni/omni.toml")
+KILLS = 20
+
+
+def run(*command: str | Path) -> str:
+    """What a command prints; it must succeed."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}\n{journal()}"
+    return done.stdout
+
+
+def journal() -> str:
+    """The end of what scheduler and launcher have said."""
+    command = ["journalctl", "--no-pager", "-o", "cat", "-n", "60", "-u", "omni", "-u", "omni-launcher"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+
+def show(unit: str, name: str) -> str:
+    """A property of a unit."""
+    return run("systemctl", "show", "--value", "-p", name, unit).strip()
+
+
+def install() -> None:
+    """Installs the package, and a model; returns when the service has answered for it."""
+    run("dpkg", "--install", "omni.deb")
+    publish("eats", EATS)
+    wait_for("an answer", lambda: ask()[0] == 200)
+
+
+def ask(mib: int = 0) -> tuple[int, Any]:
+    """The status of the model's answer, and what it says."""
+    return client.ask("eats", mib)
+
+
+def engine() -> int:
+    """The process id of the model's only instance."""
+    return client.engine("eats")
+
+
+class Load:
+    """Requests one after the other, until the block ends: none may fail."""
+
+    def __enter__(self) -> Load:
+        self._stop = threading.Event()
+        self.answers: list[tuple[int, Any]] = []
+        self._thread = threading.Thread(target=self._ask)
+        self._thread.start()
+        return self
+
+    def _ask(self) -> None:
+        while not self._stop.wait(0.02):
+            self.answers.append(ask())
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        failed = [answer for answer in self.answers if answer[0] != 200]
+        assert self.answers and not failed, f"{len(failed)} of {len(self.answers)}: {failed[:3]}\n{journal()}"
+
+
+def serves_at_once() -> None:
+    """Installed, the service runs, enabled, with what its units promise, and says how it is."""
+    install()
+    for unit in ("omni.service", "omni-launcher.service", "omni-data.socket", "omni-admin.socket"):
+        assert show(unit, "ActiveState") == "active", f"{unit}\n{journal()}"
+    for unit in ("omni.service", "omni-data.socket", "omni-admin.socket"):
+        assert show(unit, "UnitFileState") == "enabled", unit
+    wait_for("the status line", lambda: "1 models, 1 ready" in show("omni.service", "StatusText"))
+    main = Path("/proc", show("omni.service", "MainPID"))
+    status = dict(line.split(":\t", 1) for line in (main / "status").read_text().splitlines() if ":\t" in line)
+    assert (status["CapEff"].strip("0"), status["NoNewPrivs"], status["Seccomp"]) == ("", "1", "2"), status
+    assert main.owner() == "omni"
+    assert "omni.slice" in (main / "cgroup").read_text()
+    assert "omni.slice" not in Path(f"/proc/{engine()}/cgroup").read_text(), "a model is in a group of its own"
+    assert run("dpkg", "--verify", "omni") == ""
+
+
+def outlives_its_models() -> None:
+    """A model that is out of memory is no failure of the service, which sees the model's limit."""
+    install()
+    assert ask()[1]["MemTotal"] == LIMIT_KB
+    status, text = ask(256)
+    assert status == 502, text
+    assert client.await_death("eats") == "killed for exceeding its memory limit"
+    for unit in ("omni.service", "omni-launcher.service"):
+        assert (show(unit, "ActiveState"), show(unit, "NRestarts")) == ("active", "0")
+
+
+def survives_kills() -> None:
+    """Scheduler and launcher are killed again and again: the model's process goes on, and no client notices."""
+    install()
+    before = engine()
+    for count in range(KILLS):
+        unit = "omni-launcher.service" if count % 4 == 3 else "omni.service"
+        main = show(unit, "MainPID")
+        os.kill(int(main), signal.SIGKILL)
+        # Who connects before the next one serves waits in the socket.
+        status, text = ask()
+        assert status == 200, f"after kill {count}: {status} {text}\n{journal()}"
+        wait_for("the next process", lambda unit=unit, main=main: show(unit, "MainPID") not in ("0", main))
+        wait_for("the service", lambda unit=unit: show(unit, "ActiveState") == "active")
+        run("systemctl", "reset-failed", unit)  # as many ends in a minute are what StartLimitBurst is for
+    wait_for("the launcher", lambda: json.loads(run("omnictl", "-o", "json", "status"))["launcher_connected"])
+    assert engine() == before
+
+
+def reloads() -> None:
+    """A reload takes the configuration as it is now, says what is new, and refuses a wrong one."""
+    install()
+    before, main, launcher = engine(), show("omni.service", "MainPID"), show("omni-launcher.service", "MainPID")
+    good = CONFIG.read_text()
+    CONFIG.write_text(good + "\n[sever]\n")
+    refused = subprocess.run(["systemctl", "reload", "omni"], capture_output=True, text=True, check=False)
+    assert refused.returncode != 0 and "sever" in journal(), f"{refused}\n{journal()}"
+    assert (show("omni.service", "MainPID"), show("omni-launcher.service", "MainPID")) == (main, launcher)
+    assert ask()[0] == 200
+    CONFIG.write_text(good.replace("\nconnections = ", "\nconnections = 1"))
+    assert CONFIG.read_text() != good
+    with Load():
+        run("systemctl", "reload", "omni")
+        wait_for("another launcher", lambda: show("omni-launcher.service", "MainPID") not in ("0", launcher))
+        wait_for("the launcher", lambda: show("omni-launcher.service", "ActiveState") == "active")
+    assert show("omni.service", "MainPID") not in ("0", main)
+    assert show("omni.service", "ActiveState") == "active"
+    assert "server.connections = 1" in journal(), journal()
+    assert engine() == before
+
+
+def restarts() -> None:
+    """`systemctl restart` under load: requests wait, the model goes on."""
+    install()
+    before, main = engine(), show("omni.service", "MainPID")
+    with Load():
+        run("systemctl", "restart", "omni")
+    assert show("omni.service", "MainPID") not in ("0", main)
+    assert engine() == before
+
+
+def is_upgraded_under_load() -> None:
+    """The next version of the package is installed under load: no request fails, no model is loaded again."""
+    install()
+    before, main = engine(), show("omni.service", "MainPID")
+    with Load() as load:
+        run("dpkg", "--install", "next.deb")
+        enough = len(load.answers) + 10
+        wait_for("some more answers", lambda: len(load.answers) > enough)
+    assert show("omni.service", "MainPID") not in ("0", main)
+    assert engine() == before
+    assert "next" in run("dpkg-query", "--show", "--showformat=${Version}", "omni")
+
+
+def is_not_tried_again_when_misconfigured() -> None:
+    """A wrong configuration at a start: one try, a clear word, and a service that is mended starts."""
+    install()
+    run("systemctl", "stop", "omni.service", "omni-data.socket", "omni-admin.socket")
+    good = CONFIG.read_text()
+    CONFIG.write_text(good + "\n[sever]\n")
+    failed = subprocess.run(["systemctl", "start", "omni"], capture_output=True, check=False)
+    assert failed.returncode != 0
+    wait_for("the failure", lambda: show("omni.service", "ActiveState") == "failed")
+    assert (show("omni.service", "ExecMainStatus"), show("omni.service", "NRestarts")) == ("78", "0")
+    assert "unknown" in journal() and "sever" in journal(), journal()
+    CONFIG.write_text(good)
+    run("systemctl", "start", "omni")
+    wait_for("an answer", lambda: ask()[0] == 200)
+
+
+def is_purged() -> None:
+    """Stopped, it leaves no model; purged, nothing but what people put there."""
+    install()
+    model = engine()
+    run("systemctl", "stop", "omni.service")
+    assert not Path(f"/proc/{model}").exists()
+    assert show("omni-launcher.service", "ActiveState") == "inactive"
+    run("systemctl", "start", "omni.service")
+    wait_for("an answer", lambda: ask()[0] == 200)
+    run("dpkg", "--purge", "omni")
+    wait_for("nothing to be left", lambda: not [*leftovers()])
+    known = ("/var/lib/omni", "/var/cache/omni", "/run/omni", "/etc/omni", "/usr/lib/omni")
+    assert not [path for path in known if Path(path).exists()]
+    assert not [*Path("/etc/systemd/system").rglob("omni*")]
+    assert (MODELS / "eats/model.py").exists()
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()

@@ -1,0 +1,114 @@
+"""The guests: Debian 12 and 13 with systemd, booted once and saved as they wait for a job.
+
+Called by `vm.py`, and by hand to make all of them: `python3 tests/vm/image.py`. Each is a folder in target/vm that is
+made anew when its recipe (this folder's files) or QEMU changes:
+
+    disk      its root file system as it was at the moment of the state
+    kernel    what QEMU loads,
+    initrd    always the same as at the first boot
+    state     memory and devices of the guest, in which `guest/agent.sh` waits for a job
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import uuid
+from pathlib import Path
+
+import debian
+import qemu
+
+RELEASES = ["bookworm", "trixie"]
+# What a node needs of a machine, beside a system that boots: Python for models, mke2fs for their cache folders.
+PACKAGES = ["systemd", "systemd-sysv", "dbus", "udev", "linux-image-cloud-amd64", "python3", "e2fsprogs"]
+DISK = 1 << 30
+# Whoever else would write on the console, or wake up in the middle of a test.
+MASKED = ["serial-getty@ttyS0.service", "getty.target", "apt-daily.timer", "apt-daily-upgrade.timer", "fstrim.timer"]
+MASKED += ["dpkg-db-backup.timer", "e2scrub_all.timer", "systemd-tmpfiles-clean.timer"]
+BOOT_LIMIT = 300.0
+
+
+def tools() -> Path:
+    """QEMU and mmdebstrap. QEMU is that of Debian 13: the one of Debian 12 crashes its newer kernel."""
+
+    def make(folder: Path) -> None:
+        debian.fetch_mmdebstrap(folder)
+        debian.install(folder, "extract", "trixie", ["qemu-system-x86"], folder / "root")
+
+    return debian.kept("tools", debian.sources("debian.py"), make)
+
+
+def image(release: str) -> Path:
+    """The folder of a guest."""
+    programs = tools()
+
+    def make(folder: Path) -> None:
+        root = folder / "root"
+        debian.install(programs, "minbase", release, PACKAGES, root)
+        furnish(root)
+        shutil.copy(root / "vmlinuz", folder / "kernel")
+        shutil.copy(root / "initrd.img", folder / "initrd")
+        with (folder / "disk").open("wb") as disk:
+            disk.truncate(DISK)
+        subprocess.run(["mke2fs", "-q", "-t", "ext4", "-O", "^has_journal", "-d", root, folder / "disk"], check=True)
+        shutil.rmtree(root)
+        boot(programs, folder)
+
+    emulator = (programs / "root/usr/bin/qemu-system-x86_64").read_bytes()
+    recipe = debian.sources("debian.py", "image.py", "qemu.py", "guest/agent.sh", "guest/agent.service")
+    return debian.kept(release, [emulator, *recipe], make)
+
+
+def furnish(root: Path) -> None:
+    """Puts the agent into a root file system, and silences the rest."""
+    units = root / "etc/systemd/system"
+    for unit in MASKED:
+        (units / unit).unlink(missing_ok=True)
+        (units / unit).symlink_to("/dev/null")
+    guest = debian.HERE / "guest"
+    shutil.copy(guest / "agent.sh", root / "usr/local/sbin/agent.sh")
+    shutil.copy(guest / "agent.service", units / "agent.service")
+    (units / "multi-user.target.wants/agent.service").symlink_to("../agent.service")
+    (root / "etc/hostname").write_text("guest\n")
+    # Without one systemd would take this for a machine that is to be set up.
+    (root / "etc/machine-id").write_text(f"{uuid.uuid4().hex}\n")
+
+
+def boot(programs: Path, folder: Path) -> None:
+    """Starts the guest, waits until its agent does, and saves it."""
+    with tempfile.TemporaryFile(dir=folder) as job:
+        job.truncate(qemu.JOB_BYTES)
+        monitor = ("-monitor", "unix:monitor,server=on,wait=off")
+        with qemu.machine(programs, folder, "snapshot=off", job, *monitor) as process:
+            said = []
+            for line in qemu.lines(process, BOOT_LIMIT):
+                said.append(line)
+                if line == "READY":
+                    break
+            else:
+                raise RuntimeError("the guest does not boot:\n" + "\n".join(said))
+            save(folder / "monitor")
+    (folder / "monitor").unlink(missing_ok=True)
+
+
+def save(monitor: Path) -> None:
+    """Has QEMU write the state; from then on the guest stands still, and its disk with it."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(60)
+        connection.connect(str(monitor))
+        words = connection.makefile("rw")
+        # Each command is answered when it is done.
+        words.write("migrate file:state\ninfo migrate\nquit\n")
+        words.flush()
+        answer = words.read()
+    if not re.search(r"status:\s+completed", answer, re.IGNORECASE):
+        raise RuntimeError(f"QEMU does not save the guest:\n{answer}")
+
+
+if __name__ == "__main__":
+    for name in RELEASES:
+        print(image(name))

@@ -1,0 +1,71 @@
+"""A guest that runs jobs: each in the same system, restored as it was saved, which is thrown away afterwards.
+
+Called by the tests. A job is files, one of which is the shell script `run`; all of them lie in the guest's /job, the
+working directory. The clock is right, root runs it, and there is no network.
+
+What always holds: a job ends, by itself or by its limit; nothing of it is left, whoever is interrupted.
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import debian
+import image
+import qemu
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a job ended: its exit status, and what it printed."""
+
+    status: int
+    output: str
+
+
+class Guest:
+    """One release of Debian."""
+
+    def __init__(self, release: str) -> None:
+        self.release = release
+        self._tools, self._image = image.tools(), image.image(release)
+
+    def run(self, files: Mapping[str, str | Path], limit: float = 60) -> Outcome:
+        """Runs a job and prints what it prints, as it comes.
+
+        Raises RuntimeError when the job has not ended after `limit` seconds, or the guest died of it.
+        """
+        output = []
+        with tempfile.TemporaryFile(dir=debian.VM) as job:
+            pack(files, job)
+            restore = ("-incoming", "file:state")
+            with qemu.machine(self._tools, self._image, "snapshot=on", job, *restore) as process:
+                for line in qemu.lines(process, limit):
+                    if line.startswith("EXIT "):
+                        return Outcome(int(line.removeprefix("EXIT ")), "\n".join(output))
+                    print(line, flush=True)
+                    output.append(line)
+        raise RuntimeError(f"{self.release}: the job did not end within {limit} s, or QEMU did:\n" + "\n".join(output))
+
+
+def pack(files: Mapping[str, str | Path], disk: IO[bytes]) -> None:
+    """Writes files, given as text or as files of this machine, as an archive that fills the disk of a job."""
+    with tarfile.open(fileobj=disk, mode="w") as archive:
+        for name, content in files.items():
+            if isinstance(content, Path):
+                archive.add(content.resolve(), name)
+            else:
+                entry = tarfile.TarInfo(name)
+                entry.size, entry.mtime = len(content.encode()), int(time.time())
+                archive.addfile(entry, io.BytesIO(content.encode()))
+    if disk.tell() > qemu.JOB_BYTES:
+        raise ValueError(f"a job of {disk.tell()} bytes does not fit on its disk of {qemu.JOB_BYTES}")
+    disk.truncate(qemu.JOB_BYTES)
+    disk.flush()
