@@ -105,6 +105,7 @@ impl Node {
                             tracing::info!(signal, "the launcher ends; instances go on");
                             self.end_builds();
                             self.end_idle_zygotes();
+                            self.remove_group();
                             return Ok(Ended::Done);
                         }
                     }
@@ -131,11 +132,16 @@ impl Node {
             if self.state.quitting && self.instances.is_empty() && self.zygotes.is_empty() {
                 tracing::info!("the launcher ends with its scheduler");
                 self.end_builds();
-                if let Err(error) = self.driver.remove_parent() {
-                    tracing::warn!(error = chain(&error), "the parent control group is left");
-                }
+                self.remove_group();
                 return Ok(Ended::Done);
             }
+        }
+    }
+
+    /// The node's own group, when no instance is left in it.
+    fn remove_group(&self) {
+        if let Err(error) = self.driver.remove_parent() {
+            tracing::warn!(error = chain(&error), "the parent control group is left");
         }
     }
 
