@@ -30,6 +30,10 @@ use crate::size::ByteSize;
 
 /// The scheduler's uid where no user is configured and none is called [`user::USUAL`].
 pub const FALLBACK_UID: u32 = 1_899_999_998;
+/// The file that scheduler and launcher read when none is named and it exists.
+pub const DEFAULT_FILE: &str = "/etc/omni/omni.toml";
+/// Exit code of both when the configuration must change first: starting again does not help (`EX_CONFIG`).
+pub const MISCONFIGURED: u8 = 78;
 /// The uid that builds Python environments.
 pub const BUILDER_UID: u32 = 1_899_999_999;
 

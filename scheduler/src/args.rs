@@ -1,7 +1,7 @@
 //! The daemon's command line, and how it, the environment and the configuration file combine.
 
 use clap::Parser;
-use omni_config::node::NodeConfig;
+use omni_config::node::{DEFAULT_FILE, NodeConfig};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -88,14 +88,11 @@ pub enum ArgsError {
     },
 }
 
-/// The file that is read when none is named.
-const DEFAULT_CONFIG: &str = "/etc/omni/omni.toml";
-
 impl Args {
     /// The file that is read; the launcher reads the same one.
     #[must_use]
     pub fn config_file(&self) -> Option<PathBuf> {
-        self.config.clone().or_else(|| Some(PathBuf::from(DEFAULT_CONFIG)).filter(|path| path.exists()))
+        self.config.clone().or_else(|| Some(PathBuf::from(DEFAULT_FILE)).filter(|path| path.exists()))
     }
 
     /// The configuration: the named file, else the default one if it exists, else the defaults. Addresses from the

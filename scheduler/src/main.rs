@@ -1,6 +1,7 @@
 //! `omni-scheduler`: see `ARCHITECTURE.md`.
 
 use clap::Parser;
+use omni_config::node::MISCONFIGURED;
 use omni_scheduler::args::{Args, ArgsError, Directories};
 use omni_scheduler::journal;
 use omni_scheduler::serve::{self, Start};
@@ -12,8 +13,6 @@ use tokio::runtime::Builder;
 
 /// Cores for each thread that serves requests: models need the rest.
 const CORES_PER_THREAD: usize = 4;
-/// Exit code when the configuration must change first: a service manager need not try again (`EX_CONFIG`).
-const MISCONFIGURED: u8 = 78;
 /// The most threads that serve requests.
 const MOST_THREADS: usize = 8;
 

@@ -87,10 +87,8 @@ impl Belongings {
     }
 }
 
-/// Whether each line of `after` is in `before`, as often at least: then nothing has come to stay. The other way round is no
-/// fault: what is on its way out, as a file that is being written, may be seen before and not after.
-#[must_use]
-pub fn holds(before: &[String], after: &[String]) -> bool {
+/// Whether each line of `after` is in `before`, as often at least.
+fn holds(before: &[String], after: &[String]) -> bool {
     let mut rest = before.to_vec();
     after.iter().all(|line| rest.iter().position(|other| other == line).map(|at| rest.swap_remove(at)).is_some())
 }

@@ -20,7 +20,7 @@ pub mod probe;
 pub mod process;
 mod wait;
 
-pub use belongings::{Belongings, holds};
+pub use belongings::Belongings;
 pub use builder::{NodeBuilder, program};
 pub use disk::Disk;
 pub use http::{Answer, Client, Stream};

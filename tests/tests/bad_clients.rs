@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use omni_tests::process::descriptors;
-use omni_tests::{Client, Node, PATIENCE, Stream, holds, rounds, wait_for};
+use omni_tests::{Client, Node, PATIENCE, Stream, rounds, wait_for};
 use serde_json::json;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -33,17 +33,20 @@ fn serves(node: &Node, after: &str) {
     assert_eq!(answer.json()["result"], json!({ "still": "here" }), "after {after}");
 }
 
-/// What the scheduler has open when no client is there.
+/// What the scheduler has open when no client is there, and it is not writing down what must last.
 fn at_rest(node: &Node) -> Vec<String> {
     wait_for("the end of all connections", PATIENCE, || (node.connections() == 0).then_some(()));
-    descriptors(node.pid())
+    wait_for("its state to be written", PATIENCE, || {
+        let open = descriptors(node.pid());
+        (!open.iter().any(|path| path.contains("/state/scheduler"))).then_some(open)
+    })
 }
 
-/// No client is there, and it has nothing open that it had not.
+/// No client is there, and it has open what it had.
 fn assert_at_rest(node: &Node, before: &[String]) {
     let mut now = at_rest(node);
     let end = Instant::now() + PATIENCE;
-    while !holds(before, &now) {
+    while now != before {
         assert!(Instant::now() < end, "open are {now:?}, and were {before:?}");
         now = at_rest(node);
     }

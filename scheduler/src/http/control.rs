@@ -37,7 +37,7 @@ pub struct Control {
     pub node: Arc<Node>,
     /// See there.
     pub addresses: Addresses,
-    /// Who has a successor take over, and answers with its process id or with why there is none.
+    /// Who has a successor take over, and answers with what came of it or with why there is none.
     pub upgrades: mpsc::Sender<oneshot::Sender<Result<api::Upgrade, String>>>,
 }
 

@@ -111,8 +111,9 @@ impl Successor {
     }
 }
 
-/// Hands the node over to a new process of `program`. `done` is told when the successor serves, or why there is none; returns when all that was taken here is answered, or at once with an error when there is no
-/// successor. `Ok(false)`: nothing has changed, this scheduler serves on.
+/// Hands the node over to a new process of `program`. `done` is told when the successor serves, or why there is none;
+/// returns when all that was taken here is answered, or at once with an error when there is no successor. `Ok(false)`:
+/// nothing has changed, this scheduler serves on.
 ///
 /// # Errors
 /// It was able to serve and then did not, nor did one of this scheduler's own program: nobody serves.

@@ -4,7 +4,7 @@
 
 use clap::{Parser, ValueEnum};
 use omni_config::NodeConfig;
-use omni_config::node::NodeUser;
+use omni_config::node::{DEFAULT_FILE, MISCONFIGURED, NodeUser};
 use omni_worker::launcher::{self, Ended, Settings, keep};
 use omni_worker::process::chain;
 use std::ffi::OsString;
@@ -69,7 +69,7 @@ fn main() -> ExitCode {
         Ok(settings) => settings,
         Err(message) => {
             tracing::error!("{message}");
-            return ExitCode::from(keep::MISCONFIGURED);
+            return ExitCode::from(MISCONFIGURED);
         }
     };
     match launcher::run(settings) {
@@ -87,7 +87,7 @@ fn settings(arguments: Arguments) -> Result<Settings, String> {
     if !nix::unistd::geteuid().is_root() {
         return Err("omni-launcher must run as root: it makes sandboxes".to_owned());
     }
-    let usual = PathBuf::from("/etc/omni/omni.toml");
+    let usual = PathBuf::from(DEFAULT_FILE);
     let config = match &arguments.config.or_else(|| Some(usual).filter(|path| path.exists())) {
         None => NodeConfig::default(),
         Some(path) => {

@@ -9,6 +9,7 @@ use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use omni_config::node::MISCONFIGURED;
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -17,8 +18,6 @@ use std::time::{Duration, Instant};
 
 /// Exit code of a launcher that must not be started again: another one runs.
 pub const ALREADY_RUNNING: u8 = 75;
-/// Exit code of a launcher that cannot work with its configuration (`EX_CONFIG`).
-pub const MISCONFIGURED: u8 = 78;
 /// Exit code of a launcher that makes way for the next one, which is started at once.
 pub const MAKES_WAY: u8 = 76;
 /// Exit code for a wrong command line, as clap has it.

@@ -38,6 +38,7 @@ use nix::sys::stat::{Mode, umask};
 use node::{Node, State, Unflushed};
 use omni_cgroup::{Cgroupfs, Driver};
 use omni_config::NodeConfig;
+use omni_config::node::MISCONFIGURED;
 use omni_ipc::id::InstanceId;
 use omni_ipc::launcher::FromLauncher;
 use omni_snapshot::{Limits, SnapshotError, Store};
@@ -145,7 +146,7 @@ impl LauncherError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::AlreadyRunning { .. } => keep::ALREADY_RUNNING,
-            Self::Watch(WatchError::Folder { .. }) | Self::LongPath { .. } | Self::Cgroup(_) => keep::MISCONFIGURED,
+            Self::Watch(WatchError::Folder { .. }) | Self::LongPath { .. } | Self::Cgroup(_) => MISCONFIGURED,
             Self::Io { .. } | Self::Watch(WatchError::Inotify(_)) | Self::Store(_) | Self::Kernel { .. } => 1,
         }
     }

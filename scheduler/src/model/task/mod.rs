@@ -96,7 +96,7 @@ pub(crate) struct ModelTask {
     load: u32,
     wanted: u32,
     was_busy: bool,
-    /// Another scheduler has the model: who hears of each instance that is free.
+    /// Another scheduler has the model: who hears how many requests each instance has still.
     leaving: Option<mpsc::Sender<Has>>,
     ended: bool,
 }
