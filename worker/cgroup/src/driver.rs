@@ -3,11 +3,12 @@
 //! Layout, in each hierarchy: `<parent>/<instance>/{model,worker}`. On v2 a group that passes controllers on may hold no
 //! process, so only these leaves ever do.
 
+use crate::cpu_share;
 use crate::hierarchy;
 use crate::members;
-use crate::mounts::{self, NEEDED};
+use crate::mounts::{self, NEEDED, USED};
 use crate::name::check_parent;
-use crate::{CgroupPaths, Error, GroupName, Limits};
+use crate::{CgroupPaths, CpuSet, Error, GroupName, Limits};
 use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, statfs};
 use nix::unistd::{SysconfVar, sysconf};
 use std::collections::BTreeSet;
@@ -93,6 +94,18 @@ impl Cgroupfs {
         self.root.join(self.relative(name))
     }
 
+    /// The processors of all groups together; none before the first group, or without the cpuset controller.
+    ///
+    /// # Errors
+    /// [`Error::Io`] and [`Error::Content`] when the kernel's file is not as it should be.
+    pub fn processors(&self) -> Result<CpuSet, Error> {
+        let parent = self.root.join(&self.parent);
+        match parent.cpuset().is_some_and(|dir| dir.join("cpuset.cpus").exists()) {
+            true => cpu_share::available(&parent),
+            false => Ok(CpuSet::default()),
+        }
+    }
+
     fn relative(&self, name: &GroupName) -> String {
         format!("{}/{name}", self.parent)
     }
@@ -121,7 +134,7 @@ impl Cgroupfs {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                     return Err(Error::io("create", &dir)(error));
                 }
-                Err(_) | Ok(()) => {}
+                Err(_) | Ok(()) => self.inherit_processors(&dir)?,
             }
         }
         self.pass_controllers(&dir)
@@ -131,6 +144,13 @@ impl Cgroupfs {
         match self.root {
             CgroupPaths::V2 { .. } => pass_controllers(dir),
             CgroupPaths::V1 { .. } => Ok(()),
+        }
+    }
+
+    fn inherit_processors(&self, dir: &Path) -> Result<(), Error> {
+        match &self.root {
+            CgroupPaths::V1 { cpuset: Some(root), .. } if dir.starts_with(root) => cpu_share::inherit(dir),
+            CgroupPaths::V1 { .. } | CgroupPaths::V2 { .. } => Ok(()),
         }
     }
 
@@ -163,6 +183,7 @@ impl Driver for Cgroupfs {
                     _ => Error::io("create", dir)(error),
                 })?;
                 made.push(dir.to_owned());
+                self.inherit_processors(dir)?;
             }
             check_file_systems(&paths)?;
             hierarchy::apply(&self.root, &self.relative(name), limits)?;
@@ -229,13 +250,17 @@ fn pass_controllers(dir: &Path) -> Result<(), Error> {
     let words = |file: &Path| fs::read_to_string(file).map_err(Error::io("read", file));
     let has = |text: &str, name: &&str| text.split_ascii_whitespace().any(|word| word == *name);
     let enabled = words(&file)?;
-    let wanted: Vec<&str> = NEEDED.into_iter().filter(|name| !has(&enabled, name)).collect();
-    if wanted.is_empty() {
+    if NEEDED.iter().chain([&USED]).all(|name| has(&enabled, name)) {
         return Ok(());
     }
     let missing =
         |names: &[&str], source| Error::ControllersMissing { dir: dir.to_owned(), missing: names.join(", "), source };
     let available = words(&dir.join("cgroup.controllers"))?;
+    let used = [USED].into_iter().filter(|name| has(&available, name));
+    let wanted: Vec<&str> = NEEDED.into_iter().chain(used).filter(|name| !has(&enabled, name)).collect();
+    if wanted.is_empty() {
+        return Ok(());
+    }
     let absent: Vec<&str> = wanted.iter().copied().filter(|name| !has(&available, name)).collect();
     if !absent.is_empty() {
         return Err(missing(&absent, None));

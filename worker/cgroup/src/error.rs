@@ -121,6 +121,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// A text that is not of the file's form.
+    pub(crate) fn content(file: &Path, text: &str) -> Self {
+        Self::Content { file: file.to_owned(), content: text.chars().take(80).collect() }
+    }
+
     /// For `map_err`: the failure of one system call on one path.
     pub(crate) fn io<E: Into<io::Error>>(action: &'static str, path: &Path) -> impl FnOnce(E) -> Self {
         move |source| Self::Io { action, path: path.to_owned(), source: source.into() }

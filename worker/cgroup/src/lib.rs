@@ -12,6 +12,8 @@
 //! `cgroups-rs` writes the limits. It drops errors of single files and takes any directory for a cgroup, so this crate
 //! makes the directories, checks them and reads back; and it has no kill, no v2 events and no descriptors to spawn into.
 
+mod cpu_set;
+mod cpu_share;
 mod driver;
 mod error;
 mod group;
@@ -26,6 +28,8 @@ mod pidfd;
 mod place;
 mod stats;
 
+pub use cpu_set::CpuSet;
+pub use cpu_share::CpuShare;
 pub use driver::{Cgroupfs, Driver};
 pub use error::Error;
 pub use group::Group;

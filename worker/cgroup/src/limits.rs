@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn on_v1_memory_and_swap_are_one_sum() {
         let [memory, pids, cpu, cpuacct] = ["/m", "/p", "/c", "/a"].map(PathBuf::from);
-        let paths = CgroupPaths::V1 { memory, pids, cpu, cpuacct, unified: None };
+        let paths = CgroupPaths::V1 { memory, pids, cpu, cpuacct, unified: None, cpuset: None };
         let expected = [
             "/m/memory.limit_in_bytes 262144",
             "/m/memory.memsw.limit_in_bytes 262144",
@@ -143,7 +143,7 @@ mod tests {
     fn instances_share_the_processors_in_proportion_to_their_limits() {
         let v2 = CgroupPaths::V2 { dir: "/g/a/model".into() };
         let [memory, pids, cpu, cpuacct] = ["/m", "/p", "/c/a/model", "/a"].map(PathBuf::from);
-        let v1 = CgroupPaths::V1 { memory, pids, cpu, cpuacct, unified: None };
+        let v1 = CgroupPaths::V1 { memory, pids, cpu, cpuacct, unified: None, cpuset: None };
         for (millis, on_v2, on_v1) in [(10, "1", "10"), (1000, "100", "1024"), (1500, "150", "1536")] {
             let limits = Limits { cpu_millis: Some(millis), ..LIMITS };
             let shown = |paths| limits.weight(paths).map(|set| format!("{} {}", set.file.display(), set.value));

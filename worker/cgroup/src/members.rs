@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -122,7 +122,7 @@ pub(crate) fn remove_dir(dir: &Path, limit: Duration) -> Result<(), Error> {
 pub(crate) fn read_procs(dir: &Path) -> Result<Vec<i32>, Error> {
     let file = dir.join("cgroup.procs");
     let Some(text) = read(&file)? else { return Ok(Vec::new()) };
-    let number = |line: &str| line.parse::<i32>().map_err(|_| content(&file, line));
+    let number = |line: &str| line.parse::<i32>().map_err(|_| Error::content(&file, line));
     // Zero stands for a process outside the reader's namespace.
     text.lines().map(number).filter(|pid| !matches!(pid, Ok(0))).collect()
 }
@@ -134,7 +134,7 @@ fn populated(dir: &Path) -> Result<bool, Error> {
     match text.lines().find_map(|line| line.strip_prefix("populated ")) {
         Some("0") => Ok(false),
         Some("1") => Ok(true),
-        Some(_) | None => Err(content(&file, &text)),
+        Some(_) | None => Err(Error::content(&file, &text)),
     }
 }
 
@@ -162,8 +162,4 @@ fn wait_for_change(events: &File, limit: Duration) {
     let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
     // Interrupted or not: the caller looks again, until its own deadline.
     let _ = poll(&mut [PollFd::new(events.as_fd(), PollFlags::POLLPRI)], timeout);
-}
-
-fn content(file: &Path, text: &str) -> Error {
-    Error::Content { file: PathBuf::from(file), content: text.chars().take(80).collect() }
 }

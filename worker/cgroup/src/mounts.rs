@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 /// The controllers that a model needs in the unified tree.
 pub(crate) const NEEDED: [&str; 3] = ["cpu", "memory", "pids"];
 
+/// What it uses where the tree has it: processors for instances that compute all the time.
+pub(crate) const USED: &str = "cpuset";
+
 /// A mounted hierarchy.
 #[derive(Debug, PartialEq, Eq)]
 struct Mount<'a> {
@@ -36,7 +39,9 @@ pub(crate) fn root_group(mountinfo: &str, controllers: impl Fn(&Path) -> String)
         mounts.iter().find(has).map(|mount| mount.point.clone()).ok_or(controller)
     };
     match (find("memory"), find("pids"), find("cpu"), find("cpuacct")) {
-        (Ok(memory), Ok(pids), Ok(cpu), Ok(cpuacct)) => Ok(CgroupPaths::V1 { memory, pids, cpu, cpuacct, unified }),
+        (Ok(memory), Ok(pids), Ok(cpu), Ok(cpuacct)) => {
+            Ok(CgroupPaths::V1 { memory, pids, cpu, cpuacct, unified, cpuset: find(USED).ok() })
+        }
         (memory, pids, cpu, cpuacct) => {
             let v1: Vec<_> = [memory, pids, cpu, cpuacct].into_iter().filter_map(Result::err).collect();
             let v2 = if unified.is_some() { "lacks cpu, memory or pids" } else { "is not mounted" };
@@ -109,6 +114,7 @@ mod tests {
             cpu: at("cpu,cpuacct"),
             cpuacct: at("cpu,cpuacct"),
             unified: unified.map(at),
+            cpuset: Some(at("cpuset")),
         }
     }
 
@@ -125,6 +131,12 @@ mod tests {
         for (what, mountinfo, controllers, expected) in table {
             assert_eq!(root_group(mountinfo, |_| controllers.to_owned()).unwrap(), expected, "{what}");
         }
+    }
+
+    #[test]
+    fn a_host_without_cpusets_is_one_all_the_same() {
+        let found = root_group(&HYBRID.replace("rw,cpuset", "rw,hugetlb"), |_| String::new()).unwrap();
+        assert_eq!(found.cpuset(), None);
     }
 
     #[test]

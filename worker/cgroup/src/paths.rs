@@ -25,6 +25,9 @@ pub enum CgroupPaths {
         cpuacct: PathBuf,
         /// The same below `unified`.
         unified: Option<PathBuf>,
+        /// The same below `cpuset`; `None` where that is not mounted, and for groups that were made without it.
+        #[serde(default)]
+        cpuset: Option<PathBuf>,
     },
 }
 
@@ -47,14 +50,24 @@ impl CgroupPaths {
         }
     }
 
+    /// The directory with the cpuset controller's files. On v2 they are missing where the controller is not passed down.
+    #[must_use]
+    pub fn cpuset(&self) -> Option<&Path> {
+        match self {
+            Self::V2 { dir } => Some(dir),
+            Self::V1 { cpuset, .. } => cpuset.as_deref(),
+        }
+    }
+
     /// Every directory once, that of the memory controller first.
     #[must_use]
     pub fn dirs(&self) -> Vec<&Path> {
         let all = match self {
             Self::V2 { dir } => vec![dir.as_path()],
-            Self::V1 { memory, pids, cpu, cpuacct, unified } => {
+            Self::V1 { memory, pids, cpu, cpuacct, unified, cpuset } => {
                 let mut all: Vec<&Path> = vec![memory, pids, cpu, cpuacct];
                 all.extend(unified.as_deref());
+                all.extend(cpuset.as_deref());
                 all
             }
         };
@@ -93,12 +106,13 @@ impl CgroupPaths {
     fn map(&self, other: impl Fn(&Path) -> PathBuf) -> Self {
         match self {
             Self::V2 { dir } => Self::V2 { dir: other(dir) },
-            Self::V1 { memory, pids, cpu, cpuacct, unified } => Self::V1 {
+            Self::V1 { memory, pids, cpu, cpuacct, unified, cpuset } => Self::V1 {
                 memory: other(memory),
                 pids: other(pids),
                 cpu: other(cpu),
                 cpuacct: other(cpuacct),
-                unified: unified.as_deref().map(other),
+                unified: unified.as_deref().map(&other),
+                cpuset: cpuset.as_deref().map(&other),
             },
         }
     }
@@ -109,15 +123,15 @@ mod tests {
     use super::*;
 
     fn v1(cpuacct: &str) -> CgroupPaths {
-        let [memory, pids, cpu, cpuacct, unified] =
-            ["/c/memory", "/c/pids", "/c/cpu", cpuacct, "/c/unified"].map(PathBuf::from);
-        CgroupPaths::V1 { memory, pids, cpu, cpuacct, unified: Some(unified) }
+        let [memory, pids, cpu, cpuacct, unified, cpuset] =
+            ["/c/memory", "/c/pids", "/c/cpu", cpuacct, "/c/unified", "/c/cpuset"].map(PathBuf::from);
+        CgroupPaths::V1 { memory, pids, cpu, cpuacct, unified: Some(unified), cpuset: Some(cpuset) }
     }
 
     #[test]
     fn a_hierarchy_with_two_controllers_is_one_directory() {
-        assert_eq!(v1("/c/cpuacct").dirs().len(), 5);
-        assert_eq!(v1("/c/cpu").dirs().len(), 4);
+        assert_eq!(v1("/c/cpuacct").dirs().len(), 6);
+        assert_eq!(v1("/c/cpu").dirs().len(), 5);
     }
 
     #[test]
@@ -139,5 +153,12 @@ mod tests {
     fn the_form_on_the_wire_is_tagged_by_version() {
         let paths = CgroupPaths::V2 { dir: "/sys/fs/cgroup/omni/a/model".into() };
         assert_eq!(serde_json::to_string(&paths).unwrap(), r#"{"version":"v2","dir":"/sys/fs/cgroup/omni/a/model"}"#);
+    }
+
+    #[test]
+    fn a_group_of_an_earlier_launcher_has_no_cpuset() {
+        let text = r#"{"version":"v1","memory":"/m","pids":"/p","cpu":"/c","cpuacct":"/c","unified":null}"#;
+        let paths: CgroupPaths = serde_json::from_str(text).unwrap();
+        assert_eq!((paths.cpuset(), paths.dirs().len()), (None, 3));
     }
 }

@@ -27,8 +27,9 @@ pub struct Stats {
     pids: Counter,
 }
 
+/// One number of the kernel, in a file that stays open.
 #[derive(Debug)]
-struct Counter {
+pub(crate) struct Counter {
     file: File,
     path: PathBuf,
     parse: fn(&str) -> Option<Option<u64>>,
@@ -44,13 +45,13 @@ impl Stats {
             CgroupPaths::V2 { dir } => Ok(Self {
                 memory: Counter::open(dir, "memory.current", number)?,
                 limit: Counter::open(dir, "memory.max", limit)?,
-                cpu: Counter::open(dir, "cpu.stat", usage_usec)?,
+                cpu: Counter::of_cpu(paths)?,
                 pids: Counter::open(dir, "pids.current", number)?,
             }),
-            CgroupPaths::V1 { memory, pids, cpuacct, .. } => Ok(Self {
+            CgroupPaths::V1 { memory, pids, .. } => Ok(Self {
                 memory: Counter::open(memory, "memory.usage_in_bytes", number)?,
                 limit: Counter::open(memory, "memory.limit_in_bytes", limit)?,
-                cpu: Counter::open(cpuacct, "cpuacct.usage", nanoseconds)?,
+                cpu: Counter::of_cpu(paths)?,
                 pids: Counter::open(pids, "pids.current", number)?,
             }),
         }
@@ -71,19 +72,26 @@ impl Stats {
 }
 
 impl Counter {
+    /// Processor time in microseconds.
+    pub(crate) fn of_cpu(paths: &CgroupPaths) -> Result<Self, Error> {
+        match paths {
+            CgroupPaths::V2 { dir } => Self::open(dir, "cpu.stat", usage_usec),
+            CgroupPaths::V1 { cpuacct, .. } => Self::open(cpuacct, "cpuacct.usage", nanoseconds),
+        }
+    }
+
     fn open(dir: &Path, name: &str, parse: fn(&str) -> Option<Option<u64>>) -> Result<Self, Error> {
         let path = dir.join(name);
         let file = File::open(&path).map_err(Error::io("open", &path))?;
         Ok(Self { file, path, parse })
     }
 
-    fn read(&self) -> Result<Option<u64>, Error> {
+    pub(crate) fn read(&self) -> Result<Option<u64>, Error> {
         // `usage_usec` is the first line of `cpu.stat`; the other files are one number.
         let mut buffer = [0; 128];
         let length = self.file.read_at(&mut buffer, 0).map_err(Error::io("read", &self.path))?;
         let text = String::from_utf8_lossy(&buffer[..length]);
-        (self.parse)(text.trim())
-            .ok_or_else(|| Error::Content { file: self.path.clone(), content: text.chars().take(80).collect() })
+        (self.parse)(text.trim()).ok_or_else(|| Error::content(&self.path, &text))
     }
 }
 

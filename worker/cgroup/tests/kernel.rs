@@ -3,7 +3,7 @@
 
 mod support;
 
-use omni_cgroup::{CgroupPaths, Driver, Error, Group, Limits, OomWatch, Stats};
+use omni_cgroup::{CgroupPaths, CpuSet, CpuShare, Driver, Error, Group, Limits, OomWatch, Stats};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -135,6 +135,44 @@ fn use_is_measured() {
     let busy = stats.read().unwrap();
     assert!(busy.memory_bytes >= 20 * MIB && busy.memory_bytes <= 64 * MIB, "{busy:?}");
     assert!(busy.cpu_usec > idle.cpu_usec && busy.pids == 1, "{busy:?}");
+    drop(child.stdin.take());
+    wait(&mut child);
+}
+
+#[test]
+fn a_group_is_kept_to_a_processor_and_let_go() {
+    let parent = Parent::new("cpus");
+    assert!(parent.driver.processors().unwrap().is_empty(), "no group yet");
+    let paths = parent.driver.create(&model("2a"), &LIMITS).unwrap();
+    let all = parent.driver.processors().unwrap();
+    let Some(share) = CpuShare::open(&paths).unwrap() else {
+        assert!(all.is_empty(), "it opens where there is a cpuset controller");
+        eprintln!("left out: this host has no cpuset controller");
+        return;
+    };
+    assert_eq!(share.limit_millis(), 500);
+    let idle = share.used_usec().unwrap();
+    let mut child = python(&open(&paths), "sum(range(2000000))\nprint(flush=True)\ninput()");
+    support::line(&mut child);
+    assert!(share.used_usec().unwrap() > idle);
+
+    let allowed = || {
+        let status = read(Path::new(&format!("/proc/{}", child.id())), "status");
+        let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        CpuSet::parse(line.unwrap()).unwrap()
+    };
+    assert_eq!(allowed(), all);
+    let last: CpuSet = all.iter().next_back().into_iter().collect();
+    share.keep_to(&last).unwrap();
+    assert_eq!(allowed(), last);
+    share.let_go(&all).unwrap();
+    assert_eq!(allowed(), all);
+    let none: CpuSet = [8191].into_iter().collect();
+    assert!(matches!(share.keep_to(&none), Err(Error::Io { .. })), "a processor that is not there");
+    assert_eq!(allowed(), all);
+
+    let free = parent.driver.create(&model("2b"), &Limits::default()).unwrap();
+    assert!(CpuShare::open(&free).unwrap().is_none(), "no limit, nothing to share");
     drop(child.stdin.take());
     wait(&mut child);
 }

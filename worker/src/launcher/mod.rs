@@ -18,6 +18,7 @@ mod instances;
 pub mod keep;
 mod link;
 mod node;
+mod processors;
 mod program;
 mod reap;
 mod start;
@@ -171,7 +172,8 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     raise_descriptor_limit();
     let settings = Arc::new(prepared(settings)?);
     let _lock = lock(&settings.runtime_dir)?;
-    let driver: Arc<dyn Driver> = Arc::new(Cgroupfs::detect(&settings.config.node.cgroup_parent)?);
+    let cgroups = Arc::new(Cgroupfs::detect(&settings.config.node.cgroup_parent)?);
+    let driver: Arc<dyn Driver> = Arc::clone(&cgroups) as _;
     let limits = Limits { files: settings.config.snapshots.files, bytes: settings.config.snapshots.bytes.bytes() };
     let store = Arc::new(Store::open(&settings.state_dir.join("snapshots"), limits)?);
     let program = settings.program_dir.clone().unwrap_or_default().join("omni-worker");
@@ -203,6 +205,7 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     let (builds, build_jobs) = sync_channel(JOBS);
     let planner = Planner::new(&settings, Arc::clone(&package));
     spawn("watch", move || watcher.run())?;
+    spawn("processors", move || processors::share_out(&cgroups))?;
     let tell = events.clone();
     spawn("plan", move || planner.run(&plan_jobs, &tell))?;
     let (builder, groups, runs, tell) =

@@ -50,9 +50,10 @@ fn controllers_are_passed_down_once_and_a_missing_one_is_named() {
     let temp = tempfile::tempdir().unwrap();
     let (control, available) = (temp.path().join("cgroup.subtree_control"), temp.path().join("cgroup.controllers"));
     let table = [
-        ("", "cpuset cpu io memory pids", Ok("+cpu +memory +pids")),
-        ("cpu memory pids", "cpuset cpu io memory pids", Ok("cpu memory pids")),
-        ("cpu", "cpuset cpu io memory pids", Ok("+memory +pids")),
+        ("", "cpuset cpu io memory pids", Ok("+cpu +memory +pids +cpuset")),
+        ("cpuset cpu memory pids", "cpuset cpu io memory pids", Ok("cpuset cpu memory pids")),
+        ("cpu memory pids", "cpu io memory pids", Ok("cpu memory pids")),
+        ("cpu", "cpuset cpu io memory pids", Ok("+memory +pids +cpuset")),
         ("", "cpuset cpu io pids", Err("memory")),
         ("", "cpuset", Err("cpu, memory, pids")),
     ];

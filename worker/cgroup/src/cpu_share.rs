@@ -1,0 +1,126 @@
+//! Processor time of one group: its limit, its use, and which processors it may be on. For the launcher, which keeps who
+//! computes all the time to few processors. Needs the cpuset controller; without it there is no share to open.
+
+use crate::stats::Counter;
+use crate::{CgroupPaths, CpuSet, Error};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// An existing group with a limit of processor time.
+#[derive(Debug)]
+pub struct CpuShare {
+    used: Counter,
+    limit_millis: u32,
+    processors: PathBuf,
+    /// Written to have no bound of its own: on v2 nothing, and on v1, where a group with processes must name some, those
+    /// of the group above.
+    inherits: bool,
+}
+
+impl CpuShare {
+    /// Opens a group; `None` when it has no limit of processor time, or its processors cannot be chosen.
+    ///
+    /// # Errors
+    /// [`Error::Io`] and [`Error::Content`] when the kernel's files are not as they should be, or gone.
+    pub fn open(paths: &CgroupPaths) -> Result<Option<Self>, Error> {
+        let Some(processors) = paths.cpuset().map(|dir| dir.join("cpuset.cpus")).filter(|file| file.exists()) else {
+            return Ok(None);
+        };
+        let (limit, inherits) = match paths {
+            CgroupPaths::V2 { dir } => (read(&dir.join("cpu.max"))?, true),
+            CgroupPaths::V1 { cpu, .. } => {
+                let quota = read(&cpu.join("cpu.cfs_quota_us"))?;
+                (format!("{} {}", quota.trim(), read(&cpu.join("cpu.cfs_period_us"))?), false)
+            }
+        };
+        let Some(limit_millis) = millis(&limit) else { return Ok(None) };
+        Ok(Some(Self { used: Counter::of_cpu(paths)?, limit_millis, processors, inherits }))
+    }
+
+    /// The limit in thousandths of a processor.
+    #[must_use]
+    pub fn limit_millis(&self) -> u32 {
+        self.limit_millis
+    }
+
+    /// Processor time since the group was made, in microseconds.
+    ///
+    /// # Errors
+    /// [`Error::Io`] once the group is gone.
+    pub fn used_usec(&self) -> Result<u64, Error> {
+        Ok(self.used.read()?.unwrap_or(0))
+    }
+
+    /// Keeps the group to these processors from now on, what runs in it already as well.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the kernel refuses: a processor is gone, or the group.
+    pub fn keep_to(&self, processors: &CpuSet) -> Result<(), Error> {
+        self.write(&processors.to_string())
+    }
+
+    /// Lets it be on all processors again, which are these.
+    ///
+    /// # Errors
+    /// As [`CpuShare::keep_to`].
+    pub fn let_go(&self, all: &CpuSet) -> Result<(), Error> {
+        if self.inherits { self.write("\n") } else { self.write(&all.to_string()) }
+    }
+
+    fn write(&self, text: &str) -> Result<(), Error> {
+        fs::write(&self.processors, text).map_err(Error::io("write", &self.processors))
+    }
+}
+
+/// The processors of the groups below `dir`, which is in the cpuset hierarchy.
+pub(crate) fn available(paths: &CgroupPaths) -> Result<CpuSet, Error> {
+    let file = match paths {
+        CgroupPaths::V2 { dir } => dir.join("cpuset.cpus.effective"),
+        CgroupPaths::V1 { cpuset: Some(dir), .. } => dir.join("cpuset.effective_cpus"),
+        CgroupPaths::V1 { cpuset: None, .. } => return Ok(CpuSet::default()),
+    };
+    let text = read(&file)?;
+    CpuSet::parse(&text).ok_or_else(|| Error::content(&file, &text))
+}
+
+/// On v1 a fresh group has no processors and no memory nodes, and takes no process before it has: those of the one above.
+pub(crate) fn inherit(dir: &Path) -> Result<(), Error> {
+    let Some(above) = dir.parent() else { return Ok(()) };
+    ["cpuset.mems", "cpuset.cpus"].into_iter().try_for_each(|name| {
+        let file = dir.join(name);
+        if !read(&file)?.trim().is_empty() {
+            return Ok(());
+        }
+        fs::write(&file, read(&above.join(name))?.trim()).map_err(Error::io("write", &file))
+    })
+}
+
+/// Quota and period, of which the quota may be none. Pure.
+fn millis(text: &str) -> Option<u32> {
+    let (quota, period) = text.trim().split_once(' ')?;
+    let (quota, period): (u64, u64) = (quota.parse().ok()?, period.parse().ok()?);
+    u32::try_from((quota * 1000).checked_div(period)?).ok()
+}
+
+fn read(file: &Path) -> Result<String, Error> {
+    fs::read_to_string(file).map_err(Error::io("read", file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits() {
+        for (text, expected) in [
+            ("150000 100000", Some(1500)),
+            ("max 100000\n", None),
+            ("-1 100000\n", None),
+            ("50000 100000\n", Some(500)),
+            ("1 0", None),
+            ("", None),
+        ] {
+            assert_eq!(millis(text), expected, "{text}");
+        }
+    }
+}

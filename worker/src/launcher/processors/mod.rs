@@ -1,0 +1,78 @@
+//! Instances that compute all the time are kept to as many processors as their limit is, so that the others find one free
+//! (`docs/decisions/processors.md`).
+//!
+//! A thread of the launcher looks four times a second at all groups with a limit of processor time; what to do says
+//! [`policy`]. What always holds: nothing is remembered that is not in the kernel, so that a launcher that was killed is
+//! missed by nobody; and a group that cannot be read is one that ends, and is left alone.
+
+mod policy;
+
+use omni_cgroup::{Cgroupfs, CpuSet, CpuShare, Driver, GroupName, Part};
+use policy::{Change, Policy, Use};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Between two looks: long enough to see what an instance does in several of the kernel's quota periods (0.1 s), short
+/// enough that a request or two feel it before.
+const TICK: Duration = Duration::from_millis(250);
+
+/// A group that is looked at.
+struct Watched {
+    share: CpuShare,
+    used_usec: u64,
+}
+
+/// Shares out the processors until the launcher ends.
+pub(super) fn share_out(cgroups: &Arc<Cgroupfs>) {
+    let mut watched: BTreeMap<String, Option<Watched>> = BTreeMap::new();
+    let mut policy = Policy::default();
+    let mut looked = Instant::now();
+    loop {
+        thread::sleep(TICK);
+        let (Ok(all), Ok(names)) = (cgroups.processors(), cgroups.list()) else { continue };
+        watched.retain(|name, _| names.contains(name));
+        for name in names {
+            watched.entry(name).or_insert_with_key(|name| open(cgroups, name, &all));
+        }
+        let within = looked.elapsed();
+        looked = Instant::now();
+        let uses = watched.iter_mut().filter_map(|(name, group)| Some((name.clone(), group.as_mut()?.look()?)));
+        for (name, change) in policy.tick(&all, within, &uses.collect()) {
+            if let Some(Some(group)) = watched.get(&name) {
+                carry_out(&name, &group.share, &change, &all);
+            }
+        }
+    }
+}
+
+/// A group that is new here. What an earlier launcher decided on it is not known, and undone.
+fn open(cgroups: &Cgroupfs, name: &str, all: &CpuSet) -> Option<Watched> {
+    let paths = cgroups.paths(&GroupName::new(name, Part::Model).ok()?);
+    let share = CpuShare::open(&paths).ok()??;
+    share.let_go(all).ok()?;
+    let used_usec = share.used_usec().ok()?;
+    Some(Watched { share, used_usec })
+}
+
+impl Watched {
+    fn look(&mut self) -> Option<Use> {
+        let now = self.share.used_usec().ok()?;
+        let before = std::mem::replace(&mut self.used_usec, now);
+        Some(Use { limit_millis: self.share.limit_millis(), used_usec: now.saturating_sub(before) })
+    }
+}
+
+fn carry_out(name: &str, share: &CpuShare, change: &Change, all: &CpuSet) {
+    let (done, processors) = match change {
+        Change::Keep(processors) => (share.keep_to(processors), processors),
+        Change::LetGo => (share.let_go(all), all),
+    };
+    match done {
+        Ok(()) => tracing::debug!(group = name, %processors, "processors of a group"),
+        Err(error) => {
+            tracing::debug!(group = name, error = crate::process::chain(&error), "a group keeps its processors")
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Which processors an instance is kept to. Pure: what each used goes in, changes come out.
+//!
+//! What always holds:
+//! - Who is kept to processors has as many as its limit, rounded up, so it loses no processor time by it; and the limits
+//!   of those that are kept to one processor do not exceed it together.
+//! - Who cannot be given that is on all processors, as is everybody who does not use up its limit.
+//! - An instance that is kept stays where it is until it is let go.
+
+use omni_cgroup::CpuSet;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// One processor, in thousandths.
+const WHOLE: u32 = 1000;
+/// Uses up its limit: seven eighths of it, since a tick is not a whole number of the kernel's periods.
+const HUNGRY: u64 = 875;
+/// Does not any more: below half of it, for [`CALM`] ticks in a row.
+const SATED: u64 = 500;
+const CALM: u32 = 8;
+
+/// What a group did since the last tick.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Use {
+    /// Its limit, in thousandths of a processor.
+    pub(super) limit_millis: u32,
+    /// Processor time, in microseconds.
+    pub(super) used_usec: u64,
+}
+
+/// What to do with a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Change {
+    /// Keep it to these.
+    Keep(CpuSet),
+    /// It may be on all.
+    LetGo,
+}
+
+/// Who is kept where.
+#[derive(Debug, Default)]
+pub(super) struct Policy {
+    all: CpuSet,
+    kept: BTreeMap<String, Kept>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    on: CpuSet,
+    /// Of each of them, in thousandths.
+    part: u32,
+    calm: u32,
+}
+
+impl Policy {
+    /// A look at all groups, `within` after the last one; `all` are the processors that there are.
+    pub(super) fn tick(
+        &mut self,
+        all: &CpuSet,
+        within: Duration,
+        uses: &BTreeMap<String, Use>,
+    ) -> Vec<(String, Change)> {
+        let mut changes = Vec::new();
+        if self.all != *all {
+            // Processors came or went: everybody begins anew.
+            self.all = all.clone();
+            let kept = std::mem::take(&mut self.kept);
+            changes.extend(kept.into_keys().map(|name| (name, Change::LetGo)));
+        }
+        self.kept.retain(|name, _| uses.contains_key(name));
+        for (name, used) in uses {
+            let permille = permille(*used, within);
+            match self.kept.get_mut(name) {
+                Some(kept) if permille < SATED => {
+                    kept.calm += 1;
+                    if kept.calm == CALM {
+                        self.kept.remove(name);
+                        changes.push((name.clone(), Change::LetGo));
+                    }
+                }
+                Some(kept) => kept.calm = 0,
+                None if permille >= HUNGRY => {
+                    if let Some(kept) = self.place(used.limit_millis) {
+                        changes.push((name.clone(), Change::Keep(kept.on.clone())));
+                        self.kept.insert(name.clone(), kept);
+                    }
+                }
+                None => {}
+            }
+        }
+        changes
+    }
+
+    /// The processors with the most room, the last ones first: the first ones have the machine's interrupts.
+    fn place(&self, limit: u32) -> Option<Kept> {
+        let count = limit.div_ceil(WHOLE);
+        let wanted = usize::try_from(count).ok().filter(|wanted| (1..self.all.len()).contains(wanted))?;
+        let part = limit.div_ceil(count);
+        let mut by_room: Vec<(u32, Reverse<u32>)> =
+            self.all.iter().map(|processor| (self.taken(processor), Reverse(processor))).collect();
+        by_room.sort_unstable();
+        by_room.truncate(wanted);
+        let fits = by_room.iter().all(|(taken, _)| taken + part <= WHOLE);
+        fits.then(|| Kept { on: by_room.into_iter().map(|(_, Reverse(processor))| processor).collect(), part, calm: 0 })
+    }
+
+    /// What of a processor is promised, in thousandths.
+    fn taken(&self, processor: u32) -> u32 {
+        self.kept.values().filter(|kept| kept.on.contains(processor)).map(|kept| kept.part).sum()
+    }
+}
+
+/// How much of its limit was used, in thousandths.
+fn permille(used: Use, within: Duration) -> u64 {
+    let could =
+        u64::from(used.limit_millis).saturating_mul(u64::try_from(within.as_micros()).unwrap_or(u64::MAX)) / 1000;
+    used.used_usec.saturating_mul(1000).checked_div(could).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests;
