@@ -1,5 +1,5 @@
 #!/bin/bash
-# The Debian package, from the programs of `make build`: target/debian/omni_VERSION_ARCHITECTURE.deb
+# The Debian package, from the programs of `make build` or those in OMNI_BIN: target/debian/omni_VERSION_ARCHITECTURE.deb
 #
 # Usage: systemd/deb.sh [VERSION]      called by `make deb`; default: the workspace's version
 #
@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 version=${1:-$(sed -n '/^\[workspace.package\]/,/^\[/ s/^version = "\(.*\)"/\1/p' Cargo.toml)}
 license=$(sed -n '/^\[workspace.package\]/,/^\[/ s/^license = "\(.*\)"/\1/p' Cargo.toml)
 architecture=$(dpkg --print-architecture)
-programs=target/release
+programs=${OMNI_BIN:-target/release}
 mkdir -p target/debian
 work=$(mktemp -d target/debian/.build.XXXXXX)
 trap 'rm -rf "$work"' EXIT

@@ -1,7 +1,8 @@
 """The guests: Debian 12 and 13 with systemd, booted once and saved as they wait for a job.
 
-Called by `vm.py`, and by hand to make all of them: `python3 tests/vm/image.py`. Each is a folder in target/vm that is
-made anew when its recipe (this folder's files) or QEMU changes:
+Called by `vm.py`, and by hand to make all of them: `python3 tests/vm/image.py`. A guest in which a first job was done
+is another one, for all that begins from there. Each is a folder in target/vm that is made anew when its recipe (this
+folder's files, the job) or QEMU changes:
 
     disk      its root file system as it was at the moment of the state
     kernel    what QEMU loads,
@@ -17,6 +18,7 @@ import socket
 import subprocess
 import tempfile
 import uuid
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import debian
@@ -30,6 +32,7 @@ DISK = 1 << 30
 MASKED = ["serial-getty@ttyS0.service", "getty.target", "apt-daily.timer", "apt-daily-upgrade.timer", "fstrim.timer"]
 MASKED += ["dpkg-db-backup.timer", "e2scrub_all.timer", "systemd-tmpfiles-clean.timer"]
 BOOT_LIMIT = 300.0
+MONITOR = ("-monitor", "unix:monitor,server=on,wait=off")
 
 
 def tools() -> Path:
@@ -82,17 +85,48 @@ def boot(programs: Path, folder: Path) -> None:
     """Starts the guest, waits until its agent does, and saves it."""
     with tempfile.TemporaryFile(dir=folder) as job:
         job.truncate(qemu.JOB_BYTES)
-        monitor = ("-monitor", "unix:monitor,server=on,wait=off")
-        with qemu.machine(programs, folder, "snapshot=off", job, *monitor) as process:
-            said = []
-            for line in qemu.lines(process, BOOT_LIMIT):
-                said.append(line)
-                if line == "READY":
-                    break
-            else:
-                raise RuntimeError("the guest does not boot:\n" + "\n".join(said))
+        with qemu.machine(programs, folder, "snapshot=off", job, *MONITOR) as process:
+            await_agent(qemu.lines(process, BOOT_LIMIT))
             save(folder / "monitor")
-    (folder / "monitor").unlink(missing_ok=True)
+
+
+def after(release: str, name: str, files: Mapping[str, str | Path]) -> Path:
+    """The folder of a guest as a job has left it."""
+    programs, base = tools(), image(release)
+
+    def make(folder: Path) -> None:
+        for part in ("kernel", "initrd"):
+            (folder / part).hardlink_to(base / part)
+        subprocess.run(["cp", "--sparse=always", base / "disk", folder / "disk"], check=True)
+        restore = ("-incoming", f"file:{base / 'state'}")
+        with tempfile.TemporaryFile(dir=folder) as job:
+            qemu.pack(files, job)
+            with qemu.machine(programs, folder, "snapshot=off", job, *restore, *MONITOR) as process:
+                lines = qemu.lines(process, BOOT_LIMIT)
+                said = []
+                for line in lines:
+                    said.append(line)
+                    if line.startswith("EXIT "):
+                        break
+                if not said or said[-1] != "EXIT 0":
+                    raise RuntimeError(f"{release}: the first job failed:\n" + "\n".join(said))
+                job.truncate(0)
+                job.truncate(qemu.JOB_BYTES)
+                await_agent(lines)
+                save(folder / "monitor")
+
+    contents = [part.read_bytes() if isinstance(part, Path) else part.encode() for part in files.values()]
+    return debian.kept(f"{release}-{name}", [(base / "made-of").read_bytes(), *contents], make)
+
+
+def await_agent(lines: Iterator[str]) -> None:
+    """Returns when the guest waits for a job."""
+    said = []
+    for line in lines:
+        said.append(line)
+        if line == "READY":
+            return
+    raise RuntimeError("the guest does not become ready:\n" + "\n".join(said))
 
 
 def save(monitor: Path) -> None:
@@ -107,6 +141,7 @@ def save(monitor: Path) -> None:
         answer = words.read()
     if not re.search(r"status:\s+completed", answer, re.IGNORECASE):
         raise RuntimeError(f"QEMU does not save the guest:\n{answer}")
+    monitor.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -9,10 +9,13 @@ guest writes on a restored disk lies in files without a name, which the kernel r
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
+import tarfile
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -66,3 +69,19 @@ def lines(process: subprocess.Popen[str], limit: float) -> Iterator[str]:
             yield line.rstrip("\r\n")
     finally:
         timer.cancel()
+
+
+def pack(files: Mapping[str, str | Path], disk: IO[bytes]) -> None:
+    """Writes files, given as text or as files of this machine, as an archive that fills the disk of a job."""
+    with tarfile.open(fileobj=disk, mode="w") as archive:
+        for name, content in files.items():
+            if isinstance(content, Path):
+                archive.add(content.resolve(), name)
+            else:
+                entry = tarfile.TarInfo(name)
+                entry.size, entry.mtime = len(content.encode()), int(time.time())
+                archive.addfile(entry, io.BytesIO(content.encode()))
+    if disk.tell() > JOB_BYTES:
+        raise ValueError(f"a job of {disk.tell()} bytes does not fit on its disk of {JOB_BYTES}")
+    disk.truncate(JOB_BYTES)
+    disk.flush()

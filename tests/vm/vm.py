@@ -8,14 +8,10 @@ What always holds: a job ends, by itself or by its limit; nothing of it is left,
 
 from __future__ import annotations
 
-import io
-import tarfile
 import tempfile
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import debian
 import image
@@ -33,9 +29,13 @@ class Outcome:
 class Guest:
     """One release of Debian."""
 
-    def __init__(self, release: str) -> None:
+    def __init__(self, release: str, folder: Path | None = None) -> None:
         self.release = release
-        self._tools, self._image = image.tools(), image.image(release)
+        self._tools, self._image = image.tools(), folder or image.image(release)
+
+    def after(self, name: str, files: Mapping[str, str | Path]) -> Guest:
+        """The same as a job has left it, which is done once and kept under that name."""
+        return Guest(self.release, image.after(self.release, name, files))
 
     def run(self, files: Mapping[str, str | Path], limit: float = 60) -> Outcome:
         """Runs a job and prints what it prints, as it comes.
@@ -44,7 +44,7 @@ class Guest:
         """
         output = []
         with tempfile.TemporaryFile(dir=debian.VM) as job:
-            pack(files, job)
+            qemu.pack(files, job)
             restore = ("-incoming", "file:state")
             with qemu.machine(self._tools, self._image, "snapshot=on", job, *restore) as process:
                 for line in qemu.lines(process, limit):
@@ -53,19 +53,3 @@ class Guest:
                     print(line, flush=True)
                     output.append(line)
         raise RuntimeError(f"{self.release}: the job did not end within {limit} s, or QEMU did:\n" + "\n".join(output))
-
-
-def pack(files: Mapping[str, str | Path], disk: IO[bytes]) -> None:
-    """Writes files, given as text or as files of this machine, as an archive that fills the disk of a job."""
-    with tarfile.open(fileobj=disk, mode="w") as archive:
-        for name, content in files.items():
-            if isinstance(content, Path):
-                archive.add(content.resolve(), name)
-            else:
-                entry = tarfile.TarInfo(name)
-                entry.size, entry.mtime = len(content.encode()), int(time.time())
-                archive.addfile(entry, io.BytesIO(content.encode()))
-    if disk.tell() > qemu.JOB_BYTES:
-        raise ValueError(f"a job of {disk.tell()} bytes does not fit on its disk of {qemu.JOB_BYTES}")
-    disk.truncate(qemu.JOB_BYTES)
-    disk.flush()

@@ -13,6 +13,25 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use tempfile::TempDir;
 
+/// Whose worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// An instance's.
+    Instance,
+    /// A zygote's.
+    Zygote,
+}
+
+impl Whose {
+    /// Where a plan for it is.
+    fn file(self) -> &'static str {
+        match self {
+            Self::Instance => "plan",
+            Self::Zygote => "plan-of-zygote",
+        }
+    }
+}
+
 /// What is to happen to the next start of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
@@ -87,11 +106,17 @@ impl Programs {
         self.0.path()
     }
 
-    /// The next start gets this, once.
-    pub fn plan(&self, plan: &Plan) {
+    /// The next start of such a worker gets this, once.
+    pub fn plan(&self, whose: Whose, plan: &Plan) {
         let _ = fs::remove_file(self.folder().join(MADE));
         fs::write(self.folder().join("plan.new"), plan.to_string()).unwrap();
-        fs::rename(self.folder().join("plan.new"), self.folder().join(PLAN)).unwrap();
+        fs::rename(self.folder().join("plan.new"), self.folder().join(whose.file())).unwrap();
+    }
+
+    /// Whether a start has the last plan.
+    #[must_use]
+    pub fn is_taken(&self, whose: Whose) -> bool {
+        !self.folder().join(whose.file()).exists()
     }
 
     /// What came of the last plan: all calls that were listed, or the one that was hit; `None` while that is open.
@@ -108,15 +133,14 @@ impl Default for Programs {
     }
 }
 
-/// Names in the folder: the real worker, the plan, and what came of it.
+/// Names in the folder: the real worker, and what came of a plan.
 pub(crate) const REAL: &str = "omni-worker-real";
-pub(crate) const PLAN: &str = "plan";
 pub(crate) const MADE: &str = "made";
 
 /// Takes the plan, if there is one: no other start has it then.
-pub(crate) fn take_plan(folder: &Path) -> Option<PathBuf> {
+pub(crate) fn take_plan(folder: &Path, whose: Whose) -> Option<PathBuf> {
     let taken = folder.join(format!("plan.{}", std::process::id()));
-    fs::rename(folder.join(PLAN), &taken).ok().map(|()| taken)
+    fs::rename(folder.join(whose.file()), &taken).ok().map(|()| taken)
 }
 
 impl fmt::Display for Plan {

@@ -1,14 +1,16 @@
 //! The two roles of the program `faulty-worker`: the worker that is traced, and its tracer.
 //!
 //! The tracer follows all that comes from the worker, from the moment when the real program begins until the start is
-//! over: the engine's program runs, and the worker waits for events. Programs that are executed on the way are let go.
+//! over: the engine's program runs, and the worker waits for events. An instance from a zygote has no program of its own to
+//! wait for. Programs that are executed on the way are let go.
 //! The fault is its last act: what follows is not traced, and as it would be.
 
-use super::{Call, Fault, MADE, PLAN, Place, Plan, REAL, take_plan};
+use super::{Call, Fault, MADE, Place, Plan, REAL, Whose, take_plan};
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::{SFlag, fstat};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +28,7 @@ pub fn worker() -> io::Error {
     // The launcher runs us from a sealed copy and without an environment: the folder is where its own program is.
     let launcher = fs::read_link(format!("/proc/{}/exe", parent_id())).expect("a launcher");
     let folder = launcher.parent().expect("a folder");
-    if let Some(plan) = take_plan(folder) {
+    if let Some(plan) = take_plan(folder, who()) {
         let mut tracer = Command::new(folder.join("omni-worker"));
         tracer.arg(std::process::id().to_string()).arg(plan).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut attached = tracer.spawn().expect("a tracer").stdout.expect("a pipe");
@@ -34,6 +36,12 @@ pub fn worker() -> io::Error {
         attached.read_to_end(&mut Vec::new()).expect("a word of the tracer");
     }
     Command::new(folder.join(REAL)).arg0("omni-worker").exec()
+}
+
+/// A zygote's worker has the socket for its callers as standard output, an instance's has a pipe.
+fn who() -> Whose {
+    let kind = fstat(io::stdout()).expect("a standard output").st_mode & SFlag::S_IFMT.bits();
+    if kind == SFlag::S_IFSOCK.bits() { Whose::Zygote } else { Whose::Instance }
 }
 
 /// Traces a worker that waits for that.
@@ -62,12 +70,13 @@ pub fn tracer(worker: Pid, plan: &Path) {
         unborn: BTreeSet::new(),
         begun: false,
         waits: false,
+        clones: false,
         serves: false,
         made: Vec::new(),
     };
     trace.follow();
     let lines: String = trace.made.iter().map(|call| format!("{call}\n")).collect();
-    let made: PathBuf = folder.join(format!("{PLAN}.{worker}"));
+    let made: PathBuf = folder.join(format!("made.{worker}"));
     fs::write(&made, lines).and_then(|()| fs::rename(&made, folder.join(MADE))).expect("told");
     let _ = io::stderr().flush();
 }
@@ -96,6 +105,8 @@ struct Trace {
     begun: bool,
     /// The worker waits for events.
     waits: bool,
+    /// The worker has made a process: it is not a zygote that makes its engine.
+    clones: bool,
     /// The engine's program runs.
     serves: bool,
     made: Vec<Call>,
@@ -131,6 +142,7 @@ impl Trace {
                 if let (Ok(born), Some(parent)) = (ptrace::getevent(pid), self.tasks.get_mut(&pid)) {
                     let born = Pid::from_raw(i32::try_from(born).expect("a process id"));
                     parent.births += 1;
+                    self.clones |= event != libc::PTRACE_EVENT_CLONE;
                     let name = format!("{}.{}", parent.name, parent.births);
                     self.tasks.insert(born, Task::new(name));
                     if self.unborn.remove(&born) {
@@ -204,7 +216,7 @@ impl Trace {
     }
 
     fn is_over(&self) -> bool {
-        self.waits && self.serves
+        self.waits && (self.serves || !self.clones)
     }
 }
 

@@ -1,7 +1,7 @@
 """In the guest: the package, and the service that it installs. One function for each job.
 
-Called by `../test_package.py`, as `service.py NAME`, each time in a fresh guest. `omni.deb` is the package, and
-`next.deb` the same programs as a later version.
+Called by `../test_package.py`, as `service.py NAME`: `is_installed` once, with the package `omni.deb`, and all others
+each in the guest that it has left. `next.deb` are the same programs as a later version.
 """
 
 from __future__ import annotations
@@ -40,13 +40,6 @@ def show(unit: str, name: str) -> str:
     return run("systemctl", "show", "--value", "-p", name, unit).strip()
 
 
-def install() -> None:
-    """Installs the package, and a model; returns when the service has answered for it."""
-    run("dpkg", "--install", "omni.deb")
-    publish("eats", EATS)
-    wait_for("an answer", lambda: ask()[0] == 200)
-
-
 def ask(mib: int = 0) -> tuple[int, Any]:
     """The status of the model's answer, and what it says."""
     return client.ask("eats", mib)
@@ -78,9 +71,16 @@ class Load:
         assert self.answers and not failed, f"{len(failed)} of {len(self.answers)}: {failed[:3]}\n{journal()}"
 
 
-def serves_at_once() -> None:
-    """Installed, the service runs, enabled, with what its units promise, and says how it is."""
-    install()
+def is_installed() -> None:
+    """Installed, the package serves at once, and has the files that it brought."""
+    run("dpkg", "--install", "omni.deb")
+    assert run("dpkg", "--verify", "omni") == ""
+    publish("eats", EATS)
+    wait_for("an answer", lambda: ask()[0] == 200)
+
+
+def serves() -> None:
+    """The service runs, enabled, with what its units promise, and says how it is."""
     for unit in ("omni.service", "omni-launcher.service", "omni-data.socket", "omni-admin.socket"):
         assert show(unit, "ActiveState") == "active", f"{unit}\n{journal()}"
     for unit in ("omni.service", "omni-data.socket", "omni-admin.socket"):
@@ -92,12 +92,10 @@ def serves_at_once() -> None:
     assert main.owner() == "omni"
     assert "omni.slice" in (main / "cgroup").read_text()
     assert "omni.slice" not in Path(f"/proc/{engine()}/cgroup").read_text(), "a model is in a group of its own"
-    assert run("dpkg", "--verify", "omni") == ""
 
 
 def outlives_its_models() -> None:
     """A model that is out of memory is no failure of the service, which sees the model's limit."""
-    install()
     assert ask()[1]["MemTotal"] == LIMIT_KB
     status, text = ask(256)
     assert status == 502, text
@@ -108,7 +106,6 @@ def outlives_its_models() -> None:
 
 def survives_kills() -> None:
     """Scheduler and launcher are killed again and again: the model's process goes on, and no client notices."""
-    install()
     before = engine()
     for count in range(KILLS):
         unit = "omni-launcher.service" if count % 4 == 3 else "omni.service"
@@ -126,7 +123,6 @@ def survives_kills() -> None:
 
 def reloads() -> None:
     """A reload takes the configuration as it is now, says what is new, and refuses a wrong one."""
-    install()
     before, main, launcher = engine(), show("omni.service", "MainPID"), show("omni-launcher.service", "MainPID")
     good = CONFIG.read_text()
     CONFIG.write_text(good + "\n[sever]\n")
@@ -148,7 +144,6 @@ def reloads() -> None:
 
 def restarts() -> None:
     """`systemctl restart` under load: requests wait, the model goes on."""
-    install()
     before, main = engine(), show("omni.service", "MainPID")
     with Load():
         run("systemctl", "restart", "omni")
@@ -158,7 +153,6 @@ def restarts() -> None:
 
 def is_upgraded_under_load() -> None:
     """The next version of the package is installed under load: no request fails, no model is loaded again."""
-    install()
     before, main = engine(), show("omni.service", "MainPID")
     with Load() as load:
         run("dpkg", "--install", "next.deb")
@@ -171,7 +165,6 @@ def is_upgraded_under_load() -> None:
 
 def is_not_tried_again_when_misconfigured() -> None:
     """A wrong configuration at a start: one try, a clear word, and a service that is mended starts."""
-    install()
     run("systemctl", "stop", "omni.service", "omni-data.socket", "omni-admin.socket")
     good = CONFIG.read_text()
     CONFIG.write_text(good + "\n[sever]\n")
@@ -187,7 +180,6 @@ def is_not_tried_again_when_misconfigured() -> None:
 
 def is_purged() -> None:
     """Stopped, it leaves no model; purged, nothing but what people put there."""
-    install()
     model = engine()
     run("systemctl", "stop", "omni.service")
     assert not Path(f"/proc/{model}").exists()
