@@ -7,6 +7,7 @@
 mod documents;
 mod layers;
 mod manifests;
+mod pages;
 mod rust;
 mod text;
 mod tree;
@@ -87,4 +88,18 @@ fn every_page_is_found_from_the_readme_and_no_link_is_broken() {
     let tree = Tree::read();
     assert_none(&documents::unreachable(&tree.files));
     assert_none(&documents::broken(&tree.files, |path| tree.exists(path)));
+}
+
+#[test]
+fn pages_name_what_there_is() {
+    let tree = Tree::read();
+    let known = include_str!(
+        "../../../scheduler/src/snapshots/omni_scheduler__metrics__tests__names_are_those_of_the_design.snap"
+    );
+    let pages: Vec<_> = tree.files.iter().filter(|(path, _)| path.starts_with("docs/")).collect();
+    assert!(pages.len() > 10, "the pages were not found: {pages:?}");
+    assert_none(&pages.iter().flat_map(|(path, page)| pages::metrics(path, page, known)).collect::<Vec<_>>());
+    let commands = |(path, page): &(&String, &String)| pages::commands(path, page, |file| tree.exists(file));
+    assert_none(&pages.iter().flat_map(commands).collect::<Vec<_>>());
+    assert_none(&pages::messages(&tree.files));
 }
