@@ -9,7 +9,7 @@ VENV := .omni/venv/bin
 # Properties run with this many cases in `make soak`: twenty times what `make test` takes.
 SOAK_CASES := 5120
 
-.PHONY: help setup build run check test test-rust test-python soak bench deb vm-test gpu-test gpu-bundle
+.PHONY: help setup build run check test test-rust test-python soak bench sbom deb vm-test gpu-test gpu-bundle
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,6 +80,11 @@ bench: build  ## the benchmarks, 40 minutes (needs lxcfs; PEERS=folder and wrk f
 	bench/connections.py
 	bench/day.py
 	$(if $(PEERS),bench/peers.sh,@echo "PEERS is not set: bench/peers.sh left out")
+
+sbom:  ## what is shipped, with licences and hashes (CycloneDX): target/sbom.json
+	@setup/tools.sh build
+	@mkdir -p target
+	systemd/sbom.py target/sbom.json
 
 deb: build  ## the Debian package, in target/debian
 	@rm -f target/debian/*.deb

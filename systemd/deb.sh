@@ -39,6 +39,8 @@ put 644 systemd/omni.tmpfiles usr/lib/tmpfiles.d/omni.conf
 for file in docs/*.md monitoring/alerts.yaml monitoring/dashboard.json; do
     put 644 "$file" "usr/share/doc/omni/${file##*/}"
 done
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) systemd/sbom.py "$work/sbom.json"
+put 644 "$work/sbom.json" usr/share/doc/omni/sbom.json
 sed "s|@LICENSE@|$license|" systemd/debian/copyright > "$work/copyright"
 put 644 "$work/copyright" usr/share/doc/omni/copyright
 printf 'omni (%s) stable; urgency=medium\n\n  * See the documentation in this folder.\n\n -- The Omni authors <omni@localhost>  %s\n' \
