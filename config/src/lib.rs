@@ -14,6 +14,7 @@ pub mod duration;
 pub mod manifest;
 pub mod name;
 pub mod node;
+pub mod requirements;
 pub mod size;
 
 pub use error::{Problem, Problems};

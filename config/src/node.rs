@@ -22,7 +22,7 @@ pub use gpu::{Gpu, GpuDevice, GpuUuid, GpuUuidError};
 pub use user::{NoUser, NodeUser};
 
 use crate::error::Problems;
-use crate::kind::{Wrong, absolute_path, duration, number, parsed, size, url};
+use crate::kind::{Wrong, absolute_path, boolean, duration, number, parsed, size, url};
 use crate::name::ModelName;
 use crate::python::{PythonVersion, PythonVersionError};
 use crate::reader::{Document, Section};
@@ -256,6 +256,8 @@ pub struct Python {
     pub extra_index_url: Vec<String>,
     /// Pages or directories of packages.
     pub find_links: Vec<String>,
+    /// Whether every model's packages must be the files that its `requirements.txt` has hashes of, whatever its manifest says.
+    pub require_hashes: bool,
     /// Interpreters by version; a version without one is looked for on the node.
     pub interpreters: BTreeMap<PythonVersion, PathBuf>,
     /// How long a build may take.
@@ -274,6 +276,7 @@ impl Default for Python {
             index_url: None,
             extra_index_url: Vec::new(),
             find_links: Vec::new(),
+            require_hashes: false,
             interpreters: BTreeMap::new(),
             build_timeout: Duration::from_mins(15),
             build_memory: ByteSize::from_gib(4),
@@ -293,6 +296,7 @@ impl Python {
             index_url: section.get("index-url", |value| index(value).map(Some), default.index_url),
             extra_index_url: section.list("extra-index-url", &index),
             find_links: section.list("find-links", links),
+            require_hashes: section.get("require-hashes", boolean, default.require_hashes),
             interpreters: section.map("interpreters", version, absolute_path),
             build_timeout: section.get("build-timeout", duration, default.build_timeout),
             build_memory: section.get("build-memory", memory, default.build_memory),

@@ -25,6 +25,7 @@ command = []
 [python]
 preload = []
 zygote = false
+require-hashes = false
 [weights]
 source = ""
 sha256 = ""
@@ -77,6 +78,7 @@ fn every_key_is_read() {
     let only_one = [
         "model.kind",
         "python.preload",
+        "python.require-hashes",
         "runtime.command",
         "runtime.engine",
         "schema",
@@ -274,31 +276,6 @@ proptest! {
         if let Err(error) = Manifest::parse(&text) {
             prop_assert!(!error.0.listed().is_empty());
         }
-    }
-}
-
-#[test]
-fn who_has_a_zygote() {
-    let table = [
-        ("", None),
-        ("[python]\nzygote = true", Some((64 << 20) + (512 << 10))),
-        ("[python]\nzygote = true\n[resources]\nmemory = \"48MiB\"", Some(48 << 20)),
-        ("[python]\npreload = [\"numpy\"]", Some(2 << 30)),
-        ("[python]\npreload = [\"numpy\", \"safetensors.numpy\"]\nzygote = \"auto\"", Some(2 << 30)),
-        ("[python]\npreload = [\"numpy\"]\nzygote = false", None),
-        ("[resources]\ngpu-memory = \"1GiB\"", None),
-        ("[scaling]\nmax-instances = 2", Some(65 << 20)),
-    ];
-    for (text, expected) in table {
-        assert_eq!(Manifest::parse(text).unwrap().zygote_memory().map(ByteSize::bytes), expected, "{text}");
-    }
-    for key in ["zygote = true", "preload = [\"numpy\"]"] {
-        let error = Manifest::parse(&format!("[resources]\ngpu-memory = \"1GiB\"\n[python]\n{key}")).unwrap_err();
-        assert!(matches!(error.0.listed(), [Problem::Refused { line: 4, .. }]), "{error}");
-    }
-    for key in ["zygote = \"yes\"", "zygote = 1", "preload = [\"a-b\"]", "preload = [\"\"]", "preload = \"numpy\""] {
-        let error = Manifest::parse(&format!("[python]\n{key}")).unwrap_err();
-        assert!(matches!(error.0.listed(), [Problem::Value { line: 2, .. }]), "{error}");
     }
 }
 

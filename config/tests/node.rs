@@ -72,6 +72,7 @@ uv = "/usr/bin/uv"
 index-url = "https://index/simple"
 extra-index-url = ["http://one/simple"]
 find-links = ["/srv/wheels", "https://pages/"]
+require-hashes = true
 interpreters = { "3.9" = "/usr/bin/python3.9" }
 build-timeout = "1m"
 build-memory = "1GiB"
@@ -139,6 +140,7 @@ const BAD: &[&str] = &[
     "[python]\nindex-url = \"pypi.org\"",
     "[python]\nextra-index-url = \"https://index/simple\"",
     "[python]\nfind-links = [\"wheels\"]",
+    "[python]\nrequire-hashes = \"yes\"",
     "[python.interpreters]\n\"3.8\" = \"/usr/bin/python3.8\"",
     "[python.interpreters]\n\"3.11\" = \"python3.11\"",
     "[python]\ninterpreters = \"/usr/bin/python3.11\"",

@@ -93,6 +93,14 @@ fn every_finding_has_a_place_and_a_hint() {
         ("arguments", &[("model.py", "\n\nasync def handle_request(request):\n    pass\n")]),
         ("entrypoint_elsewhere", &[handler, ("omni.toml", "[model]\nentrypoint = \"app.main:serve\"\n")]),
         ("requirements", &[handler, ("requirements.txt", "numpy==2.2.0\nomni\n")]),
+        (
+            "hashes",
+            &[
+                handler,
+                ("omni.toml", "[python]\nrequire-hashes = true\n"),
+                ("requirements.txt", "a==1 --hash=sha256:00\nnumpy==2.2.0 \\\n    # via a\ncowsay\n"),
+            ],
+        ),
     ] {
         insta::assert_snapshot!(format!("check_{name}"), check(files));
     }

@@ -10,7 +10,7 @@ use crate::model::content::Content;
 use crate::watchdog::Pulse;
 use omni_config::name::ModelName;
 use omni_ipc::id::{InstanceId, SnapshotDigest};
-use omni_ipc::launcher::{FromLauncher, StartSpec, ToLauncher, VERSIONS};
+use omni_ipc::launcher::{FromLauncher, HASHES_SINCE, StartSpec, ToLauncher, VERSIONS};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -81,10 +81,24 @@ struct Route {
     asked: bool,
 }
 
-/// The launcher cannot be asked for anything.
+/// The launcher cannot be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the launcher does not answer; nothing can be started until it is back")]
-pub struct Away;
+pub enum Away {
+    /// For anything.
+    #[error("the launcher does not answer; nothing can be started until it is back")]
+    Silent,
+    /// For this: it would install what it must not.
+    #[error(
+        "the launcher is of an earlier release, which does not heed `require-hashes` in [python] of omni.toml: replace it \
+         (SIGUSR2, or `systemctl reload omni`)"
+    )]
+    Older,
+}
+
+impl Away {
+    /// All reasons.
+    pub const ALL: [Self; 2] = [Self::Silent, Self::Older];
+}
 
 /// For the models' tasks.
 #[derive(Debug, Clone)]
@@ -141,6 +155,13 @@ impl LauncherHandle {
     /// The launcher cannot be asked: no answer will come.
     pub fn prepare(&self, model: &ModelName, content: &Content, inbox: &mpsc::Sender<Message>) -> Result<(), Away> {
         let snapshot = content.snapshot.clone();
+        let require_hashes = content.manifest.python.require_hashes;
+        // A launcher that has not said its version yet is not there yet.
+        match self.routes().spoken {
+            None if require_hashes => return Err(Away::Silent),
+            Some(spoken) if require_hashes && spoken < HASHES_SINCE => return Err(Away::Older),
+            Some(_) | None => {}
+        }
         self.routes().preparing.entry(snapshot.clone()).or_default().push(inbox.clone());
         let interpreter = content.manifest.runtime.interpreter.as_ref();
         let message = ToLauncher::Prepare {
@@ -148,13 +169,14 @@ impl LauncherHandle {
             snapshot: snapshot.clone(),
             python: content.manifest.runtime.python.to_string(),
             interpreter: interpreter.map(|path| path.to_string_lossy().into_owned()),
+            require_hashes,
         };
         if !self.connected() || self.outbox.try_send(message).is_err() {
             // Models of equal content wait here, too.
             if let Some(waiting) = self.routes().preparing.get_mut(&snapshot) {
                 waiting.retain(|other| !other.same_channel(inbox));
             }
-            return Err(Away);
+            return Err(Away::Silent);
         }
         Ok(())
     }
@@ -168,7 +190,7 @@ impl LauncherHandle {
         self.routes().instances.insert(id.clone(), Route { inbox: inbox.clone(), asked: true });
         if !self.connected() || self.outbox.try_send(ToLauncher::Start(Box::new(spec))).is_err() {
             self.routes().instances.remove(&id);
-            return Err(Away);
+            return Err(Away::Silent);
         }
         Ok(())
     }

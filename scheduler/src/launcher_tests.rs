@@ -16,11 +16,11 @@ async fn who_asks_a_launcher_that_is_not_there_is_told_at_once() {
     let snapshot = SnapshotDigest::parse(&"0".repeat(64)).unwrap();
     let content = Content::parse(&name, snapshot.clone(), None, &NodeConfig::default()).unwrap();
     let (inbox, told) = mpsc::channel(4);
-    assert_eq!(handle.prepare(&name, &content, &inbox), Err(Away));
+    assert_eq!(handle.prepare(&name, &content, &inbox), Err(Away::Silent));
     let id = InstanceId::parse("0123456789ab").unwrap();
     let environment = omni_ipc::id::EnvironmentKey::parse(&"0".repeat(64)).unwrap();
     let spec = content.start_spec(&name, id.clone(), environment, &NodeConfig::default());
-    assert_eq!(handle.start_instance(spec, &inbox), Err(Away));
+    assert_eq!(handle.start_instance(spec, &inbox), Err(Away::Silent));
     assert!(told.is_empty(), "no answer comes beside");
 }
 
@@ -58,4 +58,31 @@ async fn a_launcher_of_the_release_before_is_known_by_what_it_does_not_say() {
     assert_eq!(greeted_by(None).await, (ours.clone(), Some(VERSIONS.oldest)));
     let welcome = FromLauncher::Welcome { protocol: VERSIONS.newest };
     assert_eq!(greeted_by(Some(welcome)).await, (ours, None));
+}
+
+#[tokio::test]
+async fn a_launcher_that_does_not_look_at_hashes_is_not_asked_to() {
+    let name = ModelName::try_from("a".to_owned()).unwrap();
+    let snapshot = SnapshotDigest::parse(&"0".repeat(64)).unwrap();
+    let content = |manifest: &str| {
+        Content::parse(&name, snapshot.clone(), Some(manifest.to_owned()), &NodeConfig::default()).unwrap()
+    };
+    let (requires, plain) = (content("[python]\nrequire-hashes = true\n"), content(""));
+    let (handle, mut asked) = testing::launcher();
+    let (inbox, _told) = mpsc::channel(1);
+    for (spoken, expected) in [
+        (None, Err(Away::Silent)),
+        (Some(VERSIONS.oldest), Err(Away::Older)),
+        (Some(HASHES_SINCE - 1), Err(Away::Older)),
+        (Some(HASHES_SINCE), Ok(())),
+    ] {
+        handle.routes().spoken = spoken;
+        assert_eq!(handle.prepare(&name, &requires, &inbox), expected, "{spoken:?}");
+        assert_eq!(handle.prepare(&name, &plain, &inbox), Ok(()), "{spoken:?}");
+    }
+    let mut heard = Vec::new();
+    while let Ok(ToLauncher::Prepare { require_hashes, .. }) = asked.try_recv() {
+        heard.push(require_hashes);
+    }
+    assert_eq!(heard, [false, false, false, true, false]);
 }

@@ -20,29 +20,31 @@ pub enum Mood {
     Fails,
 }
 
-/// Writes a wheel with one module, or a source package whose build backend is the test's own.
+/// Writes a wheel with one module, or a source package whose build backend is the test's own; says its SHA-256.
 const MAKE: &str = r#"
-import io, pathlib, sys, tarfile, zipfile
+import hashlib, io, pathlib, sys, tarfile, zipfile
 
 kind, folder, name, text, requires = sys.argv[1:]
 metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n" + "".join(f"Requires-Dist: {r}\n" for r in requires.split())
 folder, module = pathlib.Path(folder), name.replace("-", "_")
 if kind == "wheel":
-    wheel, info = folder / f"{module}-1.0-py3-none-any.whl", f"{module}-1.0.dist-info"
-    with zipfile.ZipFile(wheel, "w") as archive:
+    file, info = folder / f"{module}-1.0-py3-none-any.whl", f"{module}-1.0.dist-info"
+    with zipfile.ZipFile(file, "w") as archive:
         archive.writestr(f"{module}.py", text)
         archive.writestr(f"{info}/METADATA", metadata)
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{info}/RECORD", "")
-    wheel.with_name(wheel.name + ".metadata").write_text(metadata)
+    file.with_name(file.name + ".metadata").write_text(metadata)
 else:
     project = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n' \
         f'[project]\nname = "{name}"\nversion = "1.0"\n'
-    with tarfile.open(folder / f"{module}-1.0.tar.gz", "w:gz") as archive:
+    file = folder / f"{module}-1.0.tar.gz"
+    with tarfile.open(file, "w:gz") as archive:
         for path, content in {"pyproject.toml": project, "PKG-INFO": metadata, "backend.py": text}.items():
             entry = tarfile.TarInfo(f"{module}-1.0/{path}")
             entry.size = len(content.encode())
             archive.addfile(entry, io.BytesIO(content.encode()))
+print(hashlib.sha256(file.read_bytes()).hexdigest(), end="")
 "#;
 
 /// An index on a port of its own, until the test ends.
@@ -88,21 +90,24 @@ impl Index {
     }
 
     /// Adds version 1.0 of a package: a wheel with one module of the package's name, which holds `text`. It asks for
-    /// the packages in `requires`.
-    pub fn add(&self, name: &str, text: &str, requires: &[&str]) {
-        make("wheel", self.folder.path(), name, text, requires);
+    /// the packages in `requires`. Returns the wheel's SHA-256.
+    pub fn add(&self, name: &str, text: &str, requires: &[&str]) -> String {
+        make("wheel", self.folder.path(), name, text, requires)
     }
 }
 
-/// Writes version 1.0 of a package into a folder as source; `backend` is the program that builds it (PEP 517).
-pub fn write_source(folder: &Path, name: &str, backend: &str) {
-    make("source", folder, name, backend, &[]);
+/// Writes version 1.0 of a package into a folder as source; `backend` is the program that builds it (PEP 517). Returns the
+/// archive's SHA-256.
+pub fn write_source(folder: &Path, name: &str, backend: &str) -> String {
+    make("source", folder, name, backend, &[])
 }
 
-fn make(kind: &str, folder: &Path, name: &str, text: &str, requires: &[&str]) {
+fn make(kind: &str, folder: &Path, name: &str, text: &str, requires: &[&str]) -> String {
     let mut python = Command::new("python3");
     python.args(["-c", MAKE, kind]).arg(folder).args([name, text, &requires.join(" ")]);
-    assert!(python.status().expect("python3 runs").success(), "{name} cannot be made");
+    let output = python.output().expect("python3 runs");
+    assert!(output.status.success(), "{name} cannot be made: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("a digest")
 }
 
 fn answer(mut connection: &TcpStream, files: &Path, mood: &(Mutex<Mood>, Condvar)) {

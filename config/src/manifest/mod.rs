@@ -50,7 +50,7 @@ pub struct Manifest {
     pub model: Model,
     /// `[runtime]`: what runs it.
     pub runtime: Runtime,
-    /// `[python]`: how instances begin.
+    /// `[python]`: how instances begin, and from what.
     pub python: Python,
     /// `[weights]`: files that are not in the directory.
     pub weights: Weights,

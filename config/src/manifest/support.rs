@@ -40,6 +40,11 @@ pub(super) fn contradictions(manifest: &Manifest) -> Vec<Refusal> {
         let asked = asked.into_iter().filter(|(_, asked)| *asked);
         refusals.extend(asked.map(|(key, _)| Refusal::of("python", key, reason)));
     }
+    if python.require_hashes && runtime.interpreter.is_some() {
+        let reason =
+            "the environment of `runtime.interpreter` is there already, so no hash is looked at: remove one of the two";
+        refusals.push(Refusal::of("python", "require-hashes", reason));
+    }
     if scaling.min_instances > scaling.max_instances {
         let most = scaling.max_instances;
         let reason = format!("it must not be above `scaling.max-instances`, which is {most}");

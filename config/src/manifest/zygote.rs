@@ -1,4 +1,4 @@
-//! `[python]`: what the instances of a model import before they are there.
+//! `[python]`: what the instances of a model import before they are there, and how sure what they import must be.
 //!
 //! Read by [`super::Manifest::parse`]; done by the worker. What always holds: a module to preload has a Python name.
 
@@ -6,13 +6,13 @@ use serde::{Serialize, Serializer};
 use toml::de::DeValue;
 
 use super::program::is_identifier;
-use crate::kind::{Wrong, string};
+use crate::kind::{Wrong, boolean, string};
 use crate::reader::Section;
 
 /// Longest name of a module, in bytes.
 const MODULE_LIMIT: usize = 200;
 
-/// `[python]`: how instances begin.
+/// `[python]`: how instances begin, and from what.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Python {
@@ -20,6 +20,8 @@ pub struct Python {
     pub preload: Vec<String>,
     /// Whether instances are forked from a zygote.
     pub zygote: ZygoteUse,
+    /// Whether each package that is installed must be the file that `requirements.txt` has a hash of.
+    pub require_hashes: bool,
 }
 
 impl Python {
@@ -27,6 +29,7 @@ impl Python {
         Self {
             preload: section.list("preload", module),
             zygote: section.get("zygote", zygote_use, ZygoteUse::default()),
+            require_hashes: section.get("require-hashes", boolean, false),
         }
     }
 }

@@ -18,6 +18,7 @@ pub(crate) fn node() -> Node {
         models_dir: "/srv/models".to_owned(),
         snapshot_files_limit: 20_000,
         snapshot_bytes_limit: 4 << 30,
+        require_hashes: false,
         launcher_connected: true,
         launcher_old_protocol: None,
         buffered_bytes: 1536,

@@ -51,6 +51,9 @@ pub struct Node {
     pub snapshot_files_limit: u32,
     /// The most bytes.
     pub snapshot_bytes_limit: u64,
+    /// Whether every model must say by hashes which packages it installs.
+    #[serde(default)]
+    pub require_hashes: bool,
     /// Whether the launcher answers; without it nothing new can start.
     pub launcher_connected: bool,
     /// The version of the launcher's protocol when that is older than the scheduler's: it was not replaced yet.

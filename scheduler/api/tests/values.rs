@@ -60,6 +60,7 @@ fn values_keep_their_names() {
             models_dir: "/srv/models".into(),
             snapshot_files_limit: 20_000,
             snapshot_bytes_limit: 4 << 30,
+            require_hashes: false,
             launcher_connected: true,
             launcher_old_protocol: None,
             buffered_bytes: 0,

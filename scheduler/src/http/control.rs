@@ -129,6 +129,7 @@ fn node_view(node: &Node, addresses: &Addresses) -> api::Node {
         models_dir: node.context.models_dir.display().to_string(),
         snapshot_files_limit: node.context.config.snapshots.files,
         snapshot_bytes_limit: node.context.config.snapshots.bytes.bytes(),
+        require_hashes: node.context.config.python.require_hashes,
         launcher_connected: node.launcher.connected(),
         launcher_old_protocol: node.launcher.old_protocol(),
         buffered_bytes: node.context.budget.lent(),

@@ -12,9 +12,11 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Versions of this wire that this release speaks. In version 3 the launcher did not say [`FromLauncher::Welcome`].
 pub const VERSIONS: Versions = Versions { oldest: 3, newest: PROTOCOL };
 /// The newest of them.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 /// The first version with [`FromLauncher::Welcome`] and [`FromLauncher::Runs`].
 pub const WELCOME_SINCE: u32 = 4;
+/// The first version whose launcher heeds [`ToLauncher::Prepare::require_hashes`].
+pub const HASHES_SINCE: u32 = 5;
 /// The largest `omni.toml` that is read, in bytes.
 pub const MAX_MANIFEST: usize = 64 * 1024;
 
@@ -51,6 +53,9 @@ pub enum ToLauncher {
         python: String,
         /// An existing environment's interpreter instead of a new environment.
         interpreter: Option<String>,
+        /// Install nothing but files that `requirements.txt` has a hash of. The node's configuration can ask for it, too.
+        #[serde(default)]
+        require_hashes: bool,
     },
     /// Start an instance. Answered by `Started` or `StartFailed`.
     Start(Box<StartSpec>),

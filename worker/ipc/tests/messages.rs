@@ -187,11 +187,12 @@ fn launcher() {
     let zygote = ZygoteSpec { preload: vec!["numpy".into()], memory_bytes: 2 << 30, startup_ms: 120_000 };
     let with_zygote = StartSpec { zygote: Some(zygote), ..start.clone() };
     let with_gpu = StartSpec { gpu: Some(gpu()), ..start.clone() };
-    let prepare = |interpreter| ToLauncher::Prepare {
+    let prepare = |interpreter, require_hashes| ToLauncher::Prepare {
         model: "cowsay".into(),
         snapshot: snapshot(),
         python: "3.11".into(),
         interpreter,
+        require_hashes,
     };
     insta::assert_snapshot!(
         "to_launcher",
@@ -200,8 +201,9 @@ fn launcher() {
             ToLauncher::Hello { protocol: 4, oldest: Some(3) },
             ToLauncher::Keep { model: "@cf/meta/llama".into(), snapshots: [snapshot()].into() },
             ToLauncher::KeptAll,
-            prepare(None),
-            prepare(Some("/opt/venv/bin/python".into())),
+            prepare(None, false),
+            prepare(Some("/opt/venv/bin/python".into()), false),
+            prepare(None, true),
             ToLauncher::Start(Box::new(start)),
             ToLauncher::Start(Box::new(with_gpu)),
             ToLauncher::Start(Box::new(with_zygote)),

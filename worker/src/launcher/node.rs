@@ -174,8 +174,8 @@ impl Node {
             _ if !self.state.heard => tracing::warn!("a message before hello is ignored"),
             ToLauncher::Keep { model, snapshots } => self.keep(model, snapshots),
             ToLauncher::KeptAll => self.kept_all(),
-            ToLauncher::Prepare { model, snapshot, python, interpreter } => {
-                self.prepare(model, snapshot, python, interpreter);
+            ToLauncher::Prepare { model, snapshot, python, interpreter, require_hashes } => {
+                self.prepare(model, snapshot, python, interpreter, require_hashes);
             }
             ToLauncher::Start(spec) => self.start(*spec),
             ToLauncher::Kill { instance } => self.kill(instance),

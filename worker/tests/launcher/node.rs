@@ -262,6 +262,7 @@ impl Scheduler {
             snapshot: snapshot.clone(),
             python: "3.11".to_owned(),
             interpreter: interpreter.map(str::to_owned),
+            require_hashes: false,
         });
         let mut lines = Vec::new();
         loop {

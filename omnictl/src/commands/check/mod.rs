@@ -38,7 +38,7 @@ impl Finding {
 
 pub(super) fn run(context: &mut Context<'_>, dir: &Path) -> Result<Exit, Failure> {
     let mut findings = files::check_name(dir);
-    findings.extend(of_content(dir, &NodeConfig::default().snapshots)?);
+    findings.extend(of_content(dir, &NodeConfig::default().snapshots, false)?);
     show(context, &findings)?;
     if findings.is_empty() {
         note(format_args!("{}: nothing to object to", dir.display()));
@@ -48,13 +48,14 @@ pub(super) fn run(context: &mut Context<'_>, dir: &Path) -> Result<Exit, Failure
 }
 
 /// All findings but those about the directory's own name, which only counts where it is in a models folder.
-pub(super) fn of_content(dir: &Path, bounds: &Snapshots) -> Result<Vec<Finding>, Failure> {
+/// `require_hashes`: the node does, whatever the manifest says.
+pub(super) fn of_content(dir: &Path, bounds: &Snapshots, require_hashes: bool) -> Result<Vec<Finding>, Failure> {
     // Also tells a wrong path from an empty model.
     fs::read_dir(dir).map_err(|source| Failure::File { verb: "read", path: dir.to_owned(), source })?;
     let mut findings = files::check(dir, bounds);
     let (manifest, wrong) = manifest::check(dir);
     findings.extend(wrong);
-    findings.extend(requirements::check(dir));
+    findings.extend(requirements::check(dir, &manifest, require_hashes));
     findings.extend(code::check(dir, &manifest));
     Ok(findings)
 }

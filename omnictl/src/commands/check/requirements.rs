@@ -1,8 +1,11 @@
-//! `requirements.txt` and `overrides.txt`: can the node read them?
+//! `requirements.txt` and `overrides.txt`: can the node read them, and is there a hash where one is required?
 //!
-//! Whether an index has the packages is found out by the node's build, not here.
+//! Whether an index has the packages, and whether hashes fit, is found out by the node's build, not here.
 
 use std::path::Path;
+
+use omni_config::Manifest;
+use omni_config::requirements::{Unhashed, without_hash};
 
 use super::{Finding, text_of};
 use crate::output::note;
@@ -12,12 +15,25 @@ const LIMIT: u64 = 1 << 20;
 /// The package that the node brings; the one of this name on public indexes is another project.
 const OWN_PACKAGE: &str = "omni";
 
-pub(super) fn check(dir: &Path) -> Vec<Finding> {
+/// `required_by_node`: the node wants hashes, whatever the manifest says.
+pub(super) fn check(dir: &Path, manifest: &Manifest, required_by_node: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
+    // An existing environment is used as it is: nothing is installed.
+    let by = match (manifest.python.require_hashes, required_by_node && manifest.runtime.interpreter.is_none()) {
+        (true, _) => Some("omni.toml"),
+        (false, true) => Some("the node's configuration"),
+        (false, false) => None,
+    };
     for name in ["requirements.txt", "overrides.txt"] {
         let path = dir.join(name);
         match text_of(&path, LIMIT) {
-            Ok(Some(text)) => findings.extend(own_package(&path, &text)),
+            Ok(Some(text)) => {
+                findings.extend(own_package(&path, &text));
+                // What overrides change must still be in requirements.txt, with its hash.
+                if let Some(by) = by.filter(|_| name == "requirements.txt") {
+                    findings.extend(without_hash(&text).into_iter().map(|unhashed| hashless(&path, unhashed, by)));
+                }
+            }
             Ok(None) if name == "requirements.txt" && !path.is_symlink() => {
                 note("note: no requirements.txt: the model has Python's own library and the package `omni`");
             }
@@ -26,6 +42,12 @@ pub(super) fn check(dir: &Path) -> Vec<Finding> {
         }
     }
     findings
+}
+
+fn hashless(path: &Path, Unhashed { line, requirement }: Unhashed, by: &str) -> Finding {
+    let message = format!("`{requirement}` has no hash, and `require-hashes` in [python] of {by} wants one");
+    let hint = "`uv pip compile --generate-hashes requirements.in -o requirements.txt` writes them";
+    Finding::at(path, Some(line), message, hint)
 }
 
 fn own_package(path: &Path, text: &str) -> Option<Finding> {

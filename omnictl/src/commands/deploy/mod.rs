@@ -26,7 +26,7 @@ pub(super) async fn run(context: &mut Context<'_>, arguments: &Deploy) -> Result
     let name = name.clone().map_or_else(|| name_of(&dir), Ok)?;
     let node: Node = context.client.get("/v1/node").await?.value()?;
     let bounds = Snapshots { files: node.snapshot_files_limit, bytes: ByteSize::from_bytes(node.snapshot_bytes_limit) };
-    let findings = check::of_content(&dir, &bounds)?;
+    let findings = check::of_content(&dir, &bounds, node.require_hashes)?;
     if !findings.is_empty() {
         check::show(context, &findings)?;
         return Err(Failure::Findings(findings.len()));

@@ -220,7 +220,7 @@ impl ModelTask {
     pub(super) fn not_asked(&mut self, id: &InstanceId) {
         let Some(number) = self.instances.find(id) else { return };
         let Some(Instance { generation, .. }) = self.instances.remove(number) else { return };
-        self.generations.say(generation, Some(Away.to_string()));
+        self.generations.say(generation, Some(Away::Silent.to_string()));
         self.event(&Event::NotAsked { generation, instance: Some(number) });
     }
 

@@ -26,7 +26,7 @@ impl ModelTask {
             let reason = if state == api::State::Failed { message.lines().last().unwrap_or_default() } else { "" };
             let (model, from, to) = (&self.model.name, self.state.as_str(), state.as_str());
             // Who asks in vain again and again, for room or the launcher, says so once, and again for another reason.
-            let in_vain = self.fleet.lacks_place().is_some() || reason == Away.to_string();
+            let in_vain = self.fleet.lacks_place().is_some() || Away::ALL.iter().any(|away| reason == away.to_string());
             let in_vain = state == api::State::Failed && in_vain;
             let again = in_vain && self.asked_in_vain.as_deref() == Some(reason);
             let asks_again =

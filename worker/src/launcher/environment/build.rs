@@ -8,12 +8,13 @@
 //!
 //! The second step is taken only when the first cannot do, and begins anew. The cache that all environments share, whose
 //! files they have as hard links, is therefore never within the reach of foreign code: not of a build step, not of a
-//! model. After the last step the environment becomes root's.
+//! model. After the last step the environment becomes root's. Where hashes are required nothing is built from source: a build
+//! step fetches packages of its own, which no hash names.
 
 use super::interpreter::Interpreter;
 use super::record::{self, Record};
 use super::verdict::{Verdict, complaint, judge};
-use super::{Failure, tree};
+use super::{Failure, hashes, tree};
 use crate::launcher::command::{self, CommandError, Finished};
 use crate::launcher::program::Program;
 use crate::spec::{Bind, BuildSpec, SandboxSpec, WorkerSpec};
@@ -50,6 +51,8 @@ pub(in crate::launcher) struct Plan {
     pub(super) overrides: Option<String>,
     /// The requirements refer to files of the model.
     pub(super) own_files: bool,
+    /// Only files are installed that the requirements have a hash of.
+    pub(super) require_hashes: bool,
 }
 
 /// How a node builds.
@@ -137,10 +140,10 @@ impl Builder {
             let finished = self.uv(plan, uv, dir, &step, deadline, line)?;
             match finished.code {
                 Some(0) => return Ok(BUILDER_UID),
-                Some(_) if judge(&finished.tail, true) == Verdict::NeedsSource => {
+                Some(_) if !plan.require_hashes && judge(&finished.tail, true) == Verdict::NeedsSource => {
                     line("a package has no wheel and is built from source, apart from everything else");
                 }
-                Some(_) | None => return Err(failed(&finished, true)),
+                Some(_) | None => return Err(failed(plan, &finished, true)),
             }
         }
         let uid = self.source_uid;
@@ -151,7 +154,7 @@ impl Builder {
         let finished = self.uv(plan, uv, dir, &step, deadline, line);
         scratch.remove().map_err(|error| node_failed("remove the folder of a build", &error))?;
         let finished = finished?;
-        if finished.code == Some(0) { Ok(uid) } else { Err(failed(&finished, false)) }
+        if finished.code == Some(0) { Ok(uid) } else { Err(failed(plan, &finished, false)) }
     }
 
     fn uv(
@@ -175,8 +178,11 @@ impl Builder {
         }
         // Links need one mount for both ends; a build from source has its cache in another one.
         argv.extend(["--link-mode", if step.wheels_only { "hardlink" } else { "copy" }].map(str::to_owned));
-        if step.wheels_only {
+        if step.wheels_only || plan.require_hashes {
             argv.push("--no-build".to_owned());
+        }
+        if plan.require_hashes {
+            argv.push("--require-hashes".to_owned());
         }
         let mut binds = vec![read_only(uv, UV), writable(step.writable)];
         if step.wheels_only {
@@ -212,7 +218,7 @@ impl Builder {
         let access = Access { uid, network: false };
         let finished = self.run(plan, argv, vec![writable(dir)], Vec::new(), "/tmp", access, deadline, line)?;
         if finished.code.is_none_or(|code| code > 1) {
-            return Err(failed(&finished, false));
+            return Err(failed(plan, &finished, false));
         }
         Ok(())
     }
@@ -349,9 +355,15 @@ fn writable(path: &Path) -> Bind {
     Bind { source: path.to_owned(), target: path.to_owned(), writable: true }
 }
 
-fn failed(finished: &Finished, wheels_only: bool) -> Failure {
-    let permanent = judge(&finished.tail, wheels_only) == Verdict::Permanent;
-    Failure { message: complaint(&finished.tail).to_owned(), permanent }
+fn failed(plan: &Plan, finished: &Finished, wheels_only: bool) -> Failure {
+    // With hashes there is no other step that could do better.
+    let permanent = judge(&finished.tail, wheels_only && !plan.require_hashes) == Verdict::Permanent;
+    let advice = if plan.require_hashes && permanent { hashes::advice(&finished.tail) } else { None };
+    let message = match advice {
+        Some(advice) => format!("{}\n{advice}", complaint(&finished.tail)),
+        None => complaint(&finished.tail).to_owned(),
+    };
+    Failure { message, permanent }
 }
 
 fn node_failed(step: &str, error: &io::Error) -> Failure {

@@ -20,6 +20,8 @@ pub(super) struct Inputs<'a> {
     pub(super) directory: Option<&'a SnapshotDigest>,
     /// Where packages come from.
     pub(super) index: &'a [String],
+    /// Nothing is installed that `requirements.txt` has no hash of.
+    pub(super) require_hashes: bool,
 }
 
 impl Inputs<'_> {
@@ -42,6 +44,9 @@ impl Inputs<'_> {
             }
             if let Some(directory) = self.directory {
                 part("directory", directory.as_str());
+            }
+            if self.require_hashes {
+                part("hashes", "required");
             }
         }
         let text = hasher.finalize().iter().fold(String::new(), |mut text, byte| {
@@ -90,7 +95,14 @@ mod tests {
         let other = ["/usr/bin/python3.11".to_owned(), "3.11.7".to_owned()];
         let index = ["https://mirror/simple".to_owned()];
         let digest = SnapshotDigest::parse(&"a".repeat(64)).unwrap();
-        let bare = Inputs { interpreter: &python, requirements: None, overrides: None, directory: None, index: &[] };
+        let bare = Inputs {
+            interpreter: &python,
+            requirements: None,
+            overrides: None,
+            directory: None,
+            index: &[],
+            require_hashes: false,
+        };
         let full = Inputs { requirements: Some("cowsay==6.1\n"), ..bare };
         let all = [
             bare,
@@ -102,11 +114,13 @@ mod tests {
             Inputs { overrides: Some(""), ..full },
             Inputs { directory: Some(&digest), ..full },
             Inputs { index: &index, ..full },
+            Inputs { require_hashes: true, ..full },
         ];
         let keys: BTreeSet<_> = all.iter().map(|inputs| inputs.key().unwrap()).collect();
         assert_eq!(keys.len(), all.len());
         assert_eq!(full.key().unwrap(), Inputs { ..full }.key().unwrap());
-        let unread = Inputs { index: &index, directory: Some(&digest), overrides: Some("x"), ..bare };
+        let unread =
+            Inputs { index: &index, directory: Some(&digest), overrides: Some("x"), require_hashes: true, ..bare };
         assert_eq!(unread.key().unwrap(), bare.key().unwrap(), "who needs no package is served by one environment");
     }
 

@@ -5,6 +5,7 @@
 //! a record is complete, root's, and never changes; equal inputs have one environment.
 
 mod build;
+mod hashes;
 mod interpreter;
 mod key;
 mod package;
@@ -101,6 +102,8 @@ pub(super) struct PlanJob {
     pub(super) dir: PathBuf,
     pub(super) python: String,
     pub(super) interpreter: Option<String>,
+    /// The manifest wants a hash for each package.
+    pub(super) require_hashes: bool,
 }
 
 /// The environments on disk.
@@ -181,6 +184,11 @@ impl Planner {
             ),
         };
         let overrides = overrides.filter(|_| requirements.is_some());
+        // A manifest can ask for more than the node does, never for less.
+        let require_hashes = job.require_hashes || self.python.require_hashes;
+        if require_hashes && let Some(lacking) = requirements.as_deref().and_then(hashes::lacking) {
+            return Err(Failure::permanent(lacking));
+        }
         let own_files = [&requirements, &overrides].into_iter().flatten().any(|text| key::refers_to_files(text));
         let inputs = Inputs {
             interpreter: &interpreter.parts(),
@@ -188,6 +196,7 @@ impl Planner {
             overrides: overrides.as_deref(),
             directory: own_files.then_some(&job.snapshot),
             index: &self.index,
+            require_hashes,
         };
         let key = inputs.key().map_err(|error| Failure::passing(error.to_string()))?;
         if record::read(&self.environments, &key).is_some() {
@@ -197,7 +206,16 @@ impl Planner {
             return self.existing(key, python.into(), interpreter);
         }
         let (model, snapshot) = (job.model.clone(), job.dir.clone());
-        Ok(Plan::Build(Box::new(BuildPlan { key, model, snapshot, interpreter, requirements, overrides, own_files })))
+        Ok(Plan::Build(Box::new(BuildPlan {
+            key,
+            model,
+            snapshot,
+            interpreter,
+            requirements,
+            overrides,
+            own_files,
+            require_hashes,
+        })))
     }
 
     fn interpreter(&mut self, job: &PlanJob) -> Result<Interpreter, Failure> {

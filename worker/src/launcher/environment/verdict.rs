@@ -34,25 +34,29 @@ const NETWORK: [&str; 13] = [
 ];
 
 /// Words of uv when the requirements themselves cannot be met.
-const REQUIREMENTS: [&str; 10] = [
+const REQUIREMENTS: [&str; 9] = [
     "no solution found when resolving dependencies",
     "was not found in the package registry",
     "failed to parse",
     "couldn't parse",
     "failed to build",
     "the build backend returned an error",
-    "hash mismatch",
     "no such file or directory",
     "file not found",
     "requirements are unsatisfiable",
 ];
+
+/// Words of uv when a file is not the one that its hash says, or has none. The first stands behind a failed download.
+const HASHES: [&str; 3] = ["hash mismatch for", "`--require-hashes` mode", "hash-checking is required"];
 
 /// Judges a failed run by its output. When in doubt, it passes.
 pub(super) fn judge(output: &str, wheels_only: bool) -> Verdict {
     // uv wraps its sentences at the end of the line, and begins some with capitals.
     let text = output.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
-    if says(&NETWORK) {
+    if says(&HASHES) {
+        Verdict::Permanent
+    } else if says(&NETWORK) {
         Verdict::Passing
     } else if wheels_only && says(&SOURCE) {
         Verdict::NeedsSource
@@ -84,6 +88,12 @@ mod tests {
         cause: tcp connect error\n  cause: Connection refused (os error 111)";
     const UNREADABLE: &str = "error: Failed to parse: `requests>=3 @@`\n  cause: Trailing `@@` is not allowed";
 
+    const MISMATCH: &str = "error: Failed to download `cowsay==6.1`\n  cause: Hash mismatch for `cowsay==6.1`\n\n         \
+        Expected:\n           sha256:00\n\n         Computed:\n           sha256:27";
+    const UNPINNED: &str = "error: In `--require-hashes` mode, all requirements must have their versions pinned with `==`, but found: cowsay";
+    const NO_HASH: &str =
+        "error: Hash-checking is required, but no trusted hash was provided for: `charset-normalizer`";
+
     #[test]
     fn words_of_uv() {
         let table = [
@@ -96,6 +106,9 @@ mod tests {
             (UNREADABLE, true, Verdict::Permanent),
             ("error: Failed to build `x==1`\n  cause: exit status: 1", false, Verdict::Permanent),
             ("error: Request failed after 3 retries\n  cause: operation timed out", true, Verdict::Passing),
+            (MISMATCH, true, Verdict::Permanent),
+            (UNPINNED, true, Verdict::Permanent),
+            (NO_HASH, true, Verdict::Permanent),
             ("thread 'main' panicked", true, Verdict::Passing),
             ("", true, Verdict::Passing),
         ];

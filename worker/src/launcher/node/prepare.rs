@@ -24,12 +24,13 @@ impl Node {
         snapshot: SnapshotDigest,
         python: String,
         interpreter: Option<String>,
+        require_hashes: bool,
     ) {
         let Some(dir) = self.store.find(&snapshot) else {
             let message = "the content has changed meanwhile: this snapshot is gone".to_owned();
             return self.link.tell(FromLauncher::PrepareFailed { snapshot, message, permanent: false });
         };
-        let job = PlanJob { model, snapshot: snapshot.clone(), dir, python, interpreter };
+        let job = PlanJob { model, snapshot: snapshot.clone(), dir, python, interpreter, require_hashes };
         if self.plans.try_send(job).is_err() {
             let message = "too many environments are being asked for: try again".to_owned();
             return self.link.tell(FromLauncher::PrepareFailed { snapshot, message, permanent: false });
