@@ -36,6 +36,7 @@ done
 put 644 systemd/omni.preset usr/lib/systemd/system-preset/90-omni.preset
 put 644 systemd/omni.sysusers usr/lib/sysusers.d/omni.conf
 put 644 systemd/omni.tmpfiles usr/lib/tmpfiles.d/omni.conf
+put 644 systemd/omni.catalog usr/lib/systemd/catalog/omni.catalog
 for file in docs/*.md monitoring/alerts.yaml monitoring/dashboard.json; do
     put 644 "$file" "usr/share/doc/omni/${file##*/}"
 done

@@ -81,7 +81,7 @@ impl Watched {
                 Some(listeners)
             }
             Err(error) => {
-                let error = crate::journal::chain(&error);
+                let error = omni_log::chain(&error);
                 if self.said.as_ref() != Some(&error) {
                     tracing::error!(error, "somebody removed the control socket, and it cannot be made again");
                     self.said = Some(error);

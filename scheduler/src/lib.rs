@@ -8,7 +8,6 @@ pub mod control_socket;
 pub mod failure;
 pub mod gpu;
 pub mod http;
-pub mod journal;
 pub mod launcher;
 pub mod machine;
 pub mod metrics;

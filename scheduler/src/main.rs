@@ -3,7 +3,6 @@
 use clap::Parser;
 use omni_config::node::MISCONFIGURED;
 use omni_scheduler::args::{Args, ArgsError, Directories};
-use omni_scheduler::journal;
 use omni_scheduler::serve::{self, Start};
 use omni_scheduler::startup::{self, Listeners, StartupError};
 use omni_scheduler::takeover::Predecessor;
@@ -17,12 +16,12 @@ const CORES_PER_THREAD: usize = 4;
 const MOST_THREADS: usize = 8;
 
 fn main() -> ExitCode {
-    journal::start();
+    omni_log::start(None, "omni-scheduler");
     let args = Args::parse();
     match start(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!("{}", journal::chain(error.as_ref()));
+            tracing::error!("{}", omni_log::chain(error.as_ref()));
             let is_configuration = error.is::<ArgsError>()
                 || matches!(error.downcast_ref(), Some(StartupError::NoUser(_) | StartupError::Closed { .. }));
             if is_configuration { ExitCode::from(MISCONFIGURED) } else { ExitCode::FAILURE }

@@ -234,7 +234,7 @@ impl Node {
                     self.adopt(link, welcome, elsewhere).await;
                 }
                 Err(error) => {
-                    let (socket, error) = (path.display(), crate::journal::chain(&error));
+                    let (socket, error) = (path.display(), omni_log::chain(&error));
                     match instance_of(&path) {
                         Some(id) if elsewhere.contains_key(&id) => {
                             tracing::warn!(%socket, error, "instance not adopted: it is ended when it has answered what it has");
@@ -344,7 +344,7 @@ async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>, pulse: Pulse) {
                 Ok(name) => {
                     let content = Content::parse(&name, snapshot.clone(), manifest, &node.context.config);
                     if let Err(message) = &content {
-                        tracing::warn!(model = %name, "manifest refused: {message}");
+                        tracing::warn!(message_id = omni_log::id(omni_log::Kind::ModelRefused), model = %name, "manifest refused: {message}");
                     }
                     let content =
                         content.map(Box::new).map_err(|message| Unservable { snapshot: Some(snapshot), message });
@@ -355,7 +355,7 @@ async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>, pulse: Pulse) {
             },
             Seen::Refused { name, message } => match ModelName::try_from(name.clone()) {
                 Ok(name) => {
-                    tracing::warn!(model = %name, "directory refused: {message}");
+                    tracing::warn!(message_id = omni_log::id(omni_log::Kind::ModelRefused), model = %name, "directory refused: {message}");
                     let unservable = Unservable { snapshot: None, message };
                     let _ = node.add(&name).tell(Message::Content(Err(unservable))).await;
                     told.insert(name);

@@ -134,7 +134,7 @@ pub async fn run(start: Start) -> io::Result<()> {
     let mut control_task = serve_control(listeners.control);
     let mut looks = tokio::time::interval(control_socket::LOOK);
     announce(&directories.runtime, &addresses)?;
-    tracing::info!(listen = addresses.listen, admin = addresses.admin_listen, models = %directories.models.display(), "serving");
+    tracing::info!(message_id = omni_log::id(omni_log::Kind::Serving), listen = addresses.listen, admin = addresses.admin_listen, models = %directories.models.display(), "serving");
     match inheritance {
         None => service::ready(),
         // The one before says to the service manager that this is its main process now, and ready.
@@ -216,7 +216,7 @@ pub async fn run(start: Start) -> io::Result<()> {
         data_phase.send_replace(Phase::Close);
         let limit = match ending {
             Ending::Stop => {
-                tracing::info!("draining");
+                tracing::info!(message_id = omni_log::id(omni_log::Kind::Draining), "draining");
                 node.shut_down().await;
                 LAST_WORDS
             }

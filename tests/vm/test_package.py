@@ -55,6 +55,8 @@ def job(name: str) -> dict[str, str | Path]:
     "name",
     [
         "serves",
+        "is_in_the_journal",
+        "leaves_processors_to_others",
         "outlives_its_models",
         "survives_kills",
         "reloads",

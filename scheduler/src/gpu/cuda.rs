@@ -4,8 +4,8 @@
 //! Asked once, by [`super::probe`]'s thread. No context is made: the driver is initialised and asked for attributes.
 #![allow(unsafe_code, reason = "calls into the driver's library, which is a C interface")]
 
-use crate::journal::chain;
 use libloading::Library;
+use omni_log::chain;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, c_int, c_uint};
 use std::fmt::Write as _;

@@ -5,9 +5,9 @@
 //! lacks a call is an error and not an end.
 #![allow(unsafe_code, reason = "calls into the driver's library, which is a C interface")]
 
-use crate::journal::chain;
 use libloading::Library;
 use omni_config::node::GpuUuid;
+use omni_log::chain;
 use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
 

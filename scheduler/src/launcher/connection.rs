@@ -38,7 +38,7 @@ pub(super) async fn keep(
                 let ended = serve(&socket, &handle, kills, &mut commands, &seen, &pulse).await;
                 if !handle.routes().quitting {
                     tracing::warn!(
-                        error = crate::journal::chain(&ended),
+                        error = omni_log::chain(&ended),
                         "launcher lost: nothing can be started until it is back"
                     );
                 }

@@ -6,6 +6,7 @@
 
 pub mod content;
 pub mod logs;
+mod output;
 pub mod requests;
 pub mod task;
 pub mod worker_link;

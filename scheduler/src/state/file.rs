@@ -1,8 +1,8 @@
 //! The files: `<dir>/<model>.json`, with the model's name as [`ModelName::as_file_name`] writes it.
 
 use super::Lasting;
-use crate::journal::chain;
 use omni_config::name::ModelName;
+use omni_log::chain;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};

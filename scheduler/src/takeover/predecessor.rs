@@ -80,7 +80,7 @@ impl Predecessor {
 
     /// Says why there will be no takeover.
     pub fn failed(&self, error: &(dyn std::error::Error + 'static)) {
-        let message = crate::journal::chain(error);
+        let message = omni_log::chain(error);
         let _ = send_packet(&self.socket, &FromSuccessor::Failed { message }, &[]); // it hears our end, too
     }
 
@@ -94,7 +94,11 @@ impl Predecessor {
         // A configuration that was read can be written.
         let changes = serde_json::to_value(config).map(|config| changes(&self.config, &config)).unwrap_or_default();
         for change in &changes {
-            tracing::info!(change, "the configuration has changed");
+            tracing::info!(
+                message_id = omni_log::id(omni_log::Kind::ConfigurationChanged),
+                change,
+                "the configuration has changed"
+            );
         }
         socket.send(&FromSuccessor::Prepared { changes }).await.map_err(wire)?;
         match socket.receive().await.map_err(wire)? {
@@ -111,7 +115,7 @@ impl Inheritance {
     pub async fn follow(self, listen: SocketAddr, node: &Node, handed: Handed) {
         let said = self.socket.send(&FromSuccessor::Serving { listen }).await;
         if let Err(error) = said {
-            tracing::warn!(error = crate::journal::chain(&error), "the scheduler before this one has gone early");
+            tracing::warn!(error = omni_log::chain(&error), "the scheduler before this one has gone early");
         }
         while let Ok((message, fds)) = self.socket.receive_with().await {
             match message {

@@ -127,8 +127,12 @@ pub async fn hand_over(
     let (mut successor, changes) = match Successor::start(program, &listeners, config).await {
         Ok(prepared) => prepared,
         Err(error) => {
-            let error = crate::journal::chain(&error);
-            tracing::error!(error, "no takeover: this scheduler serves on");
+            let error = omni_log::chain(&error);
+            tracing::error!(
+                message_id = omni_log::id(omni_log::Kind::NotHandedOver),
+                error,
+                "no takeover: this scheduler serves on"
+            );
             done(Err(error));
             return Ok(false);
         }
@@ -142,10 +146,7 @@ pub async fn hand_over(
     let listen = match successor.relieve(&busy).await {
         Ok(listen) => listen,
         Err(error) => {
-            tracing::error!(
-                error = crate::journal::chain(&error),
-                "the successor failed: the program of before takes over"
-            );
+            tracing::error!(error = omni_log::chain(&error), "the successor failed: the program of before takes over");
             successor.end();
             (successor, _) = Successor::start(Path::new(OWN_PROGRAM), &listeners, config).await?;
             successor.relieve(&busy).await?
@@ -154,7 +155,11 @@ pub async fn hand_over(
     drop(listeners); // who connects from now on is the successor's
     let pid = successor.child.id();
     service::succeeded(pid);
-    tracing::info!(successor = pid, "the successor serves; finishing what was taken here");
+    tracing::info!(
+        message_id = omni_log::id(omni_log::Kind::HandedOver),
+        successor = pid,
+        "the successor serves; finishing what was taken here"
+    );
     node.serves_elsewhere(listen);
     let (to_data, mut from_data) = mpsc::channel(connections);
     let (to_admin, mut from_admin) = mpsc::channel(connections);

@@ -46,12 +46,12 @@ def wait_for(what: str, look: Callable[[], Found]) -> Found:
     return found
 
 
-def publish(model: str, code: str) -> None:
-    """Puts a model of one file into the models folder, by rename as authors do."""
+def publish(model: str, code: str, resources: str = "") -> None:
+    """Puts a model of one file into the models folder, by rename as authors do; with more lines of its manifest."""
     draft, place = MODELS / f".{model}", MODELS / model
     draft.mkdir(parents=True)
     (draft / "model.py").write_text(code)
-    (draft / "omni.toml").write_text(MANIFEST)
+    (draft / "omni.toml").write_text(MANIFEST + resources)
     draft.rename(place)
 
 

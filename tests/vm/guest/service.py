@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import client
-from client import EATS, LIMIT_KB, MODELS, leftovers, publish, wait_for
+from client import EATS, LIMIT_KB, MODELS, leftovers, publish, status, wait_for
 
 CONFIG = Path("/etc/omni/omni.toml")
 KILLS = 20
@@ -92,6 +92,69 @@ def serves() -> None:
     assert main.owner() == "omni"
     assert "omni.slice" in (main / "cgroup").read_text()
     assert "omni.slice" not in Path(f"/proc/{engine()}/cgroup").read_text(), "a model is in a group of its own"
+
+
+def is_in_the_journal() -> None:
+    """What a model says, and what happens to it, is found by its name, its request and the kind of message."""
+    code = """
+import sys
+print("ready")
+def handle_request(request, context):
+    print("MODEL=other\\x1b[2J", flush=True)
+    context.logger.warning("of this request")
+    print("<3>broken", file=sys.stderr, flush=True)
+    return request.id
+"""
+    publish("speaks", code)
+    (request,) = {wait_for("an answer", lambda: (now := client.ask("speaks", 0))[0] == 200 and now[1])}
+    said = {"ready", "MODEL=other\x1b[2J", "of this request", "broken"}
+    spoken = wait_for("its words", lambda: len(now := entries("MODEL=speaks", "-t", "omni-model")) >= 4 and now)
+    by_text = {text(entry): entry for entry in spoken}
+    assert said <= set(by_text), by_text
+    assert {entry["MODEL"] for entry in spoken} == {"speaks"}
+    assert by_text["of this request"]["REQUEST_ID"] == request
+    priorities = {words: by_text[words]["PRIORITY"] for words in ("ready", "of this request", "broken")}
+    assert priorities == {"ready": "5", "of this request": "4", "broken": "3"}
+    (instance,) = status("speaks")["instances"]
+    assert entries(f"INSTANCE={instance['id']}", "-t", "omni-launcher")
+    states = entries("MODEL=speaks", "-t", "omni-scheduler", "TO=ready")
+    catalogue = run("journalctl", "--no-pager", "-x", f"MESSAGE_ID={states[0]['MESSAGE_ID']}", "MODEL=speaks")
+    assert "Subject: Model speaks is ready now" in catalogue, catalogue
+
+
+def entries(*matches: str) -> list[dict[str, Any]]:
+    """What the journal has."""
+    return [json.loads(line) for line in run("journalctl", "--no-pager", "-o", "json", *matches).splitlines()]
+
+
+def text(entry: dict[str, Any]) -> str:
+    """The message; one with control characters is a list of bytes."""
+    message = entry["MESSAGE"]
+    return bytes(message).decode() if isinstance(message, list) else message
+
+
+def leaves_processors_to_others() -> None:
+    """A model that computes all the time is kept to the processors of its limit."""
+    code = """
+import hashlib, threading
+def work():
+    while True:
+        hashlib.sha256(bytes(1 << 20)).digest()
+def handle_request(request, context):
+    for _ in range(4):
+        threading.Thread(target=work, daemon=True).start()
+"""
+    publish("busy", code, "cpus = 1.0\n")
+    wait_for("an answer", lambda: client.ask("busy", 0)[0] == 200)
+    kept, free = client.engine("busy"), engine()
+    wait_for("one processor", lambda: processors(kept) in ("0", "1"))
+    assert processors(free) == "0-1"
+
+
+def processors(pid: int) -> str:
+    """Where a process may run."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(line.split()[1] for line in lines if line.startswith("Cpus_allowed_list"))
 
 
 def outlives_its_models() -> None:

@@ -2,16 +2,14 @@
 //!
 //! Started by `omni-scheduler` when that is started by hand, or as a service. The flags are the scheduler's.
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use omni_config::NodeConfig;
 use omni_config::node::{DEFAULT_FILE, MISCONFIGURED, NodeUser};
+use omni_log::chain;
 use omni_worker::launcher::{self, Ended, Settings, keep};
-use omni_worker::process::chain;
 use std::ffi::OsString;
-use std::io::{IsTerminal, stderr};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use tracing_subscriber::EnvFilter;
 
 /// Watches the models folder, makes environments and starts workers. Started by omni-scheduler, or as a service; root.
 #[derive(Debug, Parser)]
@@ -35,9 +33,9 @@ struct Arguments {
     /// The user who may connect, beside root [default: the one of the configuration, else `omni`]
     #[arg(long, value_name = "UID")]
     scheduler_uid: Option<u32>,
-    /// Form of the log on standard error; by default text on a terminal and JSON otherwise.
+    /// Form of the log; by default text on a terminal, fields in systemd's journal, JSON lines otherwise.
     #[arg(long, value_enum, value_name = "FORM")]
-    log_format: Option<LogFormat>,
+    log_format: Option<omni_log::Format>,
     /// Stay as a small process that starts the launcher again when it was killed or failed.
     #[arg(long, conflicts_with = "kept")]
     keep: bool,
@@ -46,15 +44,9 @@ struct Arguments {
     kept: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum LogFormat {
-    Text,
-    Json,
-}
-
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    start_log(arguments.log_format);
+    omni_log::start(arguments.log_format, "omni-launcher");
     // Away from the terminal and the session of whoever started it. It fails for a session's leader, who has that already.
     let _ = nix::unistd::setsid();
     if arguments.keep {
@@ -113,15 +105,4 @@ fn settings(arguments: Arguments) -> Result<Settings, String> {
         kept: arguments.kept,
         config,
     })
-}
-
-/// One line for each event, on standard error.
-fn start_log(format: Option<LogFormat>) {
-    let default = if stderr().is_terminal() { LogFormat::Text } else { LogFormat::Json };
-    let filter = EnvFilter::try_from_env("OMNI_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt().with_writer(stderr).with_env_filter(filter);
-    match format.unwrap_or(default) {
-        LogFormat::Text => log.with_ansi(stderr().is_terminal()).init(),
-        LogFormat::Json => log.json().flatten_event(true).init(),
-    }
 }

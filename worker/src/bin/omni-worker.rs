@@ -7,7 +7,7 @@ fn main() -> ExitCode {
     match process::run() {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            process::say(&process::chain(&error));
+            process::say(&omni_log::chain(&error));
             ExitCode::FAILURE
         }
     }

@@ -130,7 +130,7 @@ impl Link {
         match error {
             PacketError::Closed => tracing::info!("the scheduler has gone"),
             PacketError::Socket(_) | PacketError::TooLarge(_) | PacketError::Truncated | PacketError::Malformed(_) => {
-                tracing::warn!(error = crate::process::chain(error), "disconnected the scheduler");
+                tracing::warn!(error = omni_log::chain(error), "disconnected the scheduler");
             }
         }
     }

@@ -291,7 +291,7 @@ fn adopt(
     for name in driver.list()?.into_iter().filter(|name| !living.contains(name)) {
         // Left for the next launcher: no reason for this one not to serve.
         if let Err(error) = driver.destroy(&name) {
-            tracing::error!(group = name, error = crate::process::chain(&error), "old control groups are left");
+            tracing::error!(group = name, error = omni_log::chain(&error), "old control groups are left");
         }
     }
     Ok(ended)

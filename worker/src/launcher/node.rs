@@ -16,7 +16,6 @@ use super::link::Link;
 use super::program::Program;
 use super::zygotes::Zygotes;
 use super::{Ended, Settings};
-use crate::process::chain;
 use kept::Kept;
 pub(super) use kept::Unflushed;
 use nix::errno::Errno;
@@ -28,6 +27,7 @@ use omni_ipc::id::{EnvironmentKey, InstanceId, SnapshotDigest};
 use omni_ipc::launcher::{FromLauncher, ToLauncher, VERSIONS, WELCOME_SINCE};
 use omni_ipc::packet::MAX_PACKET;
 use omni_ipc::version::Versions;
+use omni_log::chain;
 use omni_snapshot::Store;
 use prepare::Waiting;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -239,7 +239,7 @@ impl Node {
     fn on_model(&mut self, name: String, state: ModelState) {
         match &state {
             ModelState::Taken { snapshot, .. } => tracing::info!(model = name, %snapshot, "model seen"),
-            ModelState::Refused { message } => tracing::warn!(model = name, message, "model refused"),
+            ModelState::Refused { message } => tracing::warn!(model = name, reason = message, "model refused"),
             ModelState::Gone => tracing::info!(model = name, "model gone"),
         }
         let taken = match &state {

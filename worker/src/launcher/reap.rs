@@ -23,7 +23,7 @@ pub(super) fn reap_groups(
     traces: &Traces,
 ) -> ExitCause {
     if let Err(error) = driver.destroy(groups) {
-        tracing::error!(instance = %id, error = crate::process::chain(&error), "the control groups of an instance are left");
+        tracing::error!(instance = %id, error = omni_log::chain(&error), "the control groups of an instance are left");
     }
     if let Some(pid) = worker {
         // Not our child when an earlier launcher started it; then somebody else reaps it.

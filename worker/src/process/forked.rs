@@ -5,7 +5,6 @@
 //! message, and the zygote's worker has checked that it is nobody else's; the connection to that worker is kept as long
 //! as the process is wanted, because its end ends the process.
 
-use super::chain;
 use super::wires::Ends;
 use crate::pidfd;
 use crate::spec::ZygoteSocket;
@@ -17,6 +16,7 @@ use omni_ipc::id::InstanceId;
 use omni_ipc::instance::LogLine;
 use omni_ipc::packet::{PacketError, recv_packet_no_fds, send_packet};
 use omni_ipc::zygote::{FromZygoteWorker, ToZygoteWorker};
+use omni_log::chain;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 

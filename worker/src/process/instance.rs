@@ -5,13 +5,13 @@
 //! does not keep the others waiting. The loop turns what it reads into events for [`super::supervise`] and carries out
 //! the actions; the end is: cause into the exit file, then to the scheduler, then the socket is gone.
 
+use super::WorkerError;
 use super::gpu::{self, Memory, Word};
 use super::journal::{Journal, Moment};
 use super::link::Link;
 use super::running::{Running, Source};
 use super::setup::{protect, release_standard_streams, timeout, unix_ms, write_exit_file};
 use super::supervise::{Action, Event, Instance};
-use super::{WorkerError, chain};
 use crate::spec::InstanceSpec;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
@@ -19,6 +19,7 @@ use nix::sys::signalfd::SignalFd;
 use omni_ipc::exit::ExitCause;
 use omni_ipc::instance::{FromWorker, GpuOrder, GpuReport, ToWorker, VERSIONS, Welcome};
 use omni_ipc::version::Versions;
+use omni_log::chain;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};

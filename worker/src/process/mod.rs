@@ -22,7 +22,6 @@ mod zygote;
 use crate::sandbox::StepError;
 use crate::spec::WorkerSpec;
 use nix::errno::Errno;
-use std::error::Error;
 use std::io::{self, Read, Write};
 
 /// The most that a specification takes, in bytes.
@@ -89,18 +88,6 @@ pub fn run() -> Result<u8, WorkerError> {
         WorkerSpec::Instance(spec) => instance::run(&spec).map(|()| 0),
         WorkerSpec::Zygote(spec) => zygote::run(&spec).map(|()| 0),
     }
-}
-
-/// An error and its causes in one line.
-#[must_use]
-pub fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 /// Foreign words as a part of a line of ours: control characters escaped, cut at 1 KiB.

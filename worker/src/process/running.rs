@@ -10,7 +10,7 @@ use super::journal::{Journal, Moment};
 use super::origin::{Origin, alone, ask};
 use super::supervise::Event;
 use super::wires::{Wires, read_log};
-use super::{WorkerError, chain, pss, shown};
+use super::{WorkerError, pss, shown};
 use crate::sandbox::{self, Report};
 use crate::spec::InstanceSpec;
 use nix::errno::Errno;
@@ -19,6 +19,7 @@ use omni_cgroup::{Group, OomWatch};
 use omni_ipc::engine::{FromEngine, ToEngine};
 use omni_ipc::instance::{LogLine, LogStream, Stats};
 use omni_ipc::packet::{PacketError, recv_packet_from, recv_packet_no_fds};
+use omni_log::chain;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 

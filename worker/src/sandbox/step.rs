@@ -15,7 +15,7 @@ impl StepError {
     /// The step and its causes in one line, for messages that cross a process boundary.
     #[must_use]
     pub fn chain(&self) -> String {
-        crate::process::chain(self)
+        omni_log::chain(self)
     }
 }
 

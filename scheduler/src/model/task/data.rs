@@ -202,7 +202,7 @@ impl ModelTask {
                 self.expect_end(number);
             }
             Broken::Io(_) | Broken::Frame(_) | Broken::Wire(_) => {
-                let message = crate::journal::chain(error);
+                let message = omni_log::chain(error);
                 tracing::warn!(model = %self.model.name, error = message, "data connection");
                 self.say_of(number, message);
                 self.event(&Event::Unresponsive(number));

@@ -4,6 +4,7 @@ use super::ModelTask;
 use super::instances::Instance;
 use crate::failure::Failure;
 use crate::launcher::Away;
+use crate::model::output::{Output, output};
 use crate::model::worker_link::{self, WorkerLink};
 use crate::model::{Adoption, Message};
 use crate::policy::InstanceNumber;
@@ -17,6 +18,7 @@ use omni_ipc::instance::{FromWorker, LogLine, LogStream, Stats, ToWorker, VERSIO
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
+use tracing::Level;
 
 /// A worker that closes its connection sooner than this is not connected to again.
 const STEADY: Duration = Duration::from_secs(1);
@@ -36,7 +38,7 @@ impl ModelTask {
             let message = match WorkerLink::connect(&path, log_seen, within).await {
                 Ok((link, welcome)) => Message::Connected(Box::new(welcome), link),
                 Err(error) => {
-                    tracing::warn!(instance = %id, error = crate::journal::chain(&error), "worker cannot be reached");
+                    tracing::warn!(instance = %id, error = omni_log::chain(&error), "worker cannot be reached");
                     Message::WorkerClosed(id)
                 }
             };
@@ -194,7 +196,13 @@ impl ModelTask {
             LogStream::Worker => "worker",
         };
         let (unix_ms, text, instance) = (line.unix_ms, line.text, id.to_string());
-        tracing::info!(target: "model", model = %self.model.name, %instance, stream, "{text}");
+        let Output { level, request_id, text: said } = output(&text);
+        let model = &self.model.name;
+        match level {
+            Level::ERROR => tracing::error!(target: omni_log::MODEL, %model, %instance, request_id, stream, "{said}"),
+            Level::WARN => tracing::warn!(target: omni_log::MODEL, %model, %instance, request_id, stream, "{said}"),
+            _ => tracing::info!(target: omni_log::MODEL, %model, %instance, request_id, stream, "{said}"),
+        }
         self.model.logs.push(api::LogEntry { unix_ms, instance, stream: stream.to_owned(), text });
     }
 
@@ -267,7 +275,7 @@ impl ModelTask {
         if !wanted {
             self.last_exit = Some(told);
             self.model.metrics.died(reason);
-            tracing::warn!(model = %self.model.name, instance = %id, reason, "instance {cause}");
+            tracing::warn!(message_id = omni_log::id(omni_log::Kind::InstanceDied), model = %self.model.name, instance = %id, reason, "instance {cause}");
         }
         if *cause == ExitCause::OomKilled {
             self.model.metrics.oom_kills.inc();

@@ -279,7 +279,7 @@ impl ModelTask {
         known.built(text.clone());
         self.publish();
         let unix_ms = unix_ms();
-        tracing::info!(target: "model", model = %self.model.name, stream = "build", "{text}");
+        tracing::info!(target: omni_log::MODEL, model = %self.model.name, stream = "build", "{text}");
         self.model.logs.push(api::LogEntry { unix_ms, instance: String::new(), stream: "build".to_owned(), text });
     }
 

@@ -34,7 +34,7 @@ impl ModelTask {
             if again || asks_again {
                 tracing::debug!(%model, from, to, reason, "state");
             } else {
-                tracing::info!(%model, from, to, reason, "state");
+                tracing::info!(message_id = omni_log::id(omni_log::Kind::ModelState), %model, from, to, reason, "state");
                 self.asked_in_vain = in_vain.then(|| reason.to_owned());
             }
             self.state = state;

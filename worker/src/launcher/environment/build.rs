@@ -255,7 +255,7 @@ impl Builder {
         };
         let limit = deadline.saturating_duration_since(Instant::now());
         self.step(&plan.key, sandbox, limit, line)
-            .map_err(|error| Failure { message: crate::process::chain(&error), permanent: false })
+            .map_err(|error| Failure { message: omni_log::chain(&error), permanent: false })
     }
 
     /// One command in a sandbox and in control groups of its own, which are gone when this returns.
@@ -281,7 +281,7 @@ impl Builder {
         };
         let result = run();
         if let Err(error) = self.driver.destroy(&name) {
-            tracing::warn!(build = name, error = crate::process::chain(&error), "the control group of a build is left");
+            tracing::warn!(build = name, error = omni_log::chain(&error), "the control group of a build is left");
         }
         result
     }

@@ -175,7 +175,7 @@ impl Planner {
 
     fn plan(&mut self, job: &PlanJob) -> Result<Plan, Failure> {
         let interpreter = self.interpreter(job)?;
-        self.package.compile(&interpreter).map_err(|error| Failure::passing(crate::process::chain(&error)))?;
+        self.package.compile(&interpreter).map_err(|error| Failure::passing(omni_log::chain(&error)))?;
         let (requirements, overrides) = match job.interpreter {
             Some(_) => (None, None),
             None => (
@@ -233,7 +233,7 @@ impl Planner {
                 interpreter::find(version, &self.python.interpreters, &search)
             }
         };
-        let found = found.map_err(|error| Failure::permanent(crate::process::chain(&error)))?;
+        let found = found.map_err(|error| Failure::permanent(omni_log::chain(&error)))?;
         self.known.insert(name.clone(), found.clone());
         Ok(found)
     }
@@ -287,7 +287,7 @@ pub(super) fn build_all(
         match &result {
             Ok(()) => tracing::info!(environment = %key, model = plan.model, "the environment is built"),
             Err(Failure { message, permanent }) => {
-                tracing::warn!(environment = %key, model = plan.model, permanent, message, "the environment cannot be built");
+                tracing::warn!(message_id = omni_log::id(omni_log::Kind::EnvironmentFailed), environment = %key, model = plan.model, permanent, reason = message, "the environment cannot be built");
             }
         }
         if !events.tell(Event::Built { key, result }) {

@@ -4,9 +4,9 @@
 //! the word of the one before holds and nothing is removed.
 
 use super::Node;
-use crate::process::chain;
 use omni_config::ModelName;
 use omni_ipc::id::SnapshotDigest;
+use omni_log::chain;
 use omni_snapshot::Store;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};

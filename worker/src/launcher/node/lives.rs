@@ -6,11 +6,11 @@ use crate::launcher::instances::Phase;
 use crate::launcher::reap::reap;
 use crate::launcher::start::{self, Running, Start};
 use crate::launcher::zygotes::Generation;
-use crate::process::chain;
 use nix::sys::signal::Signal;
 use omni_ipc::exit::ExitCause;
 use omni_ipc::id::InstanceId;
 use omni_ipc::launcher::{FromLauncher, StartSpec};
+use omni_log::chain;
 use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
@@ -26,7 +26,7 @@ impl Node {
         match self.begin(spec) {
             Ok(()) => {}
             Err(message) => {
-                tracing::warn!(%instance, message, "start refused");
+                tracing::warn!(%instance, reason = message, "start refused");
                 self.tell(FromLauncher::StartFailed { instance, message: short(message) });
             }
         }
@@ -98,7 +98,7 @@ impl Node {
                 }
             }
             Err(message) => {
-                tracing::warn!(%instance, message, "the instance could not be started");
+                tracing::warn!(%instance, reason = message, "the instance could not be started");
                 self.instances.end(&instance);
                 self.tell(FromLauncher::StartFailed { instance, message: short(message) });
             }

@@ -7,11 +7,11 @@ use crate::launcher::reap::reap_groups;
 use crate::launcher::start::{Running, Start};
 use crate::launcher::zygotes::{Generation, ZygoteStart, bound, groups};
 use crate::pidfd;
-use crate::process::chain;
 use crate::sandbox::pidfd_send_signal;
 use nix::sys::signal::Signal;
 use omni_ipc::exit::ExitCause;
 use omni_ipc::id::InstanceId;
+use omni_log::chain;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
@@ -66,7 +66,7 @@ impl Node {
                 self.zygotes.started(id, running);
             }
             Err(message) => {
-                tracing::warn!(zygote = %id, message, "a zygote could not be started");
+                tracing::warn!(zygote = %id, reason = message, "a zygote could not be started");
                 self.on_zygote_gone(id, &ExitCause::StartFailed { message });
             }
         }

@@ -234,7 +234,7 @@ impl Watcher {
                 }
                 (Some(snapshot), state)
             }
-            Err(refusal) => (None, ModelState::Refused { message: crate::process::chain(&refusal) }),
+            Err(refusal) => (None, ModelState::Refused { message: omni_log::chain(&refusal) }),
         };
         self.models.insert(name.to_owned(), snapshot);
         self.events.tell(Event::Model { name: name.to_owned(), state })

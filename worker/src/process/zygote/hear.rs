@@ -4,12 +4,13 @@
 use super::Keeper;
 use super::family::Event;
 use crate::process::supervise::cause_of;
-use crate::process::{chain, say, shown};
+use crate::process::{say, shown};
 use crate::sandbox::Report;
 use omni_ipc::exit::PERMANENT_FAILURE;
 use omni_ipc::instance::LogLine;
 use omni_ipc::packet::{MAX_PACKET, PacketError, recv_packet_no_fds};
 use omni_ipc::zygote::FromZygote;
+use omni_log::chain;
 
 /// Ends of processes that are read in one round.
 const REPORTS: usize = 256;

@@ -1,0 +1,80 @@
+//! What a line of a model says of itself: how important it is, and which request it belongs to. Pure.
+//!
+//! Lines of `context.logger`, and tracebacks, begin with `LEVEL [request id] ` (`worker/python/omni/_log.py`); other
+//! programs' lines may begin with `<3>`, as systemd's do (sd-daemon(3)). It is the model's word, and good for nothing but
+//! to find its own lines again.
+
+use tracing::Level;
+
+/// A line, taken apart.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Output<'a> {
+    /// At least [`Level::INFO`]: a model's lines are wanted, or it would not print them.
+    pub(super) level: Level,
+    /// Of a line that was written while there was one.
+    pub(super) request_id: Option<&'a str>,
+    /// The rest.
+    pub(super) text: &'a str,
+}
+
+/// Takes a line apart; one that says nothing is information.
+pub(super) fn output(line: &str) -> Output<'_> {
+    of_logger(line).or_else(|| of_daemon(line)).unwrap_or(Output { level: Level::INFO, request_id: None, text: line })
+}
+
+fn of_logger(line: &str) -> Option<Output<'_>> {
+    let (name, rest) = line.split_once(" [")?;
+    let (id, text) = rest.split_once("] ")?;
+    let level = match name {
+        "CRITICAL" | "ERROR" => Level::ERROR,
+        "WARNING" => Level::WARN,
+        "INFO" | "DEBUG" => Level::INFO,
+        _ => return None,
+    };
+    let is_id = |id: &&str| (1..=64).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic());
+    let request_id = Some(id).filter(is_id)?;
+    Some(Output { level, request_id: (request_id != "-").then_some(request_id), text })
+}
+
+fn of_daemon(line: &str) -> Option<Output<'_>> {
+    let (number, text) = line.strip_prefix('<')?.split_once('>')?;
+    let level = match number {
+        "0" | "1" | "2" | "3" => Level::ERROR,
+        "4" => Level::WARN,
+        "5" | "6" | "7" => Level::INFO,
+        _ => return None,
+    };
+    Some(Output { level, request_id: None, text })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn lines() {
+        for (line, level, request_id, text) in [
+            ("INFO [0198c5f2-7d] loaded 3 pages", Level::INFO, Some("0198c5f2-7d"), "loaded 3 pages"),
+            ("ERROR [-] Traceback (most recent call last):", Level::ERROR, None, "Traceback (most recent call last):"),
+            ("WARNING [a] [b] c", Level::WARN, Some("a"), "[b] c"),
+            ("<3>broken", Level::ERROR, None, "broken"),
+            ("<4>odd", Level::WARN, None, "odd"),
+            ("<6>fine", Level::INFO, None, "fine"),
+            ("<html>", Level::INFO, None, "<html>"),
+            ("ERROR without an id", Level::INFO, None, "ERROR without an id"),
+            ("ERROR [two words] x", Level::INFO, None, "ERROR [two words] x"),
+            ("NOTICE [a] b", Level::INFO, None, "NOTICE [a] b"),
+            ("", Level::INFO, None, ""),
+        ] {
+            assert_eq!(output(line), Output { level, request_id, text }, "{line}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost_but_the_marks(line in "(<[0-9]>|INFO \\[|ERROR \\[)?[ -~]{0,60}") {
+            prop_assert!(line.ends_with(output(&line).text));
+        }
+    }
+}
