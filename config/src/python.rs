@@ -19,6 +19,11 @@ impl PythonVersion {
     /// What a model gets that does not ask: the release of Debian 12, so nothing has to be fetched there.
     pub const DEFAULT: Self = Self { minor: 11 };
 
+    /// Every release that models can ask for, the oldest first.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (Self::OLDEST.minor..=Self::NEWEST.minor).map(|minor| Self { minor })
+    }
+
     /// The number behind the 3.
     #[must_use]
     pub const fn minor(self) -> u8 {

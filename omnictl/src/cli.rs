@@ -32,7 +32,7 @@ Examples:
   omnictl deploy hello                        a new version of a model
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 not ready, 4 no such model, 5 daemon unreachable,
-124 timed out, 130 interrupted."
+6 machine unfit, 124 timed out, 130 interrupted."
 )]
 pub(crate) struct Cli {
     /// The daemon's control socket
@@ -220,6 +220,21 @@ Examples:
   omnictl gpu
   omnictl gpu -o json | jq -r '.gpus[].instances[] | select(.residency == \"evicted\") | .model'")]
     Gpu,
+    /// Say what this machine lacks of what a node needs, what that costs, and how to mend it
+    #[command(after_help = "\
+Needs no running node. The node's programs, beside omnictl or in /usr/lib/omni, try each thing as a
+start of a model does. As root: what only root may try is unknown otherwise.
+
+Exit code 0 when a node can serve models here, 6 when it cannot, 1 when that could not be found out.
+
+Examples:
+  omnictl doctor
+  omnictl doctor -o json | jq -r '.checks[] | select(.state != \"ok\") | .mend'")]
+    Doctor {
+        /// The node's configuration file [default: /etc/omni/omni.toml when it exists]
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
     /// Write a completion script for a shell
     #[command(after_help = "\
 Examples:

@@ -19,6 +19,8 @@ pub(crate) enum Exit {
     NoSuchModel = 4,
     /// The daemon cannot be reached over its socket.
     Unreachable = 5,
+    /// The machine lacks something that a node needs.
+    Unfit = 6,
     /// A time limit passed first; as `timeout(1)`.
     TimedOut = 124,
     /// Ctrl-C; as shells report SIGINT.
@@ -38,6 +40,7 @@ mod tests {
             (Exit::NotReady, 3),
             (Exit::NoSuchModel, 4),
             (Exit::Unreachable, 5),
+            (Exit::Unfit, 6),
             (Exit::TimedOut, 124),
             (Exit::Interrupted, 130),
         ];

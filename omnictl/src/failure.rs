@@ -140,6 +140,12 @@ pub(crate) enum Failure {
     /// `check` found something; the findings are printed already.
     #[error("{}", match .0 { 1 => "1 problem found".to_owned(), count => format!("{count} problems found") })]
     Findings(usize),
+    /// `doctor` found that something is missing; the lines are printed already.
+    #[error("this machine cannot serve models: mend what is missing")]
+    Unfit,
+    /// `doctor` could not try something that is needed.
+    #[error("whether this machine can serve models was not found out: something that is needed could not be tried")]
+    Untold,
     /// A value could not be put into the form asked for.
     #[error("cannot write the answer down")]
     Render(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -163,6 +169,7 @@ impl Failure {
             Self::Refused { status, .. } => status_exit(*status),
             Self::NotReady { .. } | Self::NotServed { .. } | Self::Held { .. } | Self::Pinned { .. } => Exit::NotReady,
             Self::TimedOut { .. } => Exit::TimedOut,
+            Self::Unfit => Exit::Unfit,
             Self::Input(_) | Self::Name { .. } => Exit::Usage,
             Self::Interrupted => Exit::Interrupted,
             // `| head` has read what it wanted; that is no failure of ours.
@@ -174,6 +181,7 @@ impl Failure {
             | Self::Findings(_)
             | Self::Replaced { .. }
             | Self::NotPublished { .. }
+            | Self::Untold
             | Self::Render(_)
             | Self::Output(_)
             | Self::Start(_) => Exit::Failed,
@@ -213,6 +221,8 @@ impl Failure {
             | Self::File { .. }
             | Self::NotPublished { .. }
             | Self::Findings(_)
+            | Self::Unfit
+            | Self::Untold
             | Self::Render(_)
             | Self::Output(_)
             | Self::Start(_)

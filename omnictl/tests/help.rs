@@ -27,6 +27,7 @@ fn every_command_explains_itself() {
         "check",
         "top",
         "gpu",
+        "doctor",
         "completion",
         "upgrade",
         "version",

@@ -33,6 +33,9 @@ pub struct Args {
     /// Check the configuration and exit
     #[arg(long)]
     pub check_config: bool,
+    /// Print what GPUs models could use, as JSON, and exit; `omnictl doctor` explains it
+    #[arg(long)]
+    pub probe: bool,
     /// Standard input is a socket to the scheduler that this one succeeds: for schedulers, not for people
     #[arg(long, hide = true)]
     pub succeed: bool,

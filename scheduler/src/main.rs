@@ -3,9 +3,11 @@
 use clap::Parser;
 use omni_config::node::MISCONFIGURED;
 use omni_scheduler::args::{Args, ArgsError, Directories};
+use omni_scheduler::gpu;
 use omni_scheduler::serve::{self, Start};
 use omni_scheduler::startup::{self, Listeners, StartupError};
 use omni_scheduler::takeover::Predecessor;
+use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tokio::runtime::Builder;
@@ -53,7 +55,7 @@ fn start(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Everything before the runtime; `None` when only the configuration was to be checked.
+/// Everything before the runtime; `None` when only a question was to be answered.
 fn prepare(
     args: &Args,
     program: PathBuf,
@@ -62,6 +64,10 @@ fn prepare(
     let config = args.node_config()?;
     let directories: Directories = args.directories(&config).map_err(|error: ArgsError| error)?;
     if args.check_config {
+        return Ok(None);
+    }
+    if args.probe {
+        writeln!(stdout(), "{}", serde_json::to_string(&gpu::found(&config.gpu))?)?;
         return Ok(None);
     }
     let listeners = startup::set_up(&config, &directories, args.config_file().as_deref(), handed)?;

@@ -6,6 +6,7 @@
 mod check;
 mod completion;
 mod deploy;
+mod doctor;
 mod explain;
 mod follow;
 mod gpu;
@@ -69,6 +70,7 @@ pub(crate) fn run(cli: Cli, out: Out<'_>) -> Result<Exit, Failure> {
         Command::Version => on_node(version::run(context)),
         Command::Init { name, dir } => init::run(context, &name, &dir),
         Command::Check { dir } => check::run(context, &dir),
+        Command::Doctor { config } => doctor::run(context, config.as_deref()),
         Command::Completion { shell } => completion::run(context, shell),
     }
 }

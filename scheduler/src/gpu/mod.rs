@@ -20,6 +20,7 @@ pub use desk::{Applicant, GpuHandle, Seat, Told};
 use crate::metrics::GpuMetrics;
 use crate::watchdog::Pulse;
 use omni_config::node::Gpu;
+use omni_machine::Tried;
 
 /// Starts the task, and the thread that looks for the cards. A node without any starts as well: then whoever asks for
 /// a place is told why there is none.
@@ -30,6 +31,19 @@ pub fn start(config: &Gpu, metrics: GpuMetrics, pulse: Pulse) -> GpuHandle {
     let config = config.clone();
     pulse.spawn(|pulse| task::run(config, probe, ends, metrics, pulse));
     handle
+}
+
+/// The cards that models could use here, as the task would find them. A driver that is stuck keeps the caller.
+#[must_use]
+pub fn found(config: &Gpu) -> Tried<Vec<omni_machine::Card>> {
+    let card = |card: probe::Card| omni_machine::Card {
+        index: card.index,
+        minor: card.minor,
+        name: card.name,
+        total_bytes: card.total_bytes,
+        unified: card.unified.into(),
+    };
+    probe::find(config).map(|(_, cards)| cards.into_iter().map(card).collect()).into()
 }
 
 /// The other side of the desk, for tests of who speaks there.

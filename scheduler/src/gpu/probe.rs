@@ -112,7 +112,8 @@ fn instance(groups: &str) -> Option<InstanceId> {
     segments.filter_map(|segment| InstanceId::parse(segment).ok()).next()
 }
 
-fn find(config: &Gpu) -> Result<(Nvml, Vec<Card>), String> {
+/// The cards that the configuration lets models use, and the library that watches them.
+pub(super) fn find(config: &Gpu) -> Result<(Nvml, Vec<Card>), String> {
     let file =
         |name| config.driver_dir.as_deref().map_or_else(|| OsString::from(name), |dir: &Path| dir.join(name).into());
     let nvml = Nvml::open(&file(nvml::LIBRARY)).map_err(|error| format!("no NVIDIA driver can be used: {error}"))?;

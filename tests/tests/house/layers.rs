@@ -37,9 +37,11 @@ const CONFINED: &[Confined] = &[
             "worker/src/",
             "scheduler/src/startup.rs",
             "omnictl/src/commands/check/",
+            "omnictl/src/commands/doctor/",
             "cuda-shim/proxy/build.rs", // the linker
         ],
-        why: "programs are started by the worker, by a scheduler that starts its launcher, and by the author's check",
+        why: "programs are started by the worker, by a scheduler that starts its launcher, by the author's check, and by the \
+              doctor, who asks the node's own programs",
     },
     Confined { words: &["fuser"], only: &["meminfo-fs/src/"], why: "only meminfo-fs knows FUSE" },
     Confined { words: &["cgroups_rs"], only: &["worker/cgroup/src/"], why: "control groups are behind omni-cgroup" },

@@ -12,7 +12,8 @@ pub(crate) struct Crate<'a> {
 }
 
 /// Our crates and those of ours that each may know. The privileged side and the side that faces the network meet in
-/// `omni-ipc` alone, and `omnictl` meets the node in `omni-api`; what it publishes it copies as the node will.
+/// `omni-ipc` alone, and `omnictl` meets the node in `omni-api`; what it publishes it copies as the node will, and what a
+/// machine has of what a node needs is told to it in `omni-machine`.
 const DIRECTIONS: &[(&str, &[&str])] = &[
     ("omni-api", &[]),
     ("omni-cgroup", &[]),
@@ -25,11 +26,23 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("omni-cuda-sim", &["omni-cuda-card", "omni-cuda-entries"]),
     ("omni-gpu-wire", &[]),
     ("omni-ipc", &[]),
+    ("omni-machine", &[]),
     ("omni-meminfo-fs", &[]),
     ("omni-snapshot", &["omni-ipc"]),
-    ("omni-worker", &["omni-cgroup", "omni-config", "omni-gpu-wire", "omni-ipc", "omni-meminfo-fs", "omni-snapshot"]),
-    ("omni-scheduler", &["omni-api", "omni-config", "omni-ipc"]),
-    ("omnictl", &["omni-api", "omni-config", "omni-snapshot"]),
+    (
+        "omni-worker",
+        &[
+            "omni-cgroup",
+            "omni-config",
+            "omni-gpu-wire",
+            "omni-ipc",
+            "omni-machine",
+            "omni-meminfo-fs",
+            "omni-snapshot",
+        ],
+    ),
+    ("omni-scheduler", &["omni-api", "omni-config", "omni-ipc", "omni-machine"]),
+    ("omnictl", &["omni-api", "omni-config", "omni-machine", "omni-snapshot"]),
     ("omni-tests", &["omni-api", "omni-cuda-card"]),
 ];
 

@@ -88,6 +88,12 @@ impl Cgroupfs {
         Ok(Self { root, parent: parent.to_owned(), page: page.unwrap_or(4096) })
     }
 
+    /// The root of every hierarchy.
+    #[must_use]
+    pub fn root(&self) -> &CgroupPaths {
+        &self.root
+    }
+
     /// Where the group is, or would be.
     #[must_use]
     pub fn paths(&self, name: &GroupName) -> CgroupPaths {

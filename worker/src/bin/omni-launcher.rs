@@ -4,11 +4,13 @@
 
 use clap::Parser;
 use omni_config::NodeConfig;
-use omni_config::node::{DEFAULT_FILE, MISCONFIGURED, NodeUser};
+use omni_config::node::{DEFAULT_FILE, FALLBACK_UID, MISCONFIGURED, NodeUser};
 use omni_log::chain;
-use omni_worker::launcher::{self, Ended, Settings, keep};
+use omni_machine::Configuration;
+use omni_worker::launcher::{self, Ended, Settings, keep, machine};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::io::{Write, stdout};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Watches the models folder, makes environments and starts workers. Started by omni-scheduler, or as a service; root.
@@ -36,6 +38,9 @@ struct Arguments {
     /// Form of the log; by default text on a terminal, fields in systemd's journal, JSON lines otherwise.
     #[arg(long, value_enum, value_name = "FORM")]
     log_format: Option<omni_log::Format>,
+    /// Print what this machine has of what a node needs, as JSON, and end; `omnictl doctor` explains it.
+    #[arg(long, conflicts_with = "keep")]
+    probe: bool,
     /// Stay as a small process that starts the launcher again when it was killed or failed.
     #[arg(long, conflicts_with = "kept")]
     keep: bool,
@@ -47,6 +52,15 @@ struct Arguments {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     omni_log::start(arguments.log_format, "omni-launcher");
+    if arguments.probe {
+        return probe(arguments).map_or_else(
+            |error| {
+                tracing::error!(error = chain(&error), "cannot print what this machine has");
+                ExitCode::FAILURE
+            },
+            |()| ExitCode::SUCCESS,
+        );
+    }
     // Away from the terminal and the session of whoever started it. It fails for a session's leader, who has that already.
     let _ = nix::unistd::setsid();
     if arguments.keep {
@@ -57,7 +71,7 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         });
     }
-    let settings = match settings(arguments) {
+    let settings = match prepare(arguments) {
         Ok(settings) => settings,
         Err(message) => {
             tracing::error!("{message}");
@@ -74,35 +88,55 @@ fn main() -> ExitCode {
     }
 }
 
-/// The command line wins over the file.
-fn settings(arguments: Arguments) -> Result<Settings, String> {
+fn probe(arguments: Arguments) -> std::io::Result<()> {
+    let file = config_file(&arguments);
+    let read = config(file.as_deref());
+    let (config, wrong) = read.map_or_else(|problem| (NodeConfig::default(), Some(problem)), |config| (config, None));
+    let user = NodeUser::ids(config.node.user.as_ref());
+    let problem = wrong.or_else(|| user.as_ref().err().map(ToString::to_string));
+    let settings = settings(arguments, config, user.map_or(FALLBACK_UID, |(uid, _)| uid));
+    let found = machine::probe(&settings, Configuration { file, problem });
+    writeln!(stdout(), "{}", serde_json::to_string(&found)?)
+}
+
+/// What the launcher needs to run.
+fn prepare(arguments: Arguments) -> Result<Settings, String> {
     if !nix::unistd::geteuid().is_root() {
         return Err("omni-launcher must run as root: it makes sandboxes".to_owned());
     }
-    let usual = PathBuf::from(DEFAULT_FILE);
-    let config = match &arguments.config.or_else(|| Some(usual).filter(|path| path.exists())) {
-        None => NodeConfig::default(),
-        Some(path) => {
-            let text = std::fs::read_to_string(path)
-                .map_err(|error| format!("cannot read the configuration {}: {error}", path.display()))?;
-            NodeConfig::parse(&text).map_err(|error| format!("{}: {error}", path.display()))?
-        }
+    let config = config(config_file(&arguments).as_deref())?;
+    let uid = match arguments.scheduler_uid {
+        Some(uid) => uid,
+        None => NodeUser::ids(config.node.user.as_ref()).map_err(|error| error.to_string())?.0,
     };
+    Ok(settings(arguments, config, uid))
+}
+
+fn config_file(arguments: &Arguments) -> Option<PathBuf> {
+    arguments.config.clone().or_else(|| Some(PathBuf::from(DEFAULT_FILE)).filter(|path| path.exists()))
+}
+
+fn config(file: Option<&Path>) -> Result<NodeConfig, String> {
+    let Some(path) = file else { return Ok(NodeConfig::default()) };
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("cannot read the configuration {}: {error}", path.display()))?;
+    NodeConfig::parse(&text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// The command line wins over the file.
+fn settings(arguments: Arguments, config: NodeConfig, scheduler_uid: u32) -> Settings {
     let node = config.node.clone();
     let or = |named: Option<PathBuf>, configured: Option<PathBuf>, default: &str| {
         named.or(configured).unwrap_or_else(|| PathBuf::from(default))
     };
-    Ok(Settings {
+    Settings {
         models: or(arguments.models, node.models, "/srv/models"),
         state_dir: or(arguments.state_dir, node.state_dir, "/var/lib/omni"),
         cache_dir: or(arguments.cache_dir, node.cache_dir, "/var/cache/omni"),
         runtime_dir: or(arguments.runtime_dir, node.runtime_dir, "/run/omni"),
-        scheduler_uid: match arguments.scheduler_uid {
-            Some(uid) => uid,
-            None => NodeUser::ids(node.user.as_ref()).map_err(|error| error.to_string())?.0,
-        },
+        scheduler_uid,
         program_dir: std::env::current_exe().ok().and_then(|program| Some(program.parent()?.to_owned())),
         kept: arguments.kept,
         config,
-    })
+    }
 }

@@ -17,6 +17,7 @@ mod gpu;
 mod instances;
 pub mod keep;
 mod link;
+pub mod machine;
 mod node;
 mod processors;
 mod program;

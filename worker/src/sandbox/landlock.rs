@@ -6,8 +6,8 @@
 use super::step::{Step, StepError};
 use crate::spec::SandboxSpec;
 use landlock::{
-    ABI, Access, AccessFs, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr,
-    RulesetStatus, Scope,
+    ABI, Access, AccessFs, BitFlags, LandlockStatus, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreated,
+    RulesetCreatedAttr, RulesetStatus, Scope,
 };
 use omni_gpu_wire::env::inside;
 use std::path::Path;
@@ -43,6 +43,16 @@ pub(super) fn restrict(spec: &SandboxSpec, gpu: bool) -> Result<bool, StepError>
     }
     let status = rules.restrict_self().step(step)?;
     Ok(status.ruleset != RulesetStatus::NotEnforced)
+}
+
+/// Restricts this process and all that come from it to nothing, and says with which version of Landlock; `None` when the
+/// kernel has none, or has it switched off.
+pub(super) fn version() -> Option<i32> {
+    let rules = Ruleset::default().handle_access(AccessFs::from_all(KNOWN)).and_then(Ruleset::create).ok()?;
+    match rules.restrict_self().ok()?.landlock {
+        LandlockStatus::Available { effective_abi, kernel_abi } => Some(kernel_abi.unwrap_or(effective_abi as i32)),
+        LandlockStatus::NotEnabled | LandlockStatus::NotImplemented => None,
+    }
 }
 
 fn allow(rules: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> Result<RulesetCreated, StepError> {

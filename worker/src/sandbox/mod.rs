@@ -12,6 +12,7 @@
 //! | child | Landlock, capabilities, user, limits | [`landlock`], [`privileges`] |
 //! | child as pid 1 | starts and reaps the engine | [`pid1`] |
 //! | both | what the child tells the worker | [`report`] |
+//! | launcher | parts tried alone, to say what a machine lacks | [`trial`] |
 //!
 //! What always holds: no path that a model can change is resolved with privileges; every mount is attached by
 //! descriptor; the engine has descriptors 0, 1, 2 and, for an instance, 3, and no others.
@@ -33,6 +34,7 @@ mod root;
 mod seccomp;
 mod step;
 mod tree;
+pub(crate) mod trial;
 
 pub use gpu::GpuDir;
 pub use report::{Report, Reports};

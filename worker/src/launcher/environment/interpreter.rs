@@ -47,7 +47,7 @@ pub(in crate::launcher) struct Interpreter {
 
 /// No such interpreter.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum InterpreterError {
+pub(in crate::launcher) enum InterpreterError {
     /// Not in PATH, the usual places or the configuration.
     #[error(
         "no Python {version} on this node ({there}): install it, name it below [python.interpreters] in the node's \
@@ -71,7 +71,7 @@ pub(super) enum InterpreterError {
 
 /// Why a program is no interpreter.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unusable {
+pub(in crate::launcher) enum Unusable {
     #[error(transparent)]
     Run(#[from] CommandError),
     #[error(transparent)]
@@ -155,7 +155,7 @@ impl Interpreter {
 }
 
 /// The interpreter of a version: the one that the configuration names, else the first in PATH and the usual places.
-pub(super) fn find(
+pub(in crate::launcher) fn find(
     wanted: PythonVersion,
     named: &BTreeMap<PythonVersion, PathBuf>,
     search: &OsStr,
@@ -216,8 +216,7 @@ fn identity(path: &Path) -> io::Result<(u64, i64, i64)> {
 }
 
 fn there(dirs: &[PathBuf]) -> String {
-    let versions = (PythonVersion::OLDEST.minor()..=PythonVersion::NEWEST.minor()).map(|minor| format!("3.{minor}"));
-    let found: Vec<String> = versions
+    let found: Vec<String> = PythonVersion::all()
         .filter_map(|version| {
             let path = dirs.iter().map(|dir| dir.join(format!("python{version}"))).find(|path| is_executable(path))?;
             Some(format!("{version} at {}", path.display()))

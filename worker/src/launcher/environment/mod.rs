@@ -14,6 +14,7 @@ mod tree;
 mod verdict;
 
 pub(super) use build::Plan as BuildPlan;
+pub(super) use interpreter::find as find_interpreter;
 pub(super) use package::{ENGINE, INSIDE, Package};
 pub(super) use record::Record;
 
@@ -230,7 +231,7 @@ impl Planner {
                     Failure::permanent(format!("`python` in [runtime] of omni.toml, `{}`: {error}", job.python))
                 })?;
                 let search = std::env::var_os("PATH").unwrap_or_default();
-                interpreter::find(version, &self.python.interpreters, &search)
+                find_interpreter(version, &self.python.interpreters, &search)
             }
         };
         let found = found.map_err(|error| Failure::permanent(omni_log::chain(&error)))?;
@@ -313,7 +314,7 @@ fn text(dir: &Path, name: &str) -> Result<Option<String>, Failure> {
 }
 
 /// The node's own uv: named, beside this program, or in PATH.
-fn find_uv(python: &Python, beside: Option<&Path>) -> Option<PathBuf> {
+pub(super) fn find_uv(python: &Python, beside: Option<&Path>) -> Option<PathBuf> {
     let search = std::env::var_os("PATH").unwrap_or_default();
     let places = beside.map(Path::to_owned).into_iter().chain(std::env::split_paths(&search)).map(|dir| dir.join("uv"));
     let candidate = python.uv.clone().or_else(|| places.into_iter().find(|path| path.is_file()))?;
@@ -321,7 +322,7 @@ fn find_uv(python: &Python, beside: Option<&Path>) -> Option<PathBuf> {
 }
 
 /// What the program calls itself, "uv 0.13.8".
-fn version(program: &Path) -> Option<String> {
+pub(super) fn version(program: &Path) -> Option<String> {
     let mut ask = std::process::Command::new(program);
     ask.arg("--version").env_clear().current_dir("/");
     let finished = command::run(ask, b"", std::time::Duration::from_secs(10), |_| Ok(()), |_| ()).ok()?;

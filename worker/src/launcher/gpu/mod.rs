@@ -15,8 +15,11 @@
 //! holds: nobody else's card has a device file in the sandbox; every path comes from root's configuration or the system.
 
 mod driver;
+mod found;
 mod loader_cache;
 mod shim;
+
+pub(super) use found::found;
 
 use super::Settings;
 use crate::spec::Bind;

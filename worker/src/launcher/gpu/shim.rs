@@ -60,6 +60,11 @@ impl Shim {
     }
 }
 
+/// Whether both files are in a directory.
+pub(super) fn is_in(program_dir: &Path) -> bool {
+    [SHIM, PROXY].iter().all(|name| program_dir.join(name).is_file())
+}
+
 fn digest(files: &[(&str, Vec<u8>)]) -> String {
     let mut hasher = Sha256::new();
     for (_, content) in files {

@@ -1,0 +1,156 @@
+//! From facts to lines: what is there, what is missing, what that costs, how to mend it. Pure.
+//!
+//! One file for each group of lines. What always holds: a line that is not ok says what it costs and how to mend it; only what
+//! a node cannot serve without is missing, everything else degrades it.
+
+mod gpu;
+mod host;
+mod models;
+mod sandbox;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+
+use omni_machine::{Card, Machine, Tried};
+use serde::Serialize;
+
+/// What the node's programs said.
+pub(super) enum Asked {
+    /// They are not on this machine.
+    Nobody,
+    /// What each found, or why it did not answer.
+    Programs {
+        /// The directory that they are in.
+        place: PathBuf,
+        /// The one that serves an instance is there, too.
+        worker: bool,
+        /// Of the launcher.
+        machine: Result<Box<Machine>, String>,
+        /// Of the scheduler.
+        cards: Result<Tried<Vec<Card>>, String>,
+    },
+}
+
+/// How one thing is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum State {
+    /// As it should be.
+    Ok,
+    /// A node serves without it, and something is lost.
+    Degraded,
+    /// A node cannot serve without it.
+    Missing,
+    /// It could not be tried.
+    Unknown,
+}
+
+impl State {
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Degraded => "degraded",
+            Self::Missing => "missing",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// One thing that a node needs, or does better with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Line {
+    pub(super) check: String,
+    pub(super) state: State,
+    /// A node cannot serve without it.
+    pub(super) needed: bool,
+    /// What there is, or the system's words for why there is nothing.
+    pub(super) found: String,
+    /// What is lost as it is.
+    pub(super) cost: Option<String>,
+    /// What to do.
+    pub(super) mend: Option<String>,
+}
+
+/// A thing before it is looked at.
+struct Check {
+    name: String,
+    needed: bool,
+    cost: String,
+    mend: String,
+}
+
+impl Check {
+    /// Something that a node cannot serve without.
+    fn needed(name: impl Into<String>, cost: impl Into<String>, mend: impl Into<String>) -> Self {
+        Self { name: name.into(), needed: true, cost: cost.into(), mend: mend.into() }
+    }
+
+    /// Something that a node serves without, and loses something.
+    fn wanted(name: impl Into<String>, cost: impl Into<String>, mend: impl Into<String>) -> Self {
+        Self { needed: false, ..Self::needed(name, cost, mend) }
+    }
+
+    fn ok(self, found: impl Into<String>) -> Line {
+        let Self { name, needed, .. } = self;
+        Line { check: name, state: State::Ok, needed, found: found.into(), cost: None, mend: None }
+    }
+
+    fn failed(self, found: impl Into<String>) -> Line {
+        let state = if self.needed { State::Missing } else { State::Degraded };
+        self.with(state, found)
+    }
+
+    fn unknown(self, why: impl Into<String>) -> Line {
+        self.with(State::Unknown, why)
+    }
+
+    fn with(self, state: State, found: impl Into<String>) -> Line {
+        let Self { name, needed, cost, mend } = self;
+        Line { check: name, state, needed, found: found.into(), cost: Some(cost), mend: Some(mend) }
+    }
+
+    /// By whether what was found is enough.
+    fn enough(self, is_enough: bool, found: impl Into<String>) -> Line {
+        if is_enough { self.ok(found) } else { self.failed(found) }
+    }
+
+    /// By how a trial ended.
+    fn tried<T>(self, trial: &Tried<T>, found: impl FnOnce(&T) -> String) -> Line {
+        match trial {
+            Tried::Works(value) => self.ok(found(value)),
+            Tried::Fails(words) => self.failed(words),
+            Tried::Untried(why) => self.unknown(why),
+        }
+    }
+}
+
+/// Every line, in the order in which they are mended.
+pub(super) fn lines(asked: &Asked) -> Vec<Line> {
+    let Asked::Programs { place, worker, machine, cards } = asked else {
+        return vec![host::no_programs()];
+    };
+    let mut lines = vec![host::programs(place, *worker, machine.as_ref().err())];
+    if let Ok(machine) = machine {
+        lines.extend(host::lines(machine));
+        lines.extend(sandbox::lines(machine));
+        lines.extend(models::lines(machine));
+        lines.extend(gpu::lines(&machine.gpu, cards));
+        if machine.identity.uid != 0 {
+            // Before anything is mended, it has to be known.
+            let unknown = lines.iter_mut().filter(|line| line.state == State::Unknown);
+            unknown.for_each(|line| line.mend = Some(host::AS_ROOT.to_owned()));
+        }
+    }
+    lines
+}
+
+/// Whether a node can serve models; `None` when something that it needs could not be tried.
+pub(super) fn serves(lines: &[Line]) -> Option<bool> {
+    let any = |state| lines.iter().any(|line| line.needed && line.state == state);
+    match (any(State::Missing), any(State::Unknown)) {
+        (true, _) => Some(false),
+        (false, true) => None,
+        (false, false) => Some(true),
+    }
+}

@@ -1,0 +1,267 @@
+//! Kinds of machines, and what is said of each.
+
+use omni_machine::{
+    Card, Cgroups, Configuration, Disk, Folder, GpuFiles, Identity, Layout, Limits, Machine, Parts, Python, Role,
+    Tried, Uv,
+};
+
+use super::{Asked, Line, State, lines, serves};
+
+const ALL: u64 = (1 << 41) - 1;
+
+/// A virtual machine with control groups of version 2, as root, with everything but a GPU.
+fn machine() -> Machine {
+    let disk = Disk { free_bytes: 40 << 30, free_files: None, read_only: false, no_exec: false, is_memory: false };
+    let folder =
+        |(role, path): (Role, &str), disk| Folder { role, path: path.into(), exists: true, disk: Tried::Works(disk) };
+    let memory = Disk { is_memory: true, ..disk };
+    let namespaces = ["mnt", "pid", "ipc", "uts", "net", "cgroup", "user"];
+    let python = |release: &str| Python {
+        release: release.to_owned(),
+        is_default: release == "3.11",
+        is_named: false,
+        found: match release {
+            "3.11" => Tried::Works(("/usr/bin/python3.11".into(), "3.11.2".into())),
+            _ => Tried::Fails("there is none".into()),
+        },
+    };
+    Machine {
+        kernel: "6.12.48+deb13-amd64".into(),
+        identity: Identity { uid: 0, capabilities: ALL, confined: false },
+        configuration: Configuration { file: Some("/etc/omni/omni.toml".into()), problem: None },
+        cgroups: Cgroups { layout: Tried::Works(Layout::Unified), limits: Tried::Works(()), confined: false },
+        parts: Parts {
+            child: Tried::Works(()),
+            namespaces: namespaces.map(|name| (name.to_owned(), Tried::Works(()))).into(),
+            mounts: Tried::Works(()),
+            meminfo: Tried::Works(()),
+            cache: Tried::Works(()),
+            seccomp: Tried::Works(()),
+            landlock: Tried::Works(6),
+        },
+        sandbox: Tried::Works(()),
+        limits: Limits {
+            open_files: Some(524_288),
+            connections: 12_000,
+            process_ids: Some(4_194_304),
+            watches: Some(65_536),
+            watcher: Tried::Works(()),
+        },
+        folders: vec![
+            folder((Role::Models, "/srv/models"), disk),
+            folder((Role::State, "/var/lib/omni"), disk),
+            folder((Role::Cache, "/var/cache/omni"), disk),
+            folder((Role::Runtime, "/run/omni"), memory),
+        ],
+        uv: Some(Uv { path: "/usr/lib/omni/uv".into(), version: Tried::Works("uv 0.13.8".into()) }),
+        pythons: ["3.9", "3.10", "3.11", "3.12"].map(python).into(),
+        gpu: GpuFiles {
+            driver: None,
+            devices: ["nvidiactl", "nvidia-uvm"].map(|name| (name.to_owned(), Tried::Fails("not there".into()))).into(),
+            libraries: Tried::Fails("there is no libcuda.so.1".into()),
+            shim: true,
+        },
+    }
+}
+
+fn no_cards() -> Result<Tried<Vec<Card>>, String> {
+    Ok(Tried::Fails("no NVIDIA driver can be used: libnvidia-ml.so.1: cannot open shared object file".into()))
+}
+
+fn asked(machine: Machine, cards: Result<Tried<Vec<Card>>, String>) -> Vec<Line> {
+    let machine = Ok(Box::new(machine));
+    let lines = lines(&Asked::Programs { place: "/usr/lib/omni".into(), worker: true, machine, cards });
+    for line in &lines {
+        let is_ok = line.state == State::Ok;
+        assert_eq!((line.cost.is_none(), line.mend.is_none()), (is_ok, is_ok), "{line:?}");
+        assert!(line.needed || line.state != State::Missing, "{line:?}");
+        assert!(!line.needed || line.state != State::Degraded, "{line:?}");
+    }
+    lines
+}
+
+/// All that is not ok.
+fn wrong(lines: &[Line]) -> Vec<(&str, State)> {
+    let bad = lines.iter().filter(|line| line.state != State::Ok);
+    bad.map(|line| (line.check.as_str(), line.state)).collect()
+}
+
+fn find<'a>(lines: &'a [Line], check: &str) -> &'a Line {
+    lines.iter().find(|line| line.check == check).unwrap_or_else(|| panic!("no line {check}"))
+}
+
+#[test]
+fn a_virtual_machine_lacks_only_a_gpu() {
+    let lines = asked(machine(), no_cards());
+    assert_eq!(wrong(&lines), [("GPU driver", State::Degraded)]);
+    assert_eq!(serves(&lines), Some(true));
+    assert!(find(&lines, "GPU driver").mend.as_ref().unwrap().contains("without one: nothing"));
+    assert_eq!(find(&lines, "control groups").found, "version 2: cpu, memory, pids");
+    assert_eq!(find(&lines, "Python").found, "3.11.2 at /usr/bin/python3.11");
+}
+
+#[test]
+fn a_hybrid_machine_without_two_capabilities_serves_all_the_same() {
+    let mut hybrid = machine();
+    hybrid.cgroups.layout = Tried::Works(Layout::Hybrid);
+    hybrid.identity.capabilities = ALL & !(1 << 24);
+    hybrid.limits.open_files = Some(20_000);
+    hybrid.limits.process_ids = Some(32_768);
+    let lines = asked(hybrid, no_cards());
+    let expected =
+        [("further privileges", State::Degraded), ("process ids", State::Degraded), ("GPU driver", State::Degraded)];
+    assert_eq!(wrong(&lines), expected);
+    assert_eq!(serves(&lines), Some(true));
+    assert_eq!(find(&lines, "further privileges").found, "root without CAP_SYS_RESOURCE");
+    assert!(find(&lines, "control groups").found.starts_with("version 1, beside"));
+}
+
+#[test]
+fn a_container_without_privileges_is_told_each_thing() {
+    let mut container = machine();
+    container.identity = Identity { uid: 0, capabilities: ALL, confined: true };
+    container.cgroups.limits = Tried::Fails("cannot create /sys/fs/cgroup/omni-probe: Read-only file system".into());
+    container.cgroups.confined = true;
+    container.parts.meminfo = Tried::Fails("cannot open /dev/fuse: No such file or directory".into());
+    container.parts.cache = Tried::Fails("attach the cache image: No such file or directory".into());
+    container.parts.landlock = Tried::Fails("this kernel has none".into());
+    container.sandbox = Tried::Untried("there is no control group for it".into());
+    container.folders[0].exists = false;
+    container.uv = None;
+    let lines = asked(container, no_cards());
+    let expected = [
+        ("privileges", State::Missing),
+        ("limits of groups", State::Missing),
+        ("FUSE", State::Missing),
+        ("cache directories", State::Missing),
+        ("Landlock", State::Degraded),
+        ("sandbox", State::Unknown),
+        ("models folder", State::Missing),
+        ("uv", State::Degraded),
+        ("GPU driver", State::Degraded),
+    ];
+    assert_eq!(wrong(&lines), expected);
+    assert_eq!(serves(&lines), Some(false));
+    assert!(find(&lines, "FUSE").mend.as_ref().unwrap().contains("--device /dev/fuse"));
+    assert!(find(&lines, "control groups").found.ends_with("as a container sees it"));
+}
+
+#[test]
+fn what_only_root_may_try_is_unknown_to_others() {
+    let untried = || Tried::Untried("only root may try it".into());
+    let mut user = machine();
+    user.identity = Identity { uid: 1000, capabilities: 0, confined: false };
+    user.cgroups.limits = untried();
+    user.parts.mounts = untried();
+    user.sandbox = untried();
+    let lines = asked(user, no_cards());
+    let unknown = ["privileges", "limits of groups", "mounts", "sandbox"].map(|check| (check, State::Unknown));
+    assert_eq!(wrong(&lines), [&unknown[..], &[("GPU driver", State::Degraded)]].concat());
+    assert_eq!(serves(&lines), None);
+    assert!(unknown.iter().all(|(check, _)| find(&lines, check).mend.as_deref() == Some("sudo omnictl doctor")));
+}
+
+#[test]
+fn an_old_driver_is_named_with_what_it_lacks() {
+    let mut old = machine();
+    old.gpu.driver = Some("418.226.00".into());
+    let symbol = "no NVIDIA driver can be used: undefined symbol: nvmlDeviceGetComputeRunningProcesses_v2";
+    let lines = asked(old, Ok(Tried::Fails(symbol.into())));
+    assert_eq!(wrong(&lines), [("GPU driver", State::Degraded)]);
+    let line = find(&lines, "GPU driver");
+    assert_eq!(line.found, symbol);
+    assert!(line.mend.as_ref().unwrap().contains("418.226.00"), "{line:?}");
+}
+
+#[test]
+fn a_card_without_unified_memory_or_its_device_file() {
+    let card = |index: u32, unified| Card { index, minor: index, name: "H100".into(), total_bytes: 80 << 30, unified };
+    let mut two = machine();
+    let works = |name: &str| (name.to_owned(), Tried::Works(()));
+    let uvm = ("nvidia-uvm".to_owned(), Tried::Fails("not there".into()));
+    two.gpu = GpuFiles {
+        driver: Some("570.86".into()),
+        devices: vec![works("nvidia0"), works("nvidiactl"), uvm],
+        libraries: Tried::Works("/usr/lib/x86_64-linux-gnu".into()),
+        shim: true,
+    };
+    let cards = vec![card(0, Tried::Works(())), card(1, Tried::Fails("it has no concurrent managed access".into()))];
+    let lines = asked(two, Ok(Tried::Works(cards)));
+    assert_eq!(
+        wrong(&lines),
+        [("GPU 1", State::Degraded), ("nvidia1", State::Degraded), ("nvidia-uvm", State::Degraded)]
+    );
+    assert_eq!(serves(&lines), Some(true));
+    assert_eq!(find(&lines, "GPU driver").found, "570.86, cards: 2");
+    assert_eq!(find(&lines, "GPU 0").found, "H100, 80GiB: memory can be moved");
+}
+
+#[test]
+fn each_thing_that_can_be_wrong_alone() {
+    type Break = fn(&mut Machine);
+    type Change = fn(&mut Disk);
+    let disk = |machine: &mut Machine, place: usize, change: Change| {
+        let Tried::Works(disk) = &mut machine.folders[place].disk else { panic!("a disk") };
+        change(disk);
+    };
+    let full: Break = |machine| machine.folders[1].disk = Tried::Fails("Stale file handle".into());
+    let table: [(&str, State, Break); 10] = [
+        ("configuration", State::Missing, |machine| machine.configuration.problem = Some("line 3: unknown key".into())),
+        ("privileges", State::Missing, |machine| machine.identity.capabilities = ALL & !(1 << 21)),
+        ("kernel", State::Degraded, |machine| machine.kernel = "5.10.0-26-amd64".into()),
+        ("kernel", State::Unknown, |machine| machine.kernel = "x".into()),
+        ("open files", State::Degraded, |machine| machine.limits.open_files = Some(1024)),
+        ("watched directories", State::Degraded, |machine| machine.limits.watches = Some(100)),
+        ("watchers", State::Missing, |machine| machine.limits.watcher = Tried::Fails("EMFILE".into())),
+        ("net namespace", State::Missing, |machine| machine.parts.namespaces[4].1 = Tried::Fails("EPERM".into())),
+        ("Python", State::Missing, |machine| machine.pythons.clear()),
+        ("state folder", State::Unknown, full),
+    ];
+    let disks: [(&str, State, usize, Change); 6] = [
+        ("state folder", State::Missing, 1, |disk| disk.free_bytes = 1 << 20),
+        ("state folder", State::Missing, 1, |disk| disk.read_only = true),
+        ("cache folder", State::Degraded, 2, |disk| disk.free_files = Some(5000)),
+        ("cache folder", State::Missing, 2, |disk| disk.free_files = Some(3)),
+        ("cache folder, execution", State::Degraded, 2, |disk| disk.no_exec = true),
+        ("runtime folder", State::Degraded, 3, |disk| disk.is_memory = false),
+    ];
+    let said = |machine: Machine, check: &str, state: State| {
+        let lines = asked(machine, no_cards());
+        assert_eq!(wrong(&lines), [(check, state), ("GPU driver", State::Degraded)]);
+        assert_eq!(serves(&lines) == Some(false), state == State::Missing, "{check}");
+    };
+    for (check, state, break_it) in table {
+        let mut broken = machine();
+        break_it(&mut broken);
+        said(broken, check, state);
+    }
+    for (check, state, place, change) in disks {
+        let mut broken = machine();
+        disk(&mut broken, place, change);
+        said(broken, check, state);
+    }
+}
+
+#[test]
+fn another_python_than_the_usual_one_is_not_enough_for_all_models() {
+    let mut new = machine();
+    new.pythons[2].found = Tried::Fails("there is none".into());
+    new.pythons[3].found = Tried::Works(("/usr/bin/python3.12".into(), "3.12.3".into()));
+    let lines = asked(new, no_cards());
+    let line = find(&lines, "Python");
+    assert_eq!((line.state, line.needed), (State::Degraded, false));
+    assert!(line.mend.as_ref().unwrap().contains("python3.11"), "{line:?}");
+}
+
+#[test]
+fn a_machine_without_the_nodes_programs_is_told_so_and_nothing_else() {
+    let lines = lines(&Asked::Nobody);
+    assert_eq!(wrong(&lines), [("programs", State::Missing)]);
+    let silent = Asked::Programs {
+        place: "/usr/lib/omni".into(),
+        worker: true,
+        machine: Err("it did not answer".into()),
+        cards: no_cards(),
+    };
+    assert_eq!(wrong(&super::lines(&silent)), [("programs", State::Missing)]);
+}

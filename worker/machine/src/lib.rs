@@ -1,0 +1,256 @@
+//! What a machine has of what a node needs: facts, without a word on whether that is enough.
+//!
+//! `omni-launcher --probe` and `omni-scheduler --probe` find them, each what it would meet itself; `omnictl doctor` judges
+//! them. What always holds: a thing that can be tried was tried with the node's own code, and what was not tried says so:
+//! nothing is concluded from a file that is there.
+
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// How a trial ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tried<T = ()> {
+    /// It works, and this is what was found.
+    Works(T),
+    /// It does not; the system's own words.
+    Fails(String),
+    /// It could not be tried; why.
+    Untried(String),
+}
+
+impl<T, E: ToString> From<Result<T, E>> for Tried<T> {
+    fn from(result: Result<T, E>) -> Self {
+        match result {
+            Ok(found) => Self::Works(found),
+            Err(error) => Self::Fails(error.to_string()),
+        }
+    }
+}
+
+/// What the launcher finds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Machine {
+    /// The kernel's release, "6.1.0-18-amd64".
+    pub kernel: String,
+    /// Who asks.
+    pub identity: Identity,
+    /// The node's configuration.
+    pub configuration: Configuration,
+    /// Control groups.
+    pub cgroups: Cgroups,
+    /// Parts of a sandbox, each alone.
+    pub parts: Parts,
+    /// A program run in a sandbox as a model's instance is.
+    pub sandbox: Tried,
+    /// Bounds of the system.
+    pub limits: Limits,
+    /// The node's folders.
+    pub folders: Vec<Folder>,
+    /// The program that builds environments, and what it calls itself.
+    pub uv: Option<Uv>,
+    /// Python releases that models can have, the oldest first.
+    pub pythons: Vec<Python>,
+    /// What of the GPU's driver models would be given.
+    pub gpu: GpuFiles,
+}
+
+/// Who a process is, and what it may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Identity {
+    /// The effective user id.
+    pub uid: u32,
+    /// Effective capabilities, a bit each (`linux/capability.h`).
+    pub capabilities: u64,
+    /// In a user namespace of a container: capabilities count only within it.
+    pub confined: bool,
+}
+
+/// The node's configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Configuration {
+    /// The file; `None` where there is none and defaults are in force.
+    pub file: Option<PathBuf>,
+    /// What is wrong with it; defaults were taken for all that follows then.
+    pub problem: Option<String>,
+}
+
+/// Control groups.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Cgroups {
+    /// Where the controllers are, that models need.
+    pub layout: Tried<Layout>,
+    /// A group was made, its limits set and read back, and removed.
+    pub limits: Tried,
+    /// In a control group namespace of a container.
+    pub confined: bool,
+}
+
+/// Which trees of control groups hold the controllers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Layout {
+    /// Version 2.
+    Unified,
+    /// Version 1, with a version 2 tree beside it that has none of them.
+    Hybrid,
+    /// Version 1 alone.
+    Legacy,
+}
+
+/// Parts of a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Parts {
+    /// `clone3` with a descriptor of the process, which is then sent a signal by it.
+    pub child: Tried,
+    /// Kinds of namespaces, by their names in `/proc/self/ns`.
+    pub namespaces: Vec<(String, Tried)>,
+    /// A file system that is mounted nowhere, and a read-only copy of a mount.
+    pub mounts: Tried,
+    /// A FUSE file for `/proc/meminfo`.
+    pub meminfo: Tried,
+    /// An ext4 image on a loop device, mounted with mapped owners.
+    pub cache: Tried,
+    /// The filter of system calls.
+    pub seccomp: Tried,
+    /// The version of Landlock that rules were enforced with.
+    pub landlock: Tried<i32>,
+}
+
+/// Bounds of the system.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Limits {
+    /// The hard limit of open files of the launcher's process.
+    pub open_files: Option<u64>,
+    /// What the scheduler's listeners may take, as the configuration says.
+    pub connections: u32,
+    /// Process ids of the machine.
+    pub process_ids: Option<u64>,
+    /// Directories that one user may watch.
+    pub watches: Option<u64>,
+    /// A watcher was made.
+    pub watcher: Tried,
+}
+
+/// A folder of the node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Folder {
+    /// What for.
+    pub role: Role,
+    /// Where.
+    pub path: PathBuf,
+    /// It is there, and a directory.
+    pub exists: bool,
+    /// Of its file system, or of that where it would be made.
+    pub disk: Tried<Disk>,
+}
+
+/// What a folder is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// Models, as authors write them.
+    Models,
+    /// What lasts.
+    State,
+    /// What can be made again.
+    Cache,
+    /// Sockets.
+    Runtime,
+}
+
+/// A file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Disk {
+    /// Bytes that are free.
+    pub free_bytes: u64,
+    /// Files that can still be made; `None` where nobody counts them.
+    pub free_files: Option<u64>,
+    /// Nothing can be written.
+    pub read_only: bool,
+    /// Nothing can be executed, and no library loaded.
+    pub no_exec: bool,
+    /// It is memory, and empty after a boot.
+    pub is_memory: bool,
+}
+
+/// The program `uv`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Uv {
+    /// Where it is.
+    pub path: PathBuf,
+    /// "uv 0.13.8".
+    pub version: Tried<String>,
+}
+
+/// A Python release.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Python {
+    /// "3.11".
+    pub release: String,
+    /// What a model gets that does not ask.
+    pub is_default: bool,
+    /// The configuration names one.
+    pub is_named: bool,
+    /// Where it is and what it calls itself, "3.11.7".
+    pub found: Tried<(PathBuf, String)>,
+}
+
+/// What models with a GPU are given of the machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct GpuFiles {
+    /// The version of the driver's kernel module, where that is loaded.
+    pub driver: Option<String>,
+    /// Device files, by name: whether every user may use each.
+    pub devices: Vec<(String, Tried)>,
+    /// The directory of the driver's libraries.
+    pub libraries: Tried<PathBuf>,
+    /// The library that is put before them is beside the launcher.
+    pub shim: bool,
+}
+
+/// A card that the scheduler finds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Card {
+    /// As NVML counts.
+    pub index: u32,
+    /// Of `/dev/nvidia<minor>`.
+    pub minor: u32,
+    /// The product's name.
+    pub name: String,
+    /// Its memory, in bytes.
+    pub total_bytes: u64,
+    /// Whether memory can be moved while models have it.
+    pub unified: Tried,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_form_of_a_trial_is_its_end_and_what_there_is_to_say() {
+        let trials: [(Tried<i32>, &str); 3] = [
+            (Ok::<_, String>(6).into(), r#"{"works":6}"#),
+            (Err("no such device").into(), r#"{"fails":"no such device"}"#),
+            (Tried::Untried("only root may".into()), r#"{"untried":"only root may"}"#),
+        ];
+        for (trial, text) in trials {
+            assert_eq!(serde_json::to_string(&trial).unwrap(), text);
+            assert_eq!(serde_json::from_str::<Tried<i32>>(text).unwrap(), trial);
+        }
+        assert_eq!(serde_json::to_string(&Tried::Works(())).unwrap(), r#"{"works":null}"#);
+    }
+}
