@@ -86,7 +86,7 @@ sbom:  ## what is shipped, with licences and hashes (CycloneDX): target/sbom.jso
 	@mkdir -p target
 	systemd/sbom.py target/sbom.json
 
-deb: build  ## the Debian package, in target/debian
+deb: build  ## the Debian package, in target/debian, checked with lintian where that is installed
 	@rm -f target/debian/*.deb
 	systemd/deb.sh
 

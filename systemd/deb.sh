@@ -3,13 +3,16 @@
 #
 # Usage: systemd/deb.sh [VERSION]      called by `make deb`; default: the workspace's version
 #
-# What is linked is found out by dpkg-shlibdeps, so the package says which C library it needs. Needs dpkg-dev and gzip.
+# What is linked is found out by dpkg-shlibdeps, so the package says which C library it needs. Needs dpkg-dev, gzip and python3.
+# The maintainer is who builds it, where DEBFULLNAME and DEBEMAIL say so as for other Debian tools.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 version=${1:-$(sed -n '/^\[workspace.package\]/,/^\[/ s/^version = "\(.*\)"/\1/p' Cargo.toml)}
 license=$(sed -n '/^\[workspace.package\]/,/^\[/ s/^license = "\(.*\)"/\1/p' Cargo.toml)
 architecture=$(dpkg --print-architecture)
+maintainer="${DEBFULLNAME:-The Omni authors} <${DEBEMAIL:-omni@packages.invalid}>"
+made=$(git log -1 --format=%ct)
 programs=${OMNI_BIN:-target/release}
 mkdir -p target/debian
 work=$(mktemp -d target/debian/.build.XXXXXX)
@@ -40,13 +43,28 @@ put 644 systemd/omni.catalog usr/lib/systemd/catalog/omni.catalog
 for file in docs/*.md monitoring/alerts.yaml monitoring/dashboard.json; do
     put 644 "$file" "usr/share/doc/omni/${file##*/}"
 done
-SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) systemd/sbom.py "$work/sbom.json"
+SOURCE_DATE_EPOCH=$made systemd/sbom.py "$work/sbom.json"
 put 644 "$work/sbom.json" usr/share/doc/omni/sbom.json
-sed "s|@LICENSE@|$license|" systemd/debian/copyright > "$work/copyright"
+sed -e "s|@LICENSE@|$license|" -e "s|@YEAR@|$(date -u -d "@$made" +%Y)|" systemd/debian/copyright > "$work/copyright"
 put 644 "$work/copyright" usr/share/doc/omni/copyright
-printf 'omni (%s) stable; urgency=medium\n\n  * See the documentation in this folder.\n\n -- The Omni authors <omni@localhost>  %s\n' \
-    "$version" "$(date -R -d "@$(git log -1 --format=%ct)")" | gzip -9n > "$work/changelog.gz"
+printf 'omni (%s) stable; urgency=medium\n\n  * See the documentation in this folder.\n\n -- %s  %s\n' \
+    "$version" "$maintainer" "$(date -R -d "@$made")" | gzip -9n > "$work/changelog.gz"
 put 644 "$work/changelog.gz" usr/share/doc/omni/changelog.gz
+put 644 systemd/debian/lintian-overrides usr/share/lintian/overrides/omni
+
+mkdir "$work/man"
+systemd/man.py "$programs" "$version" "$(date -u -d "@$made" +%F)" "$work/man"
+for page in "$work"/man/*; do
+    gzip -9n "$page"
+    put 644 "$page.gz" "usr/share/man/man${page##*.}/${page##*/}.gz"
+done
+complete() { # shell, target
+    "$programs/omnictl" completion "$1" > "$work/completion"
+    put 644 "$work/completion" "usr/share/$2"
+}
+complete bash bash-completion/completions/omnictl
+complete zsh zsh/vendor-completions/_omnictl
+complete fish fish/vendor_completions.d/omnictl.fish
 
 # dpkg-shlibdeps wants the control file of a source package beside it.
 mkdir "$work/debian"
@@ -55,12 +73,17 @@ linked=(usr/lib/omni/omni-scheduler usr/lib/omni/omni-launcher usr/lib/omni/uv u
 libraries=$(cd "$work" && dpkg-shlibdeps -O "${linked[@]/#/root/}" | sed 's/^shlibs:Depends=//')
 
 mkdir "$root/DEBIAN"
-sed -e "s|@VERSION@|$version|" -e "s|@ARCHITECTURE@|$architecture|" -e "s|@LIBRARIES@|$libraries|" \
+sed -e "s|@VERSION@|$version|" -e "s|@ARCHITECTURE@|$architecture|" -e "s|@LIBRARIES@|$libraries|" -e "s|@MAINTAINER@|$maintainer|" \
     -e "s|@SIZE@|$(du -k -s "$root" | cut -f1)|" systemd/debian/control > "$root/DEBIAN/control"
 install -m 644 systemd/debian/conffiles "$root/DEBIAN/conffiles"
 install -m 755 systemd/debian/{postinst,prerm,postrm} "$root/DEBIAN/"
 (cd "$root" && find usr -type f -print0 | sort -z | xargs -0 md5sum > DEBIAN/md5sums)
 package=target/debian/omni_${version}_$architecture.deb
-SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) dpkg-deb --root-owner-group -Zxz -z3 --build "$root" "$package.new" >&2
+SOURCE_DATE_EPOCH=$made dpkg-deb --root-owner-group -Zxz -z3 --build "$root" "$package.new" >&2
 mv "$package.new" "$package"
+if command -v lintian >/dev/null; then
+    lintian --allow-root --no-cfg --fail-on error,warning "$package" >&2
+else
+    echo "lintian is not installed: the package was not checked" >&2
+fi
 echo "$package"
