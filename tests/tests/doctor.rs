@@ -1,8 +1,9 @@
 //! `omnictl doctor` on this machine: as root, as nobody in particular, and in a container without privileges or devices.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
-use omni_tests::program;
-use serde_json::Value;
+use omni_cuda_card::Settings;
+use omni_tests::{Node, program};
+use serde_json::{Value, json};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -151,6 +152,29 @@ fn what_only_root_may_try_is_unknown_to_a_user() {
     }
     assert_eq!((answer.1, &answer.0["serves"]), (Some(1), &Value::Null));
     assert_eq!(answer.found("clone3, pidfd"), "a child was made and ended");
+}
+
+#[test]
+fn beside_a_running_node_its_card_is_found_and_nothing_is_disturbed() {
+    let files = [("model.py", "def handle_request(request, context):\n    return context.instance\n")];
+    let node = Node::builder().gpus(&[Settings::numbered(0)], "").model("m", &files).start();
+    let before = node.http().run("m", &json!({})).json()["result"].clone();
+    let folder = node.folder().parent().unwrap().to_owned();
+    let with_models = format!("[node]\nmodels = \"{}\"", node.folder().display());
+    let config = fs::read_to_string(folder.join("node.toml")).unwrap().replace("[node]", &with_models);
+    fs::write(folder.join("doctor.toml"), config).unwrap();
+    let mut command = node.omnictl_command();
+    command.env(omni_cuda_card::DIRECTORY, folder.join("devices"));
+    command.args(["doctor", "-o", "json", "--config"]).arg(folder.join("doctor.toml"));
+    let answer = Answer::of(&command.output().unwrap());
+    assert_eq!((answer.1, answer.in_state("missing")), (Some(0), Vec::<&str>::new()), "{:#}", answer.0);
+    assert!(answer.found("GPU 0").ends_with("memory can be moved"), "{}", answer.found("GPU 0"));
+    for name in ["nvidia0", "nvidiactl", "nvidia-uvm"] {
+        assert_eq!(answer.found(name), "every user may use it");
+    }
+    assert_eq!(answer.found("GPU libraries"), folder.join("driver").display().to_string());
+    assert_eq!(node.http().run("m", &json!({})).json()["result"], before, "the same instance");
+    node.stop();
 }
 
 #[test]

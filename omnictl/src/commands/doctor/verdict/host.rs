@@ -17,8 +17,8 @@ const PROCESS_IDS: u64 = 65_536;
 /// Each directory of each model takes one.
 const WATCHES: u64 = 8192;
 
-/// Capabilities of the launcher by their number (`linux/capability.h`), with what each is for. A node cannot serve without
-/// the first ones.
+/// Capabilities of the launcher by their number (`linux/capability.h`): those that sandboxes are made with, and the one that
+/// only figures need.
 const NEEDED: [(u32, &str); 10] = [
     (0, "CAP_CHOWN"),
     (1, "CAP_DAC_OVERRIDE"),
@@ -31,7 +31,7 @@ const NEEDED: [(u32, &str); 10] = [
     (21, "CAP_SYS_ADMIN"),
     (27, "CAP_MKNOD"),
 ];
-const WANTED: [(u32, &str); 2] = [(19, "CAP_SYS_PTRACE"), (24, "CAP_SYS_RESOURCE")];
+const WANTED: [(u32, &str); 1] = [(19, "CAP_SYS_PTRACE")];
 
 pub(super) fn no_programs() -> Line {
     let mend = "install the package, or run the omnictl that is in one folder with omni-launcher";
@@ -93,9 +93,8 @@ fn further(identity: &Identity) -> Option<Line> {
     let missing = lacks(identity, &WANTED);
     let check = Check::wanted(
         "further privileges",
-        "limits stay as they are where the node would raise them, and the node's own processes are not spared when memory \
-         runs out",
-        "in a container: `--cap-add` each; in a unit: CapabilityBoundingSet= as in omni-launcher.service",
+        "`omnictl top` does not show what instances of one zygote share of their memory",
+        "in a container: `--cap-add SYS_PTRACE`; in a unit: CapabilityBoundingSet= as in omni-launcher.service",
     );
     (identity.uid == 0 && !identity.confined && !missing.is_empty())
         .then(|| check.failed(format!("root without {}", missing.join(", "))))
