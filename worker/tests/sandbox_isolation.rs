@@ -79,7 +79,8 @@ fn no_privilege_is_left() {
         assert_eq!(status_field(pid, "Groups"), "");
         let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
         let core: Vec<&str> = limits.lines().find(|l| l.starts_with("Max core")).unwrap().split_whitespace().collect();
-        assert_eq!(core.get(4..6), Some(&["0", "0"][..]), "{core:?}");
+        assert_eq!(core.get(4..6), Some(&["1", "1"][..]), "{core:?}");
+        assert_eq!(fs::read_to_string(format!("/proc/{pid}/coredump_filter")).unwrap().trim(), "00000000");
         assert_eq!(fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap().trim(), "500");
     }
     for namespace in ["pid", "mnt", "ipc", "uts", "cgroup", "net"] {
@@ -218,7 +219,7 @@ fn limits_cannot_be_raised() {
         "import resource
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 attempt('files', lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (hard + 1, hard + 1)))
-attempt('core', lambda: resource.setrlimit(resource.RLIMIT_CORE, (1, 1)))
+attempt('core', lambda: resource.setrlimit(resource.RLIMIT_CORE, (2, 2)))
 attempt('nice', lambda: os.nice(-1))
 attempt('cgroup', lambda: os.listdir('/sys/fs/cgroup'))
 attempt('own_group', lambda: [line.split(':')[2].strip() for line in open('/proc/self/cgroup')

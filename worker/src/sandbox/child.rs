@@ -53,7 +53,9 @@ fn prepare(start: &Start<'_>) -> Result<(), StepError> {
     if start.group.v2_dir_fd().is_none() {
         start.group.join_self().step(|| "join the control group".into())?;
     }
+    // These by the host's `/proc`: the sandbox's own is read-only.
     fs::write("/proc/self/oom_score_adj", OOM_SCORE_ADJ).step(|| "raise oom_score_adj".into())?;
+    privileges::limit()?;
     kernel::close_except(&kept(start)).step(|| "close the worker's descriptors".into())?;
     umask(Mode::empty());
     unshare(CloneFlags::CLONE_NEWCGROUP).step(|| "make a control group namespace".into())?;
@@ -63,7 +65,6 @@ fn prepare(start: &Start<'_>) -> Result<(), StepError> {
     }
     root::enter(spec, &Brought { meminfo: start.meminfo, cache: start.cache.as_ref(), gpu: start.gpu })?;
     umask(Mode::from_bits_truncate(0o022));
-    privileges::limit()?;
     prctl::set_no_new_privs().step(|| "set no_new_privs".into())?;
     if !landlock::restrict(spec, start.gpu.is_some())? {
         let note = "this kernel has no Landlock: the sandbox stands on mounts, users and namespaces alone";

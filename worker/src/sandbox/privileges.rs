@@ -1,4 +1,5 @@
-//! Giving up every privilege: limits, capabilities, users. Called by [`super::child`] after the root is made.
+//! Giving up every privilege: limits, capabilities, users. Called by [`super::child`]: limits first, the
+//! rest after the root is made.
 
 use super::kernel;
 use super::step::{Step, StepError};
@@ -7,13 +8,24 @@ use nix::errno::Errno;
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
+use std::fs;
+use std::io::ErrorKind;
 
 /// Open files of one process: far more than a model needs, far less than would hurt the kernel's memory.
 const OPEN_FILES: u64 = 16_384;
 
+/// Bytes of a core dump. Less than any file of one has; and where the host gives core dumps to a program, which 0 does not
+/// keep from being run, the kernel takes exactly this number for "none" (`fs/coredump.c`).
+const CORE: u64 = 1;
+
 /// No core dumps (they would hold other people's prompts), bounded descriptors. Limits cannot be raised again.
 pub(super) fn limit() -> Result<(), StepError> {
-    setrlimit(Resource::RLIMIT_CORE, 0, 0).step(|| "forbid core dumps".into())?;
+    setrlimit(Resource::RLIMIT_CORE, CORE, CORE).step(|| "forbid core dumps".into())?;
+    // A model can lower the limit to 0: a core dump that the host's program gets then has no memory in it.
+    match fs::write("/proc/self/coredump_filter", b"0") {
+        Err(error) if error.kind() == ErrorKind::NotFound => {} // a kernel without core dumps
+        written => written.step(|| "leave memory out of core dumps".into())?,
+    }
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).step(|| "read the limit of open files".into())?;
     let files = hard.min(OPEN_FILES);
     setrlimit(Resource::RLIMIT_NOFILE, files, files).step(|| "limit open files".into())
