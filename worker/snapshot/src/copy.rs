@@ -51,8 +51,8 @@ fn copy(root: BorrowedFd<'_>, entries: &[Entry], to: &Path) -> Result<TreeHasher
                     .map_err(SnapshotError::store_at("make", &target))?;
                 hasher.entry(path, Content::Directory);
             }
-            Kind::File { executable, size } => {
-                let from = open(root, path, *size)?;
+            Kind::File { executable, size, inode } => {
+                let from = open(root, path, *size, *inode)?;
                 let sha256 = copy_file(from, *size, path, &target, *executable, &mut buffer)?;
                 hasher.entry(path, Content::File { executable: *executable, sha256 });
             }
@@ -65,13 +65,15 @@ fn copy(root: BorrowedFd<'_>, entries: &[Entry], to: &Path) -> Result<TreeHasher
     Ok(hasher)
 }
 
-/// Opens what was listed as a regular file of `size` bytes. Should it be a FIFO by now, `O_NONBLOCK` does not wait for it.
-fn open(root: BorrowedFd<'_>, path: &Path, size: u64) -> Result<File, SnapshotError> {
+/// Opens what was listed as a regular file of `size` bytes, and no other: a directory on its way could have been exchanged
+/// for another, which the second listing does not show once it is back. Should it be a FIFO by now, `O_NONBLOCK` does not
+/// wait for it.
+fn open(root: BorrowedFd<'_>, path: &Path, size: u64, inode: u64) -> Result<File, SnapshotError> {
     let failed = SnapshotError::source_at("open", path);
     let fd = open_beneath(root, path, OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY).map_err(failed)?;
     let stat = fstat(&fd).map_err(SnapshotError::source_at("look at", path))?;
     let regular = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG;
-    if regular && u64::try_from(stat.st_size) == Ok(size) {
+    if regular && u64::try_from(stat.st_size) == Ok(size) && stat.st_ino == inode {
         Ok(fd.into())
     } else {
         Err(SnapshotError::Changing { path: path.to_owned() })

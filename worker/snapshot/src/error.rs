@@ -19,6 +19,12 @@ pub enum SnapshotError {
         /// "a FIFO", "a socket", ...
         found: &'static str,
     },
+    /// A second name of somebody else's file.
+    #[error("`{}` is a hard link to a file of another owner: put a copy there instead", path.display())]
+    ForeignFile {
+        /// Where.
+        path: PathBuf,
+    },
     /// A link that starts at the root of the file system.
     #[error(
         "`{}` is an absolute link, to `{}`; the model runs from a copy: use a relative link, or put the file there",

@@ -9,7 +9,7 @@ use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2, readlinkat};
 use nix::libc;
-use nix::sys::stat::{FileStat, SFlag, fstatat};
+use nix::sys::stat::{FileStat, SFlag, fstat, fstatat};
 use sha2::{Digest, Sha256};
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -60,7 +60,7 @@ pub(crate) struct Entry {
 
 pub(crate) enum Kind {
     Directory,
-    File { executable: bool, size: u64 },
+    File { executable: bool, size: u64, inode: u64 },
     Link { target: PathBuf },
 }
 
@@ -151,6 +151,9 @@ impl Walk<'_> {
         let stat = fstatat(dir, name.as_c_str(), AtFlags::AT_SYMLINK_NOFOLLOW)
             .map_err(SnapshotError::source_at("look at", &path))?;
         let kind = match SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT {
+            SFlag::S_IFREG if is_foreign(dir, &stat).map_err(SnapshotError::source_at("look at", below))? => {
+                return Err(SnapshotError::ForeignFile { path });
+            }
             SFlag::S_IFREG => self.file(&path, &stat)?,
             SFlag::S_IFDIR => {
                 if path.components().count() > DEPTH {
@@ -180,7 +183,7 @@ impl Walk<'_> {
         if self.bytes > self.limits.bytes {
             return Err(SnapshotError::TooLarge { path: path.to_owned(), size, limit: self.limits.bytes });
         }
-        Ok(Kind::File { executable: stat.st_mode & 0o111 != 0, size })
+        Ok(Kind::File { executable: stat.st_mode & 0o111 != 0, size, inode: stat.st_ino })
     }
 
     fn link(&self, dir: &OwnedFd, name: &CString, path: &Path) -> Result<PathBuf, SnapshotError> {
@@ -208,6 +211,16 @@ impl Walk<'_> {
             Err(source) => Err(SnapshotError::Source { action: "follow", path, source }),
         }
     }
+}
+
+/// Whether the file has another name and another owner than its directory has: who can write to the directory may have
+/// linked a file there that only its owner, and root, can read (`fs.protected_hardlinks` is off by default in the kernel).
+fn is_foreign(dir: &OwnedFd, file: &FileStat) -> Result<bool, Errno> {
+    if file.st_nlink <= 1 {
+        return Ok(false);
+    }
+    let owner = fstat(dir)?.st_uid;
+    Ok(owner != 0 && owner != file.st_uid)
 }
 
 fn special(kind: SFlag) -> &'static str {

@@ -1,12 +1,13 @@
 //! Directories that are refused, each with a message for its author; and what is done to those that are taken.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed set-up fails the test")]
 
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use nix::sys::stat::{Mode, SFlag, mknod};
 use nix::unistd::mkfifo;
 use omni_snapshot::{Limits, Snapshot, SnapshotError, Store};
 use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -106,6 +107,65 @@ fn what_cannot_be_a_model_is_refused_with_its_place() {
         assert!(error.to_string().contains(expected), "{what}: {error}");
         assert_eq!(folder.stored(), BTreeSet::from([".boot".to_owned()]), "{what}: nothing is left");
     }
+}
+
+#[test]
+fn a_hard_link_to_a_file_of_another_owner_is_refused() {
+    let folder = Folder::new();
+    let model = folder.model();
+    let secret = folder.dir.path().join("secret");
+    fs::write(&secret, "of root").unwrap();
+    fs::hard_link(&secret, model.join("sub/data")).unwrap();
+    // Root's own directory: root can copy what root can read. A file of the author's own may have several names, too.
+    folder.take(None).unwrap();
+    for path in [model.clone(), model.join("sub"), model.join("model.py")] {
+        chown(&path, Some(54_321), Some(54_321)).unwrap();
+    }
+    fs::hard_link(model.join("model.py"), model.join("sub/again.py")).unwrap();
+    let error = folder.take(None).unwrap_err();
+    assert!(error.to_string().contains("`sub/data` is a hard link to a file of another owner"), "{error}");
+    fs::remove_file(&secret).unwrap();
+    folder.take(None).expect("a file of another owner with this one name was put there by its owner, or by root");
+}
+
+#[test]
+fn a_directory_that_is_exchanged_while_it_is_copied_gives_nothing_away() {
+    // The link to the secret is only ever in a directory with a dot, which no listing shows; the same size, so that the
+    // size tells nothing; and what a listing shows never changes, for a directory's own times do not count.
+    let folder = Folder::new();
+    let (sub, hidden) = (folder.model().join("sub"), folder.model().join(".hidden"));
+    let secret = folder.dir.path().join("secret");
+    fs::create_dir(&hidden).unwrap();
+    fs::write(&secret, "secret").unwrap();
+    fs::write(sub.join("data"), "public").unwrap();
+    fs::hard_link(&secret, hidden.join("data")).unwrap();
+    for path in [folder.model(), sub.clone(), hidden.clone(), sub.join("data"), folder.model().join("model.py")] {
+        chown(&path, Some(54_321), Some(54_321)).unwrap();
+    }
+    let exchange = || renameat2(AT_FDCWD, &sub, AT_FDCWD, &hidden, RenameFlags::RENAME_EXCHANGE).unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let seen = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                exchange();
+            }
+        });
+        let (mut seen, mut naive, mut tries) = (BTreeSet::new(), BTreeSet::new(), 0);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        // At least until a reader that goes by names alone was given both.
+        while (naive.len() < 2 || tries < 1000) && std::time::Instant::now() < deadline {
+            naive.insert(fs::read_to_string(sub.join("data")).unwrap());
+            if let Ok(taken) = folder.take(None) {
+                let copy = folder.store.find(&taken.digest).unwrap();
+                seen.insert(fs::read_to_string(copy.join("sub/data")).unwrap());
+            }
+            tries += 1;
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(naive.len(), 2, "who goes by names alone is given the secret: {naive:?}");
+        seen
+    });
+    assert!(!seen.contains("secret"), "{seen:?}");
 }
 
 #[test]
