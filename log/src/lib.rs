@@ -4,8 +4,10 @@
 //! once, with its [`chain`] of causes. What models print is an event of the target [`MODEL`], and goes to the journal
 //! under an identifier of its own.
 
+mod foreign;
 mod kind;
 
+pub use foreign::Foreign;
 pub use kind::Kind;
 
 use clap::ValueEnum;

@@ -107,7 +107,7 @@ def handle_request(request, context):
 """
     publish("speaks", code)
     (request,) = {wait_for("an answer", lambda: (now := client.ask("speaks", 0))[0] == 200 and now[1])}
-    said = {"ready", "MODEL=other\x1b[2J", "of this request", "broken"}
+    said = {"ready", "MODEL=other\\u{1b}[2J", "of this request", "broken"}
     spoken = wait_for("its words", lambda: len(now := entries("MODEL=speaks", "-t", "omni-model")) >= 4 and now)
     by_text = {text(entry): entry for entry in spoken}
     assert said <= set(by_text), by_text

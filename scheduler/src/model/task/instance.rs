@@ -15,6 +15,7 @@ use omni_ipc::engine::HandlerMode;
 use omni_ipc::exit::ExitCause;
 use omni_ipc::id::InstanceId;
 use omni_ipc::instance::{FromWorker, LogLine, LogStream, Stats, ToWorker, VERSIONS, Welcome};
+use omni_log::Foreign;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -197,7 +198,7 @@ impl ModelTask {
         };
         let (unix_ms, text, instance) = (line.unix_ms, line.text, id.to_string());
         let Output { level, request_id, text: said } = output(&text);
-        let model = &self.model.name;
+        let (model, said) = (&self.model.name, Foreign(said));
         match level {
             Level::ERROR => tracing::error!(target: omni_log::MODEL, %model, %instance, request_id, stream, "{said}"),
             Level::WARN => tracing::warn!(target: omni_log::MODEL, %model, %instance, request_id, stream, "{said}"),

@@ -1,0 +1,32 @@
+//! Somebody else's words in a line of the log: a model's, mostly.
+
+use std::fmt::{self, Write as _};
+
+/// Words as they are shown. What could speak to the terminal of who reads the log, or change the order in which it is read,
+/// becomes a visible escape; JSON alone escapes no control characters beyond ASCII. Line ends stay.
+#[derive(Debug, Clone, Copy)]
+pub struct Foreign<'a>(pub &'a str);
+
+impl fmt::Display for Foreign<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_order = |c| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        self.0.chars().try_for_each(|character| {
+            if (character.is_control() && !matches!(character, '\t' | '\n')) || is_order(character) {
+                write!(f, "{}", character.escape_default())
+            } else {
+                f.write_char(character)
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn foreign_words_cannot_speak_to_a_terminal() {
+        let told = Foreign("a\tb\nc \u{1b}[2J\r\u{9b}31m \u{202e}é").to_string();
+        assert_eq!(told, "a\tb\nc \\u{1b}[2J\\r\\u{9b}31m \\u{202e}é");
+    }
+}
