@@ -1,0 +1,37 @@
+//! The escape suite: what foreign code, and who writes it, can try to get out of its sandbox.
+//!
+//! An attempt is a probe, a Python function in `probes/`. All of them are tried wherever a node runs foreign code: in
+//! models of every kind and in a package's build step ([`places`]). There each must be refused. The same functions are
+//! tried once more where nothing stands in their way ([`control`]): as root, without a sandbox, in namespaces and a
+//! control group made for it, against a neighbour in sight. There each must succeed.
+//!
+//! What the control run proves: that a probe does what it says, so that its refusal is the sandbox's doing and no mistake
+//! of the probe. What it does not prove: which wall refused it; most probes meet several. The product has no switch for
+//! this. What is no single call has a test of its own here, with a control of its own: links that a model leaves for its
+//! next start ([`links`]), descriptors that it sends ([`wires`]), what it writes to its log ([`logs`]), and what an author
+//! puts into requirements and packages ([`packages`]). Directories of models are in `bad_models` and in
+//! `worker/snapshot/tests`.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
+
+mod control;
+mod links;
+mod logs;
+mod outcomes;
+mod packages;
+mod places;
+mod wires;
+
+use outcomes::{assert_all_refused, assert_all_succeeded};
+use places::Places;
+
+#[test]
+fn every_probe_is_refused_in_a_sandbox_and_succeeds_without_one() {
+    let places = Places::start();
+    let control = control::run(&places.interpreter());
+    assert_all_succeeded(&control);
+    for (place, found) in places.try_all() {
+        assert_eq!(found.keys().collect::<Vec<_>>(), control.keys().collect::<Vec<_>>(), "{place} tries the same");
+        assert_all_refused(place, &found);
+    }
+    places.assert_untouched();
+}

@@ -1,0 +1,34 @@
+//! Outcomes of probes, as `probes/attempt.py` tells them, and what they must be.
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// By the probe's name: an object with `succeeded`, `refused` or `broken`.
+pub(crate) type Outcomes = BTreeMap<String, Value>;
+
+/// What is open to foreign code in some places, and why. Each must succeed there, or it does not belong here.
+const BY_DESIGN: &[(&str, &str, &str)] = &[
+    ("networked", "connect_by_port", "the node's configuration gives it the host's network"),
+    ("build", "connect_by_port", "a build fetches packages"),
+    ("build", "signal_everybody", "uv, which runs the build step, is the step's own user"),
+    ("forked", "signal_everybody", "instances of one zygote are one user, and so is the zygote"),
+];
+
+/// Where nothing stands in the way.
+pub(crate) fn assert_all_succeeded(control: &Outcomes) {
+    let failed: Vec<_> = control.iter().filter(|(_, outcome)| outcome.get("succeeded").is_none()).collect();
+    assert!(failed.is_empty(), "probes that can do nothing even without a sandbox: {failed:#?}");
+    assert!(control.len() > 50, "the table was not found: {control:?}");
+}
+
+/// In a sandbox. Says how every probe ended when one ended otherwise.
+pub(crate) fn assert_all_refused(place: &str, found: &Outcomes) {
+    let expected = |probe: &str| {
+        let open = BY_DESIGN.iter().any(|(at, name, _)| *at == place && *name == probe);
+        if open { "succeeded" } else { "refused" }
+    };
+    let wrong = found.iter().filter(|(probe, outcome)| outcome.get(expected(probe)).is_none()).collect::<Vec<_>>();
+    let all: Vec<String> = found.iter().map(|(probe, outcome)| format!("{probe:<44} {outcome}")).collect();
+    assert!(wrong.is_empty(), "in {place}: {wrong:#?}\nall of them:\n{}", all.join("\n"));
+    println!("in {place}:\n{}", all.join("\n"));
+}
