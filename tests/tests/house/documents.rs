@@ -1,6 +1,6 @@
 //! Rules about documents: every page is found from the first ones, links lead somewhere, promised commands exist.
 
-use crate::tree::Files;
+use crate::tree::{Files, is_test};
 use std::collections::BTreeSet;
 
 /// Where readers begin.
@@ -52,6 +52,39 @@ pub(crate) fn broken(files: &Files, exists: impl Fn(&str) -> bool) -> Vec<String
     dead.map(|(path, target)| format!("{path}: links to {target}, which is not there")).collect()
 }
 
+/// Rows of a page's tables whose last column, `test`, names no test, or one that is not there. A test is named by its file
+/// or folder and its function, `limits::large_bodies_pass_through`; a probe of a test is a function in Python.
+pub(crate) fn untested(page: &str, files: &Files) -> Vec<String> {
+    let cells = |line: &str| line.trim_matches('|').rsplit('|').next().map(|cell| cell.trim().to_owned());
+    let is_there = |name: &str| {
+        let Some((test, function)) = name.split_once("::") else { return false };
+        let of_test = |path: &String| path.contains(&format!("/{test}/")) || path.ends_with(&format!("/{test}.rs"));
+        let sources = files.iter().filter(|(path, _)| is_test(path) && of_test(path));
+        let defined = [format!("fn {function}("), format!("def {function}(")];
+        sources.into_iter().any(|(_, text)| defined.iter().any(|definition| text.contains(definition)))
+    };
+    let text = files.get(page).map_or("", String::as_str);
+    let mut violations = Vec::new();
+    let mut in_table = false;
+    for line in text.lines() {
+        let last = cells(line).filter(|_| line.starts_with('|'));
+        match last {
+            None => in_table = false,
+            Some(cell) if cell == "test" => in_table = true,
+            Some(cell) if in_table && !cell.starts_with("---") => {
+                let named: Vec<&str> = cell.split('`').skip(1).step_by(2).collect();
+                if named.is_empty() {
+                    violations.push(format!("{page}: names no test: {line}"));
+                }
+                let lost = named.into_iter().filter(|name| !is_there(name));
+                violations.extend(lost.map(|name| format!("{page}: there is no test `{name}`")));
+            }
+            Some(_) => {}
+        }
+    }
+    violations
+}
+
 /// Targets of a page's links to files, as paths from the root.
 fn links(page: &str, text: &str) -> Vec<String> {
     let target =
@@ -100,6 +133,20 @@ mod tests {
         let files =
             tree(&[("docs/a.md", "[b](b.md), [root](../Cargo.toml), [site](https://example.org), [here](#part)")]);
         assert_eq!(broken(&files, |path| path == "Cargo.toml"), ["docs/a.md: links to docs/b.md, which is not there"]);
+    }
+
+    #[test]
+    fn a_row_without_its_test_is_found() {
+        let table =
+            "| tries | test |\n| --- | --- |\n| a | `one::well`, `two::probe` |\n| b | `one::gone` |\n| c | none |\n";
+        let files = tree(&[
+            ("docs/a.md", &format!("{table}\n| other | table |\n| --- | --- |\n| `lost` | `x::y` |\n")),
+            ("tests/tests/one.rs", "fn well() {}"),
+            ("tests/two/probes/x.py", "def probe(world):"),
+            ("src/one.rs", "fn gone() {}"),
+        ]);
+        let expected = ["docs/a.md: there is no test `one::gone`", "docs/a.md: names no test: | c | none |"];
+        assert_eq!(untested("docs/a.md", &files), expected);
     }
 
     #[test]

@@ -103,3 +103,10 @@ fn pages_name_what_there_is() {
     assert_none(&pages.iter().flat_map(commands).collect::<Vec<_>>());
     assert_none(&pages::messages(&tree.files));
 }
+
+#[test]
+fn every_attack_of_the_threat_model_has_its_test() {
+    let tree = Tree::read();
+    assert!(tree.files["docs/threat-model.md"].matches("`escape::").count() > 60, "its tables were not found");
+    assert_none(&documents::untested("docs/threat-model.md", &tree.files));
+}
