@@ -57,6 +57,7 @@ def job(name: str) -> dict[str, str | Path]:
         "serves",
         "is_in_the_journal",
         "leaves_processors_to_others",
+        "is_looked_at_by_the_doctor",
         "outlives_its_models",
         "survives_kills",
         "reloads",

@@ -157,6 +157,20 @@ def processors(pid: int) -> str:
     return next(line.split()[1] for line in lines if line.startswith("Cpus_allowed_list"))
 
 
+def is_looked_at_by_the_doctor() -> None:
+    """Beside the service, everything that a node needs is found with version 2, and nothing is disturbed."""
+    model = engine()
+    answer = json.loads(run("omnictl", "doctor", "-o", "json"))
+    found = {line["check"]: line["found"] for line in answer["checks"] if line["state"] == "ok"}
+    assert answer["serves"] is True, answer
+    assert found["control groups"] == "version 2: cpu, memory, pids", answer
+    assert found["sandbox"] == "a program ran in one", answer
+    assert found["runtime folder"] == "/run/omni: in memory", answer
+    assert not [*Path("/sys/fs/cgroup").glob("**/omni-probe*")]
+    assert engine() == model
+    assert ask()[0] == 200
+
+
 def outlives_its_models() -> None:
     """A model that is out of memory is no failure of the service, which sees the model's limit."""
     assert ask()[1]["MemTotal"] == LIMIT_KB

@@ -72,7 +72,7 @@ fn carry_out(name: &str, share: &CpuShare, change: &Change, all: &CpuSet) {
     match done {
         Ok(()) => tracing::debug!(group = name, %processors, "processors of a group"),
         Err(error) => {
-            tracing::debug!(group = name, error = omni_log::chain(&error), "a group keeps its processors")
+            tracing::debug!(group = name, error = omni_log::chain(&error), "a group keeps its processors");
         }
     }
 }
