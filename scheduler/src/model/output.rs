@@ -4,12 +4,21 @@
 //! programs' lines may begin with `<3>`, as systemd's do (sd-daemon(3)). It is the model's word, and good for nothing but
 //! to find its own lines again.
 
-use tracing::Level;
+/// How important a line is; none less than information, since a model's lines are wanted, or it would not print them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Level {
+    /// Something failed.
+    Error,
+    /// Something is odd.
+    Warning,
+    /// All else.
+    Info,
+}
 
 /// A line, taken apart.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Output<'a> {
-    /// At least [`Level::INFO`]: a model's lines are wanted, or it would not print them.
+    /// How important it is.
     pub(super) level: Level,
     /// Of a line that was written while there was one.
     pub(super) request_id: Option<&'a str>,
@@ -19,16 +28,16 @@ pub(super) struct Output<'a> {
 
 /// Takes a line apart; one that says nothing is information.
 pub(super) fn output(line: &str) -> Output<'_> {
-    of_logger(line).or_else(|| of_daemon(line)).unwrap_or(Output { level: Level::INFO, request_id: None, text: line })
+    of_logger(line).or_else(|| of_daemon(line)).unwrap_or(Output { level: Level::Info, request_id: None, text: line })
 }
 
 fn of_logger(line: &str) -> Option<Output<'_>> {
     let (name, rest) = line.split_once(" [")?;
     let (id, text) = rest.split_once("] ")?;
     let level = match name {
-        "CRITICAL" | "ERROR" => Level::ERROR,
-        "WARNING" => Level::WARN,
-        "INFO" | "DEBUG" => Level::INFO,
+        "CRITICAL" | "ERROR" => Level::Error,
+        "WARNING" => Level::Warning,
+        "INFO" | "DEBUG" => Level::Info,
         _ => return None,
     };
     let is_id = |id: &&str| (1..=64).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic());
@@ -39,9 +48,9 @@ fn of_logger(line: &str) -> Option<Output<'_>> {
 fn of_daemon(line: &str) -> Option<Output<'_>> {
     let (number, text) = line.strip_prefix('<')?.split_once('>')?;
     let level = match number {
-        "0" | "1" | "2" | "3" => Level::ERROR,
-        "4" => Level::WARN,
-        "5" | "6" | "7" => Level::INFO,
+        "0" | "1" | "2" | "3" => Level::Error,
+        "4" => Level::Warning,
+        "5" | "6" | "7" => Level::Info,
         _ => return None,
     };
     Some(Output { level, request_id: None, text })
@@ -55,17 +64,17 @@ mod tests {
     #[test]
     fn lines() {
         for (line, level, request_id, text) in [
-            ("INFO [0198c5f2-7d] loaded 3 pages", Level::INFO, Some("0198c5f2-7d"), "loaded 3 pages"),
-            ("ERROR [-] Traceback (most recent call last):", Level::ERROR, None, "Traceback (most recent call last):"),
-            ("WARNING [a] [b] c", Level::WARN, Some("a"), "[b] c"),
-            ("<3>broken", Level::ERROR, None, "broken"),
-            ("<4>odd", Level::WARN, None, "odd"),
-            ("<6>fine", Level::INFO, None, "fine"),
-            ("<html>", Level::INFO, None, "<html>"),
-            ("ERROR without an id", Level::INFO, None, "ERROR without an id"),
-            ("ERROR [two words] x", Level::INFO, None, "ERROR [two words] x"),
-            ("NOTICE [a] b", Level::INFO, None, "NOTICE [a] b"),
-            ("", Level::INFO, None, ""),
+            ("INFO [0198c5f2-7d] loaded 3 pages", Level::Info, Some("0198c5f2-7d"), "loaded 3 pages"),
+            ("ERROR [-] Traceback (most recent call last):", Level::Error, None, "Traceback (most recent call last):"),
+            ("WARNING [a] [b] c", Level::Warning, Some("a"), "[b] c"),
+            ("<3>broken", Level::Error, None, "broken"),
+            ("<4>odd", Level::Warning, None, "odd"),
+            ("<6>fine", Level::Info, None, "fine"),
+            ("<html>", Level::Info, None, "<html>"),
+            ("ERROR without an id", Level::Info, None, "ERROR without an id"),
+            ("ERROR [two words] x", Level::Info, None, "ERROR [two words] x"),
+            ("NOTICE [a] b", Level::Info, None, "NOTICE [a] b"),
+            ("", Level::Info, None, ""),
         ] {
             assert_eq!(output(line), Output { level, request_id, text }, "{line}");
         }

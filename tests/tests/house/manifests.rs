@@ -26,6 +26,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("omni-cuda-sim", &["omni-cuda-card", "omni-cuda-entries"]),
     ("omni-gpu-wire", &[]),
     ("omni-ipc", &[]),
+    ("omni-log", &[]),
     ("omni-machine", &[]),
     ("omni-meminfo-fs", &[]),
     ("omni-snapshot", &["omni-ipc"]),
@@ -36,12 +37,13 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "omni-config",
             "omni-gpu-wire",
             "omni-ipc",
+            "omni-log",
             "omni-machine",
             "omni-meminfo-fs",
             "omni-snapshot",
         ],
     ),
-    ("omni-scheduler", &["omni-api", "omni-config", "omni-ipc", "omni-machine"]),
+    ("omni-scheduler", &["omni-api", "omni-config", "omni-ipc", "omni-log", "omni-machine"]),
     ("omnictl", &["omni-api", "omni-config", "omni-machine", "omni-snapshot"]),
     ("omni-tests", &["omni-api", "omni-cuda-card"]),
 ];
@@ -57,6 +59,8 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("landlock", &["omni-worker"]),
     ("seccompiler", &["omni-worker"]),
     ("prometheus-client", &["omni-scheduler"]),
+    ("tracing-journald", &["omni-log"]),
+    ("tracing-subscriber", &["omni-log"]),
     ("libloading", &["omni-scheduler"]),
 ];
 

@@ -4,7 +4,7 @@ use super::ModelTask;
 use super::instances::Instance;
 use crate::failure::Failure;
 use crate::launcher::Away;
-use crate::model::output::{Output, output};
+use crate::model::output::{Level, Output, output};
 use crate::model::worker_link::{self, WorkerLink};
 use crate::model::{Adoption, Message};
 use crate::policy::InstanceNumber;
@@ -19,7 +19,6 @@ use omni_log::Foreign;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
-use tracing::Level;
 
 /// A worker that closes its connection sooner than this is not connected to again.
 const STEADY: Duration = Duration::from_secs(1);
@@ -200,9 +199,9 @@ impl ModelTask {
         let Output { level, request_id, text: said } = output(&text);
         let (model, said) = (&self.model.name, Foreign(said));
         match level {
-            Level::ERROR => tracing::error!(target: omni_log::MODEL, %model, %instance, request_id, stream, "{said}"),
-            Level::WARN => tracing::warn!(target: omni_log::MODEL, %model, %instance, request_id, stream, "{said}"),
-            _ => tracing::info!(target: omni_log::MODEL, %model, %instance, request_id, stream, "{said}"),
+            Level::Error => tracing::error!(target: omni_log::MODEL, %model, %instance, request_id, stream, "{said}"),
+            Level::Warning => tracing::warn!(target: omni_log::MODEL, %model, %instance, request_id, stream, "{said}"),
+            Level::Info => tracing::info!(target: omni_log::MODEL, %model, %instance, request_id, stream, "{said}"),
         }
         self.model.logs.push(api::LogEntry { unix_ms, instance, stream: stream.to_owned(), text });
     }
