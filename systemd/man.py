@@ -123,7 +123,7 @@ def described(text: str, whole: bool) -> tuple[str, list[str]]:
 
 def ask(program: Path, *words: str) -> str:
     # Without the builder's environment, which help texts show.
-    command = [str(program), *words, "--help"]
+    command = [str(program), *words, "-h"]
     return subprocess.run(command, env={"LANG": "C.UTF-8"}, capture_output=True, text=True, check=True).stdout
 
 

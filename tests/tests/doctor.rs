@@ -130,8 +130,8 @@ fn in_a_container_without_privileges_exactly_what_is_missing_is_named() {
     let answer = doctor_as_user(&container, folder.path(), &config);
     let missing = ["privileges", "limits of groups", "FUSE", "cache directories"];
     assert_eq!(answer.in_state("missing"), missing, "{:#}", answer.0);
-    // It needs the control group that could not be made.
-    assert_eq!(answer.in_state("unknown"), ["sandbox"]);
+    // They need the control group that could not be made.
+    assert_eq!(answer.in_state("unknown"), ["processors of groups", "sandbox"]);
     assert_eq!((answer.1, &answer.0["serves"]), (Some(6), &Value::Bool(false)));
     assert!(answer.found("FUSE").contains("/dev/fuse"), "{}", answer.found("FUSE"));
     assert!(answer.found("privileges").contains("user namespace"));
@@ -147,7 +147,9 @@ fn what_only_root_may_try_is_unknown_to_a_user() {
     let answer = doctor_as_user(&[], folder.path(), &config);
     assert_eq!(answer.in_state("missing"), Vec::<&str>::new(), "{:#}", answer.0);
     let unknown = answer.in_state("unknown");
-    for check in ["privileges", "limits of groups", "mnt namespace", "mounts", "FUSE", "cache directories", "sandbox"] {
+    let of_groups = ["limits of groups", "processors of groups"];
+    let others = ["privileges", "mnt namespace", "mounts", "FUSE", "cache directories", "sandbox"];
+    for check in of_groups.into_iter().chain(others) {
         assert!(unknown.contains(&check), "{check}: {:#}", answer.0);
     }
     assert_eq!((answer.1, &answer.0["serves"]), (Some(1), &Value::Null));

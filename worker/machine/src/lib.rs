@@ -86,6 +86,8 @@ pub struct Cgroups {
     pub layout: Tried<Layout>,
     /// A group was made, its limits set and read back, and removed.
     pub limits: Tried,
+    /// Of how many processors a group can be kept to fewer.
+    pub processors: Tried<usize>,
     /// In a control group namespace of a container.
     pub confined: bool,
 }

@@ -6,7 +6,7 @@ use crate::sandbox::{self, Given, Report, Sandbox};
 use crate::spec::SandboxSpec;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use omni_cgroup::{CgroupPaths, Cgroupfs, Driver, Group, GroupName, Limits, Part};
+use omni_cgroup::{CgroupPaths, Cgroupfs, CpuShare, Driver, Group, GroupName, Limits, Part};
 use omni_log::chain;
 use omni_machine::{Cgroups, Layout, Tried};
 use std::error::Error;
@@ -21,7 +21,7 @@ const NAME: &str = "probe-";
 const LIMITS: Limits = Limits { memory_bytes: Some(64 << 20), pids: Some(32), cpu_millis: Some(1000) };
 /// What runs in the sandbox: every system has it, and it ends at once.
 const PROGRAM: [&str; 3] = ["/bin/sh", "-c", "exit 0"];
-/// Why no sandbox was made.
+/// Why nothing was tried in a group.
 const NO_GROUP: &str = "there is no control group for it";
 /// How long that may take; it takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -31,12 +31,13 @@ pub(super) fn probe(settings: &Settings, root: bool) -> (Cgroups, Tried) {
     // Beside the node's own, which may be in use.
     let driver = Cgroupfs::detect(&format!("{}-probe", settings.config.node.cgroup_parent));
     let layout = driver.as_ref().map(|driver| layout(driver.root())).map_err(|error| chain(error)).into();
-    let (limits, sandbox) = match driver {
-        _ if !root => (Tried::Untried(ONLY_ROOT.to_owned()), Tried::Untried(ONLY_ROOT.to_owned())),
-        Err(error) => (Tried::Fails(chain(&error)), Tried::Untried(NO_GROUP.to_owned())),
-        Ok(driver) => in_group(settings, &driver),
+    let untried = |why: &str| (Tried::Untried(why.to_owned()), Tried::Untried(why.to_owned()));
+    let (limits, (processors, sandbox)) = match driver {
+        _ if !root => (Tried::Untried(ONLY_ROOT.to_owned()), untried(ONLY_ROOT)),
+        Err(error) => (Tried::Fails(chain(&error)), untried(NO_GROUP)),
+        Ok(driver) => in_group(settings, &driver).unwrap_or_else(|error| (Tried::Fails(error), untried(NO_GROUP))),
     };
-    (Cgroups { layout, limits, confined: system::confined("cgroup") }, sandbox)
+    (Cgroups { layout, limits, processors, confined: system::confined("cgroup") }, sandbox)
 }
 
 const fn layout(root: &CgroupPaths) -> Layout {
@@ -47,20 +48,27 @@ const fn layout(root: &CgroupPaths) -> Layout {
     }
 }
 
-fn in_group(settings: &Settings, driver: &Cgroupfs) -> (Tried, Tried) {
+/// Whether a group came and went; what was tried in it. An error is that of its making.
+fn in_group(settings: &Settings, driver: &Cgroupfs) -> Result<(Tried, (Tried<usize>, Tried)), String> {
     let made = || -> Result<(CgroupPaths, Group), omni_cgroup::Error> {
         remove_old(driver)?;
         let paths = driver.create(&GroupName::new(&format!("{NAME}{}", std::process::id()), Part::Model)?, &LIMITS)?;
         let group = Group::open(&paths)?;
         Ok((paths, group))
     };
-    let (paths, group) = match made() {
-        Ok(made) => made,
-        Err(error) => return (Tried::Fails(chain(&error)), Tried::Untried(NO_GROUP.to_owned())),
-    };
-    let sandbox = sandbox(settings, &group).into();
+    let (paths, group) = made().map_err(|error| chain(&error))?;
+    let tried = (processors(driver, &paths).into(), sandbox(settings, &group).into());
     let removed = group.kill().and_then(|()| driver.remove(&paths)).and_then(|()| driver.remove_parent());
-    (removed.map_err(|error| chain(&error)).into(), sandbox)
+    Ok((removed.map_err(|error| chain(&error)).into(), tried))
+}
+
+/// Keeps the group to each processor in turn.
+fn processors(driver: &Cgroupfs, paths: &CgroupPaths) -> Result<usize, String> {
+    let told = |error: omni_cgroup::Error| chain(&error);
+    let all = driver.processors().map_err(told)?;
+    let share = CpuShare::open(paths).map_err(told)?.ok_or("there is no cpuset controller")?;
+    all.iter().try_for_each(|one| share.keep_to(&[one].into_iter().collect())).map_err(told)?;
+    Ok(all.len())
 }
 
 /// What a probe left that was killed.

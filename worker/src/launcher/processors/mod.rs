@@ -26,7 +26,7 @@ struct Watched {
 
 /// Shares out the processors until the launcher ends.
 pub(super) fn share_out(cgroups: &Arc<Cgroupfs>) {
-    let mut watched: BTreeMap<String, Option<Watched>> = BTreeMap::new();
+    let mut watched: BTreeMap<String, Watched> = BTreeMap::new();
     let mut policy = Policy::default();
     let mut looked = Instant::now();
     loop {
@@ -34,13 +34,18 @@ pub(super) fn share_out(cgroups: &Arc<Cgroupfs>) {
         let (Ok(all), Ok(names)) = (cgroups.processors(), cgroups.list()) else { continue };
         watched.retain(|name, _| names.contains(name));
         for name in names {
-            watched.entry(name).or_insert_with_key(|name| open(cgroups, name, &all));
+            // One that is being made has no limit yet: it is looked at again.
+            if !watched.contains_key(&name)
+                && let Some(group) = open(cgroups, &name, &all)
+            {
+                watched.insert(name, group);
+            }
         }
         let within = looked.elapsed();
         looked = Instant::now();
-        let uses = watched.iter_mut().filter_map(|(name, group)| Some((name.clone(), group.as_mut()?.look()?)));
+        let uses = watched.iter_mut().filter_map(|(name, group)| Some((name.clone(), group.look()?)));
         for (name, change) in policy.tick(&all, within, &uses.collect()) {
-            if let Some(Some(group)) = watched.get(&name) {
+            if let Some(group) = watched.get(&name) {
                 carry_out(&name, &group.share, &change, &all);
             }
         }

@@ -118,7 +118,7 @@ fn kernel(release: &str) -> Line {
     }
 }
 
-fn cgroups(cgroups: &Cgroups) -> [Line; 2] {
+fn cgroups(cgroups: &Cgroups) -> [Line; 3] {
     let layout = Check::needed(
         "control groups",
         "no node can be started: nothing would bound what models use",
@@ -139,7 +139,17 @@ fn cgroups(cgroups: &Cgroups) -> [Line; 2] {
         };
         format!("{version}: cpu, memory, pids{container}")
     });
-    [layout, limits.tried(&cgroups.limits, |()| "set, and read back".to_owned())]
+    let processors = Check::wanted(
+        "processors of groups",
+        "a model that computes all the time makes the others slower: it is on all processors, though within its limit",
+        "a kernel with CONFIG_CPUSETS; with version 2, cpuset in cgroup.controllers of the group above; with version 1, \
+         cpuset mounted",
+    );
+    [
+        layout,
+        limits.tried(&cgroups.limits, |()| "set, and read back".to_owned()),
+        processors.tried(&cgroups.processors, |count| format!("a group can be kept to any of {count}")),
+    ]
 }
 
 fn limits(limits: &Limits) -> Vec<Line> {

@@ -29,7 +29,12 @@ fn machine() -> Machine {
         kernel: "6.12.48+deb13-amd64".into(),
         identity: Identity { uid: 0, capabilities: ALL, confined: false },
         configuration: Configuration { file: Some("/etc/omni/omni.toml".into()), problem: None },
-        cgroups: Cgroups { layout: Tried::Works(Layout::Unified), limits: Tried::Works(()), confined: false },
+        cgroups: Cgroups {
+            layout: Tried::Works(Layout::Unified),
+            limits: Tried::Works(()),
+            processors: Tried::Works(8),
+            confined: false,
+        },
         parts: Parts {
             child: Tried::Works(()),
             namespaces: namespaces.map(|name| (name.to_owned(), Tried::Works(()))).into(),
@@ -105,11 +110,12 @@ fn a_hybrid_machine_without_two_capabilities_serves_all_the_same() {
     let mut hybrid = machine();
     hybrid.cgroups.layout = Tried::Works(Layout::Hybrid);
     hybrid.identity.capabilities = ALL & !(1 << 24) & !(1 << 19);
+    hybrid.cgroups.processors = Tried::Fails("there is no cpuset controller".into());
     hybrid.limits.open_files = Some(20_000);
     hybrid.limits.process_ids = Some(32_768);
     let lines = asked(hybrid, no_cards());
-    let expected =
-        [("further privileges", State::Degraded), ("process ids", State::Degraded), ("GPU driver", State::Degraded)];
+    let expected = ["further privileges", "processors of groups", "process ids", "GPU driver"]
+        .map(|check| (check, State::Degraded));
     assert_eq!(wrong(&lines), expected);
     assert_eq!(serves(&lines), Some(true));
     assert_eq!(find(&lines, "further privileges").found, "root without CAP_SYS_PTRACE");
@@ -121,6 +127,7 @@ fn a_container_without_privileges_is_told_each_thing() {
     let mut container = machine();
     container.identity = Identity { uid: 0, capabilities: ALL, confined: true };
     container.cgroups.limits = Tried::Fails("cannot create /sys/fs/cgroup/omni-probe: Read-only file system".into());
+    container.cgroups.processors = Tried::Untried("there is no control group for it".into());
     container.cgroups.confined = true;
     container.parts.meminfo = Tried::Fails("cannot open /dev/fuse: No such file or directory".into());
     container.parts.cache = Tried::Fails("attach the cache image: No such file or directory".into());
@@ -132,6 +139,7 @@ fn a_container_without_privileges_is_told_each_thing() {
     let expected = [
         ("privileges", State::Missing),
         ("limits of groups", State::Missing),
+        ("processors of groups", State::Unknown),
         ("FUSE", State::Missing),
         ("cache directories", State::Missing),
         ("Landlock", State::Degraded),
@@ -152,10 +160,11 @@ fn what_only_root_may_try_is_unknown_to_others() {
     let mut user = machine();
     user.identity = Identity { uid: 1000, capabilities: 0, confined: false };
     user.cgroups.limits = untried();
+    user.cgroups.processors = Tried::Untried("only root may try it".into());
     user.parts.mounts = untried();
     user.sandbox = untried();
     let lines = asked(user, no_cards());
-    let unknown = ["privileges", "limits of groups", "mounts", "sandbox"].map(|check| (check, State::Unknown));
+    let unknown = ["privileges", "limits of groups", "processors of groups", "mounts", "sandbox"].map(|check| (check, State::Unknown));
     assert_eq!(wrong(&lines), [&unknown[..], &[("GPU driver", State::Degraded)]].concat());
     assert_eq!(serves(&lines), None);
     assert!(unknown.iter().all(|(check, _)| find(&lines, check).mend.as_deref() == Some("sudo omnictl doctor")));
