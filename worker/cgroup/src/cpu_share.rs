@@ -72,6 +72,17 @@ impl CpuShare {
     }
 }
 
+/// `CAP_SYS_NICE`, by its number in `linux/capability.h`.
+const SYS_NICE: u32 = 23;
+
+/// Whether this process may: the kernel asks for `CAP_SYS_NICE` when a process of somebody else comes into a group with this
+/// controller, and when the controller is enabled above groups with processes.
+pub(crate) fn may_choose() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    effective.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).is_some_and(|set| set >> SYS_NICE & 1 == 1)
+}
+
 /// The processors of the groups below `dir`, which is in the cpuset hierarchy.
 pub(crate) fn available(paths: &CgroupPaths) -> Result<CpuSet, Error> {
     let file = match paths {

@@ -66,6 +66,8 @@ pub struct Cgroupfs {
     root: CgroupPaths,
     parent: String,
     page: u64,
+    /// Processors of groups are chosen, where the kernel can.
+    chooses: bool,
 }
 
 impl Cgroupfs {
@@ -78,14 +80,19 @@ impl Cgroupfs {
         let file = Path::new("/proc/self/mountinfo");
         let mountinfo = fs::read_to_string(file).map_err(Error::io("read", file))?;
         let controllers = |dir: &Path| fs::read_to_string(dir.join("cgroup.controllers")).unwrap_or_default();
-        Self::at(mounts::root_group(&mountinfo, controllers)?, parent)
+        let root = mounts::root_group(&mountinfo, controllers)?;
+        if cpu_share::may_choose() {
+            Self::at(root, parent, true)
+        } else {
+            Self::at(root.without_cpuset(), parent, false)
+        }
     }
 
-    fn at(root: CgroupPaths, parent: &str) -> Result<Self, Error> {
+    fn at(root: CgroupPaths, parent: &str, chooses: bool) -> Result<Self, Error> {
         check_parent(parent)?;
         check_file_systems(&root)?;
         let page = sysconf(SysconfVar::PAGE_SIZE).ok().flatten().and_then(|bytes| u64::try_from(bytes).ok());
-        Ok(Self { root, parent: parent.to_owned(), page: page.unwrap_or(4096) })
+        Ok(Self { root, parent: parent.to_owned(), page: page.unwrap_or(4096), chooses })
     }
 
     /// The root of every hierarchy.
@@ -148,7 +155,7 @@ impl Cgroupfs {
 
     fn pass_controllers(&self, dir: &Path) -> Result<(), Error> {
         match self.root {
-            CgroupPaths::V2 { .. } => pass_controllers(dir),
+            CgroupPaths::V2 { .. } => pass_controllers(dir, self.chooses.then_some(USED)),
             CgroupPaths::V1 { .. } => Ok(()),
         }
     }
@@ -251,18 +258,18 @@ impl Driver for Cgroupfs {
 }
 
 /// Enables our controllers for the children of `dir`, where they are not yet.
-fn pass_controllers(dir: &Path) -> Result<(), Error> {
+fn pass_controllers(dir: &Path, used: Option<&'static str>) -> Result<(), Error> {
     let file = dir.join("cgroup.subtree_control");
     let words = |file: &Path| fs::read_to_string(file).map_err(Error::io("read", file));
     let has = |text: &str, name: &&str| text.split_ascii_whitespace().any(|word| word == *name);
     let enabled = words(&file)?;
-    if NEEDED.iter().chain([&USED]).all(|name| has(&enabled, name)) {
+    if NEEDED.iter().chain(&used).all(|name| has(&enabled, name)) {
         return Ok(());
     }
     let missing =
         |names: &[&str], source| Error::ControllersMissing { dir: dir.to_owned(), missing: names.join(", "), source };
     let available = words(&dir.join("cgroup.controllers"))?;
-    let used = [USED].into_iter().filter(|name| has(&available, name));
+    let used = used.filter(|name| has(&available, name));
     let wanted: Vec<&str> = NEEDED.into_iter().chain(used).filter(|name| !has(&enabled, name)).collect();
     if wanted.is_empty() {
         return Ok(());

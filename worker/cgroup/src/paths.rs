@@ -59,6 +59,14 @@ impl CgroupPaths {
         }
     }
 
+    /// The same group for who may not choose processors.
+    pub(crate) fn without_cpuset(mut self) -> Self {
+        if let Self::V1 { cpuset, .. } = &mut self {
+            *cpuset = None;
+        }
+        self
+    }
+
     /// Every directory once, that of the memory controller first.
     #[must_use]
     pub fn dirs(&self) -> Vec<&Path> {

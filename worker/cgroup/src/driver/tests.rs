@@ -50,17 +50,18 @@ fn controllers_are_passed_down_once_and_a_missing_one_is_named() {
     let temp = tempfile::tempdir().unwrap();
     let (control, available) = (temp.path().join("cgroup.subtree_control"), temp.path().join("cgroup.controllers"));
     let table = [
-        ("", "cpuset cpu io memory pids", Ok("+cpu +memory +pids +cpuset")),
-        ("cpuset cpu memory pids", "cpuset cpu io memory pids", Ok("cpuset cpu memory pids")),
-        ("cpu memory pids", "cpu io memory pids", Ok("cpu memory pids")),
-        ("cpu", "cpuset cpu io memory pids", Ok("+memory +pids +cpuset")),
-        ("", "cpuset cpu io pids", Err("memory")),
-        ("", "cpuset", Err("cpu, memory, pids")),
+        ("", "cpuset cpu io memory pids", None, Ok("+cpu +memory +pids")),
+        ("", "cpuset cpu io memory pids", Some(USED), Ok("+cpu +memory +pids +cpuset")),
+        ("cpuset cpu memory pids", "cpuset cpu io memory pids", Some(USED), Ok("cpuset cpu memory pids")),
+        ("cpu memory pids", "cpu io memory pids", Some(USED), Ok("cpu memory pids")),
+        ("cpu", "cpuset cpu io memory pids", Some(USED), Ok("+memory +pids +cpuset")),
+        ("", "cpuset cpu io pids", Some(USED), Err("memory")),
+        ("", "cpuset", None, Err("cpu, memory, pids")),
     ];
-    for (enabled, offered, expected) in table {
+    for (enabled, offered, used, expected) in table {
         fs::write(&control, enabled).unwrap();
         fs::write(&available, offered).unwrap();
-        match (pass_controllers(temp.path()), expected) {
+        match (pass_controllers(temp.path(), used), expected) {
             (Ok(()), Ok(written)) => assert_eq!(fs::read_to_string(&control).unwrap(), written),
             (Err(Error::ControllersMissing { missing, .. }), Err(names)) => assert_eq!(missing, names),
             (result, expected) => panic!("{enabled:?} of {offered:?}: {result:?}, not {expected:?}"),
@@ -73,7 +74,7 @@ fn controllers_are_passed_down_once_and_a_missing_one_is_named() {
 fn a_plain_directory_is_not_a_group() {
     let temp = tempfile::tempdir().unwrap();
     let plain = CgroupPaths::V2 { dir: temp.path().to_owned() };
-    assert!(matches!(Cgroupfs::at(plain, "omni"), Err(Error::NotACgroup { unified: true, .. })));
+    assert!(matches!(Cgroupfs::at(plain, "omni", true), Err(Error::NotACgroup { unified: true, .. })));
 }
 
 #[test]
@@ -81,7 +82,7 @@ fn the_unified_layout_on_a_hybrid_host_is_an_error_and_leaves_nothing() {
     let dir = PathBuf::from("/sys/fs/cgroup");
     if statfs(&dir).unwrap().filesystem_type() == CGROUP2_SUPER_MAGIC {
         // A unified host has no such trap: the same directory is a real group there.
-        Cgroupfs::at(CgroupPaths::V2 { dir }, "omni").unwrap();
+        Cgroupfs::at(CgroupPaths::V2 { dir }, "omni", true).unwrap();
         return;
     }
     let parent = format!("omni-test-{}-trap", std::process::id());
@@ -92,7 +93,8 @@ fn the_unified_layout_on_a_hybrid_host_is_an_error_and_leaves_nothing() {
 
     // Even with the check of the mount left out, creation fails and cleans up.
     fs::remove_dir_all(dir.join(&parent)).unwrap();
-    let driver = Cgroupfs { root: CgroupPaths::V2 { dir: dir.clone() }, parent: parent.clone(), page: 4096 };
+    let driver =
+        Cgroupfs { root: CgroupPaths::V2 { dir: dir.clone() }, parent: parent.clone(), page: 4096, chooses: true };
     driver.create(&GroupName::new("a", Part::Model).unwrap(), &LIMITS).unwrap_err();
     driver.remove_parent().unwrap();
     assert!(!dir.join(&parent).exists());

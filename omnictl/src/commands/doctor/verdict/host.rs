@@ -142,7 +142,7 @@ fn cgroups(cgroups: &Cgroups) -> [Line; 3] {
     let processors = Check::wanted(
         "processors of groups",
         "a model that computes all the time makes the others slower: it is on all processors, though within its limit",
-        "a kernel with CONFIG_CPUSETS; with version 2, cpuset in cgroup.controllers of the group above; with version 1, \
+        "CAP_SYS_NICE; a kernel with CONFIG_CPUSETS; with version 2, cpuset in cgroup.controllers of the group above; with version 1, \
          cpuset mounted",
     );
     [

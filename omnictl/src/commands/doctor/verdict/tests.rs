@@ -164,7 +164,8 @@ fn what_only_root_may_try_is_unknown_to_others() {
     user.parts.mounts = untried();
     user.sandbox = untried();
     let lines = asked(user, no_cards());
-    let unknown = ["privileges", "limits of groups", "processors of groups", "mounts", "sandbox"].map(|check| (check, State::Unknown));
+    let unknown = ["privileges", "limits of groups", "processors of groups", "mounts", "sandbox"]
+        .map(|check| (check, State::Unknown));
     assert_eq!(wrong(&lines), [&unknown[..], &[("GPU driver", State::Degraded)]].concat());
     assert_eq!(serves(&lines), None);
     assert!(unknown.iter().all(|(check, _)| find(&lines, check).mend.as_deref() == Some("sudo omnictl doctor")));
