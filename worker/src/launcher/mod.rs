@@ -1,8 +1,8 @@
 //! `omni-launcher`: the one process of a node that is root for as long as the node runs.
 //!
 //! It watches the models folder and takes snapshots ([`watch`]), makes environments ([`environment`]), starts a worker for
-//! each instance ([`start`]) and removes what ended ones leave ([`reap`]). The scheduler asks for all of it over a socket
-//! ([`link`]); the main loop ([`node`]) holds the state, threads do what takes time and answer with events ([`event`]).
+//! each instance ([`start`]), keeps who computes all the time to few processors ([`processors`]) and removes what ended ones
+//! leave ([`reap`]). The scheduler asks for starts and ends over a socket ([`link`]); the main loop ([`node`]) holds the state, threads do what takes time and answer with events ([`event`]).
 //!
 //! What always holds: it has no network and parses nothing from one; every name, digest and number from the scheduler is
 //! checked before it is used; it can be killed at any moment, and the next one finds every instance by its record

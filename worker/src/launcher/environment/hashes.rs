@@ -3,6 +3,7 @@
 //! Lines without a hash are found before uv runs; what those packages ask for, and whether the files fit, is uv's to find.
 //! Its words are handed on with advice behind them.
 
+use super::verdict::unwrapped;
 use omni_config::requirements::{Unhashed, without_hash};
 
 /// Requirements that are named; more are counted.
@@ -34,7 +35,7 @@ pub(super) fn lacking(requirements: &str) -> Option<String> {
 
 /// What to do about a failed run of uv, where it has to do with hashes.
 pub(super) fn advice(output: &str) -> Option<String> {
-    let text = output.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
+    let text = unwrapped(output);
     let says = |words: &str| text.contains(words);
     if says("hash mismatch for") {
         let what = "the index serves another file than the one that requirements.txt has the hash of: find out why before you \

@@ -51,8 +51,7 @@ const HASHES: [&str; 3] = ["hash mismatch for", "`--require-hashes` mode", "hash
 
 /// Judges a failed run by its output. When in doubt, it passes.
 pub(super) fn judge(output: &str, wheels_only: bool) -> Verdict {
-    // uv wraps its sentences at the end of the line, and begins some with capitals.
-    let text = output.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
+    let text = unwrapped(output);
     let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
     if says(&HASHES) {
         Verdict::Permanent
@@ -65,6 +64,11 @@ pub(super) fn judge(output: &str, wheels_only: bool) -> Verdict {
     } else {
         Verdict::Passing
     }
+}
+
+/// An output as its words alone: uv wraps its sentences at the end of the line, and begins some with capitals.
+pub(super) fn unwrapped(output: &str) -> String {
+    output.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
 }
 
 /// The error in the output of a failed run: what comes before is progress, which is in the build's log.

@@ -9,7 +9,6 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use omni_cgroup::{CgroupPaths, Cgroupfs, CpuShare, Driver, Group, GroupName, Limits, Part};
 use omni_log::chain;
 use omni_machine::{Cgroups, Layout, Tried};
-use std::error::Error;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -82,7 +81,6 @@ fn remove_old(driver: &Cgroupfs) -> Result<(), omni_cgroup::Error> {
 
 /// Runs the program as an instance's: with a file over `/proc/meminfo`, a network of its own and a user of its own.
 fn sandbox(settings: &Settings, group: &Group) -> Result<(), String> {
-    let told = |error: &dyn Error| chain(error);
     let uid = settings.source_uid();
     let spec = SandboxSpec {
         hostname: "probe".to_owned(),
@@ -97,7 +95,7 @@ fn sandbox(settings: &Settings, group: &Group) -> Result<(), String> {
         argv: PROGRAM.map(str::to_owned).into(),
         cwd: "/".into(),
     };
-    let null = File::options().write(true).open("/dev/null").map_err(|error| told(&error))?;
+    let null = File::options().write(true).open("/dev/null").map_err(|error| chain(&error))?;
     // Where there is no FUSE, that is said for itself; everything else is tried all the same.
     let (mount, connection) = omni_meminfo_fs::prepare().ok().unzip();
     let given = Given {
@@ -109,7 +107,7 @@ fn sandbox(settings: &Settings, group: &Group) -> Result<(), String> {
         zygote: false,
         group,
     };
-    let sandbox = sandbox::spawn(&spec, &given).map_err(|error| told(&error))?;
+    let sandbox = sandbox::spawn(&spec, &given).map_err(|error| chain(&error))?;
     let ended = wait_for_end(&sandbox);
     // Nobody serves the file: whoever waits for it has to be told before the sandbox is waited for.
     drop(connection);

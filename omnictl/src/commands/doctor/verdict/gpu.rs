@@ -13,11 +13,11 @@ const COMMON: [&str; 2] = ["nvidiactl", "nvidia-uvm"];
 pub(super) fn lines(files: &GpuFiles, cards: &Result<Tried<Vec<Card>>, String>) -> Vec<Line> {
     let cards = match cards {
         Ok(Tried::Works(cards)) => cards,
-        Ok(Tried::Fails(words)) => return vec![driver(files, NO_GPU).failed(words)],
-        Ok(Tried::Untried(words)) | Err(words) => return vec![driver(files, NO_GPU).unknown(words)],
+        Ok(Tried::Fails(words)) => return vec![driver(files).failed(words)],
+        Ok(Tried::Untried(words)) | Err(words) => return vec![driver(files).unknown(words)],
     };
     let version = files.driver.as_ref().map_or_else(String::new, |version| format!("{version}, "));
-    let mut lines = vec![driver(files, NO_GPU).ok(format!("{version}cards: {}", cards.len()))];
+    let mut lines = vec![driver(files).ok(format!("{version}cards: {}", cards.len()))];
     for card in cards {
         lines.push(unified(card));
         lines.push(device(files, &format!("nvidia{}", card.minor)));
@@ -39,7 +39,7 @@ pub(super) fn lines(files: &GpuFiles, cards: &Result<Tried<Vec<Card>>, String>) 
 }
 
 /// Where the kernel has a module of the driver, a machine without cards has a driver that is broken.
-fn driver(files: &GpuFiles, cost: &str) -> Check {
+fn driver(files: &GpuFiles) -> Check {
     let mend = match &files.driver {
         None => "with a card: install NVIDIA's driver and load its modules nvidia and nvidia-uvm; without one: nothing"
             .into(),
@@ -48,7 +48,7 @@ fn driver(files: &GpuFiles, cost: &str) -> Check {
              driver where a call is missing"
         ),
     };
-    Check::wanted("GPU driver", cost, mend)
+    Check::wanted("GPU driver", NO_GPU, mend)
 }
 
 fn unified(card: &Card) -> Line {

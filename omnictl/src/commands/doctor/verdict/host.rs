@@ -142,8 +142,8 @@ fn cgroups(cgroups: &Cgroups) -> [Line; 3] {
     let processors = Check::wanted(
         "processors of groups",
         "a model that computes all the time makes the others slower: it is on all processors, though within its limit",
-        "CAP_SYS_NICE; a kernel with CONFIG_CPUSETS; with version 2, cpuset in cgroup.controllers of the group above; with version 1, \
-         cpuset mounted",
+        "CAP_SYS_NICE; a kernel with CONFIG_CPUSETS; with version 2, cpuset in cgroup.controllers of the group above; \
+         with version 1, cpuset mounted",
     );
     [
         layout,
@@ -162,19 +162,14 @@ fn limits(limits: &Limits) -> Vec<Line> {
             needed.next_power_of_two()
         ),
     );
-    let files = match limits.open_files {
-        Some(hard) => files.enough(hard >= needed, format!("at most {hard} for a process started from here")),
-        None => files.unknown("the limit cannot be read"),
-    };
+    let hard =
+        limits.open_files.map(|hard| (hard >= needed, format!("at most {hard} for a process started from here")));
     let ids = Check::wanted(
         "process ids",
         "starts fail for want of processes while limits of models are not reached",
         "sysctl -w kernel.pid_max=4194304",
     );
-    let ids = match limits.process_ids {
-        Some(most) => ids.enough(most >= PROCESS_IDS, format!("{most} for the whole machine")),
-        None => ids.unknown("kernel.pid_max cannot be read"),
-    };
+    let most = limits.process_ids.map(|most| (most >= PROCESS_IDS, format!("{most} for the whole machine")));
     let watcher = Check::needed(
         "watchers",
         "the launcher ends: it would not see what authors change",
@@ -185,9 +180,13 @@ fn limits(limits: &Limits) -> Vec<Line> {
         "changes in further directories of models are not seen until the launcher starts again",
         "sysctl -w fs.inotify.max_user_watches=65536",
     );
-    let watches = match limits.watches {
-        Some(most) => watches.enough(most >= WATCHES, most.to_string()),
-        None => watches.unknown("fs.inotify.max_user_watches cannot be read"),
-    };
-    vec![files, ids, watcher.tried(&limits.watcher, |()| "one was made".to_owned()), watches]
+    vec![
+        files.known(hard, "the limit cannot be read"),
+        ids.known(most, "kernel.pid_max cannot be read"),
+        watcher.tried(&limits.watcher, |()| "one was made".to_owned()),
+        watches.known(
+            limits.watches.map(|most| (most >= WATCHES, most.to_string())),
+            "fs.inotify.max_user_watches cannot be read",
+        ),
+    ]
 }

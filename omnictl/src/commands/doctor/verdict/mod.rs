@@ -115,6 +115,14 @@ impl Check {
         if is_enough { self.ok(found) } else { self.failed(found) }
     }
 
+    /// By whether a number is enough, and how it is told; `None` when it `cannot` be read.
+    fn known(self, found: Option<(bool, String)>, cannot: &str) -> Line {
+        match found {
+            Some((is_enough, told)) => self.enough(is_enough, told),
+            None => self.unknown(cannot),
+        }
+    }
+
     /// By how a trial ended.
     fn tried<T>(self, trial: &Tried<T>, found: impl FnOnce(&T) -> String) -> Line {
         match trial {
