@@ -3,6 +3,15 @@
 //!
 //! What always holds: a number is never given to another kind, and no kind changes its number.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether kinds are told by number: not to people who read a terminal.
+static TOLD: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn tell(kinds: bool) {
+    TOLD.store(kinds, Ordering::Relaxed);
+}
+
 /// What has happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -34,7 +43,8 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    #[cfg(test)]
+    const ALL: [Self; 12] = [
         Self::ModelState,
         Self::VersionServes,
         Self::RolledBack,
@@ -49,9 +59,14 @@ impl Kind {
         Self::ConfigurationChanged,
     ];
 
-    /// Its number, a random one of 128 bits (systemd.journal-fields(7), `MESSAGE_ID=`).
+    /// Its number, for a field `message_id`; `None` where people read the lines.
     #[must_use]
-    pub fn id(self) -> &'static str {
+    pub fn id(self) -> Option<&'static str> {
+        TOLD.load(Ordering::Relaxed).then(|| self.number())
+    }
+
+    /// A random one of 128 bits (systemd.journal-fields(7), `MESSAGE_ID=`).
+    fn number(self) -> &'static str {
         match self {
             Self::ModelState => "905709c8349a3010171b8c4034ab9cae",
             Self::VersionServes => "8254b8e33c882199280fad4a54bd9d21",
@@ -78,7 +93,7 @@ mod tests {
     fn each_kind_has_a_number_and_an_entry_in_the_catalogue() {
         let catalogue = include_str!("../../systemd/omni.catalog");
         let entries: Vec<&str> = catalogue.lines().filter_map(|line| line.strip_prefix("-- ")).collect();
-        let ids: BTreeSet<&str> = Kind::ALL.iter().map(|kind| kind.id()).collect();
+        let ids: BTreeSet<&str> = Kind::ALL.iter().map(|kind| kind.number()).collect();
         assert_eq!(ids.len(), Kind::ALL.len(), "no two have the same");
         assert_eq!(entries.iter().copied().collect::<BTreeSet<_>>(), ids);
         assert_eq!(entries.len(), ids.len(), "one entry for each");

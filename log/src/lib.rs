@@ -4,10 +4,8 @@
 //! once, with its [`chain`] of causes. What models print is an event of the target [`MODEL`], and goes to the journal
 //! under an identifier of its own.
 
-mod foreign;
 mod kind;
 
-pub use foreign::Foreign;
 pub use kind::Kind;
 
 use clap::ValueEnum;
@@ -15,7 +13,6 @@ use nix::sys::stat::fstat;
 use std::env;
 use std::error::Error;
 use std::io::{self, IsTerminal, stderr};
-use std::sync::atomic::{AtomicBool, Ordering};
 use tracing::{Metadata, Subscriber};
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
@@ -27,9 +24,6 @@ use tracing_subscriber::{EnvFilter, fmt};
 pub const MODEL: &str = "model";
 /// The identifier that these have in the journal.
 const MODEL_IDENTIFIER: &str = "omni-model";
-
-/// Whether kinds of messages are told by number: not to people who read a terminal.
-static KINDS: AtomicBool = AtomicBool::new(false);
 
 /// How events are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -50,27 +44,22 @@ pub fn start(format: Option<Format>, identifier: &str) {
         false if is_journal(env::var("JOURNAL_STREAM").ok().as_deref()) => Format::Journal,
         false => Format::Json,
     });
-    KINDS.store(format != Format::Text, Ordering::Relaxed);
+    kind::tell(format != Format::Text);
     let filter = EnvFilter::try_from_env("OMNI_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let log = tracing_subscriber::registry().with(filter);
     let lines = || fmt::layer().with_writer(stderr);
+    let json = || lines().json().flatten_event(true).with_current_span(false);
     match format {
         Format::Text => log.with(lines().with_target(false).with_ansi(stderr().is_terminal())).init(),
-        Format::Json => log.with(lines().json().flatten_event(true).with_current_span(false)).init(),
+        Format::Json => log.with(json()).init(),
         Format::Journal => match journal(identifier) {
             Ok(journal) => log.with(journal).init(),
             Err(error) => {
-                log.with(lines().json().flatten_event(true).with_current_span(false)).init();
+                log.with(json()).init();
                 tracing::warn!(%error, "the journal cannot be reached by its socket: it gets lines instead of fields");
             }
         },
     }
-}
-
-/// The number of a kind of message, for a field `message_id`; `None` where people read the lines.
-#[must_use]
-pub fn id(kind: Kind) -> Option<&'static str> {
-    KINDS.load(Ordering::Relaxed).then(|| kind.id())
 }
 
 /// An error and its causes in one line: `what: why: why`.
@@ -109,6 +98,7 @@ fn is_journal(given: Option<&str>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fmt;
 
     #[test]
     fn the_journal_is_known_by_its_stream() {
@@ -122,7 +112,20 @@ mod tests {
 
     #[test]
     fn an_error_is_one_line_with_its_causes() {
-        let cause = io::Error::other("the disk is full");
-        assert_eq!(chain(&io::Error::other(cause)), "the disk is full");
+        #[derive(Debug)]
+        struct Unwritten(io::Error);
+        impl fmt::Display for Unwritten {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the record is not written")
+            }
+        }
+        impl Error for Unwritten {
+            fn source(&self) -> Option<&(dyn Error + 'static)> {
+                Some(&self.0)
+            }
+        }
+        let cause = Unwritten(io::Error::other("the disk is full"));
+        assert_eq!(chain(&cause), "the record is not written: the disk is full");
+        assert_eq!(chain(&cause.0), "the disk is full");
     }
 }

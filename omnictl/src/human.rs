@@ -3,6 +3,8 @@
 //! Called by the commands for tables; JSON output keeps the numbers as they are. What always holds: short, the same width
 //! class at every magnitude, and never more precise than a reader needs.
 
+use omni_api::Foreign;
+
 /// Units of ages from the largest down, in seconds.
 const AGES: [(&str, u64); 4] = [("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)];
 /// Units of sizes above the byte.
@@ -68,21 +70,11 @@ fn civil(days: u64) -> (u64, u64, u64) {
     (era * 400 + year_of_era + u64::from(month <= 2), month, day_of_month)
 }
 
-/// Text from a model or a client, made safe for a terminal: control characters, and those that change the order in which
-/// a line is read, become visible escapes.
+/// Text from a model or a client on one line that is safe for a terminal: [`Foreign`], and line ends are escapes too.
 ///
 /// A log line is foreign text; printed as it is it could rewrite the screen of the person who reads it. Tabs stay.
 pub(crate) fn printable(text: &str) -> String {
-    let is_order = |c| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let mut safe = String::with_capacity(text.len());
-    for character in text.chars() {
-        if (character.is_control() && character != '\t') || is_order(character) {
-            safe.extend(character.escape_default());
-        } else {
-            safe.push(character);
-        }
-    }
-    safe
+    Foreign(text).to_string().replace('\n', "\\n")
 }
 
 /// The one line of a text that says most, cut to `width` characters with an ellipsis.
@@ -174,6 +166,7 @@ mod tests {
     fn foreign_text_cannot_speak_to_the_terminal() {
         assert_eq!(printable("a\tb \u{1b}[2J\u{7}é\u{9b}"), "a\tb \\u{1b}[2J\\u{7}é\\u{9b}");
         assert_eq!(printable("dlrow \u{202e}olleh"), "dlrow \\u{202e}olleh");
+        assert_eq!(printable("a\r\nb"), "a\\r\\nb");
     }
 
     #[test]

@@ -20,6 +20,7 @@ use omni_config::name::ModelName;
 use omni_config::node::NodeConfig;
 use omni_ipc::id::InstanceId;
 use omni_ipc::instance::{ToWorker, Welcome};
+use omni_log::Kind;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -344,7 +345,11 @@ async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>, pulse: Pulse) {
                 Ok(name) => {
                     let content = Content::parse(&name, snapshot.clone(), manifest, &node.context.config);
                     if let Err(message) = &content {
-                        tracing::warn!(message_id = omni_log::id(omni_log::Kind::ModelRefused), model = %name, "manifest refused: {message}");
+                        tracing::warn!(
+                            message_id = Kind::ModelRefused.id(),
+                            model = %name,
+                            "manifest refused: {message}"
+                        );
                     }
                     let content =
                         content.map(Box::new).map_err(|message| Unservable { snapshot: Some(snapshot), message });
@@ -355,7 +360,7 @@ async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>, pulse: Pulse) {
             },
             Seen::Refused { name, message } => match ModelName::try_from(name.clone()) {
                 Ok(name) => {
-                    tracing::warn!(message_id = omni_log::id(omni_log::Kind::ModelRefused), model = %name, "directory refused: {message}");
+                    tracing::warn!(message_id = Kind::ModelRefused.id(), model = %name, "directory refused: {message}");
                     let unservable = Unservable { snapshot: None, message };
                     let _ = node.add(&name).tell(Message::Content(Err(unservable))).await;
                     told.insert(name);

@@ -20,6 +20,7 @@ use crate::takeover::{Estate, Handed, Predecessor, hand_over};
 use crate::watchdog::Watchdog;
 use omni_api::Upgrade;
 use omni_config::node::NodeConfig;
+use omni_log::Kind;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -134,7 +135,13 @@ pub async fn run(start: Start) -> io::Result<()> {
     let mut control_task = serve_control(listeners.control);
     let mut looks = tokio::time::interval(control_socket::LOOK);
     announce(&directories.runtime, &addresses)?;
-    tracing::info!(message_id = omni_log::id(omni_log::Kind::Serving), listen = addresses.listen, admin = addresses.admin_listen, models = %directories.models.display(), "serving");
+    tracing::info!(
+        message_id = Kind::Serving.id(),
+        listen = addresses.listen,
+        admin = addresses.admin_listen,
+        models = %directories.models.display(),
+        "serving"
+    );
     match inheritance {
         None => service::ready(),
         // The one before says to the service manager that this is its main process now, and ready.
@@ -216,7 +223,7 @@ pub async fn run(start: Start) -> io::Result<()> {
         data_phase.send_replace(Phase::Close);
         let limit = match ending {
             Ending::Stop => {
-                tracing::info!(message_id = omni_log::id(omni_log::Kind::Draining), "draining");
+                tracing::info!(message_id = Kind::Draining.id(), "draining");
                 node.shut_down().await;
                 LAST_WORDS
             }

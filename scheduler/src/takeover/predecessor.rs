@@ -10,6 +10,7 @@ use omni_config::node::NodeConfig;
 use omni_ipc::id::InstanceId;
 use omni_ipc::packet::{recv_packet, send_packet};
 use omni_ipc::takeover::{FromSuccessor, Listener, PROTOCOL, ToSuccessor};
+use omni_log::Kind;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -94,11 +95,7 @@ impl Predecessor {
         // A configuration that was read can be written.
         let changes = serde_json::to_value(config).map(|config| changes(&self.config, &config)).unwrap_or_default();
         for change in &changes {
-            tracing::info!(
-                message_id = omni_log::id(omni_log::Kind::ConfigurationChanged),
-                change,
-                "the configuration has changed"
-            );
+            tracing::info!(message_id = Kind::ConfigurationChanged.id(), change, "the configuration has changed");
         }
         socket.send(&FromSuccessor::Prepared { changes }).await.map_err(wire)?;
         match socket.receive().await.map_err(wire)? {

@@ -11,6 +11,7 @@ use omni_config::node::NodeConfig;
 use omni_ipc::id::InstanceId;
 use omni_ipc::packet::PacketError;
 use omni_ipc::takeover::{FromSuccessor, Listener, PROTOCOL, ToSuccessor};
+use omni_log::Kind;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
@@ -128,11 +129,7 @@ pub async fn hand_over(
         Ok(prepared) => prepared,
         Err(error) => {
             let error = omni_log::chain(&error);
-            tracing::error!(
-                message_id = omni_log::id(omni_log::Kind::NotHandedOver),
-                error,
-                "no takeover: this scheduler serves on"
-            );
+            tracing::error!(message_id = Kind::NotHandedOver.id(), error, "no takeover: this scheduler serves on");
             done(Err(error));
             return Ok(false);
         }
@@ -156,7 +153,7 @@ pub async fn hand_over(
     let pid = successor.child.id();
     service::succeeded(pid);
     tracing::info!(
-        message_id = omni_log::id(omni_log::Kind::HandedOver),
+        message_id = Kind::HandedOver.id(),
         successor = pid,
         "the successor serves; finishing what was taken here"
     );

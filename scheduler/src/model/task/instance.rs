@@ -15,7 +15,7 @@ use omni_ipc::engine::HandlerMode;
 use omni_ipc::exit::ExitCause;
 use omni_ipc::id::InstanceId;
 use omni_ipc::instance::{FromWorker, LogLine, LogStream, Stats, ToWorker, VERSIONS, Welcome};
-use omni_log::Foreign;
+use omni_log::Kind;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -197,7 +197,7 @@ impl ModelTask {
         };
         let (unix_ms, text, instance) = (line.unix_ms, line.text, id.to_string());
         let Output { level, request_id, text: said } = output(&text);
-        let (model, said) = (&self.model.name, Foreign(said));
+        let (model, said) = (&self.model.name, api::Foreign(said));
         match level {
             Level::Error => tracing::error!(target: omni_log::MODEL, %model, %instance, request_id, stream, "{said}"),
             Level::Warning => tracing::warn!(target: omni_log::MODEL, %model, %instance, request_id, stream, "{said}"),
@@ -275,7 +275,13 @@ impl ModelTask {
         if !wanted {
             self.last_exit = Some(told);
             self.model.metrics.died(reason);
-            tracing::warn!(message_id = omni_log::id(omni_log::Kind::InstanceDied), model = %self.model.name, instance = %id, reason, "instance {cause}");
+            tracing::warn!(
+                message_id = Kind::InstanceDied.id(),
+                model = %self.model.name,
+                instance = %id,
+                reason,
+                "instance {cause}"
+            );
         }
         if *cause == ExitCause::OomKilled {
             self.model.metrics.oom_kills.inc();

@@ -11,6 +11,7 @@ use omni_ipc::exit::ExitCause;
 use omni_ipc::frame::CancelReason;
 use omni_ipc::id::InstanceId;
 use omni_ipc::instance::ToWorker;
+use omni_log::Kind;
 use std::time::Instant;
 
 impl ModelTask {
@@ -99,7 +100,7 @@ impl ModelTask {
         }
         let (model, version) = (&self.model.name, content.short_version());
         if self.serving.is_some() {
-            tracing::info!(message_id = omni_log::id(omni_log::Kind::VersionServes), %model, version, "serves from now on");
+            tracing::info!(message_id = Kind::VersionServes.id(), %model, version, "serves from now on");
         }
         self.serving = Some(content);
     }
@@ -169,7 +170,13 @@ impl ModelTask {
     /// An instance is of no use any more.
     pub(super) fn replace(&mut self, number: InstanceNumber, reason: &'static str, why: &str) {
         let Some(instance) = self.instances.get_mut(number) else { return };
-        tracing::warn!(message_id = omni_log::id(omni_log::Kind::InstanceReplaced), model = %self.model.name, instance = %instance.id, reason, "the instance is replaced: {why}");
+        tracing::warn!(
+            message_id = Kind::InstanceReplaced.id(),
+            model = %self.model.name,
+            instance = %instance.id,
+            reason,
+            "the instance is replaced: {why}"
+        );
         instance.given_up = Some((reason, why.to_owned()));
         self.say_of(number, format!("{why}; the instance was replaced"));
         self.event(&Event::Unresponsive(number));

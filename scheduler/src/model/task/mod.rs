@@ -49,7 +49,6 @@ use instances::Instances;
 use omni_api as api;
 use omni_ipc::frame::CancelReason;
 use omni_ipc::id::SnapshotDigest;
-use omni_log::Foreign;
 use place::Lack;
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -280,7 +279,7 @@ impl ModelTask {
         known.built(text.clone());
         self.publish();
         let unix_ms = unix_ms();
-        tracing::info!(target: omni_log::MODEL, model = %self.model.name, stream = "build", "{}", Foreign(&text));
+        tracing::info!(target: omni_log::MODEL, model = %self.model.name, stream = "build", "{}", api::Foreign(&text));
         self.model.logs.push(api::LogEntry { unix_ms, instance: String::new(), stream: "build".to_owned(), text });
     }
 

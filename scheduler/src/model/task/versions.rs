@@ -12,6 +12,7 @@ use crate::policy::fleet::Event;
 use crate::state::{Pin, Version};
 use omni_api as api;
 use omni_ipc::id::SnapshotDigest;
+use omni_log::Kind;
 
 impl ModelTask {
     /// What the directory has.
@@ -107,7 +108,12 @@ impl ModelTask {
         let from = self.directory.as_ref().and_then(|directory| directory.version.as_deref());
         let from = from.and_then(|digits| SnapshotDigest::parse(digits).ok());
         self.lasting.pinned = from.filter(|from| *from != to).map(|from| Pin { to, from });
-        tracing::info!(message_id = omni_log::id(omni_log::Kind::RolledBack), model = %self.model.name, version = content.short_version(), "rolled back");
+        tracing::info!(
+            message_id = Kind::RolledBack.id(),
+            model = %self.model.name,
+            version = content.short_version(),
+            "rolled back"
+        );
         self.event(&Event::RollBack { generation, settings: content.settings() });
         Ok(())
     }

@@ -8,7 +8,7 @@ use crate::model::{Front, View};
 use crate::policy::fleet::{Phase, Standing};
 use crate::policy::{Generation, InstanceNumber};
 use omni_api as api;
-use omni_log::Foreign;
+use omni_log::Kind;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -33,9 +33,16 @@ impl ModelTask {
             let asks_again =
                 self.asked_in_vain.is_some() && matches!(state, api::State::Preparing | api::State::Starting);
             if again || asks_again {
-                tracing::debug!(%model, from, to, reason = %Foreign(reason), "state");
+                tracing::debug!(%model, from, to, reason = %api::Foreign(reason), "state");
             } else {
-                tracing::info!(message_id = omni_log::id(omni_log::Kind::ModelState), %model, from, to, reason = %Foreign(reason), "state");
+                tracing::info!(
+                    message_id = Kind::ModelState.id(),
+                    %model,
+                    from,
+                    to,
+                    reason = %api::Foreign(reason),
+                    "state"
+                );
                 self.asked_in_vain = in_vain.then(|| reason.to_owned());
             }
             self.state = state;

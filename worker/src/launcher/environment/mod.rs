@@ -30,6 +30,7 @@ use omni_cgroup::Driver;
 use omni_config::PythonVersion;
 use omni_config::node::{BUILDER_UID, Python};
 use omni_ipc::id::{EnvironmentKey, SnapshotDigest};
+use omni_log::Kind;
 use std::collections::HashMap;
 use std::fs;
 use std::io;
@@ -288,7 +289,10 @@ pub(super) fn build_all(
         match &result {
             Ok(()) => tracing::info!(environment = %key, model = plan.model, "the environment is built"),
             Err(Failure { message, permanent }) => {
-                tracing::warn!(message_id = omni_log::id(omni_log::Kind::EnvironmentFailed), environment = %key, model = plan.model, permanent, reason = message, "the environment cannot be built");
+                let (message_id, model) = (Kind::EnvironmentFailed.id(), &plan.model);
+                tracing::warn!(
+                    message_id, environment = %key, model, permanent, reason = message, "the environment cannot be built"
+                );
             }
         }
         if !events.tell(Event::Built { key, result }) {

@@ -1,9 +1,9 @@
-//! Somebody else's words in a line of the log: a model's, mostly.
+//! A model's or a client's words, as they are shown: by omnictl, and in a line of the scheduler's log.
 
 use std::fmt::{self, Write as _};
 
-/// Words as they are shown. What could speak to the terminal of who reads the log, or change the order in which it is read,
-/// becomes a visible escape; JSON alone escapes no control characters beyond ASCII. Line ends stay.
+/// Somebody else's words, for a terminal. What could speak to it, or change the order in which a line is read, becomes a
+/// visible escape; JSON alone escapes no control characters beyond ASCII. Line ends and tabs stay.
 #[derive(Debug, Clone, Copy)]
 pub struct Foreign<'a>(pub &'a str);
 
