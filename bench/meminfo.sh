@@ -40,9 +40,9 @@ else
 fi
 
 mkdir "$work/lxcfs"
-touch "$work/meminfo"
+mkdir "$work/files"
 mkfifo "$work/stop" "$work/ready"
-"$programs/serve" "$group" "$work/meminfo" <"$work/stop" >"$work/ready" &
+"$programs/serve" "$group" "$work/files" <"$work/stop" >"$work/ready" &
 ours=$!
 exec 3>"$work/stop"
 read -r _ <"$work/ready"
@@ -57,7 +57,7 @@ measure() { # CPU PATH -> "p50 p99 reads/s", from inside the group
         "$group" "$1" "$programs/read_latency" "$2" "$reads"
 }
 
-for file in "$work/meminfo" "$work/lxcfs/proc/meminfo"; do
+for file in "$work/files/meminfo" "$work/lxcfs/proc/meminfo"; do
     shown=$(bash -c 'echo $$ >"$0/cgroup.procs"; exec head -n 1 "$1"' "$group" "$file")
     [ "$shown" = "MemTotal:        7340032 kB" ] || { echo "bench/meminfo.sh: $file does not show the group: $shown" >&2; exit 1; }
 done
@@ -69,7 +69,7 @@ for servers in $here $there; do
     for server in $ours $lxcfs; do taskset --all-tasks -cp "$servers" "$server" >/dev/null; done
     [ "$servers" = "$here" ] && where=same || where=other
     for round in $(seq $rounds); do
-        for target in "kernel /proc/meminfo" "ours $work/meminfo" "lxcfs $work/lxcfs/proc/meminfo"; do
+        for target in "kernel /proc/meminfo" "ours $work/files/meminfo" "lxcfs $work/lxcfs/proc/meminfo"; do
             result=$(measure $here "${target#* }")
             # shellcheck disable=SC2086
             printf '%-9s %-6s %-7s %9s %9s %9s\n' $where $round ${target%% *} $result

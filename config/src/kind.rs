@@ -42,8 +42,8 @@ impl Wrong {
 pub(crate) fn found(value: &DeValue<'_>) -> String {
     match value {
         DeValue::String(text) => quote(text),
-        DeValue::Integer(number) => format!("the number {}", excerpt(number.as_str())),
-        DeValue::Float(number) => format!("the number {}", excerpt(number.as_str())),
+        DeValue::Integer(number) => format!("the number {}", excerpt(number.as_str()).escape_debug()),
+        DeValue::Float(number) => format!("the number {}", excerpt(number.as_str()).escape_debug()),
         DeValue::Boolean(value) => value.to_string(),
         DeValue::Datetime(_) => "a date".to_owned(),
         DeValue::Array(_) => "a list".to_owned(),

@@ -16,6 +16,7 @@ pub mod name;
 pub mod node;
 pub mod requirements;
 pub mod size;
+pub mod tokens;
 
 pub use error::{Problem, Problems};
 pub use manifest::{Manifest, ManifestError};

@@ -1,15 +1,17 @@
 //! The node's configuration file: users, addresses, Python, capacity, GPUs, bounds that hold for the whole node.
 //!
 //! Read once at start by scheduler and launcher; the command line wins over the paths and addresses here. The file
-//! with all defaults and their meaning is `default-node.toml` beside this crate's manifest; tests hold it in step
-//! with this code. What always holds: the uids of instances, of the environment builder and of the scheduler never
-//! meet.
+//! with all defaults is `default-node.toml` beside this crate's manifest; tests hold it in step with this code. What
+//! always holds: the uids of instances, of the environment builder and of the scheduler never meet.
 
 mod capacity;
 mod gpu;
+mod group;
+mod python;
+mod secret;
 mod user;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,12 +21,14 @@ use toml::de::DeValue;
 
 pub use capacity::Capacity;
 pub use gpu::{Gpu, GpuDevice, GpuUuid, GpuUuidError};
+pub use group::{NoGroup, NodeGroup};
+pub use python::Python;
+pub use secret::SecretFile;
 pub use user::{NoUser, NodeUser};
 
 use crate::error::Problems;
-use crate::kind::{Wrong, absolute_path, boolean, duration, number, parsed, size, url};
+use crate::kind::{Wrong, absolute_path, choice, duration, number, parsed, size};
 use crate::name::ModelName;
-use crate::python::{PythonVersion, PythonVersionError};
 use crate::reader::{Document, Section};
 use crate::size::ByteSize;
 
@@ -36,9 +40,6 @@ pub const DEFAULT_FILE: &str = "/etc/omni/omni.toml";
 pub const MISCONFIGURED: u8 = 78;
 /// The uid that builds Python environments.
 pub const BUILDER_UID: u32 = 1_899_999_999;
-
-/// Where package indexes and mirrors can be.
-const INDEX_SCHEMES: &[&str] = &["https://", "http://", "file:///"];
 
 /// Everything an operator can say about a node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -118,6 +119,8 @@ impl NodeConfig {
 pub struct Node {
     /// The scheduler's user; unset: `omni` where it exists, else [`FALLBACK_UID`].
     pub user: Option<NodeUser>,
+    /// Who may change the node by the control socket, beside root; unset: the group `omni-admin` where it exists.
+    pub admin_group: Option<NodeGroup>,
     /// The first uid of instances.
     pub uid_base: u32,
     /// How many uids instances have.
@@ -132,12 +135,28 @@ pub struct Node {
     pub runtime_dir: Option<PathBuf>,
     /// The cgroup below which the node's are made, relative to the root of the hierarchy.
     pub cgroup_parent: String,
+    /// Who makes the control groups.
+    pub cgroup_driver: CgroupDriver,
+}
+
+/// Who makes the control groups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CgroupDriver {
+    /// systemd where it manages the machine's groups, else the node itself.
+    #[default]
+    Auto,
+    /// systemd, a scope for each instance.
+    Systemd,
+    /// The node itself, by the kernel's files.
+    Cgroupfs,
 }
 
 impl Default for Node {
     fn default() -> Self {
         Self {
             user: None,
+            admin_group: None,
             uid_base: 1_900_000_000,
             uid_count: 4096,
             models: None,
@@ -145,6 +164,7 @@ impl Default for Node {
             cache_dir: None,
             runtime_dir: None,
             cgroup_parent: "omni".to_owned(),
+            cgroup_driver: CgroupDriver::Auto,
         }
     }
 }
@@ -153,8 +173,11 @@ impl Node {
     fn read(section: &mut Section<'_>) -> Self {
         let default = Self::default();
         let path = |value: &DeValue<'_>| absolute_path(value).map(Some);
+        let drivers =
+            [("auto", CgroupDriver::Auto), ("systemd", CgroupDriver::Systemd), ("cgroupfs", CgroupDriver::Cgroupfs)];
         Self {
             user: section.get("user", |value| user::user(value).map(Some), default.user),
+            admin_group: section.get("admin-group", |value| group::group(value).map(Some), default.admin_group),
             // Below 65536 live the system's and its people's uids; the highest two mean "nobody" and "no change".
             uid_base: section.get("uid-base", number(65_536..=u32::MAX - 65_538), default.uid_base),
             uid_count: section.get("uid-count", number(1..=65_536), default.uid_count),
@@ -163,6 +186,7 @@ impl Node {
             cache_dir: section.get("cache-dir", path, default.cache_dir),
             runtime_dir: section.get("runtime-dir", path, default.runtime_dir),
             cgroup_parent: section.get("cgroup-parent", cgroup, default.cgroup_parent),
+            cgroup_driver: section.get("cgroup-driver", choice(&drivers), default.cgroup_driver),
         }
     }
 
@@ -210,6 +234,8 @@ pub struct Server {
     /// How long a client may take to send a request's head.
     #[serde(serialize_with = "crate::duration::serialize")]
     pub header_timeout: Duration,
+    /// The tokens that clients must show; unset: they need none.
+    pub tokens: Option<SecretFile>,
     /// Models that may be given the client's connection to read a large body from.
     pub body_handover: BTreeSet<ModelName>,
 }
@@ -222,6 +248,7 @@ impl Default for Server {
             buffered_bytes: ByteSize::from_mib(512),
             connections: 12_000,
             header_timeout: Duration::from_secs(30),
+            tokens: None,
             body_handover: BTreeSet::new(),
         }
     }
@@ -239,77 +266,10 @@ impl Server {
             buffered_bytes: section.get("buffered-bytes", buffered, default.buffered_bytes),
             connections: section.get("connections", number(1..=1_000_000), default.connections),
             header_timeout: section.get("header-timeout", duration, default.header_timeout),
+            tokens: section.get("tokens", |value| secret::secret(value).map(Some), default.tokens),
             body_handover: trusted.into_iter().collect(),
         }
     }
-}
-
-/// `[python]`: how environments are built.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub struct Python {
-    /// The `uv` program; unset: the node's own.
-    pub uv: Option<PathBuf>,
-    /// The package index used instead of PyPI.
-    pub index_url: Option<String>,
-    /// Further indexes.
-    pub extra_index_url: Vec<String>,
-    /// Pages or directories of packages.
-    pub find_links: Vec<String>,
-    /// Whether every model's packages must be the files that its `requirements.txt` has hashes of, whatever its manifest says.
-    pub require_hashes: bool,
-    /// Interpreters by version; a version without one is looked for on the node.
-    pub interpreters: BTreeMap<PythonVersion, PathBuf>,
-    /// How long a build may take.
-    #[serde(serialize_with = "crate::duration::serialize")]
-    pub build_timeout: Duration,
-    /// What a build may use of memory.
-    pub build_memory: ByteSize,
-    /// Processes and threads of a build.
-    pub build_pids: u32,
-}
-
-impl Default for Python {
-    fn default() -> Self {
-        Self {
-            uv: None,
-            index_url: None,
-            extra_index_url: Vec::new(),
-            find_links: Vec::new(),
-            require_hashes: false,
-            interpreters: BTreeMap::new(),
-            build_timeout: Duration::from_mins(15),
-            build_memory: ByteSize::from_gib(4),
-            build_pids: 512,
-        }
-    }
-}
-
-impl Python {
-    fn read(section: &mut Section<'_>) -> Self {
-        let default = Self::default();
-        let version = |text: &str| text.parse().map_err(|error: PythonVersionError| error.to_string());
-        let memory = size(ByteSize::from_mib(64)..=ByteSize::from_gib(64 << 10));
-        let index = url(INDEX_SCHEMES);
-        Self {
-            uv: section.get("uv", |value| absolute_path(value).map(Some), default.uv),
-            index_url: section.get("index-url", |value| index(value).map(Some), default.index_url),
-            extra_index_url: section.list("extra-index-url", &index),
-            find_links: section.list("find-links", links),
-            require_hashes: section.get("require-hashes", boolean, default.require_hashes),
-            interpreters: section.map("interpreters", version, absolute_path),
-            build_timeout: section.get("build-timeout", duration, default.build_timeout),
-            build_memory: section.get("build-memory", memory, default.build_memory),
-            build_pids: section.get("build-pids", number(1..=32_768), default.build_pids),
-        }
-    }
-}
-
-/// A page or a directory with packages, as `uv --find-links` takes it.
-fn links(value: &DeValue<'_>) -> Result<String, Wrong> {
-    let path = absolute_path(value).ok().and_then(|path| path.to_str().map(str::to_owned));
-    path.map_or_else(|| url(INDEX_SCHEMES)(value), Ok)
-        .map_err(|wrong| Wrong { expected: format!("{} or an absolute path", wrong.expected), ..wrong })
 }
 
 /// `[snapshots]`: bounds of a model's directory.

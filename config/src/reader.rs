@@ -20,7 +20,7 @@ const LIST_LIMIT: usize = 256;
 
 /// A TOML text and the problems found in it so far.
 pub(crate) struct Document<'t> {
-    text: &'t str,
+    lines: Lines,
     root: DeTable<'t>,
     problems: Vec<Problem>,
 }
@@ -31,12 +31,13 @@ impl<'t> Document<'t> {
         if text.len() > TEXT_LIMIT {
             return Err(Problem::TooLong { bytes: text.len(), limit: TEXT_LIMIT }.into());
         }
+        let lines = Lines::of(text);
         match DeTable::parse(text) {
-            Ok(root) => Ok(Self { text, root: root.into_inner(), problems: Vec::new() }),
+            Ok(root) => Ok(Self { lines, root: root.into_inner(), problems: Vec::new() }),
             Err(error) => {
-                let line = line_at(text, error.span().map_or(0, |span| span.start));
+                let line = lines.at(error.span().map_or(0, |span| span.start));
                 // Some of the parser's messages span lines; a problem is one line.
-                let message = error.message().replace('\n', ", ");
+                let message = error.message().replace('\n', ", ").replace(char::is_control, " ");
                 Err(Problem::Syntax { line, message }.into())
             }
         }
@@ -45,8 +46,9 @@ impl<'t> Document<'t> {
     /// Reads the whole document: `read` asks for keys and sections, and what it did not ask for is reported.
     pub(crate) fn read<T>(&mut self, read: impl FnOnce(&mut Section<'_>) -> T) -> T {
         let mut root = Section {
-            text: self.text,
+            lines: &self.lines,
             path: String::new(),
+            line: 1,
             table: Some(&self.root),
             known: Vec::new(),
             problems: &mut self.problems,
@@ -67,7 +69,7 @@ impl<'t> Document<'t> {
             let span = table.get_ref().as_table()?.get(key)?.span();
             Some(span.start)
         });
-        let line = line_at(self.text, start.unwrap_or(0));
+        let line = self.lines.at(start.unwrap_or(0));
         self.problems.push(Problem::Refused { key: format!("{section}.{key}"), line, reason });
     }
 
@@ -79,9 +81,11 @@ impl<'t> Document<'t> {
 
 /// One table of the document; a table that is not there reads as an empty one.
 pub(crate) struct Section<'a> {
-    text: &'a str,
+    lines: &'a Lines,
     /// What stands before a key of this section in messages: `""` or `"resources."`.
     path: String,
+    /// Where it begins.
+    line: usize,
     table: Option<&'a DeTable<'a>>,
     known: Vec<&'static str>,
     problems: &'a mut Vec<Problem>,
@@ -134,8 +138,9 @@ impl<'a> Section<'a> {
     pub(crate) fn section<T>(&mut self, name: &'static str, read: impl FnOnce(&mut Section<'_>) -> T) -> T {
         let table = self.table_of(name);
         let mut section = Section {
-            text: self.text,
+            lines: self.lines,
             path: format!("{}{name}.", self.path),
+            line: self.line,
             table,
             known: Vec::new(),
             problems: &mut *self.problems,
@@ -160,13 +165,75 @@ impl<'a> Section<'a> {
                     map.insert(key, value);
                 }
                 (Err(reason), _) => {
-                    let line = line_at(self.text, raw.span().start);
+                    let line = self.lines.at(raw.span().start);
                     self.problems.push(Problem::Refused { key: format!("{}{path}", self.path), line, reason });
                 }
                 (Ok(_), Err(wrong)) => self.report_wrong(&path, value.span().start, value.get_ref(), wrong),
             }
         }
         map
+    }
+
+    /// The value of a key that must be there.
+    pub(crate) fn required<T>(
+        &mut self,
+        key: &'static str,
+        kind: impl Fn(&DeValue<'_>) -> Result<T, Wrong>,
+        instead: T,
+    ) -> T {
+        if !self.has(key) {
+            let (key, line) = (format!("{}{key}", self.path), self.line);
+            self.problems.push(Problem::Refused { key, line, reason: "it must be there".to_owned() });
+        }
+        self.get(key, kind, instead)
+    }
+
+    /// Whether there is such a key.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.table.is_some_and(|table| table.contains_key(key))
+    }
+
+    /// The tables in this one, at most so many, whose names are the author's: `key` reads a name or says why it is refused.
+    pub(crate) fn sections<K: Ord, V>(
+        &mut self,
+        most: usize,
+        key: impl Fn(&str) -> Result<K, String>,
+        read: impl Fn(&mut Section<'_>) -> V,
+    ) -> BTreeMap<K, V> {
+        let table = self.table.take(); // every key in it is one
+        let mut sections = BTreeMap::new();
+        for (at, (raw, value)) in table.into_iter().flatten().enumerate() {
+            let path = format!("{}{}", self.path, shown_key(raw.get_ref()));
+            let line = self.lines.at(raw.span().start);
+            let refused = |reason| Problem::Refused { key: path.clone(), line, reason };
+            if at == most {
+                self.problems.push(refused(format!("there are at most {most}")));
+                break;
+            }
+            let key = match key(raw.get_ref()) {
+                Ok(key) => key,
+                Err(reason) => {
+                    self.problems.push(refused(reason));
+                    continue;
+                }
+            };
+            if value.get_ref().as_table().is_none() {
+                let wrong = Wrong::expected(format!("a table `[{path}]`"));
+                self.report_wrong(raw.get_ref(), value.span().start, value.get_ref(), wrong);
+                continue;
+            }
+            let mut section = Section {
+                lines: self.lines,
+                path: format!("{path}."),
+                line,
+                table: value.get_ref().as_table(),
+                known: Vec::new(),
+                problems: &mut *self.problems,
+            };
+            sections.insert(key, read(&mut section));
+            section.report_unknown();
+        }
+        sections
     }
 
     fn table_of(&mut self, name: &'static str) -> Option<&'a DeTable<'a>> {
@@ -183,7 +250,7 @@ impl<'a> Section<'a> {
     fn report_wrong(&mut self, key: &str, start: usize, value: &DeValue<'_>, wrong: Wrong) {
         self.problems.push(Problem::Value {
             key: format!("{}{key}", self.path),
-            line: line_at(self.text, start),
+            line: self.lines.at(start),
             expected: wrong.expected,
             found: found(value),
             hint: wrong.hint,
@@ -196,7 +263,7 @@ impl<'a> Section<'a> {
             if !self.known.contains(&name) {
                 self.problems.push(Problem::UnknownKey {
                     key: format!("{}{}", self.path, shown_key(name)),
-                    line: line_at(self.text, key.span().start),
+                    line: self.lines.at(key.span().start),
                     hint: nearest(name, &self.known),
                 });
             }
@@ -206,10 +273,14 @@ impl<'a> Section<'a> {
 
 /// `did you mean …?` for the known name that a slip of a few letters makes of `name`, else all known names.
 fn nearest(name: &str, known: &[&str]) -> String {
+    // No number of slips makes a name of one length another by more letters than there are slips: most are not compared.
+    let slips = |candidate: &str| 1.max(candidate.len() / 3);
+    let length = name.chars().count();
     let slip = known
         .iter()
+        .filter(|candidate| candidate.len().abs_diff(length) <= slips(candidate))
         .map(|candidate| (strsim::damerau_levenshtein(name, candidate), candidate))
-        .filter(|(distance, candidate)| *distance <= 1.max(candidate.len() / 3))
+        .filter(|(distance, candidate)| *distance <= slips(candidate))
         .min();
     match slip {
         Some((_, candidate)) => format!("did you mean `{candidate}`?"),
@@ -217,7 +288,16 @@ fn nearest(name: &str, known: &[&str]) -> String {
     }
 }
 
-/// The line, counted from 1, of a byte offset.
-fn line_at(text: &str, offset: usize) -> usize {
-    1 + text.bytes().take(offset).filter(|byte| *byte == b'\n').count()
+/// Where the lines of a text end, so that the line of each of many problems is found without going through the text.
+struct Lines(Vec<usize>);
+
+impl Lines {
+    fn of(text: &str) -> Self {
+        Self(text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at).collect())
+    }
+
+    /// The line, counted from 1, of a byte offset.
+    fn at(&self, offset: usize) -> usize {
+        1 + self.0.partition_point(|end| *end < offset)
+    }
 }

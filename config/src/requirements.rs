@@ -15,7 +15,7 @@ const STRONG: [&str; 3] = ["sha256:", "sha384:", "sha512:"];
 pub struct Unhashed {
     /// The line it begins on, counted from 1.
     pub line: usize,
-    /// What it asks for.
+    /// What it asks for: in one line, without control characters.
     pub requirement: String,
 }
 
@@ -25,7 +25,9 @@ pub struct Unhashed {
 pub fn without_hash(text: &str) -> Vec<Unhashed> {
     let mut found = Vec::new();
     let mut begun = None;
-    for (at, line) in text.lines().enumerate() {
+    let text = text.replace("\r\n", "\n");
+    // As pip and uv have it, a carriage return alone ends a line.
+    for (at, line) in text.split(['\n', '\r']).enumerate() {
         let (first, before) = begun.take().unwrap_or((at + 1, String::new()));
         // A comment ends a line that goes on, and does not go on itself.
         match line.trim_end().strip_suffix('\\').filter(|_| !line.trim_start().starts_with('#')) {
@@ -44,13 +46,17 @@ fn unhashed(line: usize, text: &str) -> Option<Unhashed> {
         return None;
     }
     let mut hashes = words.iter().filter_map(|word| word.strip_prefix("--hash=")).peekable();
-    let is_strong = |hash: &str| STRONG.iter().any(|name| hash.starts_with(name));
+    let is_strong = |hash: &str| {
+        let digits = STRONG.iter().find_map(|name| hash.strip_prefix(name)).unwrap_or_default();
+        !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
+    };
     if hashes.peek().is_some() && hashes.all(is_strong) {
         return None;
     }
     let asked = words.iter().take_while(|word| !word.starts_with("--hash")).copied().collect::<Vec<_>>().join(" ");
     let asked = asked.split(';').next().unwrap_or_default().trim();
-    Some(Unhashed { line, requirement: asked.chars().take(SHOWN).collect() })
+    let shown: String = asked.chars().take(SHOWN).collect();
+    Some(Unhashed { line, requirement: shown.replace(char::is_control, "\u{fffd}") })
 }
 
 #[cfg(test)]
@@ -89,6 +95,9 @@ mod tests {
             ("a==1 \\", vec![of(1, "a==1")]),
             ("a==1 # --hash=sha256:00", vec![of(1, "a==1")]),
             ("a==1 --hash=md5:00", vec![of(1, "a==1")]),
+            ("a==1 --hash=sha256:", vec![of(1, "a==1")]),
+            ("a==1 --hash=sha256:+0", vec![of(1, "a==1")]),
+            ("a==1 --hash=sha256:00\rb\x1b[2J", vec![of(2, "b\u{fffd}[2J")]),
             ("a==1 --hash=sha256:00 --hash=md5:11", vec![of(1, "a==1")]),
             ("a @ git+https://host/a", vec![of(1, "a @ git+https://host/a")]),
             (".", vec![of(1, ".")]),

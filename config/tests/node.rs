@@ -53,6 +53,7 @@ fn every_key_is_read() {
     let text = r#"
 [node]
 user = 4000
+admin-group = "wheel"
 uid-base = 2_000_000
 uid-count = 10
 models = "/srv/models"
@@ -60,12 +61,14 @@ state-dir = "/var/lib/x"
 cache-dir = "/var/cache/x"
 runtime-dir = "/run/x"
 cgroup-parent = "gpu/omni"
+cgroup-driver = "systemd"
 [server]
 listen = "[::1]:80"
 admin-listen = "0.0.0.0:0"
 buffered-bytes = "1GiB"
 connections = 10
 header-timeout = "5s"
+tokens = "tokens.toml"
 body-handover = ["@cf/openai/whisper"]
 [python]
 uv = "/usr/bin/uv"

@@ -1,7 +1,7 @@
-//! Several control groups behind one file: every reader sees the group that it is in.
+//! The groups behind one file system: every reader sees the group that it is in.
 //!
-//! For instances that share a mount namespace because they come from one zygote. Called by the worker, which adds a group
-//! before its process can be in it and removes it after, and on the server's thread for every `open`.
+//! Several for instances that share a mount namespace because they come from one zygote, else one. Called by the worker,
+//! which adds a group before its process can be in it and removes it after, and on the server's thread for every `open`.
 //!
 //! What always holds: which group a reader is in is read from the kernel at that moment, and is not the reader's word;
 //! no group is ever shown that was not added here.
@@ -10,63 +10,67 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::sample::{MemorySample, MemorySource, SampleError};
 use crate::snapshots::Owner;
+use crate::view::View;
 
-/// A group's memory, and the number by which its readers share a bound.
-type Source = (Owner, Arc<dyn MemorySource>);
+/// A group, and the number by which its readers share a bound.
+type Numbered = (Owner, Arc<View>);
 
 /// The groups. A copy of the handle is the same groups.
 #[derive(Clone)]
 pub struct Groups {
-    own: Arc<dyn MemorySource>,
+    own: Arc<View>,
     others: Arc<Mutex<Others>>,
 }
 
 #[derive(Default)]
 struct Others {
-    sources: BTreeMap<String, Source>,
+    views: BTreeMap<String, Numbered>,
     /// Numbers that were given: no two groups have had the same one.
     numbered: Owner,
 }
 
 impl Groups {
     /// `own` is shown to a reader in none of the groups that are added later.
-    pub fn new(own: impl MemorySource) -> Self {
+    #[must_use]
+    pub fn new(own: View) -> Self {
         Self { own: Arc::new(own), others: Arc::default() }
     }
 
-    /// Shows `source` to readers in the group of this name: the last two parts of its path, which are the same in every
+    /// Shows `view` to readers in the group of this name: the last two parts of its path, which are the same in every
     /// hierarchy.
-    pub fn add(&self, name: String, source: impl MemorySource) {
+    pub fn add(&self, name: String, view: View) {
         let mut others = self.others();
         others.numbered += 1;
-        let source: Source = (others.numbered, Arc::new(source));
-        others.sources.insert(name, source);
+        let view: Numbered = (others.numbered, Arc::new(view));
+        others.views.insert(name, view);
     }
 
-    /// Its readers see the memory of `own` again.
+    /// Its readers see the group of `own` again.
     pub fn remove(&self, name: &str) {
-        self.others().sources.remove(name);
+        self.others().views.remove(name);
+    }
+
+    pub(crate) fn own(&self) -> &View {
+        &self.own
+    }
+
+    /// The group that this process is to see, by the number that it has for the server, and a number for all processes
+    /// that are shown the same, which share the bound of open files. It waits in its `open` for the answer, so the number
+    /// is still its own.
+    pub(crate) fn of(&self, reader: u32) -> Numbered {
+        let own = || (0, Arc::clone(&self.own));
+        if self.others().views.is_empty() {
+            return own();
+        }
+        // A reader that was killed meanwhile gets an answer all the same: it cannot end without one.
+        let groups = fs::read_to_string(format!("/proc/{reader}/cgroup")).unwrap_or_default();
+        name_in(&groups).and_then(|name| self.others().views.get(name).cloned()).unwrap_or_else(own)
     }
 
     /// The map is whole between any two of its operations, so a poisoned lock is still good.
     fn others(&self) -> MutexGuard<'_, Others> {
         self.others.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl MemorySource for Groups {
-    fn sample(&self) -> Result<MemorySample, SampleError> {
-        self.own.sample()
-    }
-
-    fn sample_for(&self, reader: u32) -> Result<(u64, MemorySample), SampleError> {
-        // A reader that was killed meanwhile gets an answer all the same: it cannot end without one.
-        let groups = fs::read_to_string(format!("/proc/{reader}/cgroup")).unwrap_or_default();
-        let found = name_in(&groups).and_then(|name| self.others().sources.get(name).cloned());
-        let (owner, source) = found.unwrap_or_else(|| (0, Arc::clone(&self.own)));
-        Ok((owner, source.sample()?))
     }
 }
 

@@ -1,17 +1,19 @@
-//! One file that shows a control group's memory in the format of `/proc/meminfo`, served over FUSE: that of one group,
-//! or, where several share a mount, that of the reader's own ([`Groups`]).
+//! Files that show a control group's memory and processors in the formats of `/proc` and `/sys`, served over FUSE: of one
+//! group, or, where several share a mount, of the reader's own ([`Groups`]).
 //!
-//! Called by `omni-worker` only: it makes the mount, attaches it over `/proc/meminfo` inside the model's mount
-//! namespace, and serves it from outside of that namespace and of the model's memory limit.
+//! Called by `omni-worker` only: it makes the mount, attaches each [`File`] over its place inside the model's mount
+//! namespace, and serves them from outside of that namespace and of the model's limits.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use omni_meminfo_fs::{CgroupV2, prepare};
+//! use omni_meminfo_fs::{CgroupV2, Groups, Processors, Shown, View, prepare};
 //!
-//! let source = CgroupV2::open("/sys/fs/cgroup/model".as_ref(), None)?;
+//! let group = "/sys/fs/cgroup/model".as_ref();
+//! let memory = CgroupV2::open(group, None)?;
+//! let processors = Processors::open_v2(group, Shown::by_limit(1500)?, 1_800_000_000)?;
 //! let (mount, connection) = prepare()?;
-//! let server = connection.serve(source)?;
-//! mount.attach(c"/proc/meminfo")?; // in the model's mount namespace
+//! let server = connection.serve(Groups::new(View::new(memory, processors)))?;
+//! mount.attach(c"/mnt")?; // in the model's mount namespace, and from there file by file
 //! drop(mount); // here: or the file system outlives the model
 //! server.join()?; // returns when the model's namespace is gone
 //! # Ok(())
@@ -22,7 +24,8 @@
 //! - an open file shows one moment: its text is made at `open`, and reads only slice it;
 //! - a reader never waits for a dead server: [`Server`] aborts the connection when it is dropped, and the kernel does
 //!   so when the process that serves dies;
-//! - what a model can make this side hold is bounded: at most [`OPEN_FILES_MAX`] snapshots of about 1 KiB.
+//! - what a model can make this side hold is bounded: at most [`OPEN_FILES_MAX`] snapshots of about 1 KiB, and the long
+//!   text of `cpuinfo` once.
 //!
 //! The lines and what each promises: `docs/semantics-meminfo.md`.
 
@@ -30,15 +33,19 @@ mod cgroup;
 mod filesystem;
 mod groups;
 mod mount;
+mod processors;
 mod render;
 mod sample;
 mod server;
 mod snapshots;
+mod view;
 
 pub use cgroup::{CgroupV1, CgroupV2};
 pub use groups::{Groups, name_in};
 pub use mount::{Connection, DetachedMount, PrepareError, prepare};
-pub use render::render;
+pub use processors::{Processors, Shown};
+pub use render::meminfo;
 pub use sample::{MemorySample, MemorySource, SampleError};
 pub use server::{JoinError, ServeError, Server};
 pub use snapshots::OPEN_FILES_MAX;
+pub use view::{File, View};

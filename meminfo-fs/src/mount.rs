@@ -15,8 +15,8 @@ use std::ptr;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 
-/// Root of the file system: a regular file, mode 0444, in octal as the kernel wants it.
-const ROOT_MODE: &CStr = c"100444";
+/// Root of the file system: a directory, mode 0555, in octal as the kernel wants it.
+const ROOT_MODE: &CStr = c"40555";
 
 /// Makes the file system and its mount, attached nowhere yet, and the connection to serve it.
 ///
@@ -39,8 +39,7 @@ pub fn prepare() -> Result<(DetachedMount, Connection), PrepareError> {
 pub struct DetachedMount(OwnedFd);
 
 impl DetachedMount {
-    /// Attaches the mount over the file at `target` in the caller's mount namespace. Does not allocate, so that a
-    /// process just forked from one with threads may call it. Meant to be called once.
+    /// Attaches the mount over the directory at `target` in the caller's mount namespace. Meant to be called once.
     ///
     /// # Errors
     /// The kernel's: for example `ENOENT` if there is no `target`.
@@ -55,9 +54,9 @@ impl AsFd for DetachedMount {
     }
 }
 
-/// The server's end of a prepared mount, not served yet. Dropping it ends the file: readers get `ENOTCONN`.
+/// The server's end of a prepared mount, not served yet. Dropping it ends the files: readers get `ENOTCONN`.
 #[derive(Debug)]
-#[must_use = "a file nobody serves keeps its readers waiting"]
+#[must_use = "files that nobody serves keep its readers waiting"]
 pub struct Connection {
     fuse: OwnedFd,
     abort: Abort,
@@ -106,7 +105,7 @@ pub enum PrepareError {
 fn fuse_mount(fuse: &OwnedFd) -> io::Result<OwnedFd> {
     let fd = CString::new(fuse.as_raw_fd().to_string())?;
     let options = [
-        (c"source", Some(c"omni-meminfo")),
+        (c"source", Some(c"omni")),
         (c"fd", Some(fd.as_c_str())),
         (c"rootmode", Some(ROOT_MODE)),
         (c"user_id", Some(c"0")),

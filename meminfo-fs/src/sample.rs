@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// The memory of one control group and its descendants at one moment. Every field is in bytes.
 ///
 /// The counters are read one after another while the group runs, so they need not add up;
-/// [`render`](fn@crate::render) makes a consistent picture of them.
+/// [`meminfo`](fn@crate::meminfo) makes a consistent picture of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemorySample {
     /// The most the group may use: what is shown as the machine's memory.
@@ -48,24 +48,14 @@ pub struct MemorySample {
     pub page_tables: u64,
 }
 
-/// Where samples come from. Asked once for every `open` of the file, on the server's thread: a slow answer makes every
-/// reader of this file wait.
+/// Where samples come from. Asked once for every `open` of `meminfo`, on the server's thread: a slow answer makes every
+/// reader of the file system wait.
 pub trait MemorySource: Send + Sync + 'static {
     /// The group's memory now.
     ///
     /// # Errors
     /// When a number is not known; the reader then gets `EIO`.
     fn sample(&self) -> Result<MemorySample, SampleError>;
-
-    /// The memory that this process is to see, by the number that it has for the server, and a number for all processes
-    /// that are shown the same, which share the bound of open files. It waits in its `open` for the answer, so the number
-    /// is still its own.
-    ///
-    /// # Errors
-    /// As for [`MemorySource::sample`].
-    fn sample_for(&self, _reader: u32) -> Result<(u64, MemorySample), SampleError> {
-        Ok((0, self.sample()?))
-    }
 }
 
 /// For a caller that finds out at run time which version of the controller it has.
@@ -73,17 +63,13 @@ impl<S: MemorySource + ?Sized> MemorySource for Box<S> {
     fn sample(&self) -> Result<MemorySample, SampleError> {
         (**self).sample()
     }
-
-    fn sample_for(&self, reader: u32) -> Result<(u64, MemorySample), SampleError> {
-        (**self).sample_for(reader)
-    }
 }
 
 /// Why there is no sample.
 #[derive(Debug, thiserror::Error)]
 pub enum SampleError {
-    /// A counter's file could not be opened: no such group, or the memory controller is not enabled for it.
-    #[error("cannot open {}: is this a control group with the memory controller?", path.display())]
+    /// A counter's file could not be opened: no such group, or the controller is not enabled for it.
+    #[error("cannot open {}: is this a control group with its controllers?", path.display())]
     Open {
         /// The file.
         path: PathBuf,

@@ -16,34 +16,35 @@ use std::thread::{Builder, JoinHandle};
 
 use fuser::{Config, Session, SessionACL};
 
-use crate::filesystem::MeminfoFile;
+use crate::filesystem::Files;
+use crate::groups::Groups;
 use crate::mount::{Abort, Connection};
-use crate::sample::{MemorySource, SampleError};
+use crate::sample::SampleError;
 
 /// The thread here only waits for fuser's.
 const STACK_BYTES: usize = 64 * 1024;
 
-/// A served file. Dropping it aborts the connection and waits for its threads.
+/// A served file system. Dropping it aborts the connection and waits for its threads.
 #[derive(Debug)]
-#[must_use = "dropping the server ends the file"]
+#[must_use = "dropping the server ends the files"]
 pub struct Server {
     abort: Abort,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl Connection {
-    /// Starts to serve samples of `source`. The kernel's first request is already waiting, so this does not block on the
-    /// mount being attached; a reader who opens the file earlier waits for this call.
+    /// Starts to serve what these groups are shown. The kernel's first request is already waiting, so this does not block on the
+    /// mount being attached; a reader who looks for a file earlier waits for this call.
     ///
     /// # Errors
-    /// When the source has no sample (asked once, so that a group without a limit is found here and not by the model),
+    /// When there are no numbers (asked for once, so that a group without a limit is found here and not by the model),
     /// the kernel's handshake fails, or no thread can be made. The connection is then closed: readers get `ENOTCONN`.
-    pub fn serve(self, source: impl MemorySource) -> Result<Server, ServeError> {
+    pub fn serve(self, groups: Groups) -> Result<Server, ServeError> {
         let (fuse, abort) = self.into_parts();
-        source.sample()?;
-        let session = handshake(fuse, source).map_err(ServeError::Handshake)?;
+        groups.own().check()?;
+        let session = handshake(fuse, groups).map_err(ServeError::Handshake)?;
         let thread = Builder::new()
-            .name("meminfo".into())
+            .name("proc-files".into())
             .stack_size(STACK_BYTES)
             .spawn(move || session.run())
             .map_err(ServeError::Thread)?;
@@ -51,9 +52,9 @@ impl Connection {
     }
 }
 
-fn handshake<S: MemorySource>(fuse: OwnedFd, source: S) -> io::Result<Session<MeminfoFile<S>>> {
-    // Who may read is the kernel's decision (`default_permissions`, mode 0444).
-    Session::from_fd(MeminfoFile::new(source), fuse, SessionACL::All, Config::default())
+fn handshake(fuse: OwnedFd, groups: Groups) -> io::Result<Session<Files>> {
+    // Who may read is the kernel's decision (`default_permissions`, modes 0444 and 0555).
+    Session::from_fd(Files::new(groups), fuse, SessionACL::All, Config::default())
 }
 
 impl Server {
@@ -109,14 +110,14 @@ fn text_of(panic: &(dyn Any + Send)) -> String {
 /// Why a connection is not served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The source does not know the group's memory.
-    #[error("there is no sample of the group's memory to show")]
+    /// The numbers of the group are not known.
+    #[error("there are no numbers of the group to show")]
     Sample(#[from] SampleError),
     /// The kernel and fuser did not agree, or the file system was unmounted.
     #[error("the FUSE handshake with the kernel failed")]
     Handshake(#[source] io::Error),
     /// The thread could not be made.
-    #[error("cannot start the thread that serves /proc/meminfo")]
+    #[error("cannot start the thread that serves the files of /proc")]
     Thread(#[source] io::Error),
 }
 
@@ -124,9 +125,9 @@ pub enum ServeError {
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     /// A request could not be read from the kernel.
-    #[error("the loop that serves /proc/meminfo failed")]
+    #[error("the loop that serves the files of /proc failed")]
     Loop(#[source] io::Error),
     /// A defect on our side.
-    #[error("the thread that serves /proc/meminfo panicked: {0}")]
+    #[error("the thread that serves the files of /proc panicked: {0}")]
     Panicked(String),
 }

@@ -4,13 +4,15 @@
 //! file has its own table, and in that each [`Owner`] its own count. A closed handle's buffer is used again by the next
 //! open.
 
+use std::sync::Arc;
+
 /// Who shares a bound: the processes that are shown the same memory.
 pub(crate) type Owner = u64;
 
 /// The most files that one model instance may have open at once; the next `open` fails with `ENFILE`.
 ///
 /// A reader holds its file for microseconds, so this is far above what a model with hundreds of processes needs, and
-/// bounds the memory on our side to about 256 KiB.
+/// bounds the memory on our side to about 1 KiB each, and 40 bytes more for each processor shown.
 pub const OPEN_FILES_MAX: usize = 256;
 
 #[derive(Default)]
@@ -20,32 +22,63 @@ pub(crate) struct Snapshots {
 
 #[derive(Default)]
 struct Slot {
-    text: Vec<u8>,
+    text: Text,
     /// While it is open.
     owner: Option<Owner>,
 }
 
+/// The text of an open file.
+#[derive(Default)]
+pub(crate) struct Text {
+    own: Vec<u8>,
+    /// In place of its own: one that is the same for all.
+    shared: Option<Arc<[u8]>>,
+}
+
+impl Text {
+    /// Its own, empty, to be written.
+    pub(crate) fn fresh(&mut self) -> &mut Vec<u8> {
+        self.shared = None;
+        self.own.clear();
+        &mut self.own
+    }
+
+    pub(crate) fn share(&mut self, text: Arc<[u8]>) {
+        self.shared = Some(text);
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.shared.as_deref().unwrap_or(&self.own)
+    }
+}
+
 impl Snapshots {
-    /// Keeps the text that `write` appends and gives its handle, or `None` if its owner has too many open.
-    pub(crate) fn open(&mut self, owner: Owner, write: impl FnOnce(&mut Vec<u8>)) -> Option<u64> {
+    /// Keeps the text that `write` makes and gives its handle, or `None` if its owner has too many open.
+    ///
+    /// # Errors
+    /// That of `write`; nothing is kept then.
+    pub(crate) fn open<E>(
+        &mut self,
+        owner: Owner,
+        write: impl FnOnce(&mut Text) -> Result<(), E>,
+    ) -> Result<Option<u64>, E> {
         if self.slots.iter().filter(|slot| slot.owner == Some(owner)).count() >= OPEN_FILES_MAX {
-            return None;
+            return Ok(None);
         }
         let index = self.slots.iter().position(|slot| slot.owner.is_none()).unwrap_or_else(|| {
             self.slots.push(Slot::default());
             self.slots.len() - 1
         });
         let slot = &mut self.slots[index];
+        write(&mut slot.text)?;
         slot.owner = Some(owner);
-        slot.text.clear();
-        write(&mut slot.text);
-        Some(index as u64)
+        Ok(Some(index as u64))
     }
 
     /// At most `size` bytes from `offset` on: empty at the end and past it, `None` for a handle that is not open.
     pub(crate) fn read(&self, handle: u64, offset: u64, size: u32) -> Option<&[u8]> {
         let slot = self.slots.get(usize::try_from(handle).ok()?).filter(|slot| slot.owner.is_some())?;
-        let rest = usize::try_from(offset).ok().and_then(|offset| slot.text.get(offset..)).unwrap_or_default();
+        let rest = usize::try_from(offset).ok().and_then(|offset| slot.text.bytes().get(offset..)).unwrap_or_default();
         Some(&rest[..rest.len().min(size as usize)])
     }
 

@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use omni_config::{ModelName, duration};
 
+use crate::commands::token;
 use crate::output::Format;
 
 /// Heading of the options that every command has.
@@ -32,7 +33,7 @@ Examples:
   omnictl deploy hello                        a new version of a model
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 not ready, 4 no such model, 5 daemon unreachable,
-6 machine unfit, 124 timed out, 130 interrupted."
+6 machine unfit, 7 not allowed, 124 timed out, 130 interrupted."
 )]
 pub(crate) struct Cli {
     /// The daemon's control socket
@@ -234,6 +235,18 @@ Examples:
         /// The node's configuration file [default: /etc/omni/omni.toml when it exists]
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
+    },
+    /// Make a token for clients of a node, and the lines of it for the node's file
+    #[command(after_help = "\
+Needs no daemon and keeps nothing: the token is shown once, the file that `[server] tokens` names has
+its digest. `systemctl reload omni` reads that file anew.
+
+Examples:
+  omnictl token ci -o json | jq -r .token")]
+    Token {
+        /// The holder's name, in metrics and in the file
+        #[arg(value_name = "NAME", value_parser = token::holder)]
+        name: String,
     },
     /// Write a completion script for a shell
     #[command(after_help = "\

@@ -32,7 +32,9 @@ const LOOKUP_LIMIT: Duration = Duration::from_secs(10);
 
 /// The kind of problem that says that the node does not have the model; a model's own 404 is another.
 pub(crate) const NO_SUCH_MODEL: &str = "no-such-model";
-/// The same in the run API's envelope.
+/// The one that says that this caller may not ask for that; a model's own 403 is another.
+pub(crate) const NOT_ALLOWED: &str = "not-allowed";
+/// [`NO_SUCH_MODEL`] in the run API's envelope.
 const NO_SUCH_MODEL_CODE: u64 = 5007;
 /// Characters of an unknown error document that are shown.
 const SHOWN: usize = 2000;

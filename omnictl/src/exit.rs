@@ -21,6 +21,8 @@ pub(crate) enum Exit {
     Unreachable = 5,
     /// The machine lacks something that a node needs.
     Unfit = 6,
+    /// The caller may not ask the daemon for that.
+    NotAllowed = 7,
     /// A time limit passed first; as `timeout(1)`.
     TimedOut = 124,
     /// Ctrl-C; as shells report SIGINT.
@@ -41,6 +43,7 @@ mod tests {
             (Exit::NoSuchModel, 4),
             (Exit::Unreachable, 5),
             (Exit::Unfit, 6),
+            (Exit::NotAllowed, 7),
             (Exit::TimedOut, 124),
             (Exit::Interrupted, 130),
         ];

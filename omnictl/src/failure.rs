@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use omni_config::{ModelName, NameError};
 
-use crate::client::ClientError;
+use crate::client::{ClientError, NOT_ALLOWED};
 use crate::exit::Exit;
 
 /// Why a command did not succeed.
@@ -240,6 +240,7 @@ fn client_exit(error: &ClientError) -> Exit {
         | ClientError::Broken(_)
         | ClientError::Mute => Exit::Unreachable,
         ClientError::Body(_) | ClientError::Answer { .. } => Exit::Failed,
+        ClientError::Refused(problem) if problem.kind == NOT_ALLOWED => Exit::NotAllowed,
         ClientError::Refused(problem) => status_exit(problem.status),
     }
 }
@@ -259,6 +260,9 @@ fn client_hint(error: &ClientError) -> Option<&'static str> {
             "start the daemon (`make run` in a checkout, or omni-scheduler), or name its socket with `--socket` or $OMNI_SOCKET",
         ),
         ClientError::Permission(_) => Some("use sudo, or become a member of the socket's group"),
+        ClientError::Refused(problem) if problem.kind == NOT_ALLOWED => {
+            Some("use sudo, or become a member of the group that is named, and log in again")
+        }
         ClientError::Mute => Some("the daemon hangs or the machine is overloaded: look at the daemon's own log"),
         ClientError::Broken(_) => Some("the daemon may have been stopped or restarted meanwhile: try again"),
         ClientError::Answer { .. } => Some("`omnictl version` shows whether omnictl and the daemon belong together"),

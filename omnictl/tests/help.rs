@@ -25,6 +25,7 @@ fn every_command_explains_itself() {
         "explain",
         "init",
         "check",
+        "token",
         "top",
         "gpu",
         "doctor",

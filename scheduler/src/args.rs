@@ -1,7 +1,7 @@
 //! The daemon's command line, and how it, the environment and the configuration file combine.
 
 use clap::Parser;
-use omni_config::node::{DEFAULT_FILE, NodeConfig};
+use omni_config::node::{DEFAULT_FILE, NoGroup, NodeConfig, NodeGroup};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -81,6 +81,9 @@ pub enum ArgsError {
         /// Why.
         source: omni_config::node::NodeConfigError,
     },
+    /// The group that may change the node is not known to this machine.
+    #[error(transparent)]
+    NoGroup(#[from] NoGroup),
     /// A relative path cannot be made absolute.
     #[error("cannot resolve {}", path.display())]
     Resolve {
@@ -115,6 +118,14 @@ impl Args {
         config.server.listen = self.listen.unwrap_or(config.server.listen);
         config.server.admin_listen = self.admin_listen.unwrap_or(config.server.admin_listen);
         Ok(config)
+    }
+
+    /// The group, by number and name, that may change the node.
+    ///
+    /// # Errors
+    /// [`ArgsError::NoGroup`].
+    pub fn admins(config: &NodeConfig) -> Result<Option<(u32, String)>, ArgsError> {
+        Ok(NodeGroup::find(config.node.admin_group.as_ref())?)
     }
 
     /// The directories: command line, then file, then systemd's variables, then the usual places.

@@ -4,7 +4,9 @@
 //! people, and any cleaner of `/run` can take it away while the socket itself goes on listening to nobody. What always
 //! holds: only who serves the node touches the file; a connection that is there is not affected.
 
-use crate::http::control::{self, Control};
+use crate::http::control::{self, Caller, Control};
+use crate::peer;
+use crate::policy::control::Role;
 use crate::startup::StartupError;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto;
@@ -27,7 +29,7 @@ pub const LOOK: Duration = Duration::from_secs(2);
 /// After the kernel has refused a connection.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
-/// Makes the socket in place of what is there, for its owner and group.
+/// Makes the socket in place of what is there, for its owner and group. What they may do there is asked at each connection.
 ///
 /// # Errors
 /// [`StartupError::Path`]
@@ -97,24 +99,60 @@ fn identity(path: &Path) -> Option<Identity> {
     Some((file.dev(), file.ino(), file.mtime(), file.mtime_nsec()))
 }
 
-/// Serves the control API until it is aborted. `room`: for each connection.
-pub async fn serve(listener: UnixListener, room: Arc<Semaphore>, control: Control) {
+/// Connections at a time: who may only look cannot take the places of who may do something about it.
+#[derive(Debug, Clone)]
+pub struct Room {
+    read: Arc<Semaphore>,
+    write: Arc<Semaphore>,
+}
+
+impl Room {
+    /// For so many of each.
+    #[must_use]
+    pub fn new(each: usize) -> Self {
+        Self { read: Arc::new(Semaphore::new(each)), write: Arc::new(Semaphore::new(each)) }
+    }
+
+    fn of(&self, role: Option<Role>) -> Arc<Semaphore> {
+        match role {
+            Some(Role::Write) => Arc::clone(&self.write),
+            Some(Role::Read) | None => Arc::clone(&self.read),
+        }
+    }
+
+    /// Returns when so many of each kind are not there any more.
+    pub async fn emptied(&self, each: u32) {
+        let _ = self.read.acquire_many(each).await; // given back with the last connection
+        let _ = self.write.acquire_many(each).await;
+    }
+}
+
+/// Serves the control API until it is aborted. A connection for which there is no room is closed.
+pub async fn serve(listener: UnixListener, room: Room, control: Control) {
     use interprocess::local_socket::traits::tokio::Listener as _;
     let listener = match LocalListener::try_from(OwnedFd::from(listener)) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "the control socket cannot be served"),
     };
     loop {
-        let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
         let Ok(stream) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_AGAIN).await; // no descriptors left, most likely
             continue;
         };
+        let peer = match peer::of(&stream) {
+            Ok(peer) => peer,
+            Err(error) => {
+                tracing::warn!(%error, "who is at the control socket cannot be found out: not served");
+                continue;
+            }
+        };
+        let caller = Arc::new(Caller { role: control.owners.role(&peer), peer });
+        let Ok(permit) = room.of(caller.role).try_acquire_owned() else { continue };
         let control = control.clone();
         tokio::spawn(async move {
             let service = hyper::service::service_fn(move |request| {
-                let control = control.clone();
-                async move { Ok::<_, Infallible>(control::serve(&control, request).await) }
+                let (control, caller) = (control.clone(), Arc::clone(&caller));
+                async move { Ok::<_, Infallible>(control::serve(&control, &caller, request).await) }
             });
             let builder = auto::Builder::new(hyper_util::rt::TokioExecutor::new());
             let _ = builder.serve_connection(TokioIo::new(stream), service).await;

@@ -14,6 +14,18 @@ pub enum Failure {
         /// For the `allow` header.
         allowed: &'static str,
     },
+    /// The listener wants a token, and this request shows none that is good.
+    #[error("this node wants a token: `authorization: Bearer TOKEN`")]
+    Unauthorized,
+    /// The token is not good for this model, which may exist or not.
+    #[error("this token is not good for this model")]
+    ModelNotAllowed,
+    /// The token's holder asks for too much.
+    #[error("there are too many requests with this token")]
+    TooManyRequests {
+        /// When the next one is taken.
+        retry_after: Duration,
+    },
     /// The name is no model of this node.
     #[error("no such model")]
     NoSuchModel,

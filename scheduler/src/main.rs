@@ -7,6 +7,7 @@ use omni_scheduler::gpu;
 use omni_scheduler::serve::{self, Start};
 use omni_scheduler::startup::{self, Listeners, StartupError};
 use omni_scheduler::takeover::Predecessor;
+use omni_scheduler::tokens::{self, TokensFileError};
 use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
         Err(error) => {
             tracing::error!("{}", omni_log::chain(error.as_ref()));
             let is_configuration = error.is::<ArgsError>()
+                || error.is::<TokensFileError>()
                 || matches!(error.downcast_ref(), Some(StartupError::NoUser(_) | StartupError::Closed { .. }));
             if is_configuration { ExitCode::from(MISCONFIGURED) } else { ExitCode::FAILURE }
         }
@@ -63,7 +65,9 @@ fn prepare(
 ) -> Result<Option<Start>, Box<dyn std::error::Error>> {
     let config = args.node_config()?;
     let directories: Directories = args.directories(&config).map_err(|error: ArgsError| error)?;
+    let admins = Args::admins(&config)?;
     if args.check_config {
+        tokens::read(&config)?;
         return Ok(None);
     }
     if args.probe {
@@ -71,5 +75,7 @@ fn prepare(
         return Ok(None);
     }
     let listeners = startup::set_up(&config, &directories, args.config_file().as_deref(), handed)?;
-    Ok(Some(Start { config, directories, listeners, program, predecessor: None }))
+    // As the user who reads them again at the next reload.
+    let tokens = tokens::read(&config)?;
+    Ok(Some(Start { config, directories, admins, tokens, listeners, program, predecessor: None }))
 }

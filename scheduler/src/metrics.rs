@@ -1,15 +1,17 @@
 //! Every metric of the scheduler: names, units and labels in one place (design §8). No label is unbounded: models are
 //! directories on this node, usage units are checked words.
 
-mod bodies;
+pub mod bodies;
 mod capacity;
 mod gpu;
 mod model;
+mod tokens;
 
 pub use bodies::BodyMetrics;
 pub use capacity::CapacityMetrics;
 pub use gpu::GpuMetrics;
 pub use model::{ModelMetrics, Outcomes};
+pub use tokens::TokenMetrics;
 
 use model::Families;
 use prometheus_client::encoding::text::encode;
@@ -24,6 +26,7 @@ pub struct Metrics {
     gpu: GpuMetrics,
     capacity: CapacityMetrics,
     bodies: BodyMetrics,
+    tokens: TokenMetrics,
 }
 
 impl Default for Metrics {
@@ -33,7 +36,8 @@ impl Default for Metrics {
         let capacity = CapacityMetrics::register(&mut registry);
         let bodies = BodyMetrics::register(&mut registry);
         let models = Arc::new(Families::register(&mut registry));
-        Self { registry, models, gpu, capacity, bodies }
+        let tokens = TokenMetrics::register(&mut registry);
+        Self { registry, models, gpu, capacity, bodies, tokens }
     }
 }
 
@@ -63,6 +67,12 @@ impl Metrics {
     #[must_use]
     pub fn of_bodies(&self) -> BodyMetrics {
         self.bodies.clone()
+    }
+
+    /// The handles of the data listener's tokens.
+    #[must_use]
+    pub fn of_tokens(&self) -> TokenMetrics {
+        self.tokens.clone()
     }
 
     /// The handles of one model, looked up once. Each comes with a [`ModelMetrics::gone`].
@@ -120,6 +130,7 @@ mod tests {
         let committed = Amounts { memory: 11, millicpus: 1500, processes: 13 };
         capacity.set(&View { budget: committed, committed, seats: 1, waiting: 2 });
         capacity.refused(Resource::Memory, "full");
+        metrics.of_tokens().count("ci", "admitted");
         let text = metrics.render();
         let mut lines: Vec<_> = text.lines().collect();
         lines.sort_unstable(); // the order within a family is that of a hash map

@@ -12,8 +12,7 @@ use crate::launcher::{LauncherHandle, Seen};
 use crate::machine::unix_ms;
 use crate::metrics::Metrics;
 use crate::model::content::{Content, Unservable};
-use crate::model::worker_link::{self, WorkerLink};
-use crate::model::{self, Adoption, Message, Model};
+use crate::model::{self, Adoption, Message, Model, worker_link, worker_link::WorkerLink};
 use crate::state::{Lasting, StateStore, expired};
 use crate::watchdog::{Pulse, Watchdog};
 use omni_config::name::ModelName;
@@ -59,6 +58,8 @@ pub struct NodeContext {
     pub state: StateStore,
     /// Sees whether the tasks still take turns.
     pub watchdog: Watchdog,
+    /// What clients of the data listener must show, where they must.
+    pub tokens: Option<crate::tokens::Tokens>,
     /// What bodies of requests and answers may take in memory.
     pub budget: Arc<Budget>,
     /// Models that have something in flight.

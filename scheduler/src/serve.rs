@@ -8,19 +8,26 @@
 use crate::args::Directories;
 use crate::budget::Budget;
 use crate::control_socket;
+use crate::exposure::exposure;
 use crate::http::control::{Addresses, Control, NOT_READY};
 use crate::http::listener::{Bounds, Phase, serve};
 use crate::http::{admin, data};
 use crate::metrics::Metrics;
 use crate::node::{Node, NodeContext};
+use crate::policy::control::Owners;
 use crate::service::{self, Service};
 use crate::startup::Listeners;
 use crate::state::StateStore;
 use crate::takeover::{Estate, Handed, Predecessor, hand_over};
+use crate::tokens::{self, Tokens};
 use crate::watchdog::Watchdog;
+use nix::unistd::{getegid, geteuid};
 use omni_api::Upgrade;
 use omni_config::node::NodeConfig;
+use omni_config::tokens::Token;
 use omni_log::Kind;
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,10 +35,10 @@ use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-/// Connections to the admin listener and to the control socket, each.
+/// Connections to the admin listener, and to the control socket of who may look and of who may do more, each.
 const FEW: usize = 64;
 /// For connections to close after the models have ended.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -54,6 +61,10 @@ pub struct Start {
     pub config: NodeConfig,
     /// Where the node keeps its things.
     pub directories: Directories,
+    /// The group, by number and name, that may change the node.
+    pub admins: Option<(u32, String)>,
+    /// The tokens of the data listener, by name; `None`: it wants none.
+    pub tokens: Option<BTreeMap<String, Token>>,
     /// What listens.
     pub listeners: Listeners,
     /// The program of a successor: the path of this one.
@@ -67,7 +78,7 @@ pub struct Start {
 /// # Errors
 /// The runtime refuses a socket or a signal handler; a takeover has failed half-way.
 pub async fn run(start: Start) -> io::Result<()> {
-    let Start { config, directories, listeners, program, predecessor } = start;
+    let Start { config, directories, admins, tokens, listeners, program, predecessor } = start;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut leave = signal(SignalKind::user_defined2())?;
@@ -76,7 +87,10 @@ pub async fn run(start: Start) -> io::Result<()> {
     let data_listener = TcpListener::from_std(listeners.data)?;
     let admin_listener = TcpListener::from_std(listeners.admin)?;
     let listen = data_listener.local_addr()?;
-    let addresses = Addresses { listen: listen.to_string(), admin_listen: admin_listener.local_addr()?.to_string() };
+    let admin_listen = admin_listener.local_addr()?;
+    let warnings = exposure(listen, tokens.is_some(), admin_listen);
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    let addresses = Addresses { listen: listen.to_string(), admin_listen: admin_listen.to_string(), warnings };
     let connections = config.server.connections as usize;
     let bounds = |connections| Bounds { connections, header_timeout: config.server.header_timeout };
     let (data_bounds, admin_bounds) = (bounds(connections), bounds(FEW));
@@ -88,9 +102,11 @@ pub async fn run(start: Start) -> io::Result<()> {
     let started = Instant::now();
     let pulse = watchdog.pulse("the capacity");
     let capacity = crate::capacity::start(&config.capacity, metrics.of_capacity(), started, pulse);
+    let told = told(&config, tokens.as_ref());
+    let tokens = tokens.map(|tokens| Tokens::new(tokens, started, &metrics.of_tokens()));
     // All that can be in the way was: from here on the node is this scheduler's.
     let inheritance = match predecessor {
-        Some(predecessor) => Some(predecessor.relieve(&config).await.map_err(io::Error::other)?),
+        Some(predecessor) => Some(predecessor.relieve(&told).await.map_err(io::Error::other)?),
         None => None,
     };
     let elsewhere = inheritance.as_ref().map(|inheritance| inheritance.busy.clone()).unwrap_or_default();
@@ -105,6 +121,7 @@ pub async fn run(start: Start) -> io::Result<()> {
         capacity,
         state,
         watchdog,
+        tokens,
         budget,
         busy_models: AtomicI64::new(0),
         touched_unix_ms: AtomicU64::new(0),
@@ -128,9 +145,10 @@ pub async fn run(start: Start) -> io::Result<()> {
         async move { admin::serve(&node, request).await }
     }));
     let (upgrades, mut upgrade) = mpsc::channel(1);
-    let speaking = Arc::new(Semaphore::new(FEW));
-    let control = Control { node: Arc::clone(&node), addresses: addresses.clone(), upgrades: upgrades.clone() };
-    let serve_control = |socket| tokio::spawn(control_socket::serve(socket, Arc::clone(&speaking), control.clone()));
+    let speaking = control_socket::Room::new(FEW);
+    let owners = Arc::new(Owners { uid: geteuid().as_raw(), gid: getegid().as_raw(), admins });
+    let control = Control { node: Arc::clone(&node), addresses: addresses.clone(), upgrades: upgrades.clone(), owners };
+    let serve_control = |socket| tokio::spawn(control_socket::serve(socket, speaking.clone(), control.clone()));
     let mut control_file = control_socket::Watched::new(directories.runtime.join(control_socket::NAME));
     let mut control_task = serve_control(listeners.control);
     let mut looks = tokio::time::interval(control_socket::LOOK);
@@ -189,7 +207,7 @@ pub async fn run(start: Start) -> io::Result<()> {
                 };
                 let estate = Estate {
                     node: &node,
-                    config: &context.config,
+                    config: &told,
                     listeners,
                     data: &data_phase,
                     admin: &admin_phase,
@@ -237,7 +255,7 @@ pub async fn run(start: Start) -> io::Result<()> {
         admin_phase.send_replace(Phase::Close);
         if ending == Ending::Succeeded {
             let last = async {
-                let _ = speaking.acquire_many(FEW as u32).await; // given back with the last connection
+                speaking.emptied(FEW as u32).await;
                 let _ = watched.await;
             };
             let _ = tokio::time::timeout(LAST_WORDS, last).await;
@@ -256,6 +274,15 @@ pub async fn run(start: Start) -> io::Result<()> {
     context.state.settled().await; // before the next one reads it
     drop((lock, listeners.lock));
     Ok(())
+}
+
+/// What the next scheduler compares with its own: the configuration, and of the files that it names what may be told.
+fn told(config: &NodeConfig, tokens: Option<&BTreeMap<String, Token>>) -> Value {
+    let mut told = serde_json::to_value(config).unwrap_or_default(); // what was read can be written
+    if let (Value::Object(all), Some(tokens)) = (&mut told, tokens) {
+        all.insert("tokens".to_owned(), tokens::told(tokens));
+    }
+    told
 }
 
 /// A signal in the middle of a takeover. Until the models are let go of, nobody else has them.

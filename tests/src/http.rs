@@ -31,7 +31,9 @@ pub struct Stream {
 }
 
 impl Client {
-    pub(crate) fn new(address: SocketAddr) -> Self {
+    /// Of the listener at this address.
+    #[must_use]
+    pub fn new(address: SocketAddr) -> Self {
         Self { address }
     }
 

@@ -5,9 +5,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use omni_api::State;
 use omni_tests::process::{descriptors, is_alive};
-use omni_tests::{Client, Node, PATIENCE, rounds, under_load, wait_for};
+use omni_tests::{Client, Node, PATIENCE, Stream, rounds, under_load, wait_for};
 use serde_json::json;
 use std::fs;
+use std::io::{BufReader, Write};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -184,6 +185,27 @@ fn sigusr2_leaves_the_models_and_sigterm_lets_requests_finish() {
         assert_eq!(last.status, 200, "{}", last.text());
     });
     assert!(!is_alive(engine));
+}
+
+#[test]
+fn a_scheduler_that_leaves_answers_the_first_request_of_a_connection_that_it_has_accepted() {
+    let mut node = Node::builder().hold_listeners().model("one", ECHO).start();
+    let http = node.http();
+    for (signal, says) in [(Signal::SIGUSR2, "leaving the models"), (Signal::SIGTERM, "draining")] {
+        let mut fresh = http.connect();
+        // Connections are accepted in turn: the fresh one was, when a later one is answered.
+        assert_eq!(http.post(&run("one"), &json!(0)).status, 200);
+        kill(node.pid(), signal).unwrap();
+        wait_for(says, PATIENCE, || node.log().contains(says).then_some(()));
+        let body = "POST /ai/run/one HTTP/1.1\r\nhost: node\r\ncontent-length: 1\r\n\r\n0";
+        fresh.write_all(body.as_bytes()).unwrap();
+        let answer = Stream::read(BufReader::new(fresh));
+        assert!([200, 503].contains(&answer.status), "{}", answer.status); // of models that stop it is refused
+        assert!(node.wait_for_end().success(), "{}", node.log());
+        if signal == Signal::SIGUSR2 {
+            node.start_again();
+        }
+    }
 }
 
 #[test]

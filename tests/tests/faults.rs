@@ -1,17 +1,24 @@
 //! Every kernel call of a worker's start fails once, and is once the moment when the worker is killed: a start that
-//! fails leaves nothing, says why, and the next one works. The same of zygotes, which no instance may fail with, and of
-//! instances that come from one.
+//! fails leaves nothing, says why, and the next one works. The same of zygotes, which no instance may fail with, of
+//! instances that come from one, of models with a GPU, and of the builds of environments.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use omni_tests::fault::{Call, Fault, Plan, Programs, Whose};
+use omni_tests::gpu;
+use omni_tests::index::{Index, Mood};
 use omni_tests::{Belongings, Node, NodeBuilder, PATIENCE, chance, is_soak, wait_for};
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 const CODE: (&str, &str) = ("model.py", "def handle_request(request, context):\n    return 'well'\n");
+/// In place of the handler of the model with a GPU.
+const GPU_HANDLER: &str =
+    "\ndef handle_request(request, context):\n    enter()\n    return 'well' if weights.use() else 'lost'\n";
+const GPU_MANIFEST: &str = "[resources]\ngpu-memory = \"32MiB\"\n[env]\nWEIGHTS_MIB = \"32\"\n";
 /// How long each of the kinds of starts is tried when this is not a soak. It always begins with other calls.
 const LONG: Duration = Duration::from_secs(8);
 
@@ -28,22 +35,38 @@ enum Kind {
     Zygote,
     /// The start of an instance whose zygote is there.
     Forked,
+    /// The start of an instance with memory on a (simulated) card.
+    Gpu,
+    /// The first step of the build of an environment.
+    Build,
 }
 
 impl Kind {
     fn whose(self) -> Whose {
         match self {
             Self::Zygote => Whose::Zygote,
-            Self::Plain | Self::Forked => Whose::Instance,
+            Self::Plain | Self::Forked | Self::Gpu => Whose::Instance,
+            Self::Build => Whose::Build,
         }
     }
 
-    fn builder(self) -> NodeBuilder {
-        let manifest = match self {
-            Self::Plain => "",
-            Self::Zygote | Self::Forked => "[python]\nzygote = true\n",
-        };
-        Node::builder().model("m", &[CODE, ("omni.toml", manifest)])
+    fn builder(self, index: &Index) -> NodeBuilder {
+        // A user id that a failed start kept would be missed soon: the last one is for builds.
+        let node = Node::builder().config("uid-count = 4\n");
+        match self {
+            Self::Plain => node.model("m", &[CODE]),
+            Self::Zygote | Self::Forked => node.model("m", &[CODE, ("omni.toml", "[python]\nzygote = true\n")]),
+            Self::Gpu => {
+                let code = format!("{}{GPU_HANDLER}", gpu::MODEL);
+                let node = node.gpus(&[gpu::card(256)], "memory-budget = \"64MiB\"");
+                node.model("m", &[("model.py", &code), ("omni.toml", GPU_MANIFEST)])
+            }
+            Self::Build => {
+                index.add("omni-one", "WORD = 'one'", &[]);
+                let node = node.config(&format!("[python]\nindex-url = \"{}\"\n", index.url()));
+                node.model("m", &[CODE, ("requirements.txt", "omni-one==1.0\n")])
+            }
+        }
     }
 }
 
@@ -54,18 +77,18 @@ struct Faulty {
     programs: Programs,
     before: Belongings,
     calls: Vec<Call>,
+    _index: Index,
 }
 
 impl Faulty {
     fn new(kind: Kind) -> Self {
-        let programs = Programs::new();
-        // A user id that a failed start kept would be missed soon: the last one is for builds.
-        let node = kind.builder().programs(&programs).config("uid-count = 4\n").start();
+        let (programs, index) = (Programs::new(), Index::start(Mood::Serves));
+        let node = kind.builder(&index).programs(&programs).start();
         start(&node);
         stop(&node);
         end_zygotes(&node);
         let before = Belongings::at_rest(&node);
-        let mut faulty = Self { kind, node, programs, before, calls: Vec::new() };
+        let mut faulty = Self { kind, node, programs, before, calls: Vec::new(), _index: index };
         let plan = Plan { at: None, fault: Fault::Kill };
         let (code, words) = faulty.hit(&plan);
         assert_eq!(code, 0, "{words}\n{}", faulty.node.log());
@@ -79,6 +102,9 @@ impl Faulty {
         if self.kind == Kind::Forked {
             start(&self.node);
             stop(&self.node);
+        }
+        if self.kind == Kind::Build {
+            self.forget_environments();
         }
         self.programs.plan(self.kind.whose(), plan);
         // An instance starts though its zygote is not tried: that has a pause after a failure.
@@ -110,12 +136,18 @@ impl Faulty {
         let told = match (code, died) {
             (0, false) if !reached => UNTOLD[0].to_owned(),
             (0, false) => UNTOLD[1].to_owned(),
+            // It was built again at once.
+            (0, true) if self.kind == Kind::Build => self.built_badly(),
             // It was started again at once.
             (0, true) => model.last_exit.unwrap_or_default(),
             _ => words,
         };
         let is_told = match self.kind {
-            Kind::Plain | Kind::Forked => told.starts_with("could not be started: ") || UNTOLD.contains(&told.as_str()),
+            Kind::Plain | Kind::Forked | Kind::Gpu => {
+                told.starts_with("could not be started: ") || UNTOLD.contains(&told.as_str())
+            }
+            // Whatever it is called, it was said, and was no time-out.
+            Kind::Build => !told.trim().is_empty() && !told.contains("did not end") && !told.contains(UNTOLD[2]),
             Kind::Zygote => UNTOLD[..2].contains(&told.as_str()),
         };
         assert!(is_told, "{plan}: {told:?}\n{}", self.node.log());
@@ -130,11 +162,45 @@ impl Faulty {
             start(&self.node);
             self.node.says("m", "well");
             stop(&self.node);
-            if end_zygotes(&self.node) || self.kind == Kind::Plain {
+            if end_zygotes(&self.node) || ![Kind::Zygote, Kind::Forked].contains(&self.kind) {
                 break;
             }
         }
         self.before.assert_unchanged(&self.node);
+        if self.kind == Kind::Gpu {
+            wait_for("no GPU memory to be used or promised", PATIENCE, || {
+                let gpu = self.node.gpus().gpus.into_iter().next()?;
+                let used = self.node.cards()[0].state().unwrap().used();
+                (gpu.instances.is_empty() && gpu.committed_bytes == 0 && used == 0).then_some(())
+            });
+        }
+        if self.kind == Kind::Build {
+            let count = fs::read_dir(self.environments()).unwrap().count();
+            assert_eq!(count, 2, "one environment and its record\n{}", self.node.log());
+            let cache = fs::read_dir(self.environments().with_file_name("")).unwrap();
+            let names = cache.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+            assert!(!names.into_iter().any(|name| name.starts_with("build-")), "a folder to build in is left");
+        }
+    }
+
+    fn environments(&self) -> PathBuf {
+        self.node.folder().with_file_name("cache").join("environments")
+    }
+
+    /// Why the last build failed that did, as the log has it.
+    fn built_badly(&self) -> String {
+        let log = self.node.log();
+        let line = log.lines().rfind(|line| line.contains("the environment cannot be built")).unwrap_or_default();
+        let line: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
+        line["reason"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// The next start builds its environment anew. No model runs.
+    fn forget_environments(&self) {
+        for entry in fs::read_dir(self.environments()).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.unwrap();
+        }
     }
 }
 
@@ -211,4 +277,24 @@ fn any_call_of_a_start_from_a_zygote_may_fail() {
 #[test]
 fn a_worker_may_be_killed_at_any_call_of_a_start_from_a_zygote() {
     survives(Kind::Forked, Fault::Kill, 100);
+}
+
+#[test]
+fn any_call_of_a_start_with_a_gpu_may_fail() {
+    survives(Kind::Gpu, Fault::Error(Errno::EIO), 300);
+}
+
+#[test]
+fn a_worker_may_be_killed_at_any_call_of_a_start_with_a_gpu() {
+    survives(Kind::Gpu, Fault::Kill, 300);
+}
+
+#[test]
+fn any_call_of_a_build_may_fail() {
+    survives(Kind::Build, Fault::Error(Errno::EIO), 200);
+}
+
+#[test]
+fn a_worker_may_be_killed_at_any_call_of_a_build() {
+    survives(Kind::Build, Fault::Kill, 200);
 }

@@ -21,11 +21,13 @@ fn node() -> Node {
 
 /// The one that was lied to goes on as if nothing were.
 fn honest_is_well(node: &Node) {
-    for _ in 0..3 {
+    // Who was ended for what it did starts again, and a start takes room from the others until it is over.
+    wait_for("all of its memory", PATIENCE, || {
         ask(node, "honest");
-    }
+        (on_card(node, "honest") == 40).then_some(())
+    });
     let honest = node.model("honest");
-    assert_eq!((honest.restarts, honest.last_exit, on_card(node, "honest")), (0, None, 40), "{}", node.log());
+    assert_eq!((honest.restarts, honest.last_exit), (0, None), "{}", node.log());
 }
 
 /// Was ended for this reason, and works again once it is asked.

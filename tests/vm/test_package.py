@@ -45,10 +45,10 @@ def served(guest: Guest, packages: dict[str, Path]) -> Guest:
     return guest.after("omni", {"omni.deb": packages["omni.deb"], **job("is_installed")})
 
 
-def job(name: str) -> dict[str, str | Path]:
-    """A function of `guest/service.py`."""
-    scripts = {script: HERE / "guest" / script for script in ("client.py", "service.py")}
-    return {**scripts, "run": f"exec python3 -u service.py {name}\n"}
+def job(name: str, script: str = "service.py") -> dict[str, str | Path]:
+    """A function of `guest/service.py`, or of another script."""
+    scripts = {name: HERE / "guest" / name for name in ("client.py", "service.py", script)}
+    return {**scripts, "run": f"exec python3 -u {script} {name}\n"}
 
 
 @pytest.mark.parametrize(
@@ -68,6 +68,24 @@ def job(name: str) -> dict[str, str | Path]:
 )
 def test_the_service(served: Guest, name: str) -> None:
     outcome = served.run(job(name))
+    assert outcome.status == 0, outcome.output
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "keep_their_limits",
+        "outlive_both_services",
+        "tell_want_of_memory",
+        "come_from_zygotes",
+        "are_not_left_by_killed_starts",
+        "wait_no_longer_than_they_may",
+        "change_their_driver",
+        "are_refused_without_a_bus",
+    ],
+)
+def test_scopes(served: Guest, name: str) -> None:
+    outcome = served.run(job(name, "scopes.py"), limit=300)
     assert outcome.status == 0, outcome.output
 
 

@@ -42,6 +42,10 @@ pub struct InstanceSpec {
     pub cgroup: CgroupPaths,
     /// The memory limit, also the MemTotal that the model sees, in bytes.
     pub memory_bytes: u64,
+    /// The limit of processor time, in thousandths of a processor; the model sees as many processors as that, rounded up.
+    /// A launcher that does not know of it shows all.
+    #[serde(default = "no_limit")]
+    pub cpu_millis: u32,
     /// Log lines per second that are kept.
     pub log_lines_per_second: u32,
     /// The zygote that its process comes from; `None` for one with a sandbox of its own. What is below says how to make
@@ -69,6 +73,10 @@ pub struct Gpu {
     pub control: PathBuf,
 }
 
+fn no_limit() -> u32 {
+    u32::MAX
+}
+
 /// Where an instance asks for its process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ZygoteSocket {
@@ -92,6 +100,9 @@ pub struct Zygote {
     pub worker_cgroup: CgroupPaths,
     /// The memory limit of an instance, also the MemTotal that it sees, in bytes.
     pub memory_bytes: u64,
+    /// As of an instance.
+    #[serde(default = "no_limit")]
+    pub cpu_millis: u32,
     /// The model's directory inside.
     pub model_dir: String,
     /// The modules to import.
@@ -206,6 +217,7 @@ mod tests {
             peer_uid: 999,
             cgroup: cgroup.clone(),
             memory_bytes: 1 << 31,
+            cpu_millis: 1500,
             log_lines_per_second: 200,
             zygote: None,
             gpu: None,
@@ -218,6 +230,7 @@ mod tests {
             cgroup: cgroup.clone(),
             worker_cgroup: CgroupPaths::V2 { dir: "/sys/fs/cgroup/omni/zygote-0123456789ab/worker".into() },
             memory_bytes: 1 << 31,
+            cpu_millis: 1500,
             model_dir: "/model".into(),
             preload: vec!["numpy".into()],
             import_within_ms: 120_000,

@@ -5,8 +5,10 @@
 mod support;
 
 use omni_ipc::exit::ExitCause;
+use omni_ipc::instance::ToWorker;
 use omni_worker::spec::Bind;
 use serde_json::{Value, json};
+use std::fs;
 use std::process::Command;
 use support::{Host, MIB, body};
 
@@ -39,6 +41,28 @@ for place in ['/tmp', '/dev/shm']:
     let expected = ["/tmp", "/dev/shm"]
         .map(|place| json!({"place": place, "bytes": "ENOSPC", "written": true, "inodes": "ENOSPC", "made": true}));
     assert_eq!(facts(setup), expected);
+}
+
+/// A limit holds for who is in the group, so everybody must be, wherever it has a directory.
+#[test]
+fn an_instance_is_in_its_group_in_every_hierarchy() {
+    let host = Host::new();
+    let mut instance = host.start(body("if os.fork() == 0: os.read(3, 1)\ntell(begun=True)\nhear()"));
+    let mut scheduler = instance.connect();
+    assert_eq!(scheduler.fact(), json!({"begun": true}));
+    let engine = scheduler.welcome.engine_pid.unwrap();
+    let mut members = instance.group_pids();
+    members.sort_unstable();
+    assert!(members.len() == 3 && members.contains(&engine), "pid 1, the engine and its child: {members:?}");
+    for dir in instance.spec.cgroup.dirs() {
+        let procs = fs::read_to_string(dir.join("cgroup.procs")).unwrap();
+        let mut here: Vec<i32> = procs.lines().map(|line| line.parse().unwrap()).collect();
+        here.sort_unstable();
+        assert_eq!(here, members, "{}", dir.display());
+    }
+    scheduler.send(&ToWorker::Kill);
+    assert_eq!(scheduler.run().1, ExitCause::Signaled { signal: 9 });
+    instance.wait();
 }
 
 #[test]

@@ -195,7 +195,7 @@ attempt('mkfifo', lambda: os.mkfifo('/tmp/fifo'))",
 fn what_is_not_its_own_cannot_be_written() {
     let found = attempts(body(
         "for path in ['/usr/x', '/x', '/etc/passwd', '/etc/x', '/dev/x', '/model/body.py', '/model/x', '/proc/sys/kernel/hostname',
-             '/proc/sysrq-trigger', '/proc/self/oom_score_adj', '/proc/meminfo', '/sys/devices/system/cpu/cpu0/online', '/run/x', '/var/x']:
+             '/proc/sysrq-trigger', '/proc/self/oom_score_adj', '/proc/meminfo', '/proc/stat', '/sys/devices/system/cpu/online', '/sys/devices/system/cpu/cpu0/uevent', '/run/x', '/var/x']:
     attempt(path, lambda: open(path, 'w').write('1'))
 for path in ['/tmp/x', '/dev/shm/x', '/tmp/home/x', '/dev/null']:
     attempt(path, lambda: open(path, 'w').write('1'))

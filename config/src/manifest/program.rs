@@ -92,7 +92,7 @@ pub enum EntrypointError {
     #[error("it has more than {ENTRYPOINT_LIMIT} bytes")]
     TooLong,
     /// A part that Python could not import.
-    #[error("`{0}` is not a Python name")]
+    #[error("`{}` is not a Python name", .0.escape_debug())]
     Identifier(String),
 }
 

@@ -49,13 +49,15 @@ pub(super) fn user(value: &DeValue<'_>) -> Result<NodeUser, Wrong> {
         let uid = u32::try_from(number).ok().filter(|uid| (1..u32::MAX - 1).contains(uid));
         return uid.map(NodeUser::Uid).ok_or_else(wrong);
     }
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
-    let is_name = |text: &&str| {
-        let first = text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
-        first && text.len() <= 32 && *text != "root" && text.bytes().all(allowed)
-    };
-    let name = value.as_str().filter(is_name);
+    let name = value.as_str().filter(|text| is_name(text));
     name.map(|name| NodeUser::Name(name.to_owned())).ok_or_else(wrong)
+}
+
+/// Whether this can be the name of a user or a group, and is not the one that needs none of it.
+pub(super) fn is_name(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    let first = text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
+    first && text.len() <= 32 && text != "root" && text.bytes().all(allowed)
 }
 
 #[cfg(test)]

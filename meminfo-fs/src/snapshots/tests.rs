@@ -1,10 +1,19 @@
 //! The table against a simple model: a map from handle to text.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 
 use proptest::prelude::*;
 
 use super::*;
+
+fn open(snapshots: &mut Snapshots, owner: Owner, write: impl FnOnce(&mut Text)) -> Option<u64> {
+    let made = snapshots.open(owner, |text| {
+        write(text);
+        Ok::<_, Infallible>(())
+    });
+    made.unwrap()
+}
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -32,7 +41,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Open(text) => {
-                    let handle = snapshots.open(0, |out| out.extend_from_slice(text.as_bytes())).unwrap();
+                    let handle = open(&mut snapshots, 0, |out| out.fresh().extend_from_slice(text.as_bytes())).unwrap();
                     prop_assert_eq!(model.insert(handle, text), None);
                 }
                 Step::Read { handle, offset, size } => {
@@ -53,10 +62,22 @@ proptest! {
 #[test]
 fn open_files_are_bounded_and_a_closed_one_makes_room() {
     let mut snapshots = Snapshots::default();
-    let handles: Vec<_> = (0..OPEN_FILES_MAX).map(|_| snapshots.open(0, |_| ()).unwrap()).collect();
-    assert_eq!(snapshots.open(0, |_| unreachable!("nothing is made for a refused open")), None);
+    let handles: Vec<_> = (0..OPEN_FILES_MAX).map(|_| open(&mut snapshots, 0, |_| ()).unwrap()).collect();
+    assert_eq!(open(&mut snapshots, 0, |_| unreachable!("nothing is made for a refused open")), None);
     snapshots.release(handles[7]);
-    assert_eq!(snapshots.open(0, |_| ()), Some(handles[7]));
-    assert_eq!(snapshots.open(0, |_| ()), None);
-    assert!(snapshots.open(1, |_| ()).is_some(), "another one has its own share");
+    assert_eq!(open(&mut snapshots, 0, |_| ()), Some(handles[7]));
+    assert_eq!(open(&mut snapshots, 0, |_| ()), None);
+    assert!(open(&mut snapshots, 1, |_| ()).is_some(), "another one has its own share");
+}
+
+#[test]
+fn a_shared_text_is_not_the_next_ones() {
+    let mut snapshots = Snapshots::default();
+    let handle = open(&mut snapshots, 0, |text| text.share(Arc::from(*b"shared"))).unwrap();
+    assert_eq!(snapshots.read(handle, 2, 100), Some(&b"ared"[..]));
+    snapshots.release(handle);
+    assert_eq!(snapshots.open(0, |_| Err("unknown")), Err("unknown"), "and nothing is open after an error");
+    assert_eq!(snapshots.read(handle, 0, 100), None);
+    assert_eq!(open(&mut snapshots, 0, |text| text.fresh().push(b'x')), Some(handle));
+    assert_eq!(snapshots.read(handle, 0, 100), Some(&b"x"[..]));
 }

@@ -5,17 +5,19 @@ use std::io::Read as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Stdio};
 
-use crate::support::{GIB, Group, Reader, in_own_namespace, seven_gib, stuck, until, with_meminfo};
+use crate::support::{
+    ALL, GIB, Group, Reader, attach, groups, in_own_namespace, seven_gib, stuck, until, with_meminfo,
+};
 use nix::libc;
 use nix::mount::umount;
-use omni_meminfo_fs::{CgroupV2, SampleError, ServeError, prepare};
+use omni_meminfo_fs::{CgroupV2, DetachedMount, File as Shown, SampleError, ServeError, prepare};
 
 const MEMINFO: &str = "/proc/meminfo";
 
 #[test]
 fn after_the_server_is_dropped_readers_get_an_error() {
     let (mount, connection) = prepare().unwrap();
-    let server = connection.serve(seven_gib()).unwrap();
+    let server = connection.serve(groups(seven_gib())).unwrap();
     with_meminfo(mount, || {
         let mut open = File::open(MEMINFO).unwrap();
         drop(server);
@@ -29,9 +31,7 @@ fn after_the_server_is_dropped_readers_get_an_error() {
 fn a_connection_nobody_serves_ends_when_it_is_dropped() {
     let (mount, connection) = prepare().unwrap();
     drop(connection);
-    with_meminfo(mount, || {
-        assert_eq!(File::open(MEMINFO).unwrap_err().raw_os_error(), Some(libc::ENOTCONN));
-    });
+    assert_nobody_serves(mount);
 }
 
 #[test]
@@ -41,18 +41,16 @@ fn a_source_without_a_sample_is_refused_at_once() {
         fs::write(dir.path().join(name), text).unwrap();
     }
     let (mount, connection) = prepare().unwrap();
-    let error = connection.serve(CgroupV2::open(dir.path(), None).unwrap()).unwrap_err();
+    let error = connection.serve(groups(CgroupV2::open(dir.path(), None).unwrap())).unwrap_err();
     assert!(matches!(error, ServeError::Sample(SampleError::Malformed { .. })), "{error:?}");
-    with_meminfo(mount, || {
-        assert_eq!(File::open(MEMINFO).unwrap_err().raw_os_error(), Some(libc::ENOTCONN));
-    });
+    assert_nobody_serves(mount);
 }
 
 #[test]
 fn a_removed_group_is_an_error_and_not_an_old_number() {
     let group = Group::new("removed", GIB);
     let (mount, connection) = prepare().unwrap();
-    let _server = connection.serve(group.source()).unwrap();
+    let _server = connection.serve(groups(group.source())).unwrap();
     with_meminfo(mount, || {
         File::open(MEMINFO).unwrap();
         drop(group);
@@ -63,7 +61,7 @@ fn a_removed_group_is_an_error_and_not_an_old_number() {
 #[test]
 fn the_end_of_the_models_namespace_ends_the_server() {
     let (mount, connection) = prepare().unwrap();
-    let server = connection.serve(seven_gib()).unwrap();
+    let server = connection.serve(groups(seven_gib())).unwrap();
     with_meminfo(mount, || {
         fs::read(MEMINFO).unwrap();
         assert!(!server.is_finished());
@@ -75,7 +73,7 @@ fn the_end_of_the_models_namespace_ends_the_server() {
 fn an_abort_frees_a_reader_whose_request_was_taken() {
     let (mount, connection) = prepare().unwrap();
     let (source, handle) = stuck();
-    let server = &connection.serve(source).unwrap();
+    let server = &connection.serve(groups(source)).unwrap();
     with_meminfo(mount, move || {
         let mut reader = cat();
         handle.asked.recv().unwrap();
@@ -91,7 +89,7 @@ fn an_abort_frees_a_reader_whose_request_was_taken() {
 fn a_reader_killed_in_mid_request_is_gone_after_the_abort() {
     let (mount, connection) = prepare().unwrap();
     let (source, handle) = stuck();
-    let server = &connection.serve(source).unwrap();
+    let server = &connection.serve(groups(source)).unwrap();
     with_meminfo(mount, move || {
         let mut reader = cat();
         handle.asked.recv().unwrap();
@@ -107,7 +105,7 @@ fn a_reader_killed_in_mid_request_is_gone_after_the_abort() {
 #[test]
 fn readers_killed_at_any_moment_leave_nothing() {
     let (mount, connection) = prepare().unwrap();
-    let server = connection.serve(seven_gib()).unwrap();
+    let server = connection.serve(groups(seven_gib())).unwrap();
     with_meminfo(mount, || {
         for _ in 0..50 {
             let mut reader = Command::new("sh")
@@ -131,15 +129,25 @@ fn a_hundred_mounts_leave_nothing() {
         let before = census();
         for round in 0..100 {
             let (mount, connection) = prepare().unwrap();
-            let server = connection.serve(seven_gib()).unwrap();
-            mount.attach(c"/proc/meminfo").unwrap();
+            let server = connection.serve(groups(seven_gib())).unwrap();
+            attach(&mount);
             drop(mount);
             assert!(fs::read_to_string(MEMINFO).unwrap().starts_with("MemTotal:        7340032 kB\n"));
-            umount(MEMINFO).unwrap();
+            Shown::ALL.iter().for_each(|file| umount(file.place()).unwrap());
             if round % 2 == 0 { server.join().unwrap() } else { drop(server) }
         }
         let after = census();
         assert_eq!(before, after);
+    });
+}
+
+/// Not even names are answered.
+fn assert_nobody_serves(mount: DetachedMount) {
+    in_own_namespace(move || {
+        mount.attach(c"/mnt").unwrap();
+        drop(mount);
+        assert_eq!(fs::read_dir(ALL).unwrap_err().raw_os_error(), Some(libc::ENOTCONN));
+        assert_eq!(fs::metadata("/mnt/meminfo").unwrap_err().raw_os_error(), Some(libc::ENOTCONN));
     });
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{self, Command};
 
-use crate::support::{GIB, Group, line, output, seven_gib, until, with_meminfo};
+use crate::support::{GIB, Group, groups, line, output, seven_gib, until, view, with_meminfo};
 use nix::libc;
 use omni_meminfo_fs::{Groups, OPEN_FILES_MAX, prepare};
 
@@ -28,7 +28,7 @@ fn the_programs_people_use_show_the_limit() {
 
     let group = Group::new("programs", 7 * GIB);
     let (mount, connection) = prepare().unwrap();
-    let _server = connection.serve(group.source()).unwrap();
+    let _server = connection.serve(groups(group.source())).unwrap();
     with_meminfo(mount, || {
         let text = fs::read_to_string(MEMINFO).unwrap();
         assert!(text.starts_with("MemTotal:        7340032 kB\n"), "{text}");
@@ -55,11 +55,11 @@ fn the_programs_people_use_show_the_limit() {
 fn the_host_keeps_its_file_while_the_model_has_its_own() {
     let before = fs::metadata(MEMINFO).unwrap();
     let (mount, connection) = prepare().unwrap();
-    let _server = connection.serve(seven_gib()).unwrap();
+    let _server = connection.serve(groups(seven_gib())).unwrap();
     let pid = process::id();
     with_meminfo(mount, || {
         assert_ne!(fs::metadata(MEMINFO).unwrap().dev(), before.dev());
-        assert_eq!(fs::metadata("/proc/cpuinfo").unwrap().dev(), before.dev());
+        assert_eq!(fs::metadata("/proc/version").unwrap().dev(), before.dev());
         // The first thread stayed outside, and sees the host's.
         let outside = fs::metadata(format!("/proc/{pid}/root/proc/meminfo")).unwrap();
         assert_eq!(outside.dev(), before.dev());
@@ -68,11 +68,32 @@ fn the_host_keeps_its_file_while_the_model_has_its_own() {
 }
 
 #[test]
+fn processors_are_as_many_everywhere() {
+    let (mount, connection) = prepare().unwrap();
+    let _server = connection.serve(groups(seven_gib())).unwrap();
+    with_meminfo(mount, || {
+        for name in ["online", "possible", "present"] {
+            assert_eq!(fs::read_to_string(format!("/sys/devices/system/cpu/{name}")).unwrap(), "0\n");
+        }
+        let lines = |file: &str, start: &str| {
+            fs::read_to_string(file).unwrap().lines().filter(|line| line.starts_with(start)).count()
+        };
+        assert_eq!((lines("/proc/cpuinfo", "processor"), lines("/proc/stat", "cpu")), (1, 2));
+        assert_eq!(output(Command::new("getconf").arg("_NPROCESSORS_ONLN")), "1\n");
+        assert_eq!(output(Command::new("getconf").arg("_NPROCESSORS_CONF")), "1\n");
+        assert_eq!(fs::read_to_string("/proc/swaps").unwrap().lines().count(), 1);
+        let uptime = fs::read_to_string("/proc/uptime").unwrap();
+        assert!(uptime.split(' ').next().unwrap().parse::<f64>().unwrap() < 20.0, "since the start: {uptime}");
+        assert!(fs::read_to_string("/proc/loadavg").unwrap().starts_with("0.00 0.00 0.00 "));
+    });
+}
+
+#[test]
 fn memory_that_the_group_uses_shows() {
     const EATEN: u64 = 256 << 20;
     let group = Group::new("eater", GIB);
     let (mount, connection) = prepare().unwrap();
-    let _server = connection.serve(group.source()).unwrap();
+    let _server = connection.serve(groups(group.source())).unwrap();
     with_meminfo(mount, || {
         let before = fs::read_to_string(MEMINFO).unwrap();
         assert!(line(&before, "MemFree") > (GIB - EATEN / 2) / 1024, "{before}");
@@ -94,7 +115,7 @@ fn memory_that_the_group_uses_shows() {
 #[test]
 fn every_way_of_reading_gives_the_same_text() {
     let (mount, connection) = prepare().unwrap();
-    let _server = connection.serve(seven_gib()).unwrap();
+    let _server = connection.serve(groups(seven_gib())).unwrap();
     with_meminfo(mount, || {
         let whole = output(Command::new("cat").arg(MEMINFO));
         assert!(whole.ends_with("Hugetlb:               0 kB\n"));
@@ -121,7 +142,7 @@ fn every_way_of_reading_gives_the_same_text() {
 fn an_open_file_shows_one_moment() {
     let group = Group::new("moment", GIB);
     let (mount, connection) = prepare().unwrap();
-    let _server = connection.serve(group.source()).unwrap();
+    let _server = connection.serve(groups(group.source())).unwrap();
     with_meminfo(mount, || {
         let mut early = File::open(MEMINFO).unwrap();
         let _eater = group.eater(64 << 20);
@@ -135,7 +156,7 @@ fn an_open_file_shows_one_moment() {
 #[test]
 fn nobody_can_write() {
     let (mount, connection) = prepare().unwrap();
-    let _server = connection.serve(seven_gib()).unwrap();
+    let _server = connection.serve(groups(seven_gib())).unwrap();
     with_meminfo(mount, || {
         let error = OpenOptions::new().write(true).open(MEMINFO).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ReadOnlyFilesystem);
@@ -151,7 +172,7 @@ fn nobody_can_write() {
 #[test]
 fn open_files_are_bounded_and_closed_ones_make_room() {
     let (mount, connection) = prepare().unwrap();
-    let _server = connection.serve(seven_gib()).unwrap();
+    let _server = connection.serve(groups(seven_gib())).unwrap();
     with_meminfo(mount, || {
         for _ in 0..1000 {
             File::open(MEMINFO).unwrap();
@@ -176,11 +197,11 @@ fn open_files_are_bounded_and_closed_ones_make_room() {
 #[test]
 fn each_reader_of_a_shared_file_sees_its_own_group() {
     let (one, two) = (Group::new("one", GIB), Group::new("two", 2 * GIB));
-    let groups = Groups::new(seven_gib());
+    let groups = Groups::new(view(seven_gib()));
     let (mount, connection) = prepare().unwrap();
     let _server = connection.serve(groups.clone()).unwrap();
-    groups.add(one.name(), one.source());
-    groups.add(two.name(), two.source());
+    groups.add(one.name(), view(one.source()));
+    groups.add(two.name(), view(two.source()));
     with_meminfo(mount, || {
         let seen = |group: &Group| line(&output(&mut group.reader(MEMINFO)), "MemTotal") * 1024;
         assert_eq!([seen(&one), seen(&two)], [GIB, 2 * GIB]);

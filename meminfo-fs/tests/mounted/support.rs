@@ -11,21 +11,47 @@ use std::sync::{Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::mount::{MsFlags, mount};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
-use omni_meminfo_fs::{CgroupV1, CgroupV2, DetachedMount, MemorySample, MemorySource, SampleError};
+use omni_meminfo_fs::{
+    CgroupV1, CgroupV2, DetachedMount, File, Groups, MemorySample, MemorySource, Processors, SampleError, Shown, View,
+};
 
 pub(crate) const GIB: u64 = 1 << 30;
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Runs `body` in a mount namespace of its own with the mount over `/proc/meminfo`; both are gone when this returns.
-/// Processes that `body` starts are in the namespace too.
+/// Where the directory with the files is while they are attached.
+pub(crate) const ALL: &str = "/mnt";
+
+/// Runs `body` in a mount namespace of its own with each file over its place; all is gone when this returns. Processes
+/// that `body` starts are in the namespace too.
 pub(crate) fn with_meminfo<T: Send>(detached: DetachedMount, body: impl FnOnce() -> T + Send) -> T {
     in_own_namespace(move || {
-        detached.attach(c"/proc/meminfo").unwrap();
+        attach(&detached);
         drop(detached);
         body()
     })
+}
+
+/// Each file over its place in this namespace.
+pub(crate) fn attach(detached: &DetachedMount) {
+    detached.attach(c"/mnt").unwrap();
+    for file in File::ALL {
+        let source = Path::new(ALL).join(file.name());
+        mount(Some(&source), file.place(), None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+    }
+    umount2(ALL, MntFlags::MNT_DETACH).unwrap();
+}
+
+/// One group with this memory, and with some of two seconds used of all processors.
+pub(crate) fn view(memory: impl MemorySource) -> View {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("cpu.stat"), "usage_usec 2000000\nuser_usec 1500000\nsystem_usec 500000\n").unwrap();
+    View::new(memory, Processors::open_v2(dir.path(), Shown::by_limit(1000).unwrap(), 0).unwrap())
+}
+
+pub(crate) fn groups(memory: impl MemorySource) -> Groups {
+    Groups::new(view(memory))
 }
 
 /// Runs `body` on a thread of its own in a mount namespace of its own.

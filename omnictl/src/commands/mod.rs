@@ -19,6 +19,7 @@ mod rollback;
 mod run;
 mod show;
 mod status;
+pub(crate) mod token;
 mod top;
 mod upgrade;
 mod version;
@@ -28,7 +29,7 @@ use omni_api::Models;
 use omni_config::ModelName;
 
 use crate::cli::{Cli, Command};
-use crate::client::{Answer, Client, ClientError, NO_SUCH_MODEL, model_route};
+use crate::client::{Answer, Client, ClientError, NO_SUCH_MODEL, NOT_ALLOWED, model_route};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, Out};
@@ -71,6 +72,7 @@ pub(crate) fn run(cli: Cli, out: Out<'_>) -> Result<Exit, Failure> {
         Command::Init { name, dir } => init::run(context, &name, &dir),
         Command::Check { dir } => check::run(context, &dir),
         Command::Doctor { config } => doctor::run(context, config.as_deref()),
+        Command::Token { name } => token::run(context, &name),
         Command::Completion { shell } => completion::run(context, shell),
     }
 }
@@ -105,6 +107,9 @@ impl Context<'_> {
 /// Says about which model the daemon refused something, and names similar models when there is none.
 async fn refused(client: &Client, model: &ModelName, error: ClientError) -> Failure {
     let ClientError::Refused(problem) = error else { return error.into() };
+    if problem.kind == NOT_ALLOWED {
+        return ClientError::Refused(problem).into();
+    }
     if problem.kind != NO_SUCH_MODEL {
         return Failure::Refused { model: model.clone(), status: problem.status, detail: problem.detail };
     }

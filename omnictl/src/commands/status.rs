@@ -36,6 +36,7 @@ fn describe_node(out: &mut Out<'_>, node: &Node, models: &[Model]) -> Result<(),
         format_args!("omni-scheduler {}, pid {}, up {}", node.version, node.pid, age(node.uptime_seconds)),
     )?;
     line(out, "listens", format_args!("{} for requests, {} for metrics and health", node.listen, node.admin_listen))?;
+    block(out, "warning", node.warnings.iter().map(String::as_str))?;
     let launcher = match (node.launcher_connected, node.launcher_old_protocol) {
         (false, _) => "not connected: nothing can be started".to_owned(),
         (true, None) => "connected".to_owned(),

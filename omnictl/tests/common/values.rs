@@ -15,6 +15,7 @@ pub(crate) fn node() -> Node {
         uptime_seconds: 7300.0,
         listen: "127.0.0.1:8080".to_owned(),
         admin_listen: "127.0.0.1:9090".to_owned(),
+        warnings: vec!["anyone who reaches 0.0.0.0:8080 may ask any model".to_owned()],
         models_dir: "/srv/models".to_owned(),
         snapshot_files_limit: 20_000,
         snapshot_bytes_limit: 4 << 30,

@@ -47,6 +47,9 @@ pub struct Node {
     pub listen: String,
     /// Address of the admin listener.
     pub admin_listen: String,
+    /// What the listeners let everybody do who reaches them; a line each.
+    #[serde(default)]
+    pub warnings: Vec<String>,
     /// The models folder.
     pub models_dir: String,
     /// The most files, directories and links that a model's directory may have.

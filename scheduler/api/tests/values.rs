@@ -57,6 +57,7 @@ fn values_keep_their_names() {
             uptime_seconds: 2.0,
             listen: "127.0.0.1:8080".into(),
             admin_listen: "127.0.0.1:9090".into(),
+            warnings: Vec::new(),
             models_dir: "/srv/models".into(),
             snapshot_files_limit: 20_000,
             snapshot_bytes_limit: 4 << 30,

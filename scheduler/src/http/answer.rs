@@ -10,6 +10,7 @@ use bytes::{Bytes, BytesMut};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
+use omni_ipc::frame::AnswerHead;
 use std::convert::Infallible;
 use std::fmt::{self, Display, Formatter};
 use std::pin::Pin;
@@ -179,17 +180,24 @@ impl StreamBody {
         };
         self.ended = true;
         self.upload = None;
-        match (self.reader.shape(), end) {
-            (Shape::Events, End::Complete) => {
-                Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"data: [DONE]\n\n")))))
-            }
-            (Shape::Events, End::Failed(why)) => {
-                let event = format!("data: {}\n\n", serde_json::json!({ "error": { "message": why } }));
-                Poll::Ready(Some(Ok(Frame::data(Bytes::from(event)))))
-            }
-            (Shape::Bytes, End::Complete) => Poll::Ready(None),
-            (Shape::Bytes, End::Failed(why)) => Poll::Ready(Some(Err(StreamCut(why)))),
+        let last = last_of(self.reader.shape(), end).map_err(StreamCut).transpose();
+        Poll::Ready(last.map(|last| last.map(Frame::data)))
+    }
+}
+
+/// What a client gets at the end of a stream, if anything.
+///
+/// # Errors
+/// The connection is to be cut: nothing else tells the client that bytes are missing.
+pub fn last_of(shape: Shape, end: End) -> Result<Option<Bytes>, &'static str> {
+    match (shape, end) {
+        (Shape::Events, End::Complete) => Ok(Some(Bytes::from_static(b"data: [DONE]\n\n"))),
+        (Shape::Events, End::Failed(why)) => {
+            let event = format!("data: {}\n\n", serde_json::json!({ "error": { "message": why } }));
+            Ok(Some(Bytes::from(event)))
         }
+        (Shape::Bytes, End::Complete) => Ok(None),
+        (Shape::Bytes, End::Failed(why)) => Err(why),
     }
 }
 
@@ -218,30 +226,38 @@ pub fn respond(
 ) -> Response<AnswerBody> {
     let Answer { status, head, body, sent_at: _, swap: _, content: _ } = answer;
     let head = head.unwrap_or_default();
-    let media = |default: &'static str| {
-        let given = head.media_type.as_deref().and_then(|media| HeaderValue::from_str(media).ok());
-        given.unwrap_or(HeaderValue::from_static(default))
-    };
-    let is_slow = untaken.is_some() || matches!(body, Content::Stream(_));
-    let slow = is_slow.then(|| Slow { until: waiter.deadline(), untaken });
-    let (media, body) = match body {
-        Content::Json(json) => (HeaderValue::from_static("application/json"), envelope(json)),
-        Content::Bytes(bytes) => (media("application/octet-stream"), AnswerBody::full(bytes)),
+    let mut response = head_of(status, &head, &body);
+    if untaken.is_some() || matches!(body, Content::Stream(_)) {
+        response.extensions_mut().insert(Slow { until: waiter.deadline(), untaken });
+    }
+    let body = match body {
+        Content::Json(json) => envelope(json),
+        Content::Bytes(bytes) => AnswerBody::full(bytes),
         Content::Stream(reader) => {
-            let media = match reader.shape() {
-                Shape::Events => HeaderValue::from_static("text/event-stream"),
-                Shape::Bytes => media("application/octet-stream"),
-            };
             let length = head.length.filter(|_| reader.shape() == Shape::Bytes);
             let deadline = Box::pin(tokio::time::sleep_until(waiter.deadline().into()));
             let stream = StreamBody { reader, waiter, upload, deadline, length, ended: false };
-            (media, AnswerBody::Stream(Box::new(stream)))
+            AnswerBody::Stream(Box::new(stream))
         }
     };
-    let mut response = Response::new(body);
-    if let Some(slow) = slow {
-        response.extensions_mut().insert(slow);
-    }
+    response.map(|()| body)
+}
+
+/// Status and headers of a model's answer: what it chose itself, as far as that is its to choose.
+#[must_use]
+pub fn head_of(status: u16, head: &AnswerHead, body: &Content) -> Response<()> {
+    let shape = match body {
+        Content::Json(_) => None,
+        Content::Bytes(_) => Some(Shape::Bytes),
+        Content::Stream(reader) => Some(reader.shape()),
+    };
+    let given = head.media_type.as_deref().and_then(|media| HeaderValue::from_str(media).ok());
+    let media = match shape {
+        None => HeaderValue::from_static("application/json"),
+        Some(Shape::Events) => HeaderValue::from_static("text/event-stream"),
+        Some(Shape::Bytes) => given.unwrap_or(HeaderValue::from_static("application/octet-stream")),
+    };
+    let mut response = Response::new(());
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
     for (name, value) in head.headers.iter().take(MODEL_HEADERS) {
@@ -258,7 +274,8 @@ pub fn respond(
 }
 
 /// The envelope of the Workers AI API around one JSON value.
-fn envelope(json: Bytes) -> AnswerBody {
+#[must_use]
+pub fn envelope(json: Bytes) -> AnswerBody {
     if json.len() > JOIN {
         return AnswerBody::Pieces([Bytes::from_static(BEFORE), json, Bytes::from_static(AFTER)]);
     }

@@ -7,6 +7,7 @@
 use super::answer::{AnswerBody, Slow, StreamCut};
 use super::hold::Hold;
 use crate::budget::Debtor;
+use crate::tokens::Admitted;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use nix::libc;
@@ -155,11 +156,13 @@ pub(super) struct Answering {
     body: AnswerBody,
     open: Open,
     is_slow: bool,
+    /// Its place among the requests of a token.
+    _admitted: Option<Arc<Admitted>>,
 }
 
 impl Answering {
     /// One that takes until `slow` at most.
-    pub(super) fn new(body: AnswerBody, open: Open, slow: Option<Slow>) -> Self {
+    pub(super) fn new(body: AnswerBody, open: Open, slow: Option<Slow>, admitted: Option<Arc<Admitted>>) -> Self {
         let is_slow = slow.is_some();
         if let Some(Slow { until, untaken }) = slow {
             let known = &open.0;
@@ -169,7 +172,7 @@ impl Answering {
             known.slow.fetch_add(1, Ordering::Relaxed);
             untaken.iter().for_each(|untaken| untaken.owed_by(&known.debtor));
         }
-        Self { body, open, is_slow }
+        Self { body, open, is_slow, _admitted: admitted }
     }
 }
 

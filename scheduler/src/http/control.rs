@@ -1,5 +1,8 @@
 //! The control API on `<runtime-dir>/control.sock`: what `omnictl` uses. Values and routes are in `omni-api`.
 
+mod route;
+
+use self::route::{Of, Route};
 use super::admin::use_of_all;
 use super::answer::AnswerBody;
 use super::data::model_name;
@@ -7,6 +10,7 @@ use super::openapi::OPENAPI;
 use super::run::run;
 use crate::model::{Message, Model, Order};
 use crate::node::Node;
+use crate::policy::control::{Owners, Peer, Role};
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
@@ -16,6 +20,8 @@ use serde::Serialize;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
+/// The kind of a refusal to who may not ask for that.
+const NOT_ALLOWED: &str = "not-allowed";
 /// Lines of a log that are sent when nobody says how many.
 const LINES: usize = 100;
 /// Lines that wait for a slow reader of a log.
@@ -28,6 +34,8 @@ pub struct Addresses {
     pub listen: String,
     /// Of the admin listener.
     pub admin_listen: String,
+    /// What they let everybody do.
+    pub warnings: Vec<String>,
 }
 
 /// Everything that the control API speaks for.
@@ -39,6 +47,17 @@ pub struct Control {
     pub addresses: Addresses,
     /// Who has a successor take over, and answers with what came of it or with why there is none.
     pub upgrades: mpsc::Sender<oneshot::Sender<Result<api::Upgrade, String>>>,
+    /// To whom the node belongs.
+    pub owners: Arc<Owners>,
+}
+
+/// Who asks, all of the life of a connection.
+#[derive(Debug)]
+pub struct Caller {
+    /// As the kernel says.
+    pub peer: Peer,
+    /// What it may do; `None`: nothing.
+    pub role: Option<Role>,
 }
 
 /// A refusal of the control API.
@@ -66,51 +85,64 @@ impl Refusal {
     }
 }
 
-/// Serves one request.
-pub async fn serve(control: &Control, request: Request<Incoming>) -> Response<AnswerBody> {
-    let Control { node, addresses, upgrades } = control;
+/// Serves one request of a caller.
+pub async fn serve(control: &Control, caller: &Caller, request: Request<Incoming>) -> Response<AnswerBody> {
     let path = request.uri().path().to_owned();
-    let segments: Vec<&str> = path.split('/').skip(1).collect();
-    let method = request.method().clone();
-    let answer = match (segments.as_slice(), &method) {
-        (["openapi.json"], &Method::GET) => Ok(raw("application/json", Bytes::from_static(OPENAPI.as_bytes()))),
-        (["v1", "node"], &Method::GET) => Ok(json(&node_view(node, addresses))),
-        (["v1", "models"], &Method::GET) => {
-            Ok(json(&api::Models { models: node.models().iter().map(|model| model.view()).collect() }))
-        }
-        (["v1", "gpus"], &Method::GET) => Ok(json(&node.context.gpu.view())),
-        (["v1", "top"], &Method::GET) => Ok(json(&top(node).await)),
-        (["v1", "models", name], &Method::GET) => find(node, name).map(|model| json(&model.view())),
-        (["v1", "models", name, "manifest"], &Method::GET) => find(node, name).and_then(|model| manifest(&model)),
-        (["v1", "models", name, "logs"], &Method::GET) => {
-            find(node, name).map(|model| logs(&model, request.uri().query().unwrap_or_default()))
-        }
-        (["v1", "models", name, "run"], &Method::POST) => match find(node, name) {
-            Ok(model) => return run(node, model.name.as_str(), request).await,
+    let answer = match admitted(control, caller, request.method(), &path) {
+        Ok(Route::Model(name, Of::Run)) => match find(&control.node, name) {
+            Ok(model) => return run(&control.node, model.name.as_str(), request).await,
             Err(refusal) => Err(refusal),
         },
-        (["v1", "models", name, "history"], &Method::GET) => ask(node, name, Message::History).await,
-        (["v1", "models", name, "explain"], &Method::GET) => ask(node, name, Message::Explain).await,
-        (["v1", "models", name, "start"], &Method::POST) => order(node, name, Order::Start).await,
-        (["v1", "models", name, "stop"], &Method::POST) => order(node, name, Order::Stop).await,
-        (["v1", "models", name, "restart"], &Method::POST) => order(node, name, Order::Restart).await,
-        (["v1", "models", name, "rollback"], &Method::POST) => {
-            let to = parameter(request.uri().query().unwrap_or_default(), "to").map(str::to_owned);
-            order(node, name, Order::RollBack(to)).await
-        }
-        (["v1", "node", "upgrade"], &Method::POST) => upgrade(node, upgrades).await,
-        (["openapi.json"] | ["v1", "node" | "models" | "gpus" | "top"] | ["v1", "models", _], _)
-        | (["v1", "models", _, "manifest" | "logs" | "history" | "explain"], _) => Err(Refusal::method("GET")),
-        (["v1", "models", _, "run" | "start" | "stop" | "restart" | "rollback"] | ["v1", "node", "upgrade"], _) => {
-            Err(Refusal::method("POST"))
-        }
-        _ => Err(Refusal {
-            status: StatusCode::NOT_FOUND,
-            kind: "bad-request",
-            detail: "no such route; GET /openapi.json lists them".to_owned(),
-        }),
+        Ok(route) => answer(control, route, request.uri().query().unwrap_or_default()).await,
+        Err(refusal) => Err(refusal),
     };
     answer.unwrap_or_else(problem)
+}
+
+/// The route, when there is one, it takes the method, and the caller may use it.
+fn admitted<'a>(control: &Control, caller: &Caller, method: &Method, path: &'a str) -> Result<Route<'a>, Refusal> {
+    let route = Route::of(path);
+    // Who may not even look is not told what there is.
+    let (takes, role) = route.map_or((Method::GET, Role::Read), Route::needs);
+    if caller.role < Some(role) {
+        let Caller { peer, .. } = caller;
+        let who = control.owners.who_may(role);
+        return Err(Refusal {
+            status: StatusCode::FORBIDDEN,
+            kind: NOT_ALLOWED,
+            detail: format!("{method} {path} is for {who}; you are {peer}"),
+        });
+    }
+    let route = route.ok_or_else(|| Refusal {
+        status: StatusCode::NOT_FOUND,
+        kind: "bad-request",
+        detail: "no such route; GET /openapi.json lists them".to_owned(),
+    })?;
+    if *method == takes { Ok(route) } else { Err(Refusal::method(takes.as_str())) }
+}
+
+async fn answer(control: &Control, route: Route<'_>, query: &str) -> Result<Response<AnswerBody>, Refusal> {
+    let Control { node, addresses, upgrades, owners: _ } = control;
+    match route {
+        Route::OpenApi => Ok(raw("application/json", Bytes::from_static(OPENAPI.as_bytes()))),
+        Route::Node => Ok(json(&node_view(node, addresses))),
+        Route::Upgrade => upgrade(node, upgrades).await,
+        Route::Models => Ok(json(&api::Models { models: node.models().iter().map(|model| model.view()).collect() })),
+        Route::Top => Ok(json(&top(node).await)),
+        Route::Gpus => Ok(json(&node.context.gpu.view())),
+        Route::Model(name, of) => match of {
+            Of::State => find(node, name).map(|model| json(&model.view())),
+            Of::Manifest => find(node, name).and_then(|model| manifest(&model)),
+            Of::Logs => find(node, name).map(|model| logs(&model, query)),
+            Of::History => ask(node, name, Message::History).await,
+            Of::Explain => ask(node, name, Message::Explain).await,
+            Of::Run => Err(Refusal::method("POST")), // has a body, and is served where that is
+            Of::Start => order(node, name, Order::Start).await,
+            Of::Stop => order(node, name, Order::Stop).await,
+            Of::Restart => order(node, name, Order::Restart).await,
+            Of::RollBack => order(node, name, Order::RollBack(parameter(query, "to").map(str::to_owned))).await,
+        },
+    }
 }
 
 fn find(node: &Node, encoded: &str) -> Result<Arc<Model>, Refusal> {
@@ -126,6 +158,7 @@ fn node_view(node: &Node, addresses: &Addresses) -> api::Node {
         uptime_seconds: node.context.started.elapsed().as_secs_f64(),
         listen: addresses.listen.clone(),
         admin_listen: addresses.admin_listen.clone(),
+        warnings: addresses.warnings.clone(),
         models_dir: node.context.models_dir.display().to_string(),
         snapshot_files_limit: node.context.config.snapshots.files,
         snapshot_bytes_limit: node.context.config.snapshots.bytes.bytes(),
@@ -194,19 +227,19 @@ async fn ask<T: Serialize>(
     question: impl FnOnce(oneshot::Sender<T>) -> Message,
 ) -> Result<Response<AnswerBody>, Refusal> {
     let model = find(node, name)?;
-    answer(&model, question).await.map(|value| json(&value))
+    told(&model, question).await.map(|value| json(&value))
 }
 
 /// Passes on a person's word. It is answered once what it changed will outlast the scheduler.
 async fn order(node: &Node, name: &str, order: Order) -> Result<Response<AnswerBody>, Refusal> {
     let model = find(node, name)?;
-    let taken = answer(&model, |sender| Message::Order(order, sender)).await?;
+    let taken = told(&model, |sender| Message::Order(order, sender)).await?;
     let view = taken.map_err(|detail| Refusal { status: StatusCode::CONFLICT, kind: "not-ready", detail })?;
     node.context.state.settled().await;
     Ok(json(&view))
 }
 
-async fn answer<T>(model: &Model, question: impl FnOnce(oneshot::Sender<T>) -> Message) -> Result<T, Refusal> {
+async fn told<T>(model: &Model, question: impl FnOnce(oneshot::Sender<T>) -> Message) -> Result<T, Refusal> {
     let (sender, receiver) = oneshot::channel();
     let gone = || Refusal::no_such_model(model.name.as_str());
     if !model.tell(question(sender)).await {

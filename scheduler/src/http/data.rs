@@ -8,23 +8,47 @@ use crate::node::Node;
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response};
 use omni_config::name::ModelName;
+use std::sync::Arc;
 
 /// Serves one request.
 pub async fn serve(node: &Node, request: Request<Incoming>) -> Response<AnswerBody> {
     if node.has_left() {
         return late(node, request).await;
     }
-    let name = match run_route(request.uri().path()) {
-        None => return refuse(request.headers(), &Failure::NoSuchRoute),
-        Some(tail) => model_name(tail),
+    // Before anything is said of what there is.
+    let holder = match &node.context.tokens {
+        None => None,
+        Some(tokens) => match tokens.holder(request.headers()) {
+            Ok(holder) => Some(holder),
+            Err(failure) => return refuse(request.headers(), &failure),
+        },
     };
-    if request.method() != Method::POST {
-        return refuse(request.headers(), &Failure::MethodNotAllowed { allowed: "POST" });
+    let name = match model_of(request.method(), request.uri().path()) {
+        Ok(name) => name,
+        Err(failure) => return refuse(request.headers(), &failure),
+    };
+    let Some(holder) = holder else { return run(node, name.as_str(), request).await };
+    match holder.admit(&name) {
+        Err(failure) => refuse(request.headers(), &failure),
+        Ok(admitted) => {
+            let admitted = Arc::new(admitted); // until the answer is whole
+            let mut response = run(node, name.as_str(), request).await;
+            response.extensions_mut().insert(admitted);
+            response
+        }
     }
-    match name {
-        Some(name) => run(node, name.as_str(), request).await,
-        None => refuse(request.headers(), &Failure::NoSuchModel),
+}
+
+/// The model that a request is for, by its method and its path.
+///
+/// # Errors
+/// No route has this path, it takes another method, or its end is no model's name.
+pub fn model_of(method: &Method, path: &str) -> Result<ModelName, Failure> {
+    let tail = run_route(path).ok_or(Failure::NoSuchRoute)?;
+    if method != Method::POST {
+        return Err(Failure::MethodNotAllowed { allowed: "POST" });
     }
+    model_name(tail).ok_or(Failure::NoSuchModel)
 }
 
 /// What follows `/ai/run/` or `/client/v4/accounts/{account}/ai/run/`, still encoded.

@@ -6,7 +6,7 @@
 use super::answer::AnswerBody;
 use crate::failure::Failure;
 use bytes::Bytes;
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use hyper::{Response, StatusCode};
 use std::time::Duration;
 
@@ -38,6 +38,9 @@ fn rendering(failure: &Failure) -> Rendering {
     let (status, code, retry) = match failure {
         Failure::NoSuchRoute => (StatusCode::NOT_FOUND, 7000, Retry::Unsaid),
         Failure::MethodNotAllowed { .. } => (StatusCode::METHOD_NOT_ALLOWED, 7001, Retry::Unsaid),
+        Failure::Unauthorized => (StatusCode::UNAUTHORIZED, 10000, Retry::Unsaid),
+        Failure::ModelNotAllowed => (StatusCode::FORBIDDEN, 9109, Retry::Unsaid),
+        Failure::TooManyRequests { retry_after } => (StatusCode::TOO_MANY_REQUESTS, 3040, Retry::After(*retry_after)),
         Failure::NoSuchModel => (StatusCode::NOT_FOUND, 5007, Retry::Unsaid),
         Failure::BadRequest(_) => (StatusCode::BAD_REQUEST, 5004, Retry::Unsaid),
         Failure::BodyTimeout => (StatusCode::REQUEST_TIMEOUT, 3007, Retry::Never),
@@ -104,6 +107,9 @@ pub fn workers_ai(failure: &Failure) -> Response<AnswerBody> {
     if let Failure::MethodNotAllowed { allowed } = failure {
         headers.insert(ALLOW, HeaderValue::from_static(allowed));
     }
+    if *failure == Failure::Unauthorized {
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
     response
 }
 
@@ -121,6 +127,9 @@ mod tests {
         let failures = [
             Failure::NoSuchRoute,
             Failure::MethodNotAllowed { allowed: "POST" },
+            Failure::Unauthorized,
+            Failure::ModelNotAllowed,
+            Failure::TooManyRequests { retry_after: Duration::from_millis(300) },
             Failure::NoSuchModel,
             Failure::BadRequest("text is missing".into()),
             Failure::BodyTimeout,

@@ -32,20 +32,23 @@ const WITHHELD: [&str; 10] = [
 ];
 
 /// The client may ask for less time than the manifest gives.
-pub(super) fn timeout(headers: &HeaderMap, content: &Content) -> Duration {
+#[must_use]
+pub fn timeout(headers: &HeaderMap, content: &Content) -> Duration {
     let most = content.manifest.timeouts.request;
     let asked = headers.get(TIMEOUT).and_then(|value| value.to_str().ok()).and_then(|text| text.trim().parse().ok());
     asked.map_or(most, |ms: u64| Duration::from_millis(ms.max(1)).min(most))
 }
 
 /// What the client asks for, up to what the manifest allows.
-pub(super) fn priority(headers: &HeaderMap, content: &Content) -> u8 {
+#[must_use]
+pub fn priority(headers: &HeaderMap, content: &Content) -> u8 {
     let asked = headers.get(PRIORITY).and_then(|value| value.to_str().ok()).and_then(|text| text.trim().parse().ok());
     asked.map_or(0, |level: u8| level.min(content.manifest.scaling.priority))
 }
 
 /// The session's name as a number.
-pub(super) fn session(headers: &HeaderMap) -> Option<u64> {
+#[must_use]
+pub fn session(headers: &HeaderMap) -> Option<u64> {
     let name = headers.get(SESSION)?;
     let mut hasher = DefaultHasher::new();
     name.as_bytes().hash(&mut hasher);
@@ -53,7 +56,8 @@ pub(super) fn session(headers: &HeaderMap) -> Option<u64> {
 }
 
 /// The client's id when it is sound, else a fresh UUIDv7.
-pub(super) fn request_id(headers: &HeaderMap) -> HeaderValue {
+#[must_use]
+pub fn request_id(headers: &HeaderMap) -> HeaderValue {
     let sound = |value: &&HeaderValue| {
         (1..=LONGEST_ID).contains(&value.len()) && value.as_bytes().iter().all(u8::is_ascii_graphic)
     };
@@ -69,7 +73,8 @@ pub(super) fn request_id(headers: &HeaderMap) -> HeaderValue {
 }
 
 /// JSON of a `RequestHead` without its end: `timeout_ms` is added when the request is sent.
-pub(super) fn head(parts: &Parts, request_id: &[u8], length: Option<u64>, handed: bool) -> Vec<u8> {
+#[must_use]
+pub fn head(parts: &Parts, request_id: &[u8], length: Option<u64>, handed: bool) -> Vec<u8> {
     let mut head = Vec::with_capacity(512);
     head.extend_from_slice(b"{\"id\":");
     string(&mut head, request_id);

@@ -3,6 +3,7 @@
 use super::answer::{AnswerBody, Slow};
 use super::body::passes_hyper;
 use super::connection::{Answering, Known, Socket};
+use crate::tokens::Admitted;
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HeaderValue};
 use hyper::service::service_fn;
@@ -19,6 +20,7 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::time::Instant;
 
 /// Bounds of a listener.
 #[derive(Debug, Clone, Copy)]
@@ -37,6 +39,8 @@ const HEADERS: usize = 100;
 const STREAMS: u32 = 256;
 /// A client that takes nothing of its answer for this long is gone, as far as the kernel is concerned; in milliseconds.
 const UNREAD_MS: u32 = 120_000;
+/// For the first request of a connection to come when all are closed: it may be on its way already, and would be reset.
+const FIRST_REQUEST: Duration = Duration::from_secs(1);
 /// Pause after the kernel refused a connection for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -89,7 +93,8 @@ pub async fn serve<H, F>(
                     answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
                 let slow = answer.extensions_mut().remove::<Slow>();
-                Ok::<_, Infallible>(answer.map(|body| Answering::new(body, open, slow)))
+                let admitted = answer.extensions_mut().remove::<Arc<Admitted>>();
+                Ok::<_, Infallible>(answer.map(|body| Answering::new(body, open, slow, admitted)))
             }
         });
         let connection =
@@ -105,6 +110,10 @@ pub async fn serve<H, F>(
                     && let Poll::Ready(change) = change.as_mut().poll(context)
                 {
                     end = Some(change.unwrap_or(Phase::Close)); // nobody there to say how: it is over
+                    if matches!(end, Some(Phase::Close)) && !known.has_begun() {
+                        let first = late.deadline().min(Instant::now() + FIRST_REQUEST);
+                        late.as_mut().reset(first);
+                    }
                 }
                 // Until hyper has told the two versions apart, which can be never, it has no time limit of its own.
                 if waits && until.is_none() && late.as_mut().poll(context).is_ready() {
@@ -153,7 +162,7 @@ fn is_end(phase: &Phase) -> bool {
 fn may_end(end: &Phase, known: &Known) -> bool {
     match end {
         Phase::Open | Phase::Shut => false,
-        Phase::Close => true,
+        Phase::Close => known.has_begun() || known.is_http2(),
         Phase::HandOver(_) if known.is_http2() => true,
         Phase::HandOver(heir) if known.is_idle() => {
             known.bequeath(heir.clone());
@@ -187,7 +196,9 @@ async fn accept(
     }
 }
 
-fn builder(bounds: Bounds) -> auto::Builder<TokioExecutor> {
+/// How connections are served: both versions of HTTP, with heads and streams bounded.
+#[must_use]
+pub fn builder(bounds: Bounds) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()

@@ -8,7 +8,7 @@ pub mod control;
 pub mod data;
 pub mod failure;
 mod forward;
-mod head;
+pub mod head;
 mod hold;
 pub mod listener;
 pub mod openapi;

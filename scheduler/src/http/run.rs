@@ -250,6 +250,9 @@ fn count(model: &Model, failure: &Failure) {
         Failure::NoSuchRoute
         | Failure::MethodNotAllowed { .. }
         | Failure::NoSuchModel
+        | Failure::Unauthorized
+        | Failure::ModelNotAllowed
+        | Failure::TooManyRequests { .. }
         | Failure::BadRequest(_)
         | Failure::BodyTimeout
         | Failure::BodyTooLarge { .. }

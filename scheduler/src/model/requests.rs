@@ -284,6 +284,9 @@ fn stream_failure(failure: &Failure) -> &'static str {
         Failure::NoSuchRoute
         | Failure::MethodNotAllowed { .. }
         | Failure::NoSuchModel
+        | Failure::Unauthorized
+        | Failure::ModelNotAllowed
+        | Failure::TooManyRequests { .. }
         | Failure::BadRequest(_)
         | Failure::BodyTimeout
         | Failure::BodyTooLarge { .. }

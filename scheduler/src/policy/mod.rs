@@ -2,9 +2,11 @@
 
 pub mod backoff;
 pub mod capacity;
+pub mod control;
 pub mod dispatch;
 pub mod fleet;
 pub mod liveness;
+pub mod quota;
 pub mod residency;
 pub mod scaling;
 

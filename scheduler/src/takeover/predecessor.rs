@@ -6,7 +6,6 @@ use crate::node::Node;
 use crate::packet_socket::PacketSocket;
 use crate::startup::Listeners;
 use nix::unistd::dup2_stdin;
-use omni_config::node::NodeConfig;
 use omni_ipc::id::InstanceId;
 use omni_ipc::packet::{recv_packet, send_packet};
 use omni_ipc::takeover::{FromSuccessor, Listener, PROTOCOL, ToSuccessor};
@@ -89,11 +88,10 @@ impl Predecessor {
     ///
     /// # Errors
     /// The other one does not hand over.
-    pub async fn relieve(self, config: &NodeConfig) -> Result<Inheritance, TakeoverError> {
+    pub async fn relieve(self, config: &Value) -> Result<Inheritance, TakeoverError> {
         let socket = PacketSocket::connected(self.socket).map_err(TakeoverError::Handed)?;
         let wire = |error| TakeoverError::Wire(WHO, error);
-        // A configuration that was read can be written.
-        let changes = serde_json::to_value(config).map(|config| changes(&self.config, &config)).unwrap_or_default();
+        let changes = changes(&self.config, config);
         for change in &changes {
             tracing::info!(message_id = Kind::ConfigurationChanged.id(), change, "the configuration has changed");
         }

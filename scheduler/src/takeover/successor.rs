@@ -7,11 +7,11 @@ use crate::packet_socket::PacketSocket;
 use crate::service;
 use crate::startup::{self, Listeners};
 use omni_api::Upgrade;
-use omni_config::node::NodeConfig;
 use omni_ipc::id::InstanceId;
 use omni_ipc::packet::PacketError;
 use omni_ipc::takeover::{FromSuccessor, Listener, PROTOCOL, ToSuccessor};
 use omni_log::Kind;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
@@ -40,7 +40,7 @@ pub struct Estate<'a> {
     /// The models.
     pub node: &'a Node,
     /// What this scheduler was started with.
-    pub config: &'a NodeConfig,
+    pub config: &'a Value,
     /// The sockets that listen, and the lock.
     pub listeners: Listeners,
     /// What the data listener is to do.
@@ -57,7 +57,7 @@ impl Successor {
     async fn start(
         program: &Path,
         listeners: &Listeners,
-        config: &NodeConfig,
+        config: &Value,
     ) -> Result<(Self, Vec<String>), TakeoverError> {
         let (socket, child) = startup::start_successor(program)?;
         let socket = PacketSocket::connected(socket).map_err(TakeoverError::Handed)?;
@@ -65,8 +65,7 @@ impl Successor {
         let Listeners { data, admin, control, lock } = listeners;
         let handed = [data.as_raw_fd(), admin.as_raw_fd(), control.as_raw_fd(), lock.as_raw_fd()];
         let prepared = async {
-            let config = serde_json::to_value(config).unwrap_or_default();
-            successor.tell(&ToSuccessor::Take { protocol: PROTOCOL, config }, &handed).await?;
+            successor.tell(&ToSuccessor::Take { protocol: PROTOCOL, config: config.clone() }, &handed).await?;
             match successor.hear().await? {
                 FromSuccessor::Prepared { changes } => Ok(changes),
                 FromSuccessor::Failed { message } => Err(TakeoverError::Failed(message)),

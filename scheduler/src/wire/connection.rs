@@ -270,18 +270,26 @@ impl DataConnection {
     /// # Errors
     /// [`Broken::Frame`]: the model may not send this.
     pub fn frame(&mut self) -> Result<Option<(Header, Bytes)>, Broken> {
-        let Some(bytes) = self.input.first_chunk::<HEADER>() else { return Ok(None) };
-        let header = Header::decode(bytes)?;
-        header.check_answer()?;
-        let whole = HEADER + header.length as usize;
-        if self.input.len() < whole {
-            self.input.reserve(whole - self.input.len());
-            return Ok(None);
-        }
-        let mut frame = self.input.split_to(whole);
-        frame.advance(HEADER);
-        Ok(Some((header, frame.freeze())))
+        Ok(next_frame(&mut self.input)?)
     }
+}
+
+/// Takes the first frame from what a model has sent; `None`, with room for the rest of it, as long as it is not whole.
+///
+/// # Errors
+/// The model may not send this.
+pub fn next_frame(input: &mut BytesMut) -> Result<Option<(Header, Bytes)>, FrameError> {
+    let Some(bytes) = input.first_chunk::<HEADER>() else { return Ok(None) };
+    let header = Header::decode(bytes)?;
+    header.check_answer()?;
+    let whole = HEADER + header.length as usize;
+    if input.len() < whole {
+        input.reserve(whole - input.len());
+        return Ok(None);
+    }
+    let mut frame = input.split_to(whole);
+    frame.advance(HEADER);
+    Ok(Some((header, frame.freeze())))
 }
 
 #[cfg(test)]

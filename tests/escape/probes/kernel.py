@@ -12,6 +12,8 @@ from attempt import Refused, any_of, call, probe
 NEW_NAMESPACES = {"mount": 0x00020000, "user": 0x10000000, "pid": 0x20000000, "network": 0x40000000}
 MS_REMOUNT, MS_BIND, MNT_DETACH = 32, 4096, 2
 MEMINFO = b"/proc/meminfo"
+# Files that show a group as a machine.
+SHOWN = (MEMINFO, b"/proc/cpuinfo", b"/proc/stat", b"/proc/uptime", b"/sys/devices/system/cpu/online")
 
 
 @probe
@@ -37,14 +39,18 @@ def remount_the_system_writable(world):
 
 
 @probe
-def uncover_meminfo(_world):
-    return call("umount2", MEMINFO, MNT_DETACH) == 0 and "the machine's own numbers are uncovered"
+def uncover_a_shown_file(_world):
+    def uncover(path):
+        return call("umount2", path, MNT_DETACH) == 0 and f"the machine's own numbers are uncovered: {path}"
+
+    return any_of(SHOWN, uncover)
 
 
 @probe
-def cover_meminfo(world):
+def cover_a_shown_file(world):
     with tempfile.NamedTemporaryFile(dir=world["scratch"]) as own:
-        return call("mount", own.name.encode(), MEMINFO, None, MS_BIND, None) == 0 and "covered"
+        source = own.name.encode()
+        return any_of(SHOWN, lambda path: call("mount", source, path, None, MS_BIND, None) == 0 and f"covered: {path}")
 
 
 @probe

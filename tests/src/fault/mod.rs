@@ -20,6 +20,8 @@ pub enum Whose {
     Instance,
     /// A zygote's.
     Zygote,
+    /// A build's: the first step of it that is started.
+    Build,
 }
 
 impl Whose {
@@ -28,6 +30,7 @@ impl Whose {
         match self {
             Self::Instance => "plan",
             Self::Zygote => "plan-of-zygote",
+            Self::Build => "plan-of-build",
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The two roles of the program `faulty-worker`: the worker that is traced, and its tracer.
 //!
 //! The tracer follows all that comes from the worker, from the moment when the real program begins until the start is
-//! over: the engine's program runs, and the worker waits for events. An instance from a zygote has no program of its own to
+//! over: the engine's program runs, and the worker waits for events; the worker of a build is followed to its end. An instance from a zygote has no program of its own to
 //! wait for. Programs that are executed on the way are let go.
 //! The fault is its last act: what follows is not traced, and as it would be.
 
@@ -38,10 +38,16 @@ pub fn worker() -> io::Error {
     Command::new(folder.join(REAL)).arg0("omni-worker").exec()
 }
 
-/// A zygote's worker has the socket for its callers as standard output, an instance's has a pipe.
+/// A zygote's worker has the socket for its callers as standard output, an instance's has a pipe, and a build's has the
+/// same pipe as standard error.
 fn who() -> Whose {
-    let kind = fstat(io::stdout()).expect("a standard output").st_mode & SFlag::S_IFMT.bits();
-    if kind == SFlag::S_IFSOCK.bits() { Whose::Zygote } else { Whose::Instance }
+    let [output, error] = [fstat(io::stdout()), fstat(io::stderr())].map(|found| found.expect("a standard stream"));
+    let is_socket = output.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFSOCK.bits();
+    match (output.st_dev, output.st_ino) == (error.st_dev, error.st_ino) {
+        true => Whose::Build,
+        false if is_socket => Whose::Zygote,
+        false => Whose::Instance,
+    }
 }
 
 /// Traces a worker that waits for that.

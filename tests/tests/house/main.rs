@@ -77,6 +77,12 @@ fn every_dependency_is_the_workspaces_and_is_used() {
 }
 
 #[test]
+fn what_is_fuzzed_is_what_is_built() {
+    let (built, fuzzed) = (include_str!("../../../Cargo.lock"), include_str!("../../../fuzz/Cargo.lock"));
+    assert_none(&manifests::same_versions(built, fuzzed));
+}
+
+#[test]
 fn the_toolchain_is_pinned_and_the_commands_exist() {
     let tree = Tree::read();
     assert_none(&manifests::toolchain(&tree.files["rust-toolchain.toml"], &tree.files["Cargo.toml"]));

@@ -1,6 +1,7 @@
 //! Rules about `Cargo.toml`: which crate may know which, who owns a library, nothing unused, one toolchain.
 
 use crate::rust::lines_with;
+use std::collections::BTreeMap;
 use toml::{Table, Value};
 
 /// One member of the workspace.
@@ -46,16 +47,18 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("omni-scheduler", &["omni-api", "omni-config", "omni-ipc", "omni-log", "omni-machine"]),
     ("omnictl", &["omni-api", "omni-config", "omni-machine", "omni-snapshot"]),
     ("omni-tests", &["omni-api", "omni-cuda-card"]),
+    ("omni-properties", &["omni-config", "omni-gpu-wire", "omni-ipc", "omni-scheduler"]),
 ];
 
 /// Libraries that only some crates may use.
 const OWNERS: &[(&str, &[&str])] = &[
-    ("tokio", &["omni-scheduler", "omnictl", "omni-tests"]),
-    ("hyper", &["omni-scheduler", "omnictl", "omni-tests"]),
+    ("tokio", &["omni-scheduler", "omnictl", "omni-tests", "omni-properties"]),
+    ("hyper", &["omni-scheduler", "omnictl", "omni-tests", "omni-properties"]),
     ("hyper-util", &["omni-scheduler", "omnictl", "omni-tests"]),
     ("http-body-util", &["omni-scheduler", "omnictl", "omni-tests"]),
     ("fuser", &["omni-meminfo-fs"]),
     ("cgroups-rs", &["omni-cgroup"]),
+    ("zbus", &["omni-cgroup"]),
     ("landlock", &["omni-worker"]),
     ("seccompiler", &["omni-worker"]),
     ("prometheus-client", &["omni-scheduler"]),
@@ -126,6 +129,24 @@ pub(crate) fn mentioned(krate: &Crate<'_>) -> Vec<String> {
     found.map(|(name, _)| format!("{}Cargo.toml: {name} is not used", krate.dir)).collect()
 }
 
+/// Versions of what is fuzzed that are not those of what is built and tested: `fuzz/Cargo.lock` is a copy, with what only the
+/// fuzzer needs beside it.
+pub(crate) fn same_versions(built: &str, fuzzed: &str) -> Vec<String> {
+    let packages = |lock: &str| -> BTreeMap<String, Vec<String>> {
+        let lock: Table = lock.parse().expect("Cargo.lock");
+        let mut versions = BTreeMap::<String, Vec<String>>::new();
+        for package in lock["package"].as_array().expect("packages") {
+            let field = |name: &str| package[name].as_str().expect("a text").to_owned();
+            versions.entry(field("name")).or_default().push(field("version"));
+        }
+        versions
+    };
+    let (built, fuzzed) = (packages(built), packages(fuzzed));
+    let shared = fuzzed.iter().filter_map(|(name, versions)| Some((name, versions, built.get(name)?)));
+    let other = shared.filter(|(_, versions, built)| !versions.iter().all(|version| built.contains(version)));
+    other.map(|(name, versions, _)| format!("fuzz/Cargo.lock: {name} is {versions:?}, and not what is built")).collect()
+}
+
 /// One exact release, which is also the least that the crates claim to need.
 pub(crate) fn toolchain(pin: &str, root: &str) -> Vec<String> {
     let (pin, root): (Table, Table) = (pin.parse().expect("rust-toolchain.toml"), root.parse().expect("Cargo.toml"));
@@ -175,6 +196,16 @@ mod tests {
         assert_eq!(inherited(&of("[dependencies]\nserde.workspace = true", "")), Vec::<String>::new());
         assert_eq!(mentioned(&of(member, "// serde")).len(), 1);
         assert_eq!(mentioned(&of(member, "use serde::Serialize;")), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_version_that_is_fuzzed_alone_is_found() {
+        let lock = |name: &str, version: &str| format!("[[package]]\nname = \"{name}\"\nversion = \"{version}\"\n");
+        let built = lock("hyper", "1.2.0") + &lock("nix", "0.25.0") + &lock("nix", "0.31.0");
+        for (fuzzed, wrong) in [("1.2.0", 0), ("1.2.1", 1)] {
+            let fuzzed = lock("hyper", fuzzed) + &lock("nix", "0.31.0") + &lock("libfuzzer-sys", "0.4.0");
+            assert_eq!(same_versions(&built, &fuzzed).len(), wrong);
+        }
     }
 
     #[test]

@@ -48,7 +48,7 @@ impl Tree {
 }
 
 /// Crates that are built apart from the workspace.
-const OUTSIDE: &[&str] = &["worker/ipc/fuzz/Cargo.toml"];
+const OUTSIDE: &[&str] = &["fuzz/Cargo.toml"];
 
 fn walk(dir: &Path, prefix: &str, files: &mut Files) {
     for entry in fs::read_dir(dir).unwrap() {
@@ -57,7 +57,7 @@ fn walk(dir: &Path, prefix: &str, files: &mut Files) {
         let path = format!("{prefix}{name}");
         // Not followed: a link could lead anywhere.
         let kind = entry.file_type().unwrap();
-        let ours = !name.starts_with('.') && path != "target" && name != "__pycache__";
+        let ours = !name.starts_with('.') && path != "target" && path != "fuzz/target" && name != "__pycache__";
         if kind.is_dir() && ours {
             walk(&entry.path(), &format!("{path}/"), files);
         } else if kind.is_file() && (has_extension(&name, &["rs", "py", "toml", "md", "sh"]) || name == "Makefile") {

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 MODELS = Path("/srv/models")
 CGROUP = Path("/sys/fs/cgroup/omni")
+SCOPES = Path("/sys/fs/cgroup/omni.slice/omni-models.slice")
 PROGRAMS = ("omni-scheduler", "omni-launcher", "omni-worker")
 PATIENCE = 40.0
 # Tells what it sees of its memory, while it holds as many MiB as is asked for.
@@ -113,12 +114,17 @@ def leftovers() -> Iterator[str]:
             program, place = os.readlink(process / "exe"), group(int(process.name))
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if os.path.basename(program) in PROGRAMS or place.is_relative_to(CGROUP):
+        if os.path.basename(program) in PROGRAMS or place.is_relative_to(CGROUP) or place.is_relative_to(SCOPES):
             yield f"process {process.name}: {program} in {place}"
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         if "omni" in line:
             yield f"mount: {line}"
-    if CGROUP.exists():
-        yield f"control group: {CGROUP}"
+    for place in (CGROUP, SCOPES):
+        if place.exists():
+            yield f"control group: {place}"
+    listed = ["systemctl", "list-units", "--all", "--plain", "--no-legend", "omni-*.scope", "omni-models.slice"]
+    for unit in subprocess.run(listed, capture_output=True, text=True, check=False).stdout.splitlines():
+        if " active " in unit or " failed " in unit:
+            yield f"unit: {unit}"
     for device in Path("/sys/block").glob("loop*/loop/backing_file"):
         yield f"loop device: {device.read_text().strip()}"

@@ -91,7 +91,8 @@ def serves() -> None:
     assert (status["CapEff"].strip("0"), status["NoNewPrivs"], status["Seccomp"]) == ("", "1", "2"), status
     assert main.owner() == "omni"
     assert "omni.slice" in (main / "cgroup").read_text()
-    assert "omni.slice" not in Path(f"/proc/{engine()}/cgroup").read_text(), "a model is in a group of its own"
+    place = client.group(engine())
+    assert place.parent.parent == client.SCOPES and place.parent.suffix == ".scope", "a model is in a scope of its own"
 
 
 def is_in_the_journal() -> None:
@@ -164,6 +165,7 @@ def is_looked_at_by_the_doctor() -> None:
     found = {line["check"]: line["found"] for line in answer["checks"] if line["state"] == "ok"}
     assert answer["serves"] is True, answer
     assert found["control groups"] == "version 2: cpu, memory, pids", answer
+    assert found["driver of groups"] == "systemd: a scope for each instance", answer
     assert found["sandbox"] == "a program ran in one", answer
     assert found["runtime folder"] == "/run/omni: in memory", answer
     assert not [*Path("/sys/fs/cgroup").glob("**/omni-probe*")]

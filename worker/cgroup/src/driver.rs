@@ -1,34 +1,36 @@
-//! Making, finding and removing groups. Called by the launcher; workers only open what it made.
-//!
-//! Layout, in each hierarchy: `<parent>/<instance>/{model,worker}`. On v2 a group that passes controllers on may hold no
-//! process, so only these leaves ever do.
+//! What a way to have control groups does. Called by the launcher; workers only open what was made.
 
-use crate::cpu_share;
-use crate::hierarchy;
-use crate::members;
-use crate::mounts::{self, NEEDED, USED};
-use crate::name::check_parent;
-use crate::{CgroupPaths, CpuSet, Error, GroupName, Limits};
-use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, statfs};
-use nix::unistd::{SysconfVar, sysconf};
-use std::collections::BTreeSet;
-use std::fs;
-use std::io;
-use std::path::{Component, Path};
-use std::time::Duration;
+use crate::{CgroupPaths, CpuSet, Error, Group, GroupName, Limits};
 
-/// How long a group may take to become empty after everything in it was killed.
-const EMPTY_WITHIN: Duration = Duration::from_secs(2);
-
-/// A way to have control groups. One driver writes the kernel's files itself ([`Cgroupfs`]); a service manager that
-/// owns the tree would be another.
+/// A way to have control groups: the kernel's files ([`crate::Cgroupfs`]), or systemd, which owns the tree
+/// ([`crate::Drivers`] has both).
 pub trait Driver: Send + Sync {
+    /// The driver that makes groups, as the node's configuration calls it.
+    fn name(&self) -> &'static str;
+
     /// Makes a group under its limits, in every hierarchy.
     ///
     /// # Errors
     /// [`Error::Exists`] when it is there already; [`Error::LimitNotApplied`] and others when the kernel does not hold
     /// every limit. Nothing is left then.
     fn create(&self, name: &GroupName, limits: &Limits) -> Result<CgroupPaths, Error>;
+
+    /// Moves a process into a group that was made: from then on the group lives by it.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the kernel refuses; the process may be in some of the hierarchies then, and must end.
+    fn enter(&self, paths: &CgroupPaths, pid: i32) -> Result<(), Error> {
+        Group::open(paths)?.take(pid).map_err(Error::io("move a process into", paths.memory()))
+    }
+
+    /// Where the group is, or would be.
+    fn paths(&self, name: &GroupName) -> CgroupPaths;
+
+    /// The processors of all groups together; none before the first group, or without the cpuset controller.
+    ///
+    /// # Errors
+    /// [`Error::Io`] and [`Error::Content`] when the kernel's file is not as it should be.
+    fn processors(&self) -> Result<CpuSet, Error>;
 
     /// Removes a group, which must have ended: waits up to two seconds for its last process to go. The directory of
     /// the instance goes with its last group. A group that is gone already is success.
@@ -55,285 +57,3 @@ pub trait Driver: Send + Sync {
     /// [`Error::Io`] when the kernel refuses for another reason than instances that are still there.
     fn remove_parent(&self) -> Result<(), Error>;
 }
-
-/// How often controllers are passed down. systemd takes one away that no group below the root uses yet, perhaps between two
-/// steps of ours; once a group below has it, it stays (seen with systemd 252 and 257).
-const DESCENTS: u32 = 10;
-
-/// Groups by directories in the kernel's file systems, v2 or v1.
-#[derive(Debug, Clone)]
-pub struct Cgroupfs {
-    root: CgroupPaths,
-    parent: String,
-    page: u64,
-    /// Processors of groups are chosen, where the kernel can.
-    chooses: bool,
-}
-
-impl Cgroupfs {
-    /// Looks at this host's mounts; `parent` is relative to the root of every hierarchy and is made when it is needed.
-    ///
-    /// # Errors
-    /// [`Error::NoHierarchy`] says what is missing; [`Error::BadName`] when `parent` leaves the tree;
-    /// [`Error::NotACgroup`] when a mount is hidden by another.
-    pub fn detect(parent: &str) -> Result<Self, Error> {
-        let file = Path::new("/proc/self/mountinfo");
-        let mountinfo = fs::read_to_string(file).map_err(Error::io("read", file))?;
-        let controllers = |dir: &Path| fs::read_to_string(dir.join("cgroup.controllers")).unwrap_or_default();
-        let root = mounts::root_group(&mountinfo, controllers)?;
-        if cpu_share::may_choose() {
-            Self::at(root, parent, true)
-        } else {
-            Self::at(root.without_cpuset(), parent, false)
-        }
-    }
-
-    fn at(root: CgroupPaths, parent: &str, chooses: bool) -> Result<Self, Error> {
-        check_parent(parent)?;
-        check_file_systems(&root)?;
-        let page = sysconf(SysconfVar::PAGE_SIZE).ok().flatten().and_then(|bytes| u64::try_from(bytes).ok());
-        Ok(Self { root, parent: parent.to_owned(), page: page.unwrap_or(4096), chooses })
-    }
-
-    /// The root of every hierarchy.
-    #[must_use]
-    pub fn root(&self) -> &CgroupPaths {
-        &self.root
-    }
-
-    /// Where the group is, or would be.
-    #[must_use]
-    pub fn paths(&self, name: &GroupName) -> CgroupPaths {
-        self.root.join(self.relative(name))
-    }
-
-    /// The processors of all groups together; none before the first group, or without the cpuset controller.
-    ///
-    /// # Errors
-    /// [`Error::Io`] and [`Error::Content`] when the kernel's file is not as it should be.
-    pub fn processors(&self) -> Result<CpuSet, Error> {
-        let parent = self.root.join(&self.parent);
-        match parent.cpuset().is_some_and(|dir| dir.join("cpuset.cpus").exists()) {
-            true => cpu_share::available(&parent),
-            false => Ok(CpuSet::default()),
-        }
-    }
-
-    fn relative(&self, name: &GroupName) -> String {
-        format!("{}/{name}", self.parent)
-    }
-
-    /// Makes the directories above the group, and on v2 passes the controllers down to it.
-    fn make_parents(&self, name: &GroupName) -> Result<(), Error> {
-        let above = format!("{}/{}", self.parent, name.instance());
-        for root in self.root.dirs() {
-            let mut left = DESCENTS;
-            while let Err(error) = self.descend(root, &above) {
-                left -= 1;
-                if left == 0 || !matches!(error, Error::ControllersMissing { .. }) {
-                    return Err(error);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn descend(&self, root: &Path, above: &str) -> Result<(), Error> {
-        let mut dir = root.to_owned();
-        for part in above.split('/') {
-            self.pass_controllers(&dir)?;
-            dir.push(part);
-            match fs::create_dir(&dir) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                    return Err(Error::io("create", &dir)(error));
-                }
-                Err(_) | Ok(()) => self.inherit_processors(&dir)?,
-            }
-        }
-        self.pass_controllers(&dir)
-    }
-
-    fn pass_controllers(&self, dir: &Path) -> Result<(), Error> {
-        match self.root {
-            CgroupPaths::V2 { .. } => pass_controllers(dir, self.chooses.then_some(USED)),
-            CgroupPaths::V1 { .. } => Ok(()),
-        }
-    }
-
-    fn inherit_processors(&self, dir: &Path) -> Result<(), Error> {
-        match &self.root {
-            CgroupPaths::V1 { cpuset: Some(root), .. } if dir.starts_with(root) => cpu_share::inherit(dir),
-            CgroupPaths::V1 { .. } | CgroupPaths::V2 { .. } => Ok(()),
-        }
-    }
-
-    /// Refuses paths that this driver cannot have made: they come back from a file after a restart.
-    fn check_inside(&self, paths: &CgroupPaths) -> Result<(), Error> {
-        let parents = self.root.join(&self.parent);
-        let outside = |dir: &Path, parent: &Path| Error::Outside { dir: dir.to_owned(), parent: parent.to_owned() };
-        let (dirs, parents) = (paths.dirs(), parents.dirs());
-        if dirs.len() != parents.len() {
-            return Err(outside(paths.memory(), parents[0]));
-        }
-        dirs.into_iter().zip(parents).try_for_each(|(dir, parent)| {
-            let below: Vec<Component<'_>> =
-                dir.strip_prefix(parent).map_err(|_| outside(dir, parent))?.components().collect();
-            let normal = below.iter().all(|part| matches!(part, Component::Normal(_)));
-            if normal && below.len() == 2 { Ok(()) } else { Err(outside(dir, parent)) }
-        })
-    }
-}
-
-impl Driver for Cgroupfs {
-    fn create(&self, name: &GroupName, limits: &Limits) -> Result<CgroupPaths, Error> {
-        limits.check(self.page)?;
-        let paths = self.paths(name);
-        let mut made = Vec::new();
-        let result = self.make_parents(name).and_then(|()| {
-            for dir in paths.dirs() {
-                fs::create_dir(dir).map_err(|error| match error.kind() {
-                    io::ErrorKind::AlreadyExists => Error::Exists { dir: dir.to_owned() },
-                    _ => Error::io("create", dir)(error),
-                })?;
-                made.push(dir.to_owned());
-                self.inherit_processors(dir)?;
-            }
-            check_file_systems(&paths)?;
-            hierarchy::apply(&self.root, &self.relative(name), limits)?;
-            confirm(limits, &paths, self.page)
-        });
-        match result {
-            Ok(()) => Ok(paths),
-            Err(error) => {
-                // The first failure is the one worth telling.
-                made.iter().for_each(|dir| drop(fs::remove_dir(dir)));
-                paths.dirs().iter().for_each(|dir| drop(remove_instance_dir(dir)));
-                Err(error)
-            }
-        }
-    }
-
-    fn remove(&self, paths: &CgroupPaths) -> Result<(), Error> {
-        self.check_inside(paths)?;
-        members::wait_empty(&paths.dirs(), EMPTY_WITHIN)?;
-        for dir in paths.dirs() {
-            members::remove_dir(dir, EMPTY_WITHIN)?;
-            remove_instance_dir(dir)?;
-        }
-        Ok(())
-    }
-
-    fn list(&self) -> Result<Vec<String>, Error> {
-        let mut found = BTreeSet::new();
-        for dir in self.root.join(&self.parent).dirs() {
-            found.extend(children(dir)?);
-        }
-        Ok(found.into_iter().collect())
-    }
-
-    fn destroy(&self, instance: &str) -> Result<(), Error> {
-        // The name is one that `list` gave, whoever made the directory; only its form matters here.
-        if !matches!(Path::new(instance).components().collect::<Vec<_>>()[..], [Component::Normal(_)]) {
-            return Err(Error::BadName {
-                name: instance.chars().take(80).collect(),
-                expected: "the name of one directory",
-            });
-        }
-        let all = self.root.join(&self.parent).join(instance);
-        let mut groups = BTreeSet::new();
-        for dir in all.dirs() {
-            groups.extend(children(dir)?);
-        }
-        for group in groups {
-            let paths = all.join(group);
-            members::kill(&paths.dirs())?;
-            self.remove(&paths)?;
-        }
-        all.dirs().into_iter().try_for_each(|dir| members::remove_dir(dir, EMPTY_WITHIN))
-    }
-
-    fn remove_parent(&self) -> Result<(), Error> {
-        self.root.join(&self.parent).dirs().into_iter().try_for_each(remove_if_empty)
-    }
-}
-
-/// Enables our controllers for the children of `dir`, where they are not yet.
-fn pass_controllers(dir: &Path, used: Option<&'static str>) -> Result<(), Error> {
-    let file = dir.join("cgroup.subtree_control");
-    let words = |file: &Path| fs::read_to_string(file).map_err(Error::io("read", file));
-    let has = |text: &str, name: &&str| text.split_ascii_whitespace().any(|word| word == *name);
-    let enabled = words(&file)?;
-    if NEEDED.iter().chain(&used).all(|name| has(&enabled, name)) {
-        return Ok(());
-    }
-    let missing =
-        |names: &[&str], source| Error::ControllersMissing { dir: dir.to_owned(), missing: names.join(", "), source };
-    let available = words(&dir.join("cgroup.controllers"))?;
-    let used = used.filter(|name| has(&available, name));
-    let wanted: Vec<&str> = NEEDED.into_iter().chain(used).filter(|name| !has(&enabled, name)).collect();
-    if wanted.is_empty() {
-        return Ok(());
-    }
-    let absent: Vec<&str> = wanted.iter().copied().filter(|name| !has(&available, name)).collect();
-    if !absent.is_empty() {
-        return Err(missing(&absent, None));
-    }
-    let text: Vec<String> = wanted.iter().map(|name| format!("+{name}")).collect();
-    fs::write(&file, text.join(" ")).map_err(|error| missing(&wanted, Some(error)))
-}
-
-/// Limits written to an ordinary directory are kept by its files and by nothing else.
-fn check_file_systems(paths: &CgroupPaths) -> Result<(), Error> {
-    paths.dirs().into_iter().try_for_each(|dir| {
-        let unified = paths.unified() == Some(dir);
-        let wanted = if unified { CGROUP2_SUPER_MAGIC } else { CGROUP_SUPER_MAGIC };
-        let found = statfs(dir).map_err(Error::io("look at", dir))?.filesystem_type();
-        if found == wanted { Ok(()) } else { Err(Error::NotACgroup { dir: dir.to_owned(), unified }) }
-    })
-}
-
-/// Reads every limit back, and the weight.
-fn confirm(limits: &Limits, paths: &CgroupPaths, page: u64) -> Result<(), Error> {
-    limits.settings(paths, page).into_iter().chain(limits.weight(paths)).try_for_each(|setting| {
-        let found =
-            fs::read_to_string(&setting.file).map_or_else(|error| error.to_string(), |text| text.trim().to_owned());
-        if found == setting.value {
-            Ok(())
-        } else {
-            Err(Error::LimitNotApplied { file: setting.file, wanted: setting.value, found })
-        }
-    })
-}
-
-/// Names of the groups in a directory that need not exist.
-fn children(dir: &Path) -> Result<Vec<String>, Error> {
-    let entries = match fs::read_dir(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(Error::io("read", dir))?,
-    };
-    let mut names = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(Error::io("read", dir))?;
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            names.extend(entry.file_name().into_string());
-        }
-    }
-    Ok(names)
-}
-
-/// Removes the directory of the instance that `group` was in, once no other group is.
-fn remove_instance_dir(group: &Path) -> Result<(), Error> {
-    group.parent().map_or(Ok(()), remove_if_empty)
-}
-
-fn remove_if_empty(dir: &Path) -> Result<(), Error> {
-    match fs::remove_dir(dir).map_err(|error| (error.kind(), error)) {
-        Ok(()) | Err((io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::ResourceBusy, _)) => {
-            Ok(())
-        }
-        Err((_, error)) => Err(Error::io("remove", dir)(error)),
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -99,6 +99,48 @@ pub enum Error {
         /// How long it was waited for.
         waited: Duration,
     },
+    /// Groups by systemd were asked for, where it cannot make them.
+    #[error(
+        "systemd cannot make control groups here: {why}; set `cgroup-driver` in [node] of the node's configuration to \
+         \"auto\" or \"cgroupfs\""
+    )]
+    NoSystemd {
+        /// What is missing.
+        why: String,
+    },
+    /// systemd refused.
+    #[error("systemd refuses {action} of {unit}")]
+    Systemd {
+        /// The method that was called.
+        action: &'static str,
+        /// The unit.
+        unit: String,
+        /// Its words.
+        #[source]
+        source: Box<zbus::Error>,
+    },
+    /// A job of systemd did not do what it should.
+    #[error("the job of systemd for {unit} ended as `{result}`: journalctl -u {unit}")]
+    Job {
+        /// The unit.
+        unit: String,
+        /// Its result as systemd names it.
+        result: String,
+    },
+    /// Nobody answered.
+    #[error("the system bus or systemd did not answer within {waited:?} for {unit}: systemctl status dbus")]
+    BusSilent {
+        /// The unit.
+        unit: String,
+        /// How long it was waited for.
+        waited: Duration,
+    },
+    /// The bus went away while systemd worked.
+    #[error("the connection to the system bus ended while {unit} was waited for")]
+    BusLost {
+        /// The unit.
+        unit: String,
+    },
     /// The content of one of the kernel's files was not of its documented form.
     #[error("unexpected content in {}: {content}", file.display())]
     Content {

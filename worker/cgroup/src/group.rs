@@ -14,8 +14,11 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Group {
     paths: CgroupPaths,
+    /// In every hierarchy: moves whole processes.
     procs: Vec<File>,
-    dir: Option<File>,
+    /// In every hierarchy of version 1: moves single threads.
+    tasks: Vec<File>,
+    unified: Option<File>,
 }
 
 impl Group {
@@ -24,18 +27,22 @@ impl Group {
     /// # Errors
     /// [`Error::Io`] when one of them is missing.
     pub fn open(paths: &CgroupPaths) -> Result<Self, Error> {
-        let procs = |dir: &Path| {
-            let file = dir.join("cgroup.procs");
+        let open = |dir: &Path, name: &str| {
+            let file = dir.join(name);
             OpenOptions::new().write(true).open(&file).map_err(Error::io("open", &file))
         };
-        let dir = match paths {
-            CgroupPaths::V2 { dir } => {
-                let flags = nix::libc::O_DIRECTORY | nix::libc::O_CLOEXEC;
-                Some(OpenOptions::new().read(true).custom_flags(flags).open(dir).map_err(Error::io("open", dir))?)
-            }
-            CgroupPaths::V1 { .. } => None,
+        let directory = |dir: &Path| {
+            let flags = nix::libc::O_DIRECTORY | nix::libc::O_CLOEXEC;
+            OpenOptions::new().read(true).custom_flags(flags).open(dir).map_err(Error::io("open", dir))
         };
-        Ok(Self { paths: paths.clone(), procs: paths.dirs().into_iter().map(procs).collect::<Result<_, _>>()?, dir })
+        let (all, unified) = (paths.dirs(), paths.unified());
+        let version1 = all.iter().filter(|dir| Some(**dir) != unified);
+        Ok(Self {
+            procs: all.iter().map(|dir| open(dir, "cgroup.procs")).collect::<Result<_, _>>()?,
+            tasks: version1.map(|dir| open(dir, "tasks")).collect::<Result<_, _>>()?,
+            unified: unified.map(directory).transpose()?,
+            paths: paths.clone(),
+        })
     }
 
     /// Where it is.
@@ -44,19 +51,23 @@ impl Group {
         &self.paths
     }
 
-    /// The directory for `CLONE_INTO_CGROUP`; `None` on v1, where the child joins by [`Group::join_self`] instead.
+    /// The group's directory in the unified tree, for `CLONE_INTO_CGROUP`; `None` where that is not mounted.
     #[must_use]
-    pub fn v2_dir_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.dir.as_ref().map(AsFd::as_fd)
+    pub fn unified(&self) -> Option<BorrowedFd<'_>> {
+        self.unified.as_ref().map(AsFd::as_fd)
     }
 
-    /// Moves the calling process into the group, in every hierarchy. One write for each, nothing allocated: a cloned
-    /// child may call it before it executes anything else.
+    /// Moves the calling thread into the group in every hierarchy of version 1. A process that has no other thread, and was
+    /// cloned into [`Group::unified`], is all in it then. One write for each, nothing allocated: a cloned child may call it
+    /// before it does anything else.
+    ///
+    /// Not by `cgroup.procs`: what moves processes excludes every fork and exit of the machine, for which it waits out a
+    /// grace period, of 4 to 15 ms; a thread that moves itself need not (`cgroup_procs_write_start` of the kernel).
     ///
     /// # Errors
     /// The kernel's answer; the process may then be in some of the hierarchies and must end.
     pub fn join_self(&self) -> io::Result<()> {
-        self.procs.iter().try_for_each(|mut procs| procs.write_all(b"0"))
+        self.tasks.iter().try_for_each(|mut tasks| tasks.write_all(b"0"))
     }
 
     /// Moves a process of somebody else into the group, in every hierarchy. What it has allocated stays charged where it

@@ -1,7 +1,7 @@
 //! The host's trees as `cgroups-rs` wants them: only the controllers that we use, at the places where they are mounted.
 //!
 //! The library's own hierarchies expect everything at `/sys/fs/cgroup` and touch every controller they find there.
-//! They would also take a plain directory for a group: [`crate::driver`] checks file systems before and values after.
+//! They would also take a plain directory for a group: [`crate::cgroupfs`] checks file systems before and values after.
 
 use crate::{CgroupPaths, Error, Limits};
 use cgroups_rs::fs::cpu::CpuController;

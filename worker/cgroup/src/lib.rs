@@ -12,9 +12,12 @@
 //! `cgroups-rs` writes the limits. It drops errors of single files and takes any directory for a cgroup, so this crate
 //! makes the directories, checks them and reads back; and it has no kill, no v2 events and no descriptors to spawn into.
 
+mod bus;
+mod cgroupfs;
 mod cpu_set;
 mod cpu_share;
 mod driver;
+mod drivers;
 mod error;
 mod group;
 mod hierarchy;
@@ -26,11 +29,16 @@ mod oom;
 mod paths;
 mod pidfd;
 mod place;
+mod placeholder;
 mod stats;
+mod systemd;
+mod units;
 
+pub use cgroupfs::Cgroupfs;
 pub use cpu_set::CpuSet;
 pub use cpu_share::CpuShare;
-pub use driver::{Cgroupfs, Driver};
+pub use driver::Driver;
+pub use drivers::{Drivers, Wanted};
 pub use error::Error;
 pub use group::Group;
 pub use limits::Limits;

@@ -45,6 +45,10 @@ impl GroupName {
     pub fn instance(&self) -> &str {
         &self.instance
     }
+
+    pub(crate) const fn part(&self) -> &'static str {
+        self.part.as_str()
+    }
 }
 
 impl fmt::Display for GroupName {

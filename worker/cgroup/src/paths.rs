@@ -1,5 +1,6 @@
 //! Where one control group is in the file system. Crosses from the launcher to the worker in its start message.
 
+use crate::units;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -88,16 +89,18 @@ impl CgroupPaths {
         once
     }
 
-    /// The group of the same part of another instance: `<parent>/<instance>/<part>` in every hierarchy.
+    /// The group of the same part of another instance that the same driver has made, in every hierarchy.
     #[must_use]
     pub fn of_instance(&self, instance: &str) -> Self {
         self.map(|dir| {
             let part = dir.file_name().unwrap_or_default();
-            dir.parent().and_then(Path::parent).unwrap_or(dir).join(instance).join(part)
+            let above = dir.parent().and_then(Path::parent).unwrap_or(dir);
+            above.join(units::beside(above, instance)).join(part)
         })
     }
 
-    /// What the group is called below the driver's parent: `<instance>/<part>`, in every hierarchy.
+    /// What the group is called below the driver's parent, in every hierarchy: `<instance>/<part>`, or the scope for the
+    /// instance.
     #[must_use]
     pub fn name(&self) -> String {
         let memory = self.memory();
@@ -154,6 +157,10 @@ mod tests {
     fn the_group_of_another_instance() {
         let group = v1("/c/cpuacct").join("omni/a/model");
         assert_eq!(group.of_instance("b"), v1("/c/cpuacct").join("omni/b/model"));
+        let scope = CgroupPaths::V2 { dir: "/c/omni.slice/omni-models.slice/omni-zygote-0a.scope/model".into() };
+        let other = scope.of_instance("0b");
+        assert_eq!(other.memory(), Path::new("/c/omni.slice/omni-models.slice/omni-0b.scope/model"));
+        assert_eq!(other.name(), "omni-0b.scope/model");
         assert_eq!((group.name().as_str(), group.of_instance("b").name().as_str()), ("a/model", "b/model"));
     }
 

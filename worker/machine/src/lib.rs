@@ -84,6 +84,8 @@ pub struct Configuration {
 pub struct Cgroups {
     /// Where the controllers are, that models need.
     pub layout: Tried<Layout>,
+    /// Who would make them, as the configuration calls it, and why not systemd.
+    pub driver: Tried<(String, Option<String>)>,
     /// A group was made, its limits set and read back, and removed.
     pub limits: Tried,
     /// Of how many processors a group can be kept to fewer.

@@ -16,6 +16,8 @@ const LINE: usize = 1024;
 pub(super) struct Finished {
     /// Its exit code; `None` when a signal ended it.
     pub(super) code: Option<i32>,
+    /// The same in words, for a program that said nothing: "exit status: 1", "signal: 9 (SIGKILL)".
+    pub(super) end: String,
     /// The end of what it wrote to standard output and error.
     pub(super) tail: String,
 }
@@ -55,7 +57,11 @@ pub(super) fn run(
         let pidfd = pidfd::open(pid)?;
         on_spawn(pid)?;
         if let Some(mut stdin) = child.stdin.take() {
-            stdin.write_all(input)?;
+            match stdin.write_all(input) {
+                // It ended before it read all: its end says more than a broken pipe.
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+                written => written?,
+            }
         }
         let mut tail = Vec::new();
         let mut line = Vec::new();
@@ -88,7 +94,7 @@ pub(super) fn run(
     }
     let status = child.wait()?;
     match ended? {
-        (true, tail) => Ok(Finished { code: status.code(), tail }),
+        (true, tail) => Ok(Finished { code: status.code(), end: status.to_string(), tail }),
         (false, tail) => Err(CommandError::TimedOut { limit, tail }),
     }
 }
@@ -126,6 +132,18 @@ mod tests {
     fn what_takes_too_long_is_stopped_and_reaped() {
         let (error, _) = sh("echo begun; exec sleep 60", Duration::from_millis(300));
         assert!(matches!(error, Err(CommandError::TimedOut { tail, .. }) if tail == "begun\n"));
+    }
+
+    /// More than a pipe holds, so that writing it certainly fails.
+    #[test]
+    fn who_ends_before_it_has_read_its_input_is_told_by_its_end() {
+        for (script, code, end) in [("exit 3", Some(3), "exit status: 3"), ("kill -9 $$", None, "signal: 9 (SIGKILL)")]
+        {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            let finished = run(command, &vec![b'x'; 1 << 20], Duration::from_secs(20), |_| Ok(()), |_| ()).unwrap();
+            assert_eq!((finished.code, finished.end.as_str(), finished.tail.as_str()), (code, end, ""), "{script}");
+        }
     }
 
     #[test]

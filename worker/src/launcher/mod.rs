@@ -38,9 +38,9 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::stat::{Mode, umask};
 use node::{Node, State, Unflushed};
-use omni_cgroup::{Cgroupfs, Driver};
+use omni_cgroup::{Driver, Drivers, Wanted};
 use omni_config::NodeConfig;
-use omni_config::node::MISCONFIGURED;
+use omni_config::node::{CgroupDriver, MISCONFIGURED};
 use omni_ipc::id::InstanceId;
 use omni_ipc::launcher::FromLauncher;
 use omni_snapshot::{Limits, SnapshotError, Store};
@@ -87,6 +87,19 @@ impl Settings {
     /// The last user id of the instances' range is kept for packages' build steps, which are foreign code as well.
     fn source_uid(&self) -> u32 {
         self.config.node.uid_base + (self.config.node.uid_count - 1)
+    }
+
+    /// Who makes control groups.
+    fn drivers(&self) -> Result<Drivers, omni_cgroup::Error> {
+        Drivers::detect(self.wanted(), &self.config.node.cgroup_parent)
+    }
+
+    const fn wanted(&self) -> Wanted {
+        match self.config.node.cgroup_driver {
+            CgroupDriver::Auto => Wanted::Auto,
+            CgroupDriver::Systemd => Wanted::Systemd,
+            CgroupDriver::Cgroupfs => Wanted::Cgroupfs,
+        }
     }
 }
 
@@ -173,8 +186,10 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     raise_descriptor_limit();
     let settings = Arc::new(prepared(settings)?);
     let _lock = lock(&settings.runtime_dir)?;
-    let cgroups = Arc::new(Cgroupfs::detect(&settings.config.node.cgroup_parent)?);
-    let driver: Arc<dyn Driver> = Arc::clone(&cgroups) as _;
+    let driver = settings.drivers()?;
+    let why = driver.why_files();
+    tracing::info!(driver = driver.name(), why, "driver of control groups");
+    let driver: Arc<dyn Driver> = Arc::new(driver);
     let limits = Limits { files: settings.config.snapshots.files, bytes: settings.config.snapshots.bytes.bytes() };
     let store = Arc::new(Store::open(&settings.state_dir.join("snapshots"), limits)?);
     let program = settings.program_dir.clone().unwrap_or_default().join("omni-worker");
@@ -206,7 +221,8 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     let (builds, build_jobs) = sync_channel(JOBS);
     let planner = Planner::new(&settings, Arc::clone(&package));
     spawn("watch", move || watcher.run())?;
-    spawn("processors", move || processors::share_out(&cgroups))?;
+    let shared = Arc::clone(&driver);
+    spawn("processors", move || processors::share_out(&*shared))?;
     let tell = events.clone();
     spawn("plan", move || planner.run(&plan_jobs, &tell))?;
     let (builder, groups, runs, tell) =

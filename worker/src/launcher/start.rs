@@ -10,10 +10,11 @@ use super::program::Program;
 use crate::pidfd;
 use crate::spec::{Bind, Cache, Gpu, InstanceSpec, SandboxSpec, WorkerSpec, ZygoteSocket};
 use nix::unistd::Pid;
-use omni_cgroup::{CgroupPaths, Driver, Group, GroupName, Limits, Part};
+use omni_cgroup::{CgroupPaths, Driver, GroupName, Limits, Part};
 use omni_config::{GpuUuid, ModelName, NodeConfig};
 use omni_ipc::engine::Boot;
 use omni_ipc::launcher::{GpuMode, StartSpec};
+use omni_meminfo_fs::Shown;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -30,6 +31,9 @@ const PRELOAD: usize = 256;
 /// Where things are inside.
 pub(super) const MODEL: &str = "/model";
 const CACHE: &str = "/cache";
+/// Variables that stand for a number of processors: at OpenMP and all that follow it (torch, OpenBLAS, MKL, `nproc`), and at
+/// Python from 3.13 on. [Why](../../../docs/decisions/processors-shown.md).
+const THREADS: [&str; 2] = ["OMP_NUM_THREADS", "PYTHON_CPU_COUNT"];
 
 /// A running worker.
 #[derive(Debug)]
@@ -207,7 +211,7 @@ impl Start {
         child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(spec)).map_err(StartError::Spawn)?;
         // The kernel moves a process only after a grace period, of milliseconds: meanwhile the worker works. What it
         // clones joins the model's own group by itself, wherever the worker is.
-        Group::open(group)?.take(pid.as_raw()).map_err(StartError::Spawn)?;
+        self.driver.enter(group, pid.as_raw())?;
         let mut stdout = child.stdout.take().ok_or(StartError::Ended)?;
         let deadline = Instant::now() + LISTEN_WITHIN;
         if !pidfd::readable_before(&stdout, deadline).map_err(|errno| StartError::Spawn(errno.into()))? {
@@ -234,6 +238,7 @@ impl Start {
             peer_uid: self.scheduler_uid,
             cgroup,
             memory_bytes: spec.memory_bytes,
+            cpu_millis: spec.cpu_millis,
             log_lines_per_second: spec.log_lines_per_second,
             zygote: self
                 .zygote
@@ -292,12 +297,17 @@ fn group_memory(spec: &StartSpec) -> u64 {
     }
 }
 
-/// The manifest's variables, then ours, which win but for the first: how many threads a library takes is the author's.
+/// The manifest's variables, then ours, which win but for [`THREADS`]: how many threads a library takes is the author's.
 fn env(spec: &StartSpec, environment: &Record) -> Vec<(String, String)> {
     let bin = environment.python.parent().unwrap_or(std::path::Path::new("/usr/bin")).display();
     let mut env = spec.env.clone();
-    // Without it, libraries take as many threads as the host has processors, and share the instance's quota.
-    env.entry("OMP_NUM_THREADS".to_owned()).or_insert_with(|| spec.cpu_millis.div_ceil(1000).to_string());
+    // Who asks the kernel where it may run, and not a file, hears of all the host's processors. A list that cannot be read
+    // is the worker's to report.
+    if let Ok(shown) = Shown::by_limit(spec.cpu_millis) {
+        for name in THREADS {
+            env.entry(name.to_owned()).or_insert_with(|| shown.numbers().len().to_string());
+        }
+    }
     let ours = [
         ("PATH", format!("{bin}:/usr/local/bin:/usr/bin:/bin")),
         ("HOME", "/tmp/home".to_owned()),

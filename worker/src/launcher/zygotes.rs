@@ -11,7 +11,7 @@ use crate::pidfd;
 use crate::spec::{WorkerSpec, Zygote as ZygoteJob};
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
 use nix::unistd::Pid;
-use omni_cgroup::{Group, GroupName, Limits, Part};
+use omni_cgroup::{GroupName, Limits, Part};
 use omni_ipc::exit::{ExitCause, PERMANENT_FAILURE};
 use omni_ipc::id::{InstanceId, SnapshotDigest};
 use omni_ipc::launcher::{StartSpec, ZygoteSpec};
@@ -44,13 +44,14 @@ pub(super) struct Generation {
 }
 
 impl Generation {
-    /// `None` for an instance that comes from no zygote. `package`: the package `omni` that it runs.
-    pub(super) fn of(spec: &StartSpec, package: &Path) -> Option<Self> {
+    /// `None` for an instance that comes from no zygote. `package`: the package `omni` that it runs; `driver`: who makes the
+    /// groups of both, for a zygote looks for those of its instances beside its own.
+    pub(super) fn of(spec: &StartSpec, package: &Path, driver: &str) -> Option<Self> {
         spec.zygote.as_ref()?;
         let mut common = StartSpec { note: String::new(), log_lines_per_second: 0, ..spec.clone() };
         common.instance = InstanceId::parse("000000000000").ok()?;
         // A zygote of another version is not understood by a new worker.
-        let everything = serde_json::to_vec(&(PROTOCOL, package, common)).ok()?;
+        let everything = serde_json::to_vec(&(PROTOCOL, package, driver, common)).ok()?;
         let digest = Sha256::digest(everything).iter().map(|byte| format!("{byte:02x}")).collect();
         Some(Self { model: spec.model.clone(), snapshot: spec.snapshot.clone(), digest })
     }
@@ -245,13 +246,14 @@ impl ZygoteStart {
             |part, limits: &Limits| Ok::<_, StartError>(start.driver.create(&GroupName::new(&name, part)?, limits)?);
         let worker_cgroup = group(Part::Worker, &Limits::default())?;
         let cgroup = group(Part::Model, &Limits { memory_bytes, ..start.limits() })?;
-        let own = Group::open(&worker_cgroup)?;
+        let own = worker_cgroup.clone();
         let job = ZygoteJob {
             socket: start.traces.socket(id),
             exit_file: start.traces.exit_file(id),
             cgroup,
             worker_cgroup,
             memory_bytes: start.spec.memory_bytes,
+            cpu_millis: start.spec.cpu_millis,
             model_dir: MODEL.to_owned(),
             preload,
             import_within_ms: startup_ms,
@@ -268,7 +270,7 @@ impl ZygoteStart {
             let record = ZygoteRecord { worker, uid: start.uid, generation: Some(generation) };
             // Only a worker with a record gets its specification.
             start.traces.record(id, &record).map_err(StartError::Record)?;
-            own.take(pid.as_raw()).map_err(StartError::Spawn)?;
+            start.driver.enter(&own, pid.as_raw())?;
             child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(&spec)).map_err(StartError::Spawn)?;
             Ok(Running { pid, pidfd })
         };
@@ -304,21 +306,23 @@ mod tests {
 
     #[test]
     fn a_generation_is_all_that_its_instances_have_in_common() {
-        let generation = |spec: &StartSpec, package: &str| Generation::of(spec, Path::new(package)).unwrap();
+        let generation =
+            |spec: &StartSpec, package: &str| Generation::of(spec, Path::new(package), "cgroupfs").unwrap();
         let one = spec(1);
         let other_id = StartSpec { instance: InstanceId::parse("ba9876543210").unwrap(), ..one.clone() };
         assert_eq!(generation(&one, "/omni"), generation(&other_id, "/omni"));
         assert_ne!(generation(&one, "/omni"), generation(&one, "/newer"));
+        assert_ne!(generation(&one, "/omni"), Generation::of(&one, Path::new("/omni"), "systemd").unwrap());
         assert_ne!(generation(&one, "/omni"), generation(&spec(2), "/omni"));
         assert_ne!(generation(&one, "/omni"), generation(&StartSpec { memory_bytes: 2, ..one.clone() }, "/omni"));
-        assert_eq!(Generation::of(&StartSpec { zygote: None, ..one }, Path::new("/omni")), None);
+        assert_eq!(Generation::of(&StartSpec { zygote: None, ..one }, Path::new("/omni"), "cgroupfs"), None);
     }
 
     /// A launcher that cannot read a record ends the zygote, and with it every instance that came from it.
     #[test]
     fn a_record_is_small_and_is_read_by_other_versions() {
         let worker = RecordedWorker::of(Pid::this()).unwrap();
-        let generation = Generation::of(&spec(100 * 1024), Path::new("/omni"));
+        let generation = Generation::of(&spec(100 * 1024), Path::new("/omni"), "cgroupfs");
         let record = ZygoteRecord { worker: worker.clone(), uid: 7, generation };
         let text = serde_json::to_string(&record).unwrap();
         assert!(text.len() < 1024, "{}", text.len());

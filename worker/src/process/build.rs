@@ -27,7 +27,7 @@ pub(super) fn run(spec: &BuildSpec) -> Result<u8, WorkerError> {
         stdout: stdout.as_fd(),
         stderr: stderr.as_fd(),
         engine: None,
-        meminfo: None,
+        proc_files: None,
         gpu: None,
         zygote: false,
         group: &group,

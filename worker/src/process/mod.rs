@@ -19,6 +19,8 @@ mod supervise;
 mod wires;
 mod zygote;
 
+pub(crate) use origin::view_of;
+
 use crate::sandbox::StepError;
 use crate::spec::WorkerSpec;
 use nix::errno::Errno;
@@ -56,14 +58,14 @@ pub enum WorkerError {
     /// The sandbox could not be made.
     #[error("cannot start the sandbox")]
     Sandbox(#[from] StepError),
-    /// The file over `/proc/meminfo` could not be made.
-    #[error("cannot make /proc/meminfo")]
+    /// The files over those of `/proc` could not be made.
+    #[error("cannot make the files of /proc")]
     Meminfo(#[from] omni_meminfo_fs::PrepareError),
     /// It could not be filled.
-    #[error("cannot fill /proc/meminfo")]
+    #[error("cannot fill the files of /proc")]
     MeminfoSource(#[from] omni_meminfo_fs::SampleError),
     /// It could not be served.
-    #[error("cannot serve /proc/meminfo")]
+    #[error("cannot serve the files of /proc")]
     MeminfoServe(#[from] omni_meminfo_fs::ServeError),
     /// The engine's first message could not be sent.
     #[error("cannot tell the engine what to serve")]

@@ -5,12 +5,13 @@
 use super::WorkerError;
 use super::forked::Forked;
 use super::gpu::Memory;
+use super::setup::unix_ms;
 use super::wires::{Ends, Wires};
-use crate::sandbox::{self, Given, GpuDir, Sandbox};
+use crate::sandbox::{self, Given, GpuDir, ProcFiles, Sandbox};
 use crate::spec::{InstanceSpec, ZygoteSocket};
 use omni_cgroup::{CgroupPaths, Group};
 use omni_ipc::engine::ToEngine;
-use omni_meminfo_fs::{CgroupV1, CgroupV2, MemorySource, SampleError, Server};
+use omni_meminfo_fs::{CgroupV1, CgroupV2, Groups, Processors, SampleError, Server, Shown, View};
 use std::io;
 use std::os::fd::AsFd;
 
@@ -34,6 +35,7 @@ pub(super) fn alone(
     group: &Group,
     notes: &mut Vec<String>,
 ) -> Result<(Origin, Wires, Option<Memory>), WorkerError> {
+    let shown = shown_by(spec.cpu_millis)?;
     let (mount, connection) = omni_meminfo_fs::prepare()?;
     let (wires, ends) = new_wires()?;
     wires.send(&ToEngine::Boot(spec.boot.clone()), &[])?;
@@ -44,7 +46,7 @@ pub(super) fn alone(
         stdout: ends.stdout.as_fd(),
         stderr: ends.stderr.as_fd(),
         engine: Some(ends.engine.as_fd()),
-        meminfo: Some(mount.as_fd()),
+        proc_files: Some(ProcFiles { mount: mount.as_fd(), processors: shown.numbers() }),
         gpu: gpu_dir.as_ref(),
         zygote: false,
         group,
@@ -53,7 +55,7 @@ pub(super) fn alone(
     notes.append(&mut sandbox.notes);
     // Held here, the mount would keep its server from seeing the end of the sandbox.
     drop(mount);
-    let meminfo = connection.serve(memory_of(&spec.cgroup, spec.memory_bytes)?)?;
+    let meminfo = connection.serve(Groups::new(view_of(&spec.cgroup, spec.memory_bytes, shown)?))?;
     Ok((Origin::Sandbox { sandbox, meminfo, reporting: true }, wires, gpu))
 }
 
@@ -61,10 +63,20 @@ fn new_wires() -> Result<(Wires, Ends), WorkerError> {
     Wires::new().map_err(|errno| WorkerError::Setup { step: "make the engine's wires", source: io::Error::from(errno) })
 }
 
-/// The memory of a group as its processes see it, with this total.
-pub(super) fn memory_of(group: &CgroupPaths, shown: u64) -> Result<Box<dyn MemorySource>, SampleError> {
+/// The processors that a limit shows.
+pub(super) fn shown_by(cpu_millis: u32) -> Result<Shown, WorkerError> {
+    Shown::by_limit(cpu_millis).map_err(|source| WorkerError::Setup { step: "find the processors", source })
+}
+
+/// A group as its processes see it, with this much memory and these processors.
+pub(crate) fn view_of(group: &CgroupPaths, memory: u64, processors: Shown) -> Result<View, SampleError> {
+    let now = unix_ms() / 1000;
     Ok(match group {
-        CgroupPaths::V1 { memory, .. } => Box::new(CgroupV1::open(memory, Some(shown))?),
-        CgroupPaths::V2 { dir } => Box::new(CgroupV2::open(dir, Some(shown))?),
+        CgroupPaths::V1 { memory: dir, cpuacct, .. } => {
+            View::new(CgroupV1::open(dir, Some(memory))?, Processors::open_v1(cpuacct, processors, now)?)
+        }
+        CgroupPaths::V2 { dir } => {
+            View::new(CgroupV2::open(dir, Some(memory))?, Processors::open_v2(dir, processors, now)?)
+        }
     })
 }

@@ -10,7 +10,7 @@ use super::report::{Report, send};
 use super::root::{self, Brought};
 use super::seccomp::Filter;
 use super::step::{Step, StepError, invalid};
-use super::{Program, kernel, landlock, pid1, privileges};
+use super::{ProcFiles, Program, kernel, landlock, pid1, privileges};
 use crate::spec::SandboxSpec;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -32,7 +32,7 @@ pub(super) struct Start<'a> {
     pub(super) spec: &'a SandboxSpec,
     pub(super) program: Program<'a>,
     pub(super) group: &'a Group,
-    pub(super) meminfo: Option<BorrowedFd<'a>>,
+    pub(super) proc_files: Option<ProcFiles<'a>>,
     pub(super) cache: Option<Mount>,
     pub(super) gpu: Option<&'a Mount>,
     pub(super) filter: Filter,
@@ -50,9 +50,7 @@ pub(super) fn main(start: &Start<'_>) -> i32 {
 
 fn prepare(start: &Start<'_>) -> Result<(), StepError> {
     let Start { spec, .. } = start;
-    if start.group.v2_dir_fd().is_none() {
-        start.group.join_self().step(|| "join the control group".into())?;
-    }
+    start.group.join_self().step(|| "join the control group".into())?;
     // These by the host's `/proc`: the sandbox's own is read-only.
     fs::write("/proc/self/oom_score_adj", OOM_SCORE_ADJ).step(|| "raise oom_score_adj".into())?;
     privileges::limit()?;
@@ -63,7 +61,7 @@ fn prepare(start: &Start<'_>) -> Result<(), StepError> {
     if !spec.host_network {
         loopback_up().step(|| "bring up the loop-back interface".into())?;
     }
-    root::enter(spec, &Brought { meminfo: start.meminfo, cache: start.cache.as_ref(), gpu: start.gpu })?;
+    root::enter(spec, &Brought { proc_files: start.proc_files, cache: start.cache.as_ref(), gpu: start.gpu })?;
     umask(Mode::from_bits_truncate(0o022));
     prctl::set_no_new_privs().step(|| "set no_new_privs".into())?;
     if !landlock::restrict(spec, start.gpu.is_some())? {
@@ -83,7 +81,8 @@ fn prepare(start: &Start<'_>) -> Result<(), StepError> {
 
 fn kept(start: &Start<'_>) -> Vec<i32> {
     let Program { null, stdout, stderr, engine, .. } = start.program;
-    let needed = [Some(null), Some(stdout), Some(stderr), engine, start.meminfo, Some(start.reports)];
+    let files = start.proc_files.map(|files| files.mount);
+    let needed = [Some(null), Some(stdout), Some(stderr), engine, files, Some(start.reports)];
     let mounts = [start.cache.as_ref(), start.gpu].into_iter().flatten().map(AsFd::as_fd);
     needed.into_iter().flatten().chain(mounts).map(|fd| fd.as_raw_fd()).collect()
 }

@@ -23,8 +23,8 @@ pub(super) mod clone_flags {
     pub(super) const INTO_CGROUP: u64 = 0x2_0000_0000; // libc has it as a c_int, which it does not fit
 }
 
-/// Makes a process in the namespaces of `flags` and, when given, in a v2 control group. It is a copy of this one, as
-/// fork makes it, runs `child` and exits with its result; this one gets its id and descriptor.
+/// Makes a process in the namespaces of `flags` and, when given, in a control group of the unified tree. It is a copy of
+/// this one, as fork makes it, runs `child` and exits with its result; this one gets its id and descriptor.
 ///
 /// `EBUSY` when this process has several threads: the copy has only one, and locks that others hold would stay locked.
 pub(super) fn clone3(

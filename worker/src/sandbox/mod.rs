@@ -65,15 +65,24 @@ pub struct Given<'a> {
     pub stderr: BorrowedFd<'a>,
     /// Descriptor 3 of the program.
     pub engine: Option<BorrowedFd<'a>>,
-    /// A mount to attach over `/proc/meminfo`.
-    pub meminfo: Option<BorrowedFd<'a>>,
+    /// Files over those of `/proc` and `/sys`; without them the sandbox has the host's.
+    pub proc_files: Option<ProcFiles<'a>>,
     /// What is at `/gpu`.
     pub gpu: Option<&'a GpuDir>,
     /// The program is a zygote: the sandbox stays when it ends, while there are processes that came from it, and the end
     /// of each is a report.
     pub zygote: bool,
-    /// The control group that it lives in, from its first instruction on v2, from its first act on v1.
+    /// The control group that it lives in: from its first instruction in the unified tree, from its first act on v1.
     pub group: &'a Group,
+}
+
+/// Files that show a control group as a machine, and what is not a file of that.
+#[derive(Debug, Clone, Copy)]
+pub struct ProcFiles<'a> {
+    /// The mount with the files, attached nowhere. Somebody must serve it from the clone on: the new process looks into it.
+    pub mount: BorrowedFd<'a>,
+    /// The processors whose directories appear in `/sys`.
+    pub processors: &'a [u32],
 }
 
 /// The program as exec takes it.
@@ -146,7 +155,7 @@ pub fn spawn(spec: &SandboxSpec, given: &Given<'_>) -> Result<Sandbox, StepError
         spec,
         program,
         group: given.group,
-        meminfo: given.meminfo,
+        proc_files: given.proc_files,
         cache,
         gpu: given.gpu.map(|dir| &dir.mount),
         filter: Filter::compile()?,
@@ -154,7 +163,6 @@ pub fn spawn(spec: &SandboxSpec, given: &Given<'_>) -> Result<Sandbox, StepError
     };
     let network = if spec.host_network { 0 } else { clone_flags::NEWNET };
     let flags = clone_flags::SANDBOX | network;
-    let (pid, pidfd) =
-        kernel::clone3(flags, given.group.v2_dir_fd(), || child::main(&start)).step(|| "clone".into())?;
+    let (pid, pidfd) = kernel::clone3(flags, given.group.unified(), || child::main(&start)).step(|| "clone".into())?;
     Ok(Sandbox { pid, pidfd, reports, notes })
 }

@@ -1,10 +1,11 @@
 //! The root that a model sees: a fresh tmpfs with read-only parts of the host, made in the new mount namespace and
 //! then pivoted to. Called once by [`super::child`].
 //!
-//! Order matters: `/proc` comes before the file over `/proc/meminfo`, and everything before the pivot, because the
+//! Order matters: `/proc` comes before the files over some of its own, and everything before the pivot, because the
 //! host's paths are gone after it. The root itself ends read-only: what a model can write is `/tmp`, `/dev/shm`,
 //! `/cache`, binds that say so and, with a GPU, its device files and the accounting file.
 
+use super::ProcFiles;
 use super::etc::{self, HostNetwork};
 use super::mount::{Mount, PLAIN, READ_ONLY};
 use super::nvidia::{self, Shown};
@@ -15,10 +16,11 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::stat::{Mode, mkdirat};
 use nix::unistd::{Gid, Uid, chdir, fchdir, fchown, pivot_root};
 use omni_gpu_wire::env::inside;
+use omni_meminfo_fs::File;
 use std::ffi::{CStr, CString};
 use std::fs;
 use std::io::Read;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -42,7 +44,10 @@ const ETC: [&str; 12] = [
     "/etc/timezone",
 ];
 /// Processor and memory topology: libraries size their thread pools by it.
-const TOPOLOGY: [&str; 2] = ["/sys/devices/system/cpu", "/sys/devices/system/node"];
+const PROCESSORS: &str = "/sys/devices/system/cpu";
+const NODES: &str = "/sys/devices/system/node";
+/// Where files that show a control group as a machine are until each is at its place.
+const FILES: &str = "/run";
 /// Devices without state: name, major, minor (`Documentation/admin-guide/devices.txt`).
 const DEVICES: [(&str, u64, u64); 5] =
     [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9)];
@@ -63,8 +68,8 @@ const HOST_FILE_MAX: u64 = 64 * 1024;
 
 /// Mounts that the worker made because they belong to its world, not to the sandbox's.
 pub(super) struct Brought<'a> {
-    /// The file over `/proc/meminfo`.
-    pub(super) meminfo: Option<BorrowedFd<'a>>,
+    /// Files over those of `/proc` and `/sys`.
+    pub(super) proc_files: Option<ProcFiles<'a>>,
     /// The file system at `/cache`.
     pub(super) cache: Option<&'a Mount>,
     /// The file system at `/gpu`.
@@ -82,7 +87,7 @@ pub(super) fn enter(spec: &SandboxSpec, brought: &Brought<'_>) -> Result<(), Ste
     root_mount.attach(Tree::at(PIVOT).step(|| format!("open {PIVOT}"))?).step(|| "attach the new root".into())?;
     let root = Tree::at(PIVOT).step(|| "open the new root".into())?;
 
-    for path in SYSTEM.iter().chain(&ETC).chain(&TOPOLOGY) {
+    for path in SYSTEM.iter().chain(&ETC).chain([&NODES]) {
         furniture(&host, &root, Path::new(path))?;
     }
     written(&root, spec, host_network)?;
@@ -91,7 +96,11 @@ pub(super) fn enter(spec: &SandboxSpec, brought: &Brought<'_>) -> Result<(), Ste
     root.link(Path::new("/var/tmp"), Path::new("/tmp")).step(|| "link /var/tmp".into())?;
     root.directory(Path::new("/run")).step(|| "make /run".into())?;
     home(&root, spec)?;
-    proc(&root, brought.meminfo)?;
+    proc(&root)?;
+    match &brought.proc_files {
+        Some(files) => shown_as_machine(&host, &root, files)?,
+        None => furniture(&host, &root, Path::new(PROCESSORS))?,
+    }
     if !spec.devices.is_empty() {
         shown(&host, &root, &card)?;
     }
@@ -196,7 +205,7 @@ fn home(root: &Tree, spec: &SandboxSpec) -> Result<(), StepError> {
     fchown(&dir, Some(Uid::from_raw(spec.uid)), Some(Gid::from_raw(spec.gid))).step(step)
 }
 
-fn proc(root: &Tree, meminfo: Option<BorrowedFd<'_>>) -> Result<(), StepError> {
+fn proc(root: &Tree) -> Result<(), StepError> {
     let attributes = READ_ONLY | libc::MOUNT_ATTR_NOEXEC;
     let proc = Mount::new(c"proc", &[(c"source", Some(c"proc"))], attributes).step(|| "make /proc".into())?;
     let place = root.directory(Path::new("/proc")).step(|| "make /proc".into())?;
@@ -207,12 +216,32 @@ fn proc(root: &Tree, meminfo: Option<BorrowedFd<'_>>) -> Result<(), StepError> {
     for name in MASKED_DIRECTORIES {
         mask(root, name, || Mount::new(c"tmpfs", &[(c"size", Some(c"4k"))], READ_ONLY))?;
     }
-    if let Some(meminfo) = meminfo {
-        let step = || "attach /proc/meminfo".to_owned();
-        let place = root.find(Path::new("/proc/meminfo")).step(step)?;
-        super::kernel::move_mount(meminfo, place).step(step)?;
-    }
     Ok(())
+}
+
+/// Each file over its place, and the directories of the processors that are shown. The directory with the files is
+/// mounted only meanwhile: the kernel takes parts of what is mounted.
+fn shown_as_machine(host: &Tree, root: &Tree, files: &ProcFiles<'_>) -> Result<(), StepError> {
+    for number in files.processors {
+        furniture(host, root, &Path::new(PROCESSORS).join(format!("cpu{number}")))?;
+    }
+    let step = || "mount the files of /proc".to_owned();
+    super::kernel::move_mount(files.mount, root.directory(Path::new(FILES)).step(step)?).step(step)?;
+    let all = format!("{PIVOT}{FILES}");
+    // One question to who serves them instead of one for each name.
+    let _ = fs::read_dir(&all).step(step)?.next();
+    for file in File::ALL {
+        let step = || format!("attach {}", file.place());
+        let place = Path::new(file.place());
+        let place = match if place.starts_with("/proc") { root.find(place) } else { root.file(place) } {
+            Err(nix::errno::Errno::ENOENT) => continue, // a kernel without swap has no /proc/swaps
+            found => found.step(step)?,
+        };
+        let name = CString::new(file.name()).step(step)?;
+        let mount = Mount::copy_of(files.mount, &name, READ_ONLY | libc::MOUNT_ATTR_NOEXEC).step(step)?;
+        mount.attach(place).step(step)?;
+    }
+    umount2(all.as_str(), MntFlags::MNT_DETACH).step(step)
 }
 
 /// What the kernel says about the model's card: its part of `/proc/driver`, in place of the empty directory there, and

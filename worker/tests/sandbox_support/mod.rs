@@ -122,8 +122,7 @@ impl Host {
         let number = self.counter.fetch_add(1, Ordering::Relaxed);
         let name = GroupName::new(&format!("{number:012x}"), Part::Model).unwrap();
         let limits = Limits { memory_bytes: Some(memory_bytes), pids: Some(pids), cpu_millis: None };
-        let paths = self.driver.create(&name, &limits).unwrap();
-        (number, name, paths)
+        (number, name.clone(), self.driver.create(&name, &limits).unwrap())
     }
 
     /// Starts an instance and waits until its worker listens.
@@ -153,6 +152,7 @@ impl Host {
             peer_uid: setup.peer_uid,
             cgroup,
             memory_bytes: setup.memory_bytes,
+            cpu_millis: 1000,
             log_lines_per_second: setup.log_lines_per_second,
             zygote: setup.zygote.map(|path| ZygoteSocket { path, patience_ms: 10_000 }),
             gpu: setup.gpu.map(|spec| Gpu { spec, control: self.dir.path().join(format!("{number}.gpu")) }),

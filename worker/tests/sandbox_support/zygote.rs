@@ -32,6 +32,7 @@ impl Host {
             cgroup,
             worker_cgroup,
             memory_bytes,
+            cpu_millis: 1000,
             model_dir: "/model".into(),
             preload: preload.iter().map(|name| (*name).to_owned()).collect(),
             import_within_ms: 60_000,

@@ -44,6 +44,7 @@ async fn an_instance_that_cannot_be_reached_holds_its_gpu_memory_until_it_is_gon
         budget: Budget::new(1, metrics.of_bodies()),
         metrics,
         watchdog,
+        tokens: None,
         busy_models: AtomicI64::new(0),
         touched_unix_ms: AtomicU64::new(0),
     });

@@ -3,7 +3,8 @@
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use omni_cgroup::{Cgroupfs, Driver, Group, GroupName, Part};
-use std::io::{BufRead, BufReader};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -51,8 +52,15 @@ fn spawn(group: &Arc<Group>, argv: &[&str]) -> Child {
     let mut command = Command::new(argv[0]);
     command.args(&argv[1..]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let group = Arc::clone(group);
+    // What a sandbox is cloned into.
+    let unified =
+        group.paths().unified().map(|dir| File::options().write(true).open(dir.join("cgroup.procs")).unwrap());
+    let join = move || {
+        group.join_self()?;
+        unified.as_ref().map_or(Ok(()), |mut procs| procs.write_all(b"0"))
+    };
     // SAFETY: between fork and exec the closure only writes to open descriptors, as `join_self` promises.
-    unsafe { command.pre_exec(move || group.join_self()) };
+    unsafe { command.pre_exec(join) };
     command.spawn().expect("spawned")
 }
 

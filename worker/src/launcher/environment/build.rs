@@ -19,7 +19,7 @@ use crate::launcher::command::{self, CommandError, Finished};
 use crate::launcher::program::Program;
 use crate::spec::{Bind, BuildSpec, SandboxSpec, WorkerSpec};
 use nix::unistd::syncfs;
-use omni_cgroup::{Driver, Group, GroupName, Limits, Part};
+use omni_cgroup::{Driver, GroupName, Limits, Part};
 use omni_config::node::{BUILDER_UID, Python};
 use omni_ipc::id::EnvironmentKey;
 use std::fs::{self, File};
@@ -78,7 +78,10 @@ enum StepError {
     Cgroup(#[from] omni_cgroup::Error),
     #[error("cannot write the build's sandbox")]
     Spec(#[from] serde_json::Error),
-    #[error("the build did not end (`build-timeout` in [python] of the node's configuration)")]
+    #[error("{}", match .0 {
+        CommandError::TimedOut { .. } => "the build did not end (`build-timeout` in [python] of the node's configuration)",
+        CommandError::Io(_) => "the build could not be run",
+    })]
     Run(#[from] CommandError),
 }
 
@@ -273,10 +276,10 @@ impl Builder {
             cpu_millis: None,
         };
         let run = || {
-            let worker = Group::open(&self.driver.create(&GroupName::new(&name, Part::Worker)?, &Limits::default())?)?;
+            let worker = self.driver.create(&GroupName::new(&name, Part::Worker)?, &Limits::default())?;
             let cgroup = self.driver.create(&GroupName::new(&name, Part::Model)?, &limits)?;
             let spec = serde_json::to_vec(&WorkerSpec::Build(Box::new(BuildSpec { cgroup, sandbox })))?;
-            let join = |pid: nix::unistd::Pid| worker.take(pid.as_raw());
+            let join = |pid: nix::unistd::Pid| self.driver.enter(&worker, pid.as_raw()).map_err(io::Error::other);
             Ok(command::run(self.worker.command(), &spec, limit, join, &mut *line)?)
         };
         let result = run();
@@ -359,9 +362,10 @@ fn failed(plan: &Plan, finished: &Finished, wheels_only: bool) -> Failure {
     // With hashes there is no other step that could do better.
     let permanent = judge(&finished.tail, wheels_only && !plan.require_hashes) == Verdict::Permanent;
     let advice = if plan.require_hashes && permanent { hashes::advice(&finished.tail) } else { None };
-    let message = match advice {
-        Some(advice) => format!("{}\n{advice}", complaint(&finished.tail)),
-        None => complaint(&finished.tail).to_owned(),
+    let message = match (complaint(&finished.tail), advice) {
+        ("", _) => format!("the build ended without a word ({})", finished.end),
+        (complaint, Some(advice)) => format!("{complaint}\n{advice}"),
+        (complaint, None) => complaint.to_owned(),
     };
     Failure { message, permanent }
 }
@@ -372,4 +376,17 @@ fn node_failed(step: &str, error: &io::Error) -> Failure {
 
 fn ignore_missing(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_out_is_told_as_one_and_nothing_else_is() {
+        let broken = StepError::from(CommandError::Io(io::ErrorKind::BrokenPipe.into()));
+        assert_eq!(omni_log::chain(&broken), "the build could not be run: cannot run it: broken pipe");
+        let late = CommandError::TimedOut { limit: Duration::from_secs(1), tail: "begun".to_owned() };
+        assert!(omni_log::chain(&StepError::from(late)).contains("`build-timeout`"));
+    }
 }

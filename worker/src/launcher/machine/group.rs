@@ -2,13 +2,15 @@
 
 use super::{ONLY_ROOT, system};
 use crate::launcher::Settings;
-use crate::sandbox::{self, Given, Report, Sandbox};
+use crate::process::view_of;
+use crate::sandbox::{self, Given, ProcFiles, Report, Sandbox};
 use crate::spec::SandboxSpec;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use omni_cgroup::{CgroupPaths, Cgroupfs, CpuShare, Driver, Group, GroupName, Limits, Part};
 use omni_log::chain;
 use omni_machine::{Cgroups, Layout, Tried};
+use omni_meminfo_fs::{Groups, Shown};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -36,7 +38,10 @@ pub(super) fn probe(settings: &Settings, root: bool) -> (Cgroups, Tried) {
         Err(error) => (Tried::Fails(chain(&error)), untried(NO_GROUP)),
         Ok(driver) => in_group(settings, &driver).unwrap_or_else(|error| (Tried::Fails(error), untried(NO_GROUP))),
     };
-    (Cgroups { layout, limits, processors, confined: system::confined("cgroup") }, sandbox)
+    // Chosen, not asked: who asks systemd has threads then, and a sandbox is made here.
+    let chosen = settings.drivers().map(|drivers| (drivers.name().to_owned(), drivers.why_files().map(str::to_owned)));
+    let driver = chosen.map_err(|error| chain(&error)).into();
+    (Cgroups { layout, driver, limits, processors, confined: system::confined("cgroup") }, sandbox)
 }
 
 const fn layout(root: &CgroupPaths) -> Layout {
@@ -56,7 +61,7 @@ fn in_group(settings: &Settings, driver: &Cgroupfs) -> Result<(Tried, (Tried<usi
         Ok((paths, group))
     };
     let (paths, group) = made().map_err(|error| chain(&error))?;
-    let tried = (processors(driver, &paths).into(), sandbox(settings, &group).into());
+    let tried = (processors(driver, &paths).into(), sandbox(settings, &paths, &group).into());
     let removed = group.kill().and_then(|()| driver.remove(&paths)).and_then(|()| driver.remove_parent());
     Ok((removed.map_err(|error| chain(&error)).into(), tried))
 }
@@ -79,8 +84,8 @@ fn remove_old(driver: &Cgroupfs) -> Result<(), omni_cgroup::Error> {
     driver.list()?.iter().filter(is_old).try_for_each(|name| driver.destroy(name))
 }
 
-/// Runs the program as an instance's: with a file over `/proc/meminfo`, a network of its own and a user of its own.
-fn sandbox(settings: &Settings, group: &Group) -> Result<(), String> {
+/// Runs the program as an instance's: with files over those of `/proc`, a network of its own and a user of its own.
+fn sandbox(settings: &Settings, paths: &CgroupPaths, group: &Group) -> Result<(), String> {
     let uid = settings.source_uid();
     let spec = SandboxSpec {
         hostname: "probe".to_owned(),
@@ -98,19 +103,24 @@ fn sandbox(settings: &Settings, group: &Group) -> Result<(), String> {
     let null = File::options().write(true).open("/dev/null").map_err(|error| chain(&error))?;
     // Where there is no FUSE, that is said for itself; everything else is tried all the same.
     let (mount, connection) = omni_meminfo_fs::prepare().ok().unzip();
+    let shown = Shown::by_limit(LIMITS.cpu_millis.unwrap_or(u32::MAX)).map_err(|error| chain(&error))?;
     let given = Given {
         stdout: null.as_fd(),
         stderr: null.as_fd(),
         engine: None,
-        meminfo: mount.as_ref().map(AsFd::as_fd),
+        proc_files: mount.as_ref().map(|mount| ProcFiles { mount: mount.as_fd(), processors: shown.numbers() }),
         gpu: None,
         zygote: false,
         group,
     };
     let sandbox = sandbox::spawn(&spec, &given).map_err(|error| chain(&error))?;
+    drop(mount);
+    let view = view_of(paths, LIMITS.memory_bytes.unwrap_or(0), shown).map_err(|error| chain(&error))?;
+    let server = connection.map(|connection| connection.serve(Groups::new(view))).transpose();
+    let server = server.map_err(|error| chain(&error))?;
     let ended = wait_for_end(&sandbox);
-    // Nobody serves the file: whoever waits for it has to be told before the sandbox is waited for.
-    drop(connection);
+    // Whoever still reads has to be told before the sandbox is waited for.
+    drop(server);
     ended
 }
 

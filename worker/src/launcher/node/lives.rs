@@ -41,7 +41,7 @@ impl Node {
         if self.instances.starting() >= STARTS {
             return Err(format!("{STARTS} instances are being started already: try again"));
         }
-        let generation = Generation::of(&spec, self.package.dir());
+        let generation = Generation::of(&spec, self.package.dir(), self.driver.name());
         let usable = generation.as_ref().and_then(|of| self.zygotes.of(of, &self.nests, Instant::now()));
         let shared = usable.as_ref().map(|(_, uid)| *uid);
         let uid = self.instances.begin(&spec.instance, spec.model.clone(), spec.snapshot.clone(), shared).ok_or(

@@ -7,10 +7,9 @@
 
 mod policy;
 
-use omni_cgroup::{Cgroupfs, CpuSet, CpuShare, Driver, GroupName, Part};
+use omni_cgroup::{CpuSet, CpuShare, Driver, GroupName, Part};
 use policy::{Change, Policy, Use};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -25,7 +24,7 @@ struct Watched {
 }
 
 /// Shares out the processors until the launcher ends.
-pub(super) fn share_out(cgroups: &Arc<Cgroupfs>) {
+pub(super) fn share_out(cgroups: &dyn Driver) {
     let mut watched: BTreeMap<String, Watched> = BTreeMap::new();
     let mut policy = Policy::default();
     let mut looked = Instant::now();
@@ -53,7 +52,7 @@ pub(super) fn share_out(cgroups: &Arc<Cgroupfs>) {
 }
 
 /// A group that is new here. What an earlier launcher decided on it is not known, and undone.
-fn open(cgroups: &Cgroupfs, name: &str, all: &CpuSet) -> Option<Watched> {
+fn open(cgroups: &dyn Driver, name: &str, all: &CpuSet) -> Option<Watched> {
     let paths = cgroups.paths(&GroupName::new(name, Part::Model).ok()?);
     let share = CpuShare::open(&paths).ok()??;
     share.let_go(all).ok()?;

@@ -1,7 +1,7 @@
 //! Role `zygote`: keeps one zygote, and gives its processes to the workers of instances. See [`omni_ipc::zygote`].
 //!
 //! One poll over pid 1 of the sandbox and its reports, the zygote's socket and output, SIGTERM, the listening socket and
-//! every caller. It serves `/proc/meminfo` for all processes of the sandbox, to each that of its own control group. What
+//! every caller. It serves the files of `/proc` that are ours for all processes of the sandbox, to each those of its own control group. What
 //! it decides is in [`family`], what the sandbox tells it in [`hear`], whom it believes in [`claim`].
 //!
 //! What always holds: this process is what the sandbox hangs on, and with it every instance from it; it parses nothing
@@ -13,13 +13,13 @@ mod family;
 mod hear;
 
 use super::journal::{Journal, Moment};
-use super::origin::memory_of;
+use super::origin::{shown_by, view_of};
 use super::setup::{protect, release_standard_streams, timeout, unix_ms, write_exit_file};
 use super::supervise::cause_of;
 use super::wires::Wires;
 use super::{WorkerError, say};
 use crate::pidfd;
-use crate::sandbox::{self, Given, Sandbox};
+use crate::sandbox::{self, Given, ProcFiles, Sandbox};
 use crate::spec::Zygote as ZygoteSpec;
 use family::{Action, Caller, Event, Family};
 use nix::errno::Errno;
@@ -32,7 +32,7 @@ use omni_ipc::id::InstanceId;
 use omni_ipc::packet::{recv_packet, send_packet};
 use omni_ipc::zygote::{FromZygoteWorker, ToZygote, ToZygoteWorker};
 use omni_log::chain;
-use omni_meminfo_fs::{Groups, Server};
+use omni_meminfo_fs::{Groups, Server, Shown};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -77,7 +77,8 @@ struct Keeper<'a> {
     reporting: bool,
     wires: Wires,
     groups: Groups,
-    _meminfo: Server,
+    shown: Shown,
+    _proc_files: Server,
     journal: Journal,
     told: u64,
     family: Family,
@@ -116,6 +117,7 @@ impl<'a> Keeper<'a> {
         let setup = |step| move |source: io::Error| WorkerError::Setup { step, source };
         let group = Group::open(&spec.cgroup)?;
         let own = Group::open(&spec.worker_cgroup)?;
+        let shown = shown_by(spec.cpu_millis)?;
         let (mount, connection) = omni_meminfo_fs::prepare()?;
         let (wires, ends) = Wires::new().map_err(|errno| setup("make the zygote's wires")(errno.into()))?;
         let preload = ToZygote::Preload { model_dir: spec.model_dir.clone(), modules: spec.preload.clone() };
@@ -124,15 +126,15 @@ impl<'a> Keeper<'a> {
             stdout: ends.stdout.as_fd(),
             stderr: ends.stderr.as_fd(),
             engine: Some(ends.engine.as_fd()),
-            meminfo: Some(mount.as_fd()),
+            proc_files: Some(ProcFiles { mount: mount.as_fd(), processors: shown.numbers() }),
             gpu: None,
             zygote: true,
             group: &group,
         };
         let mut sandbox = sandbox::spawn(&spec.sandbox, &given)?;
         drop(mount); // or its server would not see the end of the sandbox
-        let groups = Groups::new(memory_of(&spec.cgroup, spec.memory_bytes)?);
-        let meminfo = connection.serve(groups.clone())?;
+        let groups = Groups::new(view_of(&spec.cgroup, spec.memory_bytes, shown.clone())?);
+        let proc_files = connection.serve(groups.clone())?;
         let epoch = Instant::now();
         let mut journal = Journal::new(LINES_PER_SECOND);
         let now = Moment { monotonic: Duration::ZERO, unix_ms: unix_ms() };
@@ -147,7 +149,8 @@ impl<'a> Keeper<'a> {
             reporting: true,
             wires,
             groups,
-            _meminfo: meminfo,
+            shown,
+            _proc_files: proc_files,
             journal,
             told: 0,
             family: Family::new(Duration::from_millis(spec.import_within_ms)),
@@ -345,8 +348,8 @@ impl<'a> Keeper<'a> {
         let on = self.callers.get_mut(&caller).ok_or_else(foreign)?;
         let instance = on.instance.as_ref().ok_or_else(foreign)?;
         let group = self.spec.cgroup.of_instance(instance.as_str());
-        let memory = memory_of(&group, self.spec.memory_bytes).map_err(|error| chain(&error))?;
-        self.groups.add(group.name(), memory);
+        let view = view_of(&group, self.spec.memory_bytes, self.shown.clone()).map_err(|error| chain(&error))?;
+        self.groups.add(group.name(), view);
         on.process = Some(newborn.pidfd);
         self.handle(Event::Claimed(caller, newborn.inner));
         Ok(())

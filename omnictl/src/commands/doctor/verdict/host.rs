@@ -118,7 +118,7 @@ fn kernel(release: &str) -> Line {
     }
 }
 
-fn cgroups(cgroups: &Cgroups) -> [Line; 3] {
+fn cgroups(cgroups: &Cgroups) -> [Line; 4] {
     let layout = Check::needed(
         "control groups",
         "no node can be started: nothing would bound what models use",
@@ -145,8 +145,18 @@ fn cgroups(cgroups: &Cgroups) -> [Line; 3] {
         "CAP_SYS_NICE; a kernel with CONFIG_CPUSETS; with version 2, cpuset in cgroup.controllers of the group above; \
          with version 1, cpuset mounted",
     );
+    let driver = Check::needed(
+        "driver of groups",
+        "no node can be started: what makes its control groups is not there",
+        "`cgroup-driver = \"auto\"` in [node] of the configuration, or what the line names",
+    );
+    let driver = driver.tried(&cgroups.driver, |(name, why)| match why {
+        Some(why) => format!("{name}: {why}"),
+        None => format!("{name}: a scope for each instance"),
+    });
     [
         layout,
+        driver,
         limits.tried(&cgroups.limits, |()| "set, and read back".to_owned()),
         processors.tried(&cgroups.processors, |count| format!("a group can be kept to any of {count}")),
     ]

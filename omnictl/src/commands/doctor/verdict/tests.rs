@@ -31,6 +31,7 @@ fn machine() -> Machine {
         configuration: Configuration { file: Some("/etc/omni/omni.toml".into()), problem: None },
         cgroups: Cgroups {
             layout: Tried::Works(Layout::Unified),
+            driver: Tried::Works(("systemd".into(), None)),
             limits: Tried::Works(()),
             processors: Tried::Works(8),
             confined: false,
@@ -109,6 +110,8 @@ fn a_virtual_machine_lacks_only_a_gpu() {
 fn a_hybrid_machine_without_two_capabilities_serves_all_the_same() {
     let mut hybrid = machine();
     hybrid.cgroups.layout = Tried::Works(Layout::Hybrid);
+    let why = Some("the controllers are not in the unified tree".into());
+    hybrid.cgroups.driver = Tried::Works(("cgroupfs".into(), why));
     hybrid.identity.capabilities = ALL & !(1 << 24) & !(1 << 19);
     hybrid.cgroups.processors = Tried::Fails("there is no cpuset controller".into());
     hybrid.limits.open_files = Some(20_000);
@@ -120,6 +123,7 @@ fn a_hybrid_machine_without_two_capabilities_serves_all_the_same() {
     assert_eq!(serves(&lines), Some(true));
     assert_eq!(find(&lines, "further privileges").found, "root without CAP_SYS_PTRACE");
     assert!(find(&lines, "control groups").found.starts_with("version 1, beside"));
+    assert_eq!(find(&lines, "driver of groups").found, "cgroupfs: the controllers are not in the unified tree");
 }
 
 #[test]
@@ -215,7 +219,8 @@ fn each_thing_that_can_be_wrong_alone() {
         change(disk);
     };
     let full: Break = |machine| machine.folders[1].disk = Tried::Fails("Stale file handle".into());
-    let table: [(&str, State, Break); 10] = [
+    let table: [(&str, State, Break); 11] = [
+        ("driver of groups", State::Missing, |machine| machine.cgroups.driver = Tried::Fails("no system bus".into())),
         ("configuration", State::Missing, |machine| machine.configuration.problem = Some("line 3: unknown key".into())),
         ("privileges", State::Missing, |machine| machine.identity.capabilities = ALL & !(1 << 21)),
         ("kernel", State::Degraded, |machine| machine.kernel = "5.10.0-26-amd64".into()),

@@ -1,0 +1,69 @@
+//! Who may change a node beside root: a group, as it is configured, and what that is on this machine.
+
+use nix::unistd::Group;
+use serde::Serialize;
+use toml::de::DeValue;
+
+use super::user::is_name;
+use crate::kind::{Wrong, integer};
+
+/// Which group it is where none is configured and this one exists.
+const USUAL: &str = "omni-admin";
+
+/// A group of people.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum NodeGroup {
+    /// By name.
+    Name(String),
+    /// By number; the number need not have a name.
+    Gid(u32),
+}
+
+/// The configured group is not known to this machine.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no group `{0}` on this machine: create it, or set `[node] admin-group`")]
+pub struct NoGroup(pub String);
+
+impl NodeGroup {
+    /// The gid and the name (or the number again) of the configured group; where none is configured, of `omni-admin`, and
+    /// `None` where there is none of that name.
+    ///
+    /// # Errors
+    /// The name that is configured is nobody's.
+    pub fn find(configured: Option<&Self>) -> Result<Option<(u32, String)>, NoGroup> {
+        let by_name = |name: &str| {
+            let group = Group::from_name(name).ok().flatten();
+            group.map(|group| (group.gid.as_raw(), name.to_owned()))
+        };
+        match configured {
+            Some(Self::Gid(gid)) => Ok(Some((*gid, gid.to_string()))),
+            Some(Self::Name(name)) => by_name(name).map(Some).ok_or_else(|| NoGroup(name.clone())),
+            None => Ok(by_name(USUAL)),
+        }
+    }
+}
+
+pub(super) fn group(value: &DeValue<'_>) -> Result<NodeGroup, Wrong> {
+    let wrong = || Wrong::expected("a group such as \"omni-admin\", or a gid other than 0");
+    if let Some(number) = integer(value) {
+        let gid = u32::try_from(number).ok().filter(|gid| (1..u32::MAX - 1).contains(gid));
+        return gid.map(NodeGroup::Gid).ok_or_else(wrong);
+    }
+    let name = value.as_str().filter(|text| is_name(text));
+    name.map(|name| NodeGroup::Name(name.to_owned())).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_itself_and_a_name_must_be_somebodys() {
+        assert_eq!(NodeGroup::find(Some(&NodeGroup::Gid(4711))), Ok(Some((4711, "4711".to_owned()))));
+        let root = NodeGroup::Name("root".to_owned()); // the one that every machine has
+        assert_eq!(NodeGroup::find(Some(&root)), Ok(Some((0, "root".to_owned()))));
+        let nobodys = "no-such-group-of-omni".to_owned();
+        assert_eq!(NodeGroup::find(Some(&NodeGroup::Name(nobodys.clone()))), Err(NoGroup(nobodys)));
+    }
+}

@@ -1,0 +1,4 @@
+//! The `requirements.txt` of a model.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| omni_properties::requirements::holds(data));

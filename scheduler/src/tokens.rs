@@ -1,0 +1,241 @@
+//! The data listener's tokens: read at start, and asked for each request where `[server] tokens` names a file.
+//!
+//! [`crate::http::data`] asks [`Tokens::holder`], then [`Holder::admit`]. What always holds: a token's text is nowhere but in
+//! the request that shows it; how long a look-up takes does not tell how much of a digest was right.
+
+use crate::failure::Failure;
+use crate::metrics::TokenMetrics;
+use crate::policy::quota::{Limits, Over, Quota};
+use hyper::header::{AUTHORIZATION, HeaderMap};
+use omni_config::name::ModelName;
+use omni_config::node::{NodeConfig, SecretFile};
+use omni_config::tokens::{Token, TokensError, parse};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The longest file, in bytes; longer ones are refused by their parser.
+const LONGEST_FILE: u64 = 1024 * 1024;
+/// The longest token.
+const LONGEST: usize = 512;
+/// For who has as many requests under way as allowed.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Digits of a digest that are told when it changes.
+const TOLD: usize = 8;
+
+/// The tokens cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TokensFileError {
+    /// The file cannot be read.
+    #[error("cannot read the tokens in {}: user {user} must be able to", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Who tried.
+        user: u32,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file is wrong.
+    #[error("the tokens in {} are wrong", path.display())]
+    Parse {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: TokensError,
+    },
+    /// The service manager gave no credentials.
+    #[error(
+        "`{0}` is a credential, and the service has none: add LoadCredential={0}:PATH to the unit, or name an absolute path"
+    )]
+    NoCredentials(String),
+}
+
+/// The tokens of the configuration's file, by name; `None` when none is configured.
+///
+/// # Errors
+/// [`TokensFileError`]
+pub fn read(config: &NodeConfig) -> Result<Option<BTreeMap<String, Token>>, TokensFileError> {
+    let Some(file) = &config.server.tokens else { return Ok(None) };
+    let folder = std::env::var_os("CREDENTIALS_DIRECTORY");
+    let path = match (file.path(folder.as_deref().map(Path::new)), file) {
+        (Some(path), _) => path,
+        (None, SecretFile::Credential(name)) => return Err(TokensFileError::NoCredentials(name.clone())),
+        (None, SecretFile::Path(path)) => path.clone(),
+    };
+    let mut text = String::new();
+    let read = std::fs::File::open(&path).and_then(|file| file.take(LONGEST_FILE).read_to_string(&mut text));
+    let user = nix::unistd::geteuid().as_raw();
+    read.map_err(|source| TokensFileError::Read { path: path.clone(), user, source })?;
+    parse(&text).map(Some).map_err(|source| TokensFileError::Parse { path, source })
+}
+
+/// What may be told of tokens, for who compares two files of them.
+#[must_use]
+pub fn told(tokens: &BTreeMap<String, Token>) -> Value {
+    let told = |token: &Token| {
+        let digest: String = token.sha256.iter().take(TOLD / 2).map(|byte| format!("{byte:02x}")).collect();
+        json!({
+            "sha256": format!("{digest}…"),
+            "models": token.models,
+            "in-flight": token.in_flight,
+            "requests-per-second": token.requests_per_second,
+        })
+    };
+    tokens.iter().map(|(name, token)| (name.clone(), told(token))).collect::<serde_json::Map<_, _>>().into()
+}
+
+/// All tokens that are good.
+#[derive(Debug)]
+pub struct Tokens {
+    holders: Vec<Arc<Holder>>,
+    metrics: TokenMetrics,
+}
+
+/// Who holds one of them.
+#[derive(Debug)]
+pub struct Holder {
+    name: String,
+    token: Token,
+    limits: Limits,
+    quota: Mutex<Quota>,
+    started: Instant,
+    metrics: TokenMetrics,
+}
+
+/// A request that its token's limits have room for, until this goes.
+#[derive(Debug)]
+pub struct Admitted(Arc<Holder>);
+
+impl Tokens {
+    /// With limits that nothing is used of yet.
+    #[must_use]
+    pub fn new(tokens: BTreeMap<String, Token>, started: Instant, metrics: &TokenMetrics) -> Self {
+        let holder = |(name, token): (String, Token)| {
+            let limits = Limits::new(token.in_flight, token.requests_per_second);
+            let (quota, metrics) = (Mutex::default(), metrics.clone());
+            Arc::new(Holder { name, token, limits, quota, started, metrics })
+        };
+        Self { holders: tokens.into_iter().map(holder).collect(), metrics: metrics.clone() }
+    }
+
+    /// Whose token a request shows.
+    ///
+    /// # Errors
+    /// [`Failure::Unauthorized`]: nobody's.
+    pub fn holder(&self, headers: &HeaderMap) -> Result<&Arc<Holder>, Failure> {
+        let shown = bearer(headers).map(|token| <[u8; 32]>::from(Sha256::digest(token)));
+        let found = shown.and_then(|digest| {
+            // All of them, wherever it is.
+            self.holders.iter().fold(None, |found, holder| if is_same(&digest, holder) { Some(holder) } else { found })
+        });
+        found.ok_or_else(|| {
+            self.metrics.nobodys();
+            Failure::Unauthorized
+        })
+    }
+}
+
+impl Holder {
+    /// Takes a request to a model, if there is one of that name, within the limits.
+    ///
+    /// # Errors
+    /// [`Failure::ModelNotAllowed`], [`Failure::TooManyRequests`]
+    pub fn admit(self: &Arc<Self>, model: &ModelName) -> Result<Admitted, Failure> {
+        if self.token.models.as_ref().is_some_and(|models| !models.contains(model)) {
+            self.metrics.count(&self.name, "model");
+            return Err(Failure::ModelNotAllowed);
+        }
+        let now = self.started.elapsed();
+        let taken = self.quota.lock().unwrap_or_else(PoisonError::into_inner).admit(&self.limits, now);
+        let (outcome, answer) = match taken {
+            Ok(()) => ("admitted", Ok(Admitted(Arc::clone(self)))),
+            Err(Over::InFlight) => ("in-flight", Err(Failure::TooManyRequests { retry_after: AGAIN })),
+            Err(Over::Rate { retry_after }) => ("rate", Err(Failure::TooManyRequests { retry_after })),
+        };
+        self.metrics.count(&self.name, outcome);
+        answer
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        self.0.quota.lock().unwrap_or_else(PoisonError::into_inner).done();
+    }
+}
+
+/// The token of the only `authorization` header.
+fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let (value, None) = (values.next()?.as_bytes(), values.next()) else { return None };
+    let (scheme, token) = value.split_at_checked("bearer ".len())?;
+    let token = token.trim_ascii();
+    (scheme.eq_ignore_ascii_case(b"bearer ") && (1..=LONGEST).contains(&token.len())).then_some(token)
+}
+
+fn is_same(digest: &[u8; 32], holder: &Holder) -> bool {
+    let differing = digest.iter().zip(&holder.token.sha256).fold(0, |all, (a, b)| black_box(all | (a ^ b)));
+    black_box(differing) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Metrics;
+    use hyper::header::HeaderValue;
+
+    fn headers(values: &[&str]) -> HeaderMap {
+        values.iter().map(|value| (AUTHORIZATION, HeaderValue::from_str(value).unwrap())).collect()
+    }
+
+    fn token(text: &str) -> Token {
+        let sha256 = Sha256::digest(text).into();
+        Token { sha256, models: None, in_flight: Some(1), requests_per_second: None }
+    }
+
+    #[test]
+    fn whose_token_it_is() {
+        let metrics = Metrics::default();
+        let all = [("ci", "one"), ("web", "two")].map(|(name, text)| (name.to_owned(), token(text)));
+        let tokens = Tokens::new(all.into(), Instant::now(), &metrics.of_tokens());
+        let name = |values: &[&str]| tokens.holder(&headers(values)).map(|holder| holder.name.as_str());
+        for (values, whose) in [
+            (&["Bearer one"][..], Ok("ci")),
+            (&["bearer  two "], Ok("web")),
+            (&["BEARER two"], Ok("web")),
+            (&["Bearer three"], Err(Failure::Unauthorized)),
+            (&["Bearer "], Err(Failure::Unauthorized)),
+            (&["one"], Err(Failure::Unauthorized)),
+            (&["Basic one"], Err(Failure::Unauthorized)),
+            (&["Bearer one", "Bearer one"], Err(Failure::Unauthorized)),
+            (&[&format!("Bearer {}", "x".repeat(600))], Err(Failure::Unauthorized)),
+            (&[], Err(Failure::Unauthorized)),
+        ] {
+            assert_eq!(name(values), whose, "{values:?}");
+        }
+        assert!(metrics.render().contains(r#"omni_token_requests_total{token="",outcome="unknown"} 7"#));
+    }
+
+    #[test]
+    fn a_place_is_given_back_with_the_answer() {
+        let metrics = Metrics::default();
+        let tokens = Tokens::new([("ci".to_owned(), token("one"))].into(), Instant::now(), &metrics.of_tokens());
+        let holder = tokens.holder(&headers(&["Bearer one"])).unwrap();
+        let model = ModelName::try_from("m".to_owned()).unwrap();
+        let first = holder.admit(&model).unwrap();
+        assert!(matches!(holder.admit(&model), Err(Failure::TooManyRequests { .. })));
+        drop(first);
+        holder.admit(&model).unwrap();
+    }
+
+    #[test]
+    fn nothing_is_told_that_would_open_the_door() {
+        let told = told(&[("ci".to_owned(), token("one"))].into()).to_string();
+        assert!(told.contains("\"7692c3ad…\"") && !told.contains("one"), "{told}");
+    }
+}

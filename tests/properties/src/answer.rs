@@ -1,0 +1,232 @@
+//! What a model sends of its answers, from its first byte to what a client gets: frames, the requests that it has, and
+//! answers, events and failures of HTTP.
+
+use crate::scheduler::{RUNTIME, content};
+use bytes::{Bytes, BytesMut};
+use hyper::Response;
+use omni_ipc::frame::{INITIAL_CREDIT, Kind, MAX_ANSWER};
+use omni_scheduler::failure::Failure;
+use omni_scheduler::http::answer::{envelope, head_of, last_of};
+use omni_scheduler::http::failure::workers_ai;
+use omni_scheduler::model::content::Content;
+use omni_scheduler::model::requests::{Recipient, RequestBody, Requests, Submission, Taken};
+use omni_scheduler::policy::InstanceNumber;
+use omni_scheduler::policy::dispatch::Ticket;
+use omni_scheduler::wire::connection::{DataConnection, next_frame};
+use omni_scheduler::wire::reply::{Answer, Body, Unanswered};
+use omni_scheduler::wire::stream::{End, Read, Reader, Shape};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot::error::TryRecvError;
+use tokio::sync::oneshot::{self, Receiver};
+
+/// Who speaks, and who does not.
+const MODEL: InstanceNumber = InstanceNumber(1);
+const OTHER: InstanceNumber = InstanceNumber(2);
+/// Requests that the model has; of the last one the client is gone.
+const ITS: [u64; 4] = [1, 2, 3, 4];
+const GONE: u64 = 4;
+/// One that another instance has, and one that nobody has yet.
+const OTHERS: u64 = 5;
+const UNSENT: u64 = 6;
+/// Headers that an answer has beside a model's.
+const OURS: usize = 2;
+/// A JSON text has at most six bytes for one of its source, and an event a little around it for each chunk.
+const RENDERED: usize = 8 * INITIAL_CREDIT;
+
+/// A client that waits.
+enum Client {
+    Waits(Receiver<Result<Answer, Unanswered>>),
+    Reads { reader: Reader, got: Vec<u8>, end: Option<End> },
+    Done,
+}
+
+/// Takes what a model has sent.
+///
+/// # Panics
+/// A client gets what no model may have it get, two answers, or none.
+pub fn holds(data: &[u8]) {
+    RUNTIME.with(|runtime| {
+        let _inside = runtime.enter();
+        let (mut requests, mut clients) = begin();
+        let mut ended = Vec::new();
+        let mut chunks = BTreeMap::<u64, usize>::new();
+        let mut input = BytesMut::from(data);
+        while let Ok(Some((header, payload))) = next_frame(&mut input) {
+            assert!(payload.len() == header.length as usize && payload.len() <= MAX_ANSWER);
+            if header.kind == Kind::Health {
+                continue; // taken before
+            }
+            match requests.take(MODEL, &header, payload.clone()) {
+                Err(_) => break, // nothing more is read
+                Ok(Taken::Last(id)) => {
+                    assert!(id == header.id && ITS.contains(&id) && !ended.contains(&id));
+                    ended.push(id);
+                }
+                Ok(Taken::More) => assert!(ITS.contains(&header.id) && !ended.contains(&header.id)),
+                Ok(Taken::Usage(usage)) => assert!(usage.iter().all(|(unit, count)| {
+                    unit.len() <= 32
+                        && unit.bytes().all(|byte| byte.is_ascii_graphic())
+                        && *count <= 1_000_000_000_000_000
+                })),
+            }
+            if header.kind == Kind::Chunk {
+                *chunks.entry(header.id).or_default() += 1;
+            }
+            // A client that is slow takes nothing yet.
+            if header.kind != Kind::Chunk || header.code % 2 == 0 {
+                clients.get_mut(&header.id).into_iter().for_each(|client| client.poll(&payload));
+            }
+        }
+        // The connection is at an end, and whoever waited for it hears so.
+        ITS.into_iter().filter(|id| !ended.contains(id)).for_each(|id| requests.fail(id, &Failure::Died));
+        for (id, mut client) in clients {
+            client.poll(&Bytes::new());
+            match client {
+                Client::Waits(_) => assert!(id == OTHERS || id == UNSENT, "{id} waits for ever"),
+                Client::Reads { reader, got, end } => {
+                    let end = end.expect("every stream has an end");
+                    assert!(end != End::Complete || ended.contains(&id), "cut, and taken for complete");
+                    stream_holds(reader.shape(), &got, end, chunks.get(&id).copied().unwrap_or(0));
+                }
+                Client::Done => assert!(ITS.contains(&id)),
+            }
+        }
+    });
+}
+
+/// Requests as the model's task has them, and who waits for them.
+fn begin() -> (Requests, BTreeMap<u64, Client>) {
+    let (mut requests, mut clients) = (Requests::default(), BTreeMap::new());
+    let (mut connection, _model) = DataConnection::pair().expect("descriptors");
+    let content = content("");
+    for id in ITS.into_iter().chain([OTHERS, UNSENT]) {
+        let (reply, answer) = oneshot::channel();
+        let ticket = Ticket { id, priority: 0, session: None };
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let body = RequestBody::Whole(0, Bytes::new());
+        requests.add(Submission { ticket, head: b"{\"id\":\"x\"".to_vec(), body, deadline, reply });
+        let instance = if id == OTHERS { OTHER } else { MODEL };
+        let to = Recipient { instance, content: Arc::<Content>::clone(&content), swap: None };
+        assert!(id == UNSENT || requests.send(id, &mut connection, to));
+        if id != GONE {
+            clients.insert(id, Client::Waits(answer));
+        }
+    }
+    (requests, clients)
+}
+
+impl Client {
+    /// Takes what there is. `payload`: of the frame that brought it.
+    fn poll(&mut self, payload: &Bytes) {
+        if let Self::Waits(answer) = self {
+            *self = match answer.try_recv() {
+                Err(TryRecvError::Empty) => return,
+                // Nobody is left who could answer: told as a death.
+                Err(TryRecvError::Closed) => Self::Done,
+                Ok(Ok(answer)) => answered(answer, payload),
+                Ok(Err(Unanswered::Failed(failure))) => {
+                    failed(&failure);
+                    Self::Done
+                }
+                Ok(Err(Unanswered::Unsent(_))) => panic!("what was sent is not given back"),
+            };
+        }
+        if let Self::Reads { reader, got, end } = self {
+            let mut context = Context::from_waker(Waker::noop());
+            while end.is_none() {
+                match reader.poll_read(&mut context) {
+                    Poll::Ready(Read::Data(data, cost)) => {
+                        assert!(data.len() <= RENDERED && cost <= 2 * INITIAL_CREDIT, "more than its credit");
+                        got.extend_from_slice(&data);
+                    }
+                    Poll::Ready(Read::End(last)) => *end = Some(last),
+                    Poll::Pending => return,
+                }
+            }
+        }
+    }
+}
+
+/// The answer as a client gets it: one value in our envelope, or bytes; and no header that is ours to say.
+fn answered(answer: Answer, payload: &Bytes) -> Client {
+    let Answer { status, head, body, .. } = answer;
+    let head = head.unwrap_or_default();
+    let response: Response<()> = head_of(status, &head, &body);
+    assert!((200..600).contains(&status) && response.status() == status);
+    assert!(response.headers().len() <= 32 + OURS);
+    let media: Vec<_> = response.headers().get_all("content-type").iter().collect();
+    assert_eq!(media.len(), 1);
+    let is_json = matches!(body, Body::Json(_));
+    assert!(!is_json || media[0] == "application/json");
+    for owned in ["connection", "content-length", "date", "server", "transfer-encoding", "upgrade", "x-request-id"] {
+        assert!(!response.headers().contains_key(owned), "{owned}");
+    }
+    match body {
+        Body::Json(json) => {
+            let told = envelope(json.clone()).bytes().expect("all of it");
+            #[derive(serde::Deserialize)]
+            #[serde(deny_unknown_fields)]
+            struct Envelope<'a> {
+                #[serde(borrow)]
+                result: &'a RawValue,
+                success: bool,
+                errors: Vec<Value>,
+                messages: Vec<Value>,
+            }
+            let envelope: Envelope<'_> = serde_json::from_slice(&told).expect("an envelope around one value");
+            assert_eq!(envelope.result.get().as_bytes(), json.trim_ascii());
+            assert!(envelope.success && envelope.errors.is_empty() && envelope.messages.is_empty());
+            Client::Done
+        }
+        Body::Bytes(bytes) => {
+            assert!(payload.ends_with(&bytes));
+            Client::Done
+        }
+        Body::Stream(reader) => {
+            assert!(reader.shape() == Shape::Bytes || media[0] == "text/event-stream");
+            Client::Reads { reader, got: Vec::new(), end: None }
+        }
+    }
+}
+
+/// A failure says so, in the words of who failed.
+fn failed(failure: &Failure) {
+    let response = workers_ai(failure);
+    let status = response.status().as_u16();
+    assert!((400..600).contains(&status), "{status}");
+    let body: Value = serde_json::from_slice(&response.body().bytes().expect("all of it")).expect("JSON");
+    assert_eq!((&body["success"], &body["result"]), (&Value::Bool(false), &Value::Null));
+    assert_eq!(body["errors"][0]["message"], failure.to_string());
+    if let Failure::Handler { status: said, .. } = failure {
+        assert_eq!(status, *said);
+    }
+}
+
+/// As many events as the model sent chunks, each of one line, and one that says how it ended; or bytes, and a cut.
+fn stream_holds(shape: Shape, got: &[u8], end: End, chunks: usize) {
+    let last = last_of(shape, end);
+    if shape == Shape::Bytes {
+        return assert_eq!(last.is_err(), end != End::Complete);
+    }
+    let last = last.expect("a stream of events ends with one").expect("and says how");
+    let text = String::from_utf8([got, &last].concat()).expect("UTF-8");
+    assert!(!text.contains('\r'));
+    let events: Vec<&str> = text.strip_suffix("\n\n").expect("a whole last event").split("\n\n").collect();
+    assert_eq!(events.len(), chunks + 1, "{text}");
+    let data = |event: &&str| event.strip_prefix("data: ").filter(|data| !data.contains('\n')).map(str::to_owned);
+    let data: Vec<String> = events.iter().map(|event| data(event).expect("one line of data")).collect();
+    let (said, values) = data.split_last().expect("the last one is ours");
+    assert!(values.iter().all(|value| serde_json::from_str::<&RawValue>(value).is_ok()), "{text}");
+    match end {
+        End::Complete => assert_eq!(said, "[DONE]"),
+        End::Failed(why) => {
+            let event: Value = serde_json::from_str(said).expect("JSON");
+            assert_eq!(event["error"]["message"], why);
+        }
+    }
+}

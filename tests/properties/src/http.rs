@@ -1,0 +1,216 @@
+//! What a client sends, from its first byte to what a model is told of the request: through the listener's own hyper, the
+//! routes, and all headers that mean something to the node.
+
+use crate::scheduler::{RUNTIME, content};
+use bytes::Bytes;
+use hyper::body::Incoming;
+use hyper::header::HeaderMap;
+use hyper::http::request::Parts;
+use hyper::rt::ReadBufCursor;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, Version};
+use omni_ipc::frame::RequestHead;
+use omni_scheduler::budget::Budget;
+use omni_scheduler::http::answer::{AnswerBody, envelope};
+use omni_scheduler::http::body::{self, STREAM_FROM, is_json, passes_hyper};
+use omni_scheduler::http::data::model_of;
+use omni_scheduler::http::failure::workers_ai;
+use omni_scheduler::http::head::{head, priority, request_id, session, timeout};
+use omni_scheduler::http::listener::{Bounds, builder};
+use omni_scheduler::metrics::bodies::BodyMetrics;
+use omni_scheduler::model::content::Content;
+use omni_scheduler::model::requests::RequestBody;
+use serde_json::Value;
+use std::convert::Infallible;
+use std::io;
+use std::path::{Component, Path};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+/// What the model allows.
+const MANIFEST: &str = "[limits]\nbody = \"1KiB\"\n[timeouts]\nrequest = \"20s\"\n[scaling]\npriority = 5\n";
+const LIMIT: usize = 1024;
+/// Of the node, for bodies.
+const BUDGET: u64 = 4096;
+/// As the listener has them.
+const HEADERS: usize = 100;
+/// No client can have a connection do anything for so long, once it has said all.
+const ENDS_WITHIN: Duration = Duration::from_secs(20);
+/// Some of what no model is told.
+const WITHHELD: [&str; 5] = ["authorization", "proxy-authorization", "cookie", "x-auth-key", "transfer-encoding"];
+
+/// A client that has said all that it will say, and hears nothing.
+struct Client {
+    said: Bytes,
+}
+
+/// What every request of a connection is looked at with.
+struct World {
+    content: Arc<Content>,
+    budget: Arc<Budget>,
+    /// The runtime keeps a panic within its task.
+    is_broken: AtomicBool,
+}
+
+/// Serves a connection on which this was sent.
+///
+/// # Panics
+/// The connection does not end, a request is taken for what it is not, or the model is told what it must not be.
+pub fn holds(data: &[u8]) {
+    let world = Arc::new(World {
+        content: content(MANIFEST),
+        budget: Budget::new(BUDGET, BodyMetrics::default()),
+        is_broken: AtomicBool::new(false),
+    });
+    RUNTIME.with(|runtime| {
+        runtime.block_on(async {
+            let bounds = Bounds { connections: 1, header_timeout: Duration::from_secs(5) };
+            let asked = Arc::clone(&world);
+            let service = service_fn(move |request| {
+                let world = Arc::clone(&asked);
+                async move { Ok::<_, Infallible>(serve(&world, request).await) }
+            });
+            let client = Client { said: Bytes::copy_from_slice(data) };
+            let builder = builder(bounds);
+            let connection = builder.serve_connection(client, service);
+            // What hyper has against the client is between the two.
+            let _ = tokio::time::timeout(ENDS_WITHIN, connection).await.expect("the connection ends with its client");
+            tokio::task::yield_now().await;
+        });
+    });
+    assert!(!world.is_broken.load(Ordering::Relaxed), "a request broke a property: see above");
+}
+
+async fn serve(world: &World, request: Request<Incoming>) -> Response<AnswerBody> {
+    let _witness = Witness(&world.is_broken);
+    if let Some(length) = passes_hyper(&request) {
+        assert!(length > STREAM_FROM && request.version() == Version::HTTP_11 && !is_json(request.headers()));
+    }
+    let (parts, body) = request.into_parts();
+    assert!(parts.version == Version::HTTP_2 || parts.headers.len() <= HEADERS);
+    let id = request_id(&parts.headers);
+    assert!((1..=128).contains(&id.len()) && id.as_bytes().iter().all(u8::is_ascii_graphic), "{id:?}");
+    let (path, method) = (parts.uri.path(), &parts.method);
+    let name = match model_of(method, path) {
+        Ok(name) => name,
+        Err(failure) => {
+            let response = workers_ai(&failure);
+            let is_allowed_elsewhere = response.headers().get("allow").is_some_and(|allowed| allowed == "POST");
+            assert_eq!(
+                (response.status() == 405, is_allowed_elsewhere),
+                (method != Method::POST && is_route(path), response.status() == 405)
+            );
+            return refused(response);
+        }
+    };
+    assert!(method == Method::POST && is_route(path), "{method} {path}");
+    assert_eq!(decoded(path).as_deref(), Some(name.as_str().as_bytes()), "{path}");
+    assert!(Path::new(name.as_str()).components().all(|part| matches!(part, Component::Normal(_))), "{name}");
+    terms(&parts.headers, &world.content);
+    let deadline = Instant::now() + timeout(&parts.headers, &world.content);
+    let limits = &world.content.manifest.limits;
+    let taken = match body::take(&parts.headers, None, body, limits, &world.budget, deadline).await {
+        Ok(taken) => taken,
+        Err(failure) => return refused(workers_ai(&failure)),
+    };
+    match &taken.body {
+        RequestBody::Whole(_, bytes) => {
+            let held = taken.held.as_ref().map_or(0, |held| held.bytes());
+            assert!(bytes.len() <= LIMIT && held >= bytes.len() as u64 && world.budget.lent() <= BUDGET);
+        }
+        RequestBody::Streamed(_) => assert!(!is_json(&parts.headers) && taken.length.is_none_or(|l| l > STREAM_FROM)),
+    }
+    told(&parts, id.as_bytes(), taken.length);
+    Response::new(envelope(Bytes::from(serde_json::to_vec(&name).expect("a name is a text"))))
+}
+
+/// A failure is never taken for a success: not by its status, nor by its body.
+fn refused(response: Response<AnswerBody>) -> Response<AnswerBody> {
+    assert!(response.status().is_client_error() || response.status().is_server_error());
+    let body: Value = serde_json::from_slice(&response.body().bytes().expect("all of it")).expect("JSON");
+    assert!(body["success"] == false && body["errors"][0]["code"].is_u64() && body["errors"][0]["message"].is_string());
+    response
+}
+
+/// What a client may choose: within what the manifest allows, and exactly what it said where that is a number.
+fn terms(headers: &HeaderMap, content: &Content) {
+    let (most, highest) = (content.manifest.timeouts.request, content.manifest.scaling.priority);
+    let said = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<u64>().ok();
+    let asked = said("x-omni-timeout-ms").map_or(most, |ms| Duration::from_millis(ms.max(1)).min(most));
+    assert_eq!(timeout(headers, content), asked);
+    let level = said("x-omni-priority").and_then(|level| u8::try_from(level).ok()).unwrap_or(0);
+    assert_eq!(priority(headers, content), level.min(highest));
+    assert_eq!(session(headers).is_some(), headers.contains_key("x-session-affinity"));
+}
+
+/// What the model is told is a head that it can read, says what the client said, and has no credentials in it.
+fn told(parts: &Parts, id: &[u8], length: Option<u64>) {
+    let mut json = head(parts, id, length, false);
+    json.extend_from_slice(b",\"timeout_ms\":5}");
+    let head: RequestHead = serde_json::from_slice(&json).expect("a head");
+    assert_eq!((head.id.as_bytes(), head.method.as_str(), head.timeout_ms), (id, parts.method.as_str(), 5));
+    assert_eq!((head.body_length, head.body_handed), (length, false));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert_eq!(head.session, parts.headers.get("x-session-affinity").map(|name| text(name.as_bytes())));
+    for (name, value) in &head.headers {
+        assert!(!WITHHELD.contains(&name.as_str()), "{name}");
+        let all: Vec<&[u8]> = parts.headers.get_all(name).iter().map(|value| value.as_bytes()).collect();
+        assert!(!all.is_empty() && *value == text(&all.join(&b", "[..])), "{name}: {value:?}");
+    }
+}
+
+/// Whether one of the two routes begins the path, with a name behind it.
+fn is_route(path: &str) -> bool {
+    let Some((before, tail)) = path.split_once("/ai/run/") else { return false };
+    let account = before.strip_prefix("/client/v4/accounts/");
+    !tail.is_empty() && (before.is_empty() || account.is_some_and(|name| !name.is_empty() && !name.contains('/')))
+}
+
+/// What follows the route, with each `%` and two digits made the byte that they stand for, once.
+fn decoded(path: &str) -> Option<Vec<u8>> {
+    let (_, tail) = path.split_once("/ai/run/")?;
+    let mut parts = tail.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let digits = part.get(..2).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        bytes.extend_from_slice(&part.as_bytes()[2..]);
+    }
+    Some(bytes)
+}
+
+/// Tells of a panic on the way to its end.
+struct Witness<'a>(&'a AtomicBool);
+
+impl Drop for Witness<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl hyper::rt::Read for Client {
+    fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, mut into: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        let count = self.said.len().min(into.remaining());
+        into.put_slice(&self.said.split_to(count));
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl hyper::rt::Write for Client {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}

@@ -1,0 +1,32 @@
+//! What must hold of whatever comes from outside, each as a function of bytes that panics when it does not.
+//!
+//! Called by the fuzz targets in `fuzz/`, which make the bytes up, and by `tests/kept.rs`, which goes through all that
+//! was worth keeping: a flaw that the fuzzer found stays found. What always holds: a function depends on its bytes
+//! alone, and leaves nothing behind.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a property that is broken is a panic")]
+
+pub mod answer;
+pub mod gpu_account;
+pub mod gpu_control;
+pub mod http;
+pub mod manifest;
+pub mod messages;
+pub mod node;
+mod refusal;
+pub mod requirements;
+mod scheduler;
+
+/// A property of bytes.
+pub type Property = fn(&[u8]);
+
+/// All of them, by the name of their fuzz target.
+pub const ALL: [(&str, Property); 8] = [
+    ("answer", answer::holds),
+    ("gpu_account", gpu_account::holds),
+    ("gpu_control", gpu_control::holds),
+    ("http", http::holds),
+    ("manifest", manifest::holds),
+    ("messages", messages::holds),
+    ("node", node::holds),
+    ("requirements", requirements::holds),
+];

@@ -1,0 +1,19 @@
+//! What the scheduler's parts need around them: a runtime, and the content of a model.
+
+use omni_config::{ModelName, NodeConfig};
+use omni_ipc::id::SnapshotDigest;
+use omni_scheduler::model::content::Content;
+use std::sync::Arc;
+use tokio::runtime::{Builder, Runtime};
+
+thread_local! {
+    /// Of this thread: what is spawned on it runs while something is waited for.
+    pub(crate) static RUNTIME: Runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+}
+
+/// A model with this manifest.
+pub(crate) fn content(manifest: &str) -> Arc<Content> {
+    let name: ModelName = "m".parse().expect("a name");
+    let snapshot = SnapshotDigest::parse(&"0".repeat(64)).expect("a digest");
+    Arc::new(Content::parse(&name, snapshot, Some(manifest.to_owned()), &NodeConfig::default()).expect("a manifest"))
+}

@@ -1,0 +1,124 @@
+//! Tokens of the data listener: who is let in, to which models, how often, and what a reload changes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
+
+use omni_tests::{Answer, Node, PATIENCE, wait_for};
+use serde_json::json;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::thread;
+use tempfile::TempDir;
+
+/// Answers with the headers that it sees; a number: after so many seconds.
+const MODEL: &[(&str, &str)] = &[
+    (
+        "model.py",
+        "import time\ndef handle_request(request, context):\n    time.sleep(request.body.json or 0)\n    return sorted(request.headers)\n",
+    ),
+    ("omni.toml", "schema = 1\n[scaling]\nconcurrency = 4\n"),
+];
+/// SHA-256 of `one` and `two`.
+const ONE: &str = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed";
+const TWO: &str = "3fc4ccfe745870e2c0d99f71f30ff0656c8dedd41cc1d7d3d376b0dbe685e2f3";
+
+struct File(TempDir);
+
+impl File {
+    fn new(text: &str) -> Self {
+        let folder = TempDir::with_prefix("omni-tokens").unwrap();
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+        let file = Self(folder);
+        file.write(text);
+        file
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("tokens.toml")
+    }
+
+    fn write(&self, text: &str) {
+        fs::write(self.path(), text).unwrap();
+    }
+
+    fn config(&self) -> String {
+        format!("[server]\ntokens = \"{}\"\n", self.path().display())
+    }
+}
+
+fn ask(node: &Node, token: Option<&str>, model: &str, seconds: f64) -> Answer {
+    let bearer = token.map(|token| format!("Bearer {token}"));
+    let mut headers = vec![("content-type", "application/json")];
+    headers.extend(bearer.as_deref().map(|bearer| ("authorization", bearer)));
+    node.http().request("POST", &format!("/ai/run/{model}"), &headers, seconds.to_string().as_bytes())
+}
+
+#[test]
+fn who_is_let_in_and_to_which_models() {
+    let file = File::new(&format!("[ci]\nsha256 = \"{ONE}\"\nmodels = [\"echo\"]\n[web]\nsha256 = \"{TWO}\"\n"));
+    let mut node = Node::builder().config(&file.config()).model("echo", MODEL).model("other", MODEL).start();
+    for (token, model, status, code) in [
+        (None, "echo", 401, 10000),
+        (None, "no-such-model", 401, 10000),
+        (Some("three"), "echo", 401, 10000),
+        (Some("one"), "other", 403, 9109),
+        (Some("one"), "no-such-model", 403, 9109),
+        (Some("two"), "no-such-model", 404, 5007),
+    ] {
+        let answer = ask(&node, token, model, 0.0);
+        assert_eq!((answer.status, answer.error_code()), (status, Some(code)), "{token:?} {model}");
+        assert_eq!(answer.header("www-authenticate"), (status == 401).then_some("Bearer"));
+    }
+    assert_eq!(node.http().get("/").status, 401, "nothing is said of routes either");
+    for (token, model) in [("one", "echo"), ("two", "echo"), ("two", "other")] {
+        let answer = ask(&node, Some(token), model, 0.0);
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        assert!(!answer.text().contains("authorization"), "no model sees a token: {}", answer.text());
+    }
+    assert_eq!(node.admin().get("/readyz").status, 200, "health is open");
+    let metrics = node.admin().get("/metrics").text();
+    for sample in [
+        r#"omni_token_requests_total{token="ci",outcome="admitted"} 1"#,
+        r#"omni_token_requests_total{token="ci",outcome="model"} 2"#,
+        r#"omni_token_requests_total{token="",outcome="unknown"} 4"#,
+    ] {
+        assert!(metrics.contains(sample), "{metrics}");
+    }
+
+    // A wrong file changes nothing, and is told; so is what a good one changes, without what would open the door.
+    file.write("[ci]\nsha256 = \"one\"\n");
+    let said = node.omnictl(["upgrade"]);
+    assert!(said.code == 1 && said.stderr.contains("`ci.sha256` (line 2)"), "{said:?}");
+    assert_eq!(ask(&node, Some("two"), "other", 0.0).status, 200);
+    file.write(&format!("[ci]\nsha256 = \"{ONE}\"\n"));
+    let said = node.omnictl(["upgrade", "-o", "json"]);
+    assert!(said.stdout.contains("tokens.web.sha256 = unset, was"), "{said:?}");
+    assert!(!said.stdout.contains(TWO), "{said:?}");
+    let pid = serde_json::from_str::<serde_json::Value>(&said.stdout).unwrap()["pid"].as_i64().unwrap();
+    node.succeeded(nix::unistd::Pid::from_raw(pid.try_into().unwrap()));
+    assert_eq!(ask(&node, Some("two"), "echo", 0.0).status, 401);
+    assert_eq!(ask(&node, Some("one"), "other", 0.0).status, 200);
+    assert!(!node.log().contains(ONE) && !node.log().contains(TWO));
+    node.stop();
+}
+
+#[test]
+fn limits_are_each_tokens_own() {
+    let file = File::new(&format!(
+        "[ci]\nsha256 = \"{ONE}\"\nin-flight = 1\n[web]\nsha256 = \"{TWO}\"\nrequests-per-second = 0.01\n"
+    ));
+    let node = Node::builder().config(&file.config()).model("echo", MODEL).start();
+    assert_eq!(ask(&node, Some("one"), "echo", 0.0).status, 200);
+    thread::scope(|scope| {
+        let slow = scope.spawn(|| ask(&node, Some("one"), "echo", 3.0));
+        wait_for("the slow request to be in work", PATIENCE, || (node.model("echo").in_flight > 0).then_some(()));
+        let refused = ask(&node, Some("one"), "echo", 0.0);
+        assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")), "{}", refused.text());
+        assert_eq!(ask(&node, Some("two"), "echo", 0.0).status, 200, "another token has limits of its own");
+        assert_eq!(slow.join().unwrap().status, 200);
+    });
+    assert_eq!(ask(&node, Some("one"), "echo", 0.0).status, 200, "the place was given back");
+    let refused = ask(&node, Some("two"), "echo", 0.0);
+    assert_eq!((refused.status, refused.header("retry-after")), (429, Some("60")), "never above a minute");
+    assert_eq!(refused.json()["errors"][0]["message"], json!("there are too many requests with this token"));
+    node.stop();
+}

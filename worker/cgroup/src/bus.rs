@@ -1,0 +1,228 @@
+//! systemd's manager over the system bus: start and stop a unit, wait for the job. Called by [`crate::systemd`].
+//!
+//! One connection for all, made when it is needed. A thread of its own makes it and then hears which jobs have ended; the
+//! callers wait for it. What always holds: each wait, for the connection, for an answer and for a job, ends after
+//! [`WITHIN`], also where the bus stands still; and a connection that did not answer is given up.
+//! Asking leaves threads in the process, which must not clone a sandbox any more.
+
+use crate::Error;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+use zbus::blocking::connection::Builder;
+use zbus::blocking::{Connection, MessageIterator};
+use zbus::zvariant::{DynamicType, OwnedObjectPath, Value};
+
+/// Where the system bus listens (D-Bus specification, "System message bus").
+pub(crate) const SOCKET: &str = "/run/dbus/system_bus_socket";
+/// For each step.
+const WITHIN: Duration = Duration::from_secs(15);
+/// How long a name may still be that of the unit before.
+const NAME_WITHIN: Duration = Duration::from_secs(5);
+const NAME_AGAIN: Duration = Duration::from_millis(20);
+/// Signals that may wait to be read.
+const SIGNALS: usize = 4096;
+
+const MANAGER: &str = "org.freedesktop.systemd1";
+const UNIT_EXISTS: &str = "org.freedesktop.systemd1.UnitExists";
+const NO_SUCH_UNIT: &str = "org.freedesktop.systemd1.NoSuchUnit";
+
+/// Properties of a unit.
+pub(crate) type Properties<'a> = Vec<(&'a str, Value<'a>)>;
+
+/// The connection, or the lack of one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Bus(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    link: Link,
+    /// Jobs that have ended, with their results, of the units that somebody waits for.
+    ended: BTreeMap<String, Vec<(String, String)>>,
+}
+
+#[derive(Debug, Default)]
+enum Link {
+    #[default]
+    Down,
+    Opening,
+    Failed(zbus::Error),
+    Up(Connection),
+}
+
+impl Bus {
+    /// Starts a scope with these properties, and waits until it is there.
+    pub(crate) fn start_scope(&self, unit: &str, properties: &Properties<'_>) -> Result<(), Error> {
+        let auxiliary: Vec<(&str, Properties<'_>)> = Vec::new();
+        let until = Instant::now() + NAME_WITHIN;
+        loop {
+            // A scope of the same name that has just ended may not be forgotten yet.
+            match self.job(unit, "StartTransientUnit", &(unit, "fail", properties, &auxiliary)) {
+                Err(Error::Systemd { source, .. }) if is(&source, UNIT_EXISTS) && Instant::now() < until => {
+                    thread::sleep(NAME_AGAIN);
+                }
+                ended => return ended,
+            }
+        }
+    }
+
+    /// Stops a unit, unless that contradicts what systemd is about to do. One that is not there is success.
+    pub(crate) fn stop(&self, unit: &str) -> Result<(), Error> {
+        match self.job(unit, "StopUnit", &(unit, "fail")) {
+            Err(Error::Systemd { source, .. }) if is(&source, NO_SUCH_UNIT) => Ok(()),
+            ended => ended,
+        }
+    }
+
+    /// Sets properties until the unit ends.
+    pub(crate) fn set(&self, unit: &str, properties: &Properties<'_>) -> Result<(), Error> {
+        let connection = self.connection(unit)?;
+        self.call(&connection, unit, "SetUnitProperties", &(unit, true, properties)).map(drop)
+    }
+
+    /// Calls what begins a job, and waits for its end.
+    fn job<B: serde::Serialize + DynamicType>(&self, unit: &str, method: &'static str, body: &B) -> Result<(), Error> {
+        let connection = self.connection(unit)?;
+        // Before the call: the job may end before its number is known here.
+        self.lock().ended.insert(unit.to_owned(), Vec::new());
+        let result = self.call(&connection, unit, method, body).and_then(|answer| {
+            let job: OwnedObjectPath = answer.body().deserialize().map_err(failed(method, unit))?;
+            self.wait_for(unit, job.as_str())
+        });
+        self.lock().ended.remove(unit);
+        result
+    }
+
+    fn wait_for(&self, unit: &str, job: &str) -> Result<(), Error> {
+        let result = self.wait_until(unit, |state| {
+            if let Link::Down | Link::Failed(_) = state.link {
+                return Some(Err(Error::BusLost { unit: unit.to_owned() }));
+            }
+            let (_, result) = state.ended.get(unit)?.iter().find(|(ended, _)| ended == job)?;
+            Some(Ok(result.clone()))
+        })?;
+        if result == "done" { Ok(()) } else { Err(Error::Job { unit: unit.to_owned(), result }) }
+    }
+
+    fn call<B: serde::Serialize + DynamicType>(
+        &self,
+        connection: &Connection,
+        unit: &str,
+        method: &'static str,
+        body: &B,
+    ) -> Result<zbus::Message, Error> {
+        let manager = Some("org.freedesktop.systemd1.Manager");
+        connection.call_method(Some(MANAGER), "/org/freedesktop/systemd1", manager, method, body).map_err(|error| {
+            let zbus::Error::InputOutput(io) = &error else { return failed(method, unit)(error) };
+            // Whatever the kernel said: the next caller has another connection.
+            let silent = io.kind() == std::io::ErrorKind::TimedOut;
+            self.lock().link = Link::Down;
+            let _ = connection.clone().close();
+            if silent { silence(unit) } else { failed(method, unit)(error) }
+        })
+    }
+
+    /// The connection, made if there is none. One attempt is made at a time, however many wait for it.
+    fn connection(&self, unit: &str) -> Result<Connection, Error> {
+        let mut state = self.lock();
+        if let Link::Down | Link::Failed(_) = state.link {
+            let shared = Arc::clone(&self.0);
+            let spawned = thread::Builder::new().name("bus".into()).spawn(move || shared.serve());
+            spawned.map_err(Error::io("start a thread for", std::path::Path::new(SOCKET)))?;
+            state.link = Link::Opening;
+        }
+        drop(state);
+        self.wait_until(unit, |state| match &state.link {
+            Link::Opening => None,
+            Link::Up(connection) => Some(Ok(connection.clone())),
+            Link::Failed(error) => Some(Err(failed("connect", unit)(error.clone()))),
+            Link::Down => Some(Err(Error::BusLost { unit: unit.to_owned() })),
+        })
+    }
+
+    fn wait_until<T>(&self, unit: &str, look: impl Fn(&State) -> Option<Result<T, Error>>) -> Result<T, Error> {
+        let until = Instant::now() + WITHIN;
+        let mut state = self.lock();
+        loop {
+            if let Some(found) = look(&state) {
+                return found;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(silence(unit));
+            }
+            state = self.0.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock()
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The thread: connects, then hears of jobs until the connection ends.
+    fn serve(&self) {
+        let (connection, jobs) = match open() {
+            Ok(opened) => opened,
+            Err(error) => {
+                self.lock().link = Link::Failed(error);
+                return self.changed.notify_all();
+            }
+        };
+        let own = connection.unique_name().cloned();
+        self.lock().link = Link::Up(connection);
+        self.changed.notify_all();
+        for message in jobs {
+            let Ok(message) = message else { break };
+            let Ok((_, job, unit, result)) = message.body().deserialize::<(u32, OwnedObjectPath, String, String)>()
+            else {
+                continue;
+            };
+            if let Some(ended) = self.lock().ended.get_mut(&unit) {
+                ended.push((job.to_string(), result));
+                self.changed.notify_all();
+            }
+        }
+        let mut state = self.lock();
+        // Another one may be in use by now.
+        if matches!(&state.link, Link::Up(connection) if connection.unique_name() == own.as_ref()) {
+            state.link = Link::Down;
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+}
+
+fn open() -> Result<(Connection, MessageIterator), zbus::Error> {
+    let connection = Builder::address(format!("unix:path={SOCKET}").as_str())?.method_timeout(WITHIN).build()?;
+    let rule = format!("type='signal',sender='{MANAGER}',interface='{MANAGER}.Manager',member='JobRemoved'");
+    let jobs = MessageIterator::for_match_rule(rule.as_str(), &connection, Some(SIGNALS))?;
+    let manager = Some("org.freedesktop.systemd1.Manager");
+    connection.call_method(Some(MANAGER), "/org/freedesktop/systemd1", manager, "Subscribe", &())?;
+    Ok((connection, jobs))
+}
+
+fn is(error: &zbus::Error, name: &str) -> bool {
+    matches!(error, zbus::Error::MethodError(found, ..) if found.as_str() == name)
+}
+
+fn failed(action: &'static str, unit: &str) -> impl FnOnce(zbus::Error) -> Error {
+    let unit = unit.to_owned();
+    move |source| Error::Systemd { action, unit, source: Box::new(source) }
+}
+
+fn silence(unit: &str) -> Error {
+    Error::BusSilent { unit: unit.to_owned(), waited: WITHIN }
+}
