@@ -258,6 +258,11 @@ fn a_setup_that_fails_or_hangs_is_told() {
         let message = failed.message.expect("a message");
         assert!(message.contains(words), "{name}: {message}");
         assert!(failed.retry_in_seconds.is_some(), "{name}: it may work later");
+        if name.starts_with("hangs") {
+            let exit = wait_for("its end", PATIENCE, || node.model(name).last_exit);
+            let why = "killed by SIGKILL: it was not ready within 1s, its `startup` in [timeouts]";
+            assert_eq!(exit, why, "{name}");
+        }
         neighbour::is_well(&node, name);
         assert_eq!(node.omnictl(["stop", name, "--wait"]).code, 0, "{name}");
     }

@@ -18,7 +18,7 @@ use std::os::fd::AsFd;
 /// Where the instance's process comes from.
 pub(super) enum Origin {
     /// A sandbox of its own, which ends with it.
-    Sandbox { sandbox: Sandbox, meminfo: Server, reporting: bool },
+    Sandbox { meminfo: Server, sandbox: Sandbox, reporting: bool },
     /// The sandbox of a zygote, which it shares.
     Zygote(Forked),
 }

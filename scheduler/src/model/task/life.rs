@@ -156,10 +156,12 @@ impl ModelTask {
         };
         let late: Vec<_> = self.fleet.instances().filter_map(late).collect();
         for number in late {
-            let Some(instance) = self.instances.get(number) else { continue };
+            let Some(instance) = self.instances.get_mut(number) else { continue };
             let limit = instance.content.manifest.timeouts.startup;
             if instance.launched {
-                self.say_of(number, format!("it was not ready within {limit:?}, its `startup` in [timeouts]"));
+                let why = format!("it was not ready within {limit:?}, its `startup` in [timeouts]");
+                instance.given_up = Some(("startup", why.clone()));
+                self.say_of(number, why);
             } else {
                 let lack = if instance.turn.is_some() { Lack::Gpu } else { Lack::Node };
                 self.no_place(number, lack, false, format!("no room became free for it within {limit:?}"));
