@@ -92,13 +92,15 @@ sbom:  ## what is shipped, with licences and hashes (CycloneDX): target/sbom.jso
 	@mkdir -p target
 	systemd/sbom.py target/sbom.json
 
-deb: build  ## the Debian package, in target/debian, checked with lintian where that is installed
+deb: $(if $(OMNI_BIN),,build)  ## the Debian package, in target/debian, checked with lintian where that is installed
 	@rm -f target/debian/*.deb
 	systemd/deb.sh
 
-# What setup installs for the models' tests is where the seed's wheel comes from: guests reach no package index.
+# What setup installs for the models' tests is where the seed's wheel comes from: guests reach no package index. After
+# `make test`, OMNI_BIN=target/debug packs what that has built.
 vm-test: setup deb  ## Omni under systemd 252 and 257 with cgroup v2, in emulated machines (as root)
-	$(VENV)/pytest -q -p no:cacheprovider tests/vm
+	cargo build --locked -p omni-tests --test escape
+	tests/vm/run.sh
 
 # GPU_PYTHON: an interpreter, best one that has PyTorch. GPU_ARGS="--simulated" tries the scenarios without a card.
 gpu-test: build  ## what over-commit does on this machine's GPU (as root)

@@ -51,6 +51,7 @@ fn links_that_a_model_leaves_lead_nowhere() {
     let before = state(host.path());
     let cache = "[limits]\ncache = \"16MiB\"\n";
     let node = Node::builder()
+        .config(crate::ROOMY)
         .model("alone", &[("model.py", LINKS), ("omni.toml", &format!("{cache}[python]\nzygote = false\n"))])
         .model("forked", &[("model.py", LINKS), ("omni.toml", &format!("{cache}[python]\nzygote = true\n"))])
         .start();

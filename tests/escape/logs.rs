@@ -49,7 +49,8 @@ fn what_a_model_writes_is_its_own_line_and_moves_nobodys_terminal() {
     assert!(raw.lines().any(|line| serde_json::from_str::<Value>(line).is_ok()), "one is a whole line of the daemon's");
 
     let reason = [("model.py", FORGER), ("omni.toml", "[env]\nFORGE_REASON = \"1\"\n")];
-    let node = Node::builder().model("forger", &[("model.py", FORGER)]).model("failing", &reason).start();
+    let node =
+        Node::builder().config(crate::ROOMY).model("forger", &[("model.py", FORGER)]).model("failing", &reason).start();
     assert_eq!(node.http().run("forger", &json!(0)).status, 200);
     let instance = node.instance("forger").unwrap().id;
     let logs = || node.omnictl(["logs", "forger"]).stdout;

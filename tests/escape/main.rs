@@ -24,6 +24,9 @@ mod wires;
 use outcomes::{assert_all_refused, assert_all_succeeded};
 use places::Places;
 
+/// The models of a test may together use more than a small machine has: none of them comes near its limit.
+const ROOMY: &str = "[capacity]\nmemory = \"64GiB\"\n";
+
 #[test]
 fn every_probe_is_refused_in_a_sandbox_and_succeeds_without_one() {
     let places = Places::start();

@@ -43,7 +43,8 @@ fn requirements_reach_no_file_of_the_host_and_no_other_model() {
     fs::write(host.path().join("package/pyproject.toml"), project).unwrap();
     let at = host.path().display();
 
-    let node = Node::builder().config(&format!("[python]\nindex-url = \"{}\"\n", index.url())).start();
+    let node =
+        Node::builder().config(crate::ROOMY).config(&format!("[python]\nindex-url = \"{}\"\n", index.url())).start();
     let table = [
         ("includes", format!("-r {at}/secret\n")),
         ("constrains", format!("omni-one\n-c {at}/secret\n")),
@@ -114,7 +115,7 @@ fn archives_of_packages_are_unpacked_nowhere_else() {
 
     // The worst target: the cache of all environments, where the unpacking user may write.
     let sources = format!("[python]\nindex-url = \"{}\"\nfind-links = [\"{}\"]\n", index.url(), links.path().display());
-    let node = Node::builder().config(&sources).start();
+    let node = Node::builder().config(crate::ROOMY).config(&sources).start();
     let cache = node.folder().with_file_name("cache").join("uv");
     python(&[Path::new("make"), links.path(), &cache]);
     let code = "def handle_request(request, context):\n    return 1\n";

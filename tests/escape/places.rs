@@ -98,6 +98,7 @@ impl Places {
             format!("[python]\nindex-url = \"{}\"\nfind-links = [\"{}\"]\n", index.url(), links.path().display());
         let secret = format!("[env]\nESCAPE_SECRET = \"{SECRET}\"\n");
         let mut builder = Node::builder()
+            .config(crate::ROOMY)
             .config(&sources)
             .config("[network]\nhost-access = [\"networked\"]\n")
             .environment("NOTIFY_SOCKET", host.path("notify").to_str().unwrap())

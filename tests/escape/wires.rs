@@ -47,7 +47,7 @@ fn descriptors_that_a_model_sends_are_kept_by_nobody() {
     assert!(sent >= 253, "{sent}");
     assert_eq!(taken(&reader), 253, "the first message");
 
-    let node = with_neighbour().model("floods", &[("model.py", FLOOD)]).start();
+    let node = with_neighbour().config(crate::ROOMY).model("floods", &[("model.py", FLOOD)]).start();
     assert_eq!(neighbour::post(&node, "floods", &json!(0)).json()["result"], "well");
     neighbour::is_well(&node, "the start");
     let worker = node.worker(node.engine("neighbour").unwrap()).unwrap();

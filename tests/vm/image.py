@@ -1,8 +1,8 @@
 """The guests: Debian 12 and 13 with systemd, booted once and saved as they wait for a job.
 
-Called by `vm.py`, and by hand to make all of them: `python3 tests/vm/image.py`. A guest in which a first job was done
-is another one, for all that begins from there. Each is a folder in target/vm that is made anew when its recipe (this
-folder's files, the job) or QEMU changes:
+Called by `vm.py`, and by `run.sh` for QEMU alone. A guest in which a first job was done is another one, for all that
+begins from there. Each is a folder in target/vm that is made anew when its recipe (this folder's files, the job) or
+QEMU changes:
 
     disk      its root file system as it was at the moment of the state
     kernel    what QEMU loads,
@@ -16,10 +16,13 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import IO
 
 import debian
 import qemu
@@ -134,16 +137,33 @@ def save(monitor: Path) -> None:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(60)
         connection.connect(str(monitor))
-        words = connection.makefile("rw")
-        # Each command is answered when it is done.
-        words.write("migrate file:state\ninfo migrate\nquit\n")
-        words.flush()
-        answer = words.read()
-    if not re.search(r"status:\s+completed", answer, re.IGNORECASE):
-        raise RuntimeError(f"QEMU does not save the guest:\n{answer}")
+        words = connection.makefile("rwb", buffering=0)
+        order(words, "")
+        order(words, "migrate file:state")
+        # It is over when it is said to be: the order is answered before the state of the devices is written.
+        while status := re.search(r"status:\s+(\w+)", answer := order(words, "info migrate")):
+            if status[1] not in ("setup", "active", "device"):
+                break
+            time.sleep(0.05)
+        if not status or status[1] != "completed":
+            raise RuntimeError(f"QEMU does not save the guest:\n{answer}")
+        words.write(b"quit\n")
+        words.read()
     monitor.unlink(missing_ok=True)
 
 
+def order(monitor: IO[bytes], command: str) -> str:
+    """What QEMU answers; an empty command waits for its greeting."""
+    if command:
+        monitor.write(f"{command}\n".encode())
+    said = b""
+    # The prompt comes back with what is typed, letter by letter, but with a line's end before it only once.
+    while not said.endswith(b"\n(qemu) ") and (more := monitor.read(4096)):
+        said += more
+    return said.decode(errors="replace")
+
+
 if __name__ == "__main__":
-    for name in RELEASES:
+    print(tools())
+    for name in sys.argv[1:]:
         print(image(name))

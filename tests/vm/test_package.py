@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,29 +15,27 @@ import pytest
 from vm import Guest
 
 HERE = Path(__file__).parent
-ROOT = HERE.parent.parent
 
 
 @pytest.fixture(scope="session")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def packages(package: Path, unpacked: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The package, and the same files as a later version. Not compressed: unpacking is emulated, too."""
-    (package,) = (ROOT / "target/debian").glob("omni_*.deb")
     folder = tmp_path_factory.mktemp("packages")
-    root = folder / "root"
-    subprocess.run(["dpkg-deb", "--raw-extract", package, root], check=True)
-
     # The same package is the same bytes each time: what a guest was made of is not to change.
     clock = {**os.environ, "SOURCE_DATE_EPOCH": str(int(package.stat().st_mtime))}
 
-    def build(name: str) -> Path:
+    def build(root: Path, name: str) -> Path:
         command = ["dpkg-deb", "--root-owner-group", "-Znone", "--build", root, folder / name]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=clock)
         return folder / name
 
-    first = build("omni.deb")
-    control = root / "DEBIAN/control"
-    control.write_text(re.sub("^Version: .*", r"\g<0>+next", control.read_text(), flags=re.MULTILINE))
-    return {"omni.deb": first, "next.deb": build("next.deb")}
+    later = folder / "later"
+    shutil.copytree(unpacked, later, symlinks=True, copy_function=os.link)
+    control = later / "DEBIAN/control"
+    text = re.sub("^Version: .*", r"\g<0>+next", control.read_text(), flags=re.MULTILINE)
+    control.unlink()
+    control.write_text(text)
+    return {"omni.deb": build(unpacked, "omni.deb"), "next.deb": build(later, "next.deb")}
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,11 @@
 """A node that is started by hand under real systemd and cgroup v2, in guests with Debian 12 and 13. `make vm-test`.
 
-Takes the programs of `make build`, or of the folder OMNI_BIN. The first run makes the guests (`image.py`), for which it
-needs root and a Debian mirror. What a job finds out stands in `guest/by_hand.py`; what it needs is handed over here.
+The first run makes the guests (`image.py`), for which it needs root and a Debian mirror. What a job finds out stands in
+`guest/by_hand.py`; what it needs is handed over here.
 """
 
 from __future__ import annotations
 
-import os
 import time
 import zipfile
 from collections.abc import Mapping
@@ -17,14 +16,7 @@ from vm import Guest
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-BIN = Path(os.environ.get("OMNI_BIN", ROOT / "target/release"))
 SYSTEMD = {"bookworm": "252", "trixie": "257"}
-
-
-def programs(*more: str) -> dict[str, Path]:
-    """What a node needs, in the guest's /job/bin."""
-    names = ["omni-scheduler", "omni-launcher", "omni-worker", "omnictl", *more]
-    return {f"bin/{name}": BIN / name for name in names}
 
 
 def run(guest: Guest, job: str, files: Mapping[str, str | Path]) -> None:
@@ -57,15 +49,15 @@ def test_a_job_that_does_not_end_is_ended(guest: Guest) -> None:
 @pytest.mark.parametrize(
     "job", ["sees_its_limit", "comes_back_after_oom", "survives_its_scheduler", "comes_back_without_its_worker"]
 )
-def test_a_node_by_hand(guest: Guest, job: str) -> None:
-    run(guest, job, programs())
+def test_a_node_by_hand(guest: Guest, programs: dict[str, Path], job: str) -> None:
+    run(guest, job, programs)
 
 
-def test_the_seed(guest: Guest, tmp_path: Path) -> None:
+def test_the_seed(guest: Guest, programs: dict[str, Path], tmp_path: Path) -> None:
     wheel = tmp_path / "cowsay-6.1-py3-none-any.whl"
     pack_wheel(ROOT / ".omni/models/cowsay", "cowsay-6.1", wheel)
     seed = {f"cowsay/{name}": ROOT / "models/cowsay" / name for name in ("model.py", "requirements.txt")}
-    run(guest, "serves_the_seed", {**programs("uv"), **seed, wheel.name: wheel})
+    run(guest, "serves_the_seed", {**programs, **seed, wheel.name: wheel})
 
 
 def pack_wheel(environment: Path, name: str, wheel: Path) -> None:

@@ -64,8 +64,14 @@ fn prepare(start: &Start<'_>) -> Result<(), StepError> {
     root::enter(spec, &Brought { proc_files: start.proc_files, cache: start.cache.as_ref(), gpu: start.gpu })?;
     umask(Mode::from_bits_truncate(0o022));
     prctl::set_no_new_privs().step(|| "set no_new_privs".into())?;
-    if !landlock::restrict(spec, start.gpu.is_some())? {
-        let note = "this kernel has no Landlock: the sandbox stands on mounts, users and namespaces alone";
+    let note = match landlock::restrict(spec, start.gpu.is_some())? {
+        None => Some("this kernel has no Landlock: the sandbox stands on mounts, users and namespaces alone"),
+        Some(version) if version < landlock::SCOPES && spec.host_network => Some(
+            "with the host's network this kernel lets the model connect to the host's abstract sockets; Linux 6.12 would not",
+        ),
+        Some(_) => None,
+    };
+    if let Some(note) = note {
         send(start.reports, &Report::Note(note.into())).step(|| "report to the worker".into())?;
     }
     privileges::drop_all(spec)?;

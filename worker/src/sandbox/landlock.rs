@@ -7,7 +7,7 @@ use super::step::{Step, StepError};
 use crate::spec::SandboxSpec;
 use landlock::{
     ABI, Access, AccessFs, BitFlags, LandlockStatus, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreated,
-    RulesetCreatedAttr, RulesetStatus, Scope,
+    RulesetCreatedAttr, Scope,
 };
 use omni_gpu_wire::env::inside;
 use std::path::Path;
@@ -15,8 +15,12 @@ use std::path::Path;
 /// The newest rules that this policy has been written for; older kernels take the part they know.
 const KNOWN: ABI = ABI::V6;
 
-/// Restricts this process and all that come from it; `gpu` when there is a `/gpu`. Whether the kernel has any Landlock.
-pub(super) fn restrict(spec: &SandboxSpec, gpu: bool) -> Result<bool, StepError> {
+/// The first version with a wall around abstract sockets and signals: Linux 6.12.
+pub(super) const SCOPES: i32 = 6;
+
+/// Restricts this process and all that come from it; `gpu` when there is a `/gpu`. The kernel's version of Landlock;
+/// `None` when it has none, or has it switched off.
+pub(super) fn restrict(spec: &SandboxSpec, gpu: bool) -> Result<Option<i32>, StepError> {
     let step = || "restrict with Landlock".to_owned();
     let read = AccessFs::from_read(KNOWN);
     let all = AccessFs::from_all(KNOWN);
@@ -41,15 +45,18 @@ pub(super) fn restrict(spec: &SandboxSpec, gpu: bool) -> Result<bool, StepError>
     for bind in spec.binds.iter().filter(|bind| bind.writable) {
         rules = allow(rules, &bind.target, all)?;
     }
-    let status = rules.restrict_self().step(step)?;
-    Ok(status.ruleset != RulesetStatus::NotEnforced)
+    Ok(version_of(rules.restrict_self().step(step)?.landlock))
 }
 
 /// Restricts this process and all that come from it to nothing, and says with which version of Landlock; `None` when the
 /// kernel has none, or has it switched off.
 pub(super) fn version() -> Option<i32> {
     let rules = Ruleset::default().handle_access(AccessFs::from_all(KNOWN)).and_then(Ruleset::create).ok()?;
-    match rules.restrict_self().ok()?.landlock {
+    version_of(rules.restrict_self().ok()?.landlock)
+}
+
+fn version_of(status: LandlockStatus) -> Option<i32> {
+    match status {
         LandlockStatus::Available { effective_abi, kernel_abi } => Some(kernel_abi.unwrap_or(effective_abi as i32)),
         LandlockStatus::NotEnabled | LandlockStatus::NotImplemented => None,
     }

@@ -4,6 +4,9 @@ use omni_machine::{Machine, Parts, Tried};
 
 use super::{Check, Line};
 
+/// The first version of Landlock with a wall around abstract sockets and signals.
+const SCOPES: i32 = 6;
+
 /// What a namespace gives a model, by its name in `/proc/self/ns`.
 const NAMESPACES: [(&str, &str); 7] = [
     ("mnt", "a view of files of its own"),
@@ -36,16 +39,28 @@ pub(super) fn lines(machine: &Machine) -> Vec<Line> {
         .tried(cache, |()| "ext4 on a loop device, with mapped owners".to_owned()),
         needed("system call filter", "a kernel with CONFIG_SECCOMP_FILTER, as every distribution's is")
             .tried(seccomp, |()| "seccomp takes it".to_owned()),
-        Check::wanted(
+        walls(landlock),
+        needed("sandbox", "what is missing above; else the message says which step of a sandbox this kernel refuses")
+            .tried(&machine.sandbox, |()| "a program ran in one".to_owned()),
+    ]);
+    lines
+}
+
+fn walls(landlock: &Tried<i32>) -> Line {
+    match landlock {
+        Tried::Works(version) if *version < SCOPES => Check::wanted(
+            "Landlock",
+            "a model with the host's network connects to abstract sockets of the host, as container runtimes have some",
+            "Linux 6.12 or newer; else no model in `host-access` of [network] that is not trusted with them",
+        )
+        .failed(format!("version {version}: no wall around abstract sockets")),
+        Tried::Works(_) | Tried::Fails(_) | Tried::Untried(_) => Check::wanted(
             "Landlock",
             "a second wall behind the mounts of each sandbox: models run all the same",
             "Linux 5.13 or newer, with landlock in /sys/kernel/security/lsm: lsm=landlock,... on the kernel's command line",
         )
         .tried(landlock, |version| format!("version {version}")),
-        needed("sandbox", "what is missing above; else the message says which step of a sandbox this kernel refuses")
-            .tried(&machine.sandbox, |()| "a program ran in one".to_owned()),
-    ]);
-    lines
+    }
 }
 
 fn needed(name: &str, mend: &str) -> Check {

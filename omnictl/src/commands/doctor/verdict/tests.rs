@@ -280,3 +280,15 @@ fn a_machine_without_the_nodes_programs_is_told_so_and_nothing_else() {
     };
     assert_eq!(wrong(&super::lines(&silent)), [("programs", State::Missing)]);
 }
+
+#[test]
+fn an_old_landlock_costs_what_the_hosts_network_then_opens() {
+    let mut machine = machine();
+    for (version, state) in [(5, State::Degraded), (6, State::Ok), (7, State::Ok)] {
+        machine.parts.landlock = Tried::Works(version);
+        let lines = asked(machine.clone(), no_cards());
+        let line = lines.iter().find(|line| line.check == "Landlock").unwrap();
+        assert_eq!(line.state, state, "{line:?}");
+        assert!(line.found.starts_with(&format!("version {version}")), "{line:?}");
+    }
+}
