@@ -6,6 +6,7 @@ use self::route::{Of, Route};
 use super::admin::use_of_all;
 use super::answer::AnswerBody;
 use super::data::model_name;
+use super::forward::By;
 use super::openapi::OPENAPI;
 use super::run::run;
 use crate::model::{Message, Model, Order};
@@ -90,7 +91,7 @@ pub async fn serve(control: &Control, caller: &Caller, request: Request<Incoming
     let path = request.uri().path().to_owned();
     let answer = match admitted(control, caller, request.method(), &path) {
         Ok(Route::Model(name, Of::Run)) => match find(&control.node, name) {
-            Ok(model) => return run(&control.node, model.name.as_str(), request).await,
+            Ok(model) => return run(&control.node, By::Control, model.name.as_str(), request).await,
             Err(refusal) => Err(refusal),
         },
         Ok(route) => answer(control, route, request.uri().query().unwrap_or_default()).await,
@@ -133,7 +134,7 @@ async fn answer(control: &Control, route: Route<'_>, query: &str) -> Result<Resp
         Route::Model(name, of) => match of {
             Of::State => find(node, name).map(|model| json(&model.view())),
             Of::Manifest => find(node, name).and_then(|model| manifest(&model)),
-            Of::Logs => find(node, name).map(|model| logs(&model, query)),
+            Of::Logs => find(node, name).map(|model| logs(node, &model, query)),
             Of::History => ask(node, name, Message::History).await,
             Of::Explain => ask(node, name, Message::Explain).await,
             Of::Run => Err(Refusal::method("POST")), // has a body, and is served where that is
@@ -253,12 +254,13 @@ fn parameter<'a>(query: &'a str, key: &str) -> Option<&'a str> {
     query.split('&').find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='))
 }
 
-/// The last lines, then (with `follow=true`) every further one until the reader hangs up or the model is gone.
-fn logs(model: &Arc<Model>, query: &str) -> Response<AnswerBody> {
+/// The last lines, then (with `follow=true`) every further one until the reader hangs up, or the model is gone or
+/// another scheduler's.
+fn logs(node: &Arc<Node>, model: &Arc<Model>, query: &str) -> Response<AnswerBody> {
     let lines = parameter(query, "lines").and_then(|text| text.parse().ok()).unwrap_or(LINES);
     let mut follow = parameter(query, "follow") == Some("true");
     let ring = Arc::clone(&model.logs);
-    let mut life = model.subscribe();
+    let (node, mut life) = (Arc::clone(node), model.subscribe());
     let (sender, receiver) = mpsc::channel(WAITING);
     tokio::spawn(async move {
         let mut newest = ring.subscribe();
@@ -278,6 +280,7 @@ fn logs(model: &Arc<Model>, query: &str) -> Response<AnswerBody> {
             tokio::select! {
                 changed = newest.changed() => follow = changed.is_ok(),
                 () = async { while life.changed().await.is_ok() {} } => follow = false,
+                () = node.relieved() => follow = false,
                 () = sender.closed() => return,
             }
             (entries, next) = ring.since(next);
