@@ -77,7 +77,7 @@ pub(super) async fn late(node: &Node, request: Request<Incoming>) -> Response<An
     answer.unwrap_or_else(|failure| refuse(&parts.headers, &failure))
 }
 
-/// A request of the data listener or the control API whose body was taken. Its client waits until `deadline`, and `id` is its id already.
+/// A request to a model, whose body was taken. Its client waits until `deadline`, and `id` is its id already.
 ///
 /// # Errors
 /// No answer came of it.

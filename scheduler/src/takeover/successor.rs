@@ -111,7 +111,7 @@ impl Successor {
 }
 
 /// Hands the node over to a new process of `program`. `done` is told when the successor serves, or why there is none;
-/// returns when all that was taken here is answered, as `answered` knows, or at once with an error when there is no successor. `Ok(false)`:
+/// returns when all that was taken here is `answered`, or at once with an error when there is no successor. `Ok(false)`:
 /// nothing has changed, this scheduler serves on.
 ///
 /// # Errors
