@@ -90,11 +90,7 @@ impl Refusal {
 pub async fn serve(control: &Control, caller: &Caller, request: Request<Incoming>) -> Response<AnswerBody> {
     let path = request.uri().path().to_owned();
     let answer = match admitted(control, caller, request.method(), &path) {
-        Ok(Route::Model(name, Of::Run)) => match find(&control.node, name) {
-            Ok(model) => return run(&control.node, By::Control, model.name.as_str(), request).await,
-            Err(refusal) => Err(refusal),
-        },
-        Ok(route) => answer(control, route, request.uri().query().unwrap_or_default()).await,
+        Ok(route) => answer(control, route, request).await,
         Err(refusal) => Err(refusal),
     };
     answer.unwrap_or_else(problem)
@@ -122,8 +118,13 @@ fn admitted<'a>(control: &Control, caller: &Caller, method: &Method, path: &'a s
     if *method == takes { Ok(route) } else { Err(Refusal::method(takes.as_str())) }
 }
 
-async fn answer(control: &Control, route: Route<'_>, query: &str) -> Result<Response<AnswerBody>, Refusal> {
+async fn answer(
+    control: &Control,
+    route: Route<'_>,
+    request: Request<Incoming>,
+) -> Result<Response<AnswerBody>, Refusal> {
     let Control { node, addresses, upgrades, owners: _ } = control;
+    let query = request.uri().query().unwrap_or_default();
     match route {
         Route::OpenApi => Ok(raw("application/json", Bytes::from_static(OPENAPI.as_bytes()))),
         Route::Node => Ok(json(&node_view(node, addresses))),
@@ -137,7 +138,7 @@ async fn answer(control: &Control, route: Route<'_>, query: &str) -> Result<Resp
             Of::Logs => find(node, name).map(|model| logs(node, &model, query)),
             Of::History => ask(node, name, Message::History).await,
             Of::Explain => ask(node, name, Message::Explain).await,
-            Of::Run => Err(Refusal::method("POST")), // has a body, and is served where that is
+            Of::Run => Ok(run(node, By::Control, find(node, name)?.name.as_str(), request).await),
             Of::Start => order(node, name, Order::Start).await,
             Of::Stop => order(node, name, Order::Stop).await,
             Of::Restart => order(node, name, Order::Restart).await,
