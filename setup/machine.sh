@@ -26,6 +26,7 @@ if ! has python3; then
 elif ! python3 -m pip --version >/dev/null 2>&1 && ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
     missing "pip or venv, to fetch uv from PyPI" "apt-get install python3-pip    (or python3-venv)"
 fi
+has flock || missing "flock, for runs of the set-up at the same time" "apt-get install util-linux"
 [ "$purpose" = build ] && exit $((problems > 0))
 has python3.11 || missing "python3.11, on which the models in models/ run" "apt-get install python3.11"
 [ "$purpose" = check ] && exit $((problems > 0))

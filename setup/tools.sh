@@ -1,5 +1,6 @@
 #!/bin/bash
 # Puts the tools of this project into .omni/ in the checkout: checked by hash, found again the next time, nothing outside.
+# Runs at the same time in one checkout come one after the other.
 #
 # Usage: setup/tools.sh build|run|check|test    called by make
 #
@@ -21,6 +22,13 @@ uv=$tools/bin/uv
 # The tools' own caches stay in the checkout as well.
 export UV_CACHE_DIR=$root/cache/uv PIP_CACHE_DIR=$root/cache/pip PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 mkdir -p "$root/done"
+
+# One run at a time: until this one ends, also when it is killed.
+exec 9>"$root/lock"
+if ! flock --nonblock 9; then
+    echo "set-up: another run works in .omni, waiting for its end" >&2
+    flock 9
+fi
 
 # A step is done when its stamp is newer than all it was made from.
 fresh() { # stamp, inputs...

@@ -18,14 +18,17 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 /// Its name in the runtime directory.
 pub const NAME: &str = "control.sock";
 /// Between two looks whether the file is there still.
 pub const LOOK: Duration = Duration::from_secs(2);
+/// For the first request of a connection to come when all are to end: it may be on its way already.
+const FIRST_REQUEST: Duration = Duration::from_secs(1);
 /// After the kernel has refused a connection.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
@@ -102,15 +105,19 @@ fn identity(path: &Path) -> Option<Identity> {
 /// Connections at a time: who may only look cannot take the places of who may do something about it.
 #[derive(Debug, Clone)]
 pub struct Room {
+    each: u32,
     read: Arc<Semaphore>,
     write: Arc<Semaphore>,
+    /// Set when nothing more is to be asked.
+    closing: watch::Sender<bool>,
 }
 
 impl Room {
     /// For so many of each.
     #[must_use]
-    pub fn new(each: usize) -> Self {
-        Self { read: Arc::new(Semaphore::new(each)), write: Arc::new(Semaphore::new(each)) }
+    pub fn new(each: u32) -> Self {
+        let places = || Arc::new(Semaphore::new(each as usize));
+        Self { each, read: places(), write: places(), closing: watch::Sender::new(false) }
     }
 
     fn of(&self, role: Option<Role>) -> Arc<Semaphore> {
@@ -120,10 +127,21 @@ impl Room {
         }
     }
 
-    /// Returns when so many of each kind are not there any more.
-    pub async fn emptied(&self, each: u32) {
-        let _ = self.read.acquire_many(each).await; // given back with the last connection
-        let _ = self.write.acquire_many(each).await;
+    /// Has every connection end with the answer to what it has asked by then. Returns when there is none any more.
+    pub async fn close(&self) {
+        if tokio::time::timeout(FIRST_REQUEST, self.emptied()).await.is_err() {
+            self.closing.send_replace(true);
+            self.emptied().await;
+        }
+    }
+
+    async fn emptied(&self) {
+        let _ = self.read.acquire_many(self.each).await; // given back with the last connection
+        let _ = self.write.acquire_many(self.each).await;
+    }
+
+    async fn is_closing(&self) {
+        let _ = self.closing.subscribe().wait_for(|closing| *closing).await;
     }
 }
 
@@ -148,14 +166,19 @@ pub async fn serve(listener: UnixListener, room: Room, control: Control) {
         };
         let caller = Arc::new(Caller { role: control.owners.role(&peer), peer });
         let Ok(permit) = room.of(caller.role).try_acquire_owned() else { continue };
-        let control = control.clone();
+        let (control, room) = (control.clone(), room.clone());
         tokio::spawn(async move {
             let service = hyper::service::service_fn(move |request| {
                 let (control, caller) = (control.clone(), Arc::clone(&caller));
                 async move { Ok::<_, Infallible>(control::serve(&control, &caller, request).await) }
             });
             let builder = auto::Builder::new(hyper_util::rt::TokioExecutor::new());
-            let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+            let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+            tokio::select! {
+                _ = connection.as_mut() => return drop(permit),
+                () = room.is_closing() => connection.as_mut().graceful_shutdown(),
+            }
+            let _ = connection.await;
             drop(permit);
         });
     }

@@ -39,7 +39,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 /// Connections to the admin listener, and to the control socket of who may look and of who may do more, each.
-const FEW: usize = 64;
+const FEW: u32 = 64;
 /// For connections to close after the models have ended.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
@@ -93,7 +93,7 @@ pub async fn run(start: Start) -> io::Result<()> {
     let addresses = Addresses { listen: listen.to_string(), admin_listen: admin_listen.to_string(), warnings };
     let connections = config.server.connections as usize;
     let bounds = |connections| Bounds { connections, header_timeout: config.server.header_timeout };
-    let (data_bounds, admin_bounds) = (bounds(connections), bounds(FEW));
+    let (data_bounds, admin_bounds) = (bounds(connections), bounds(FEW as usize));
     let watchdog = Watchdog::default();
     watchdog.start()?;
     let metrics = Metrics::default();
@@ -131,8 +131,8 @@ pub async fn run(start: Start) -> io::Result<()> {
     let (data_phase, data_phases) = watch::channel(Phase::Open);
     // Who watches the node is answered while it drains.
     let (admin_phase, admin_phases) = watch::channel(Phase::Open);
-    let (to_data, from_data) = mpsc::channel(FEW);
-    let (to_admin, from_admin) = mpsc::channel(FEW);
+    let (to_data, from_data) = mpsc::channel(FEW as usize);
+    let (to_admin, from_admin) = mpsc::channel(FEW as usize);
     let mut serving = JoinSet::new();
     let data_node = Arc::clone(&node);
     serving.spawn(serve(data_listener, data_bounds, data_phases, from_data, move |request| {
@@ -213,7 +213,11 @@ pub async fn run(start: Start) -> io::Result<()> {
                     admin: &admin_phase,
                     connections,
                 };
-                let handed_over = hand_over(&program, estate, &mut serving, |said| {
+                let answered = async {
+                    while serving.join_next().await.is_some() {}
+                    speaking.close().await;
+                };
+                let handed_over = hand_over(&program, estate, answered, |said| {
                     match &said {
                         Ok(_) => control_task.abort(), // who asks from now on asks the successor
                         Err(_) => service::ready(),
@@ -254,11 +258,7 @@ pub async fn run(start: Start) -> io::Result<()> {
         let _ = tokio::time::timeout(limit, async { while serving.join_next().await.is_some() {} }).await;
         admin_phase.send_replace(Phase::Close);
         if ending == Ending::Succeeded {
-            let last = async {
-                speaking.emptied(FEW as u32).await;
-                let _ = watched.await;
-            };
-            let _ = tokio::time::timeout(LAST_WORDS, last).await;
+            let _ = tokio::time::timeout(LAST_WORDS, watched).await;
         }
     };
     tokio::select! {

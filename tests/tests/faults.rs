@@ -256,54 +256,29 @@ fn survives(kind: Kind, fault: Fault, least: usize) {
     faulty.node.stop();
 }
 
-#[test]
-fn any_call_of_a_start_may_fail() {
-    survives(Kind::Plain, Fault::Error(Errno::EIO), 300);
+macro_rules! tests {
+    ($($name:ident: $kind:ident, $fault:expr, $least:literal;)*) => {
+        $(#[test]
+        fn $name() {
+            survives(Kind::$kind, $fault, $least);
+        })*
+    };
 }
 
-#[test]
-fn a_worker_may_be_killed_at_any_call_of_a_start() {
-    survives(Kind::Plain, Fault::Kill, 300);
-}
+const FAILS: Fault = Fault::Error(Errno::EIO);
 
-#[test]
-fn any_call_of_a_zygotes_start_may_fail() {
-    survives(Kind::Zygote, Fault::Error(Errno::EIO), 300);
-}
-
-#[test]
-fn a_zygotes_worker_may_be_killed_at_any_call_of_its_start() {
-    survives(Kind::Zygote, Fault::Kill, 300);
-}
-
-#[test]
-fn any_call_of_a_start_from_a_zygote_may_fail() {
-    survives(Kind::Forked, Fault::Error(Errno::EIO), 100);
-}
-
-#[test]
-fn a_worker_may_be_killed_at_any_call_of_a_start_from_a_zygote() {
-    survives(Kind::Forked, Fault::Kill, 100);
-}
-
-#[test]
-fn any_call_of_a_start_with_a_gpu_may_fail() {
-    survives(Kind::Gpu, Fault::Error(Errno::EIO), 300);
-}
-
-#[test]
-fn a_worker_may_be_killed_at_any_call_of_a_start_with_a_gpu() {
-    survives(Kind::Gpu, Fault::Kill, 300);
-}
-
-#[test]
-fn any_call_of_a_build_may_fail() {
-    survives(Kind::Build, Fault::Error(Errno::EIO), 200);
-}
-
-#[test]
-fn a_worker_may_be_killed_at_any_call_of_a_build() {
-    survives(Kind::Build, Fault::Kill, 200);
+// Of what, what happens at each of its calls, and how many calls it makes at least.
+tests! {
+    any_call_of_a_start_may_fail: Plain, FAILS, 300;
+    a_worker_may_be_killed_at_any_call_of_a_start: Plain, Fault::Kill, 300;
+    any_call_of_a_zygotes_start_may_fail: Zygote, FAILS, 300;
+    a_zygotes_worker_may_be_killed_at_any_call_of_its_start: Zygote, Fault::Kill, 300;
+    any_call_of_a_start_from_a_zygote_may_fail: Forked, FAILS, 100;
+    a_worker_may_be_killed_at_any_call_of_a_start_from_a_zygote: Forked, Fault::Kill, 100;
+    any_call_of_a_start_with_a_gpu_may_fail: Gpu, FAILS, 300;
+    a_worker_may_be_killed_at_any_call_of_a_start_with_a_gpu: Gpu, Fault::Kill, 300;
+    any_call_of_a_build_may_fail: Build, FAILS, 200;
+    a_worker_may_be_killed_at_any_call_of_a_build: Build, Fault::Kill, 200;
 }
 
 /// The reader is the sandbox itself, on its way to the engine. A zygote that hangs there is not needed by its instance.

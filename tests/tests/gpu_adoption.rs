@@ -6,6 +6,7 @@ use nix::unistd::Pid;
 use omni_api::{Residency, State};
 use omni_cuda_card::Faults;
 use omni_tests::gpu::{MIB, ask, card, instance, model, moved, on_card, place, slow_moves};
+use omni_tests::process::is_alive;
 use omni_tests::{Node, PATIENCE, SetOnDrop, rounds, wait_for};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -100,6 +101,34 @@ fn a_crash_while_memory_moves() {
         assert_eq!(node.gpus().gpus[0].committed_bytes, 96 * MIB);
     }
     assert_eq!(node.cards()[0].state().unwrap().counters.fault_to_device, 0);
+    node.stop();
+}
+
+/// What runs for the scheduler before keeps its memory on the card until it has ended, whoever waits at the one after.
+#[test]
+fn nothing_is_moved_under_a_request_of_the_scheduler_before() {
+    let config = "memory-budget = \"64MiB\"\nquantum = \"50ms\"";
+    let mut node = Node::builder().gpus(&[card(512)], config).start();
+    for name in ["other", "slow"] {
+        model(name, 40).publish(&node);
+        ask(&node, name);
+    }
+    let (http, before) = (node.http(), node.pid());
+    let slow = thread::spawn(move || http.run("slow", &json!(4)));
+    wait_for("the slow request to be in work", PATIENCE, || (node.model("slow").in_flight == 1).then_some(()));
+    node.upgrade();
+    let other = node.http().run("other", &json!(0)).json();
+    let slow = slow.join().unwrap().json();
+    let (ended, began) = (&slow["result"]["ended"], &other["result"]["began"]);
+    assert!(ended.as_f64().unwrap() <= began.as_f64().unwrap(), "{slow} {other}\n{}", node.log());
+    assert_eq!((&slow["result"]["whole"], &other["result"]["whole"]), (&json!(true), &json!(true)));
+    assert_eq!(node.cards()[0].state().unwrap().counters.fault_to_device, 0);
+    // Both go on as before.
+    wait_for("the scheduler before to end", PATIENCE, || (!is_alive(before)).then_some(()));
+    for name in ["slow", "other", "slow"] {
+        ask(&node, name);
+        assert!(node.cards()[0].state().unwrap().used() <= 64 * MIB);
+    }
     node.stop();
 }
 

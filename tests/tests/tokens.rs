@@ -1,11 +1,14 @@
 //! Tokens of the data listener: who is let in, to which models, how often, and what a reload changes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
-use omni_tests::{Answer, Node, PATIENCE, wait_for};
+use omni_tests::process::is_alive;
+use omni_tests::{Answer, Client, Node, PATIENCE, Stream, wait_for};
 use serde_json::json;
 use std::fs::{self, Permissions};
+use std::io::{BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::process::{Child, Stdio};
 use std::thread;
 use tempfile::TempDir;
 
@@ -46,10 +49,14 @@ impl File {
 }
 
 fn ask(node: &Node, token: Option<&str>, model: &str, seconds: f64) -> Answer {
+    ask_at(node.http(), token, model, seconds)
+}
+
+fn ask_at(http: Client, token: Option<&str>, model: &str, seconds: f64) -> Answer {
     let bearer = token.map(|token| format!("Bearer {token}"));
     let mut headers = vec![("content-type", "application/json")];
     headers.extend(bearer.as_deref().map(|bearer| ("authorization", bearer)));
-    node.http().request("POST", &format!("/ai/run/{model}"), &headers, seconds.to_string().as_bytes())
+    http.request("POST", &format!("/ai/run/{model}"), &headers, seconds.to_string().as_bytes())
 }
 
 #[test]
@@ -120,5 +127,49 @@ fn limits_are_each_tokens_own() {
     let refused = ask(&node, Some("two"), "echo", 0.0);
     assert_eq!((refused.status, refused.header("retry-after")), (429, Some("60")), "never above a minute");
     assert_eq!(refused.json()["errors"][0]["message"], json!("there are too many requests with this token"));
+    node.stop();
+}
+
+/// A request over the control socket, which wants no token.
+fn run(node: &Node, seconds: &str) -> Child {
+    let mut command = node.omnictl_command();
+    command.args(["run", "serial", seconds]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+fn what_waits_is_asked_again_by_the_way_it_came() {
+    let file = File::new(&format!("[ci]\nsha256 = \"{ONE}\"\nin-flight = 1\n"));
+    let mut node = Node::builder().config(&file.config()).model("serial", &MODEL[..1]).start();
+    assert_eq!(ask(&node, Some("one"), "serial", 0.0).status, 200);
+    let http = node.http();
+    let mut by_socket = vec![run(&node, "6")];
+    wait_for("the slow request to be in work", PATIENCE, || (node.model("serial").in_flight == 1).then_some(()));
+    by_socket.push(run(&node, "0"));
+    let by_token = thread::spawn(move || ask_at(http, Some("one"), "serial", 0.0));
+    wait_for("both to be in the queue", PATIENCE, || (node.model("serial").queued == 2).then_some(()));
+    // Requests of which the old scheduler has the beginning.
+    let late = ["/ai/run/serial", "/v1/models/serial/run"].map(|path| {
+        let mut client = http.connect();
+        client.write_all(format!("POST {path} HTTP/1.1\r\nhost: node\r\n").as_bytes()).unwrap();
+        client
+    });
+
+    let before = node.pid();
+    node.upgrade();
+    for mut client in late {
+        client.write_all(b"content-length: 1\r\n\r\n0").unwrap();
+        let refused = Stream::read(BufReader::new(client)).whole();
+        assert_eq!(refused.status, 401, "without a token there is no way in: {}", refused.text());
+    }
+    wait_for("both to be in the queue", PATIENCE, || (node.model("serial").queued == 2).then_some(()));
+    assert_eq!(ask(&node, Some("one"), "serial", 0.0).status, 429, "the one with the token counts");
+    assert!(is_alive(before), "the slow one is still its");
+    for run in by_socket {
+        let said = run.wait_with_output().unwrap();
+        assert!(said.status.success(), "{said:?}\n{}", node.log());
+    }
+    let answer = by_token.join().unwrap();
+    assert_eq!(answer.status, 200, "it counts once: {}", answer.text());
+    assert_eq!(ask(&node, Some("one"), "serial", 0.0).status, 200, "its place was given back");
     node.stop();
 }

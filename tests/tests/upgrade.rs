@@ -10,11 +10,12 @@ use omni_tests::process::is_alive;
 use omni_tests::{Answer, Client, Node, PATIENCE, SetOnDrop, Stream, rounds, wait_for};
 use serde_json::{Value, json};
 use std::fs::{self, Permissions};
-use std::io::{BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -252,6 +253,32 @@ fn what_waits_for_a_cold_model_is_asked_again_at_the_successor() {
         }
     });
     assert_eq!(node.model("cold").instances.len(), 1, "the instance that was being started is the one that serves");
+    node.stop();
+}
+
+#[test]
+fn the_old_scheduler_stays_for_what_came_by_the_control_socket() {
+    let code = "import time\ndef handle_request(request, context):\n    print('a line', flush=True)\n    time.sleep(request.body.json)\n    return 'well'\n";
+    let mut node = Node::builder().model("serial", &[("model.py", code)]).start();
+    assert_eq!(node.http().run("serial", &json!(0)).status, 200);
+    let omnictl = |arguments: &[&str]| {
+        let mut command = node.omnictl_command();
+        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let mut follower = omnictl(&["logs", "serial", "--follow"]);
+    let mut lines = BufReader::new(follower.stdout.take().unwrap());
+    lines.read_line(&mut String::new()).unwrap();
+    let slow = omnictl(&["run", "serial", "5"]);
+    wait_for("the slow request to be in work", PATIENCE, || (node.model("serial").in_flight == 1).then_some(()));
+    let waiting = omnictl(&["run", "serial", "0"]);
+    wait_for("a request in the queue", PATIENCE, || (node.model("serial").queued == 1).then_some(()));
+    let (old, _) = (node.pid(), node.upgrade());
+    for run in [slow, waiting] {
+        let said = run.wait_with_output().unwrap();
+        assert!(said.status.success() && said.stdout == b"well\n", "{said:?}\n{}", node.log());
+    }
+    assert!(follower.wait().unwrap().success(), "the log of the old one ends");
+    wait_for("the old scheduler to end", PATIENCE, || (!is_alive(old)).then_some(()));
     node.stop();
 }
 

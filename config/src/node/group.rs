@@ -4,8 +4,8 @@ use nix::unistd::Group;
 use serde::Serialize;
 use toml::de::DeValue;
 
-use super::user::is_name;
-use crate::kind::{Wrong, integer};
+use super::user::name_or_number;
+use crate::kind::Wrong;
 
 /// Which group it is where none is configured and this one exists.
 const USUAL: &str = "omni-admin";
@@ -45,13 +45,8 @@ impl NodeGroup {
 }
 
 pub(super) fn group(value: &DeValue<'_>) -> Result<NodeGroup, Wrong> {
-    let wrong = || Wrong::expected("a group such as \"omni-admin\", or a gid other than 0");
-    if let Some(number) = integer(value) {
-        let gid = u32::try_from(number).ok().filter(|gid| (1..u32::MAX - 1).contains(gid));
-        return gid.map(NodeGroup::Gid).ok_or_else(wrong);
-    }
-    let name = value.as_str().filter(|text| is_name(text));
-    name.map(|name| NodeGroup::Name(name.to_owned())).ok_or_else(wrong)
+    let group = name_or_number(value, NodeGroup::Name, NodeGroup::Gid);
+    group.ok_or_else(|| Wrong::expected("a group such as \"omni-admin\", or a gid other than 0"))
 }
 
 #[cfg(test)]

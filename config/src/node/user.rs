@@ -44,17 +44,19 @@ impl NodeUser {
 }
 
 pub(super) fn user(value: &DeValue<'_>) -> Result<NodeUser, Wrong> {
-    let wrong = || Wrong::expected("a user such as \"omni\", or a uid other than 0");
-    if let Some(number) = integer(value) {
-        let uid = u32::try_from(number).ok().filter(|uid| (1..u32::MAX - 1).contains(uid));
-        return uid.map(NodeUser::Uid).ok_or_else(wrong);
-    }
-    let name = value.as_str().filter(|text| is_name(text));
-    name.map(|name| NodeUser::Name(name.to_owned())).ok_or_else(wrong)
+    let user = name_or_number(value, NodeUser::Name, NodeUser::Uid);
+    user.ok_or_else(|| Wrong::expected("a user such as \"omni\", or a uid other than 0"))
 }
 
-/// Whether this can be the name of a user or a group, and is not the one that needs none of it.
-pub(super) fn is_name(text: &str) -> bool {
+/// A user or a group, by its name or its number, that is not the one that needs none of it.
+pub(super) fn name_or_number<T>(value: &DeValue<'_>, name: fn(String) -> T, number: fn(u32) -> T) -> Option<T> {
+    if let Some(given) = integer(value) {
+        return u32::try_from(given).ok().filter(|id| (1..u32::MAX - 1).contains(id)).map(number);
+    }
+    value.as_str().filter(|text| is_name(text)).map(|text| name(text.to_owned()))
+}
+
+fn is_name(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     let first = text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
     first && text.len() <= 32 && text != "root" && text.bytes().all(allowed)

@@ -40,7 +40,9 @@ pub(super) async fn run(
         context.out.flush()?;
     }
     if follow {
-        note(format_args!("the log of `{model}` has ended: the daemon stopped, or the model was removed"));
+        note(format_args!(
+            "the log of `{model}` has ended: the daemon stopped or was upgraded, or the model was removed"
+        ));
     }
     Ok(Exit::Ok)
 }

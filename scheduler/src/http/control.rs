@@ -6,6 +6,7 @@ use self::route::{Of, Route};
 use super::admin::use_of_all;
 use super::answer::AnswerBody;
 use super::data::model_name;
+use super::forward::By;
 use super::openapi::OPENAPI;
 use super::run::run;
 use crate::model::{Message, Model, Order};
@@ -89,11 +90,7 @@ impl Refusal {
 pub async fn serve(control: &Control, caller: &Caller, request: Request<Incoming>) -> Response<AnswerBody> {
     let path = request.uri().path().to_owned();
     let answer = match admitted(control, caller, request.method(), &path) {
-        Ok(Route::Model(name, Of::Run)) => match find(&control.node, name) {
-            Ok(model) => return run(&control.node, model.name.as_str(), request).await,
-            Err(refusal) => Err(refusal),
-        },
-        Ok(route) => answer(control, route, request.uri().query().unwrap_or_default()).await,
+        Ok(route) => answer(control, route, request).await,
         Err(refusal) => Err(refusal),
     };
     answer.unwrap_or_else(problem)
@@ -121,8 +118,13 @@ fn admitted<'a>(control: &Control, caller: &Caller, method: &Method, path: &'a s
     if *method == takes { Ok(route) } else { Err(Refusal::method(takes.as_str())) }
 }
 
-async fn answer(control: &Control, route: Route<'_>, query: &str) -> Result<Response<AnswerBody>, Refusal> {
+async fn answer(
+    control: &Control,
+    route: Route<'_>,
+    request: Request<Incoming>,
+) -> Result<Response<AnswerBody>, Refusal> {
     let Control { node, addresses, upgrades, owners: _ } = control;
+    let query = request.uri().query().unwrap_or_default();
     match route {
         Route::OpenApi => Ok(raw("application/json", Bytes::from_static(OPENAPI.as_bytes()))),
         Route::Node => Ok(json(&node_view(node, addresses))),
@@ -133,10 +135,10 @@ async fn answer(control: &Control, route: Route<'_>, query: &str) -> Result<Resp
         Route::Model(name, of) => match of {
             Of::State => find(node, name).map(|model| json(&model.view())),
             Of::Manifest => find(node, name).and_then(|model| manifest(&model)),
-            Of::Logs => find(node, name).map(|model| logs(&model, query)),
+            Of::Logs => find(node, name).map(|model| logs(node, &model, query)),
             Of::History => ask(node, name, Message::History).await,
             Of::Explain => ask(node, name, Message::Explain).await,
-            Of::Run => Err(Refusal::method("POST")), // has a body, and is served where that is
+            Of::Run => Ok(run(node, By::Control, find(node, name)?.name.as_str(), request).await),
             Of::Start => order(node, name, Order::Start).await,
             Of::Stop => order(node, name, Order::Stop).await,
             Of::Restart => order(node, name, Order::Restart).await,
@@ -253,12 +255,13 @@ fn parameter<'a>(query: &'a str, key: &str) -> Option<&'a str> {
     query.split('&').find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='))
 }
 
-/// The last lines, then (with `follow=true`) every further one until the reader hangs up or the model is gone.
-fn logs(model: &Arc<Model>, query: &str) -> Response<AnswerBody> {
+/// The last lines, then (with `follow=true`) every further one until the reader hangs up, or the model is gone or
+/// another scheduler's.
+fn logs(node: &Arc<Node>, model: &Arc<Model>, query: &str) -> Response<AnswerBody> {
     let lines = parameter(query, "lines").and_then(|text| text.parse().ok()).unwrap_or(LINES);
     let mut follow = parameter(query, "follow") == Some("true");
     let ring = Arc::clone(&model.logs);
-    let mut life = model.subscribe();
+    let (node, mut life) = (Arc::clone(node), model.subscribe());
     let (sender, receiver) = mpsc::channel(WAITING);
     tokio::spawn(async move {
         let mut newest = ring.subscribe();
@@ -278,6 +281,7 @@ fn logs(model: &Arc<Model>, query: &str) -> Response<AnswerBody> {
             tokio::select! {
                 changed = newest.changed() => follow = changed.is_ok(),
                 () = async { while life.changed().await.is_ok() {} } => follow = false,
+                () = node.relieved() => follow = false,
                 () = sender.closed() => return,
             }
             (entries, next) = ring.since(next);

@@ -1,7 +1,7 @@
 //! The routes of the data listener.
 
 use super::answer::AnswerBody;
-use super::forward::late;
+use super::forward::{By, late};
 use super::run::{refuse, run};
 use crate::failure::Failure;
 use crate::node::Node;
@@ -27,12 +27,12 @@ pub async fn serve(node: &Node, request: Request<Incoming>) -> Response<AnswerBo
         Ok(name) => name,
         Err(failure) => return refuse(request.headers(), &failure),
     };
-    let Some(holder) = holder else { return run(node, name.as_str(), request).await };
+    let Some(holder) = holder else { return run(node, By::Data, name.as_str(), request).await };
     match holder.admit(&name) {
         Err(failure) => refuse(request.headers(), &failure),
         Ok(admitted) => {
             let admitted = Arc::new(admitted); // until the answer is whole
-            let mut response = run(node, name.as_str(), request).await;
+            let mut response = run(node, By::Data, name.as_str(), request).await;
             response.extensions_mut().insert(admitted);
             response
         }

@@ -1,13 +1,16 @@
 //! Requests that are asked again at the successor: those that came too late for this scheduler, and those that no
 //! instance had when it handed over. The answer goes to the client as it comes.
+//!
+//! What always holds: a request is asked again at the listener that it came by, whose rules it kept to here and keeps to
+//! there. The way is no word of the request's: only the control API says that something came by the control socket.
 
 use super::answer::AnswerBody;
 use super::head::{REQUEST_ID, TIMEOUT};
 use super::hold::Hold;
 use super::run::refuse;
 use super::upload::{Upload, Uploading, Way};
+use crate::control_socket;
 use crate::failure::Failure;
-use crate::model::Model;
 use crate::model::requests::{BodySocket, Reader, RequestBody};
 use crate::node::Node;
 use bytes::{Bytes, BytesMut};
@@ -27,6 +30,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
 /// Headers that are of a connection and not of a request; the length is told anew.
@@ -44,6 +48,15 @@ const OF_CONNECTION: [HeaderName; 9] = [
 /// Read at once of a body that is forwarded from a socket.
 const READ: usize = 64 * 1024;
 
+/// The listener that a request came by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    /// The data listener, which may want a token.
+    Data,
+    /// The control socket, which asks who is there.
+    Control,
+}
+
 type Sent = UnsyncBoxBody<Bytes, Box<dyn Error + Send + Sync>>;
 
 /// A request of which nothing was taken yet.
@@ -58,19 +71,19 @@ pub(super) async fn late(node: &Node, request: Request<Incoming>) -> Response<An
         None => Ok(body.map_err(Into::into).boxed_unsync()),
     };
     let answer = match body {
-        Ok(body) => ask(node, &parts, body).await,
+        Ok(body) => ask(node, By::Data, &parts, body).await,
         Err(failure) => Err(failure),
     };
     answer.unwrap_or_else(|failure| refuse(&parts.headers, &failure))
 }
 
-/// A request to `model` whose body was taken. Its client waits until `deadline`, and `id` is its id already.
+/// A request to a model, whose body was taken. Its client waits until `deadline`, and `id` is its id already.
 ///
 /// # Errors
 /// No answer came of it.
 pub(super) async fn unsent(
     node: &Node,
-    model: &Model,
+    by: By,
     parts: &Parts,
     (body, upload): (RequestBody, Option<Uploading>),
     id: &[u8],
@@ -82,29 +95,39 @@ pub(super) async fn unsent(
         RequestBody::Streamed(None) => return Err(Failure::Died), // an instance had it
     };
     let mut parts = parts.clone();
-    // It may have come by another listener, whose route is another.
-    let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
-    parts.uri = format!("/ai/run/{}{query}", model.name).parse().map_err(|_| Failure::ShuttingDown)?;
     if let Ok(id) = HeaderValue::from_bytes(id) {
         parts.headers.insert(REQUEST_ID, id);
     }
     let left = deadline.saturating_duration_since(Instant::now()).as_millis().max(1);
     parts.headers.insert(TIMEOUT, HeaderValue::from(u64::try_from(left).unwrap_or(u64::MAX)));
-    ask(node, &parts, body).await
+    ask(node, by, &parts, body).await
 }
 
-async fn ask(node: &Node, parts: &Parts, body: Sent) -> Result<Response<AnswerBody>, Failure> {
+async fn ask(node: &Node, by: By, parts: &Parts, body: Sent) -> Result<Response<AnswerBody>, Failure> {
     let asked = async {
         let successor = node.successor().await?;
-        let stream = TcpStream::connect(successor).await.ok()?;
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
-        tokio::spawn(connection);
-        sender.send_request(request(parts, body)?).await.ok()
+        let request = request(parts, body)?;
+        match by {
+            By::Data => send(TcpStream::connect(successor).await.ok()?, request).await,
+            By::Control => {
+                let path = node.context.runtime_dir.join(control_socket::NAME);
+                send(UnixStream::connect(path).await.ok()?, request).await
+            }
+        }
     };
     let (mut head, body) = asked.await.ok_or(Failure::ShuttingDown)?.into_parts();
     head.version = Version::default();
     head.headers = of_request(&head.headers);
     Ok(Response::from_parts(head, AnswerBody::Forwarded(body)))
+}
+
+async fn send(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    request: Request<Sent>,
+) -> Option<Response<Incoming>> {
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
+    tokio::spawn(connection);
+    sender.send_request(request).await.ok()
 }
 
 fn request(parts: &Parts, body: Sent) -> Option<Request<Sent>> {

@@ -3,7 +3,7 @@
 use super::answer::{AnswerBody, keep, respond, server_timing};
 use super::body::{self, Taken};
 use super::failure::workers_ai;
-use super::forward::unsent;
+use super::forward::{By, unsent};
 use super::head::{REQUEST_ID, head, priority, request_id, session, timeout};
 use super::hold::Hold;
 use super::upload::{Upload, Uploading};
@@ -106,14 +106,14 @@ pub fn refuse(headers: &HeaderMap, failure: &Failure) -> Response<AnswerBody> {
 }
 
 /// Serves one request to `name`, which is decoded already.
-pub async fn run(node: &Node, name: &str, request: Request<Incoming>) -> Response<AnswerBody> {
+pub(super) async fn run(node: &Node, by: By, name: &str, request: Request<Incoming>) -> Response<AnswerBody> {
     let (parts, body) = request.into_parts();
     let id = request_id(&parts.headers);
     let mut response = match find(node, name).await {
         Err(failure) => workers_ai(&failure),
         Ok(model) => {
             let arrived = Instant::now();
-            match serve(node, &model, &parts, body, id.as_bytes(), arrived).await {
+            match serve(node, by, &model, &parts, body, id.as_bytes(), arrived).await {
                 Ok(response) => {
                     if !matches!(response.body(), AnswerBody::Stream(_) | AnswerBody::Forwarded(_)) {
                         model.metrics.outcomes.ok.inc();
@@ -145,6 +145,7 @@ async fn find(node: &Node, name: &str) -> Result<Arc<Model>, Failure> {
 
 async fn serve(
     node: &Node,
+    by: By,
     model: &Arc<Model>,
     parts: &Parts,
     body: Incoming,
@@ -192,7 +193,7 @@ async fn serve(
         }
         Ok(Ok(Err(Unanswered::Unsent(body)))) => {
             waiter.finished();
-            return unsent(node, model, parts, (body, upload), request_id, deadline).await;
+            return unsent(node, by, parts, (body, upload), request_id, deadline).await;
         }
         Ok(Err(broken_off)) => {
             waiter.give_up();

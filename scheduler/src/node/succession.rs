@@ -59,6 +59,11 @@ impl Node {
         *known.ok()?.ok()?
     }
 
+    /// Returns when another scheduler serves.
+    pub async fn relieved(&self) {
+        let _ = self.successor.subscribe().wait_for(Option::is_some).await;
+    }
+
     /// So many requests of the scheduler before this one an instance has still.
     pub async fn predecessor_has(&self, model: &str, instance: &InstanceId, requests: u32) {
         if requests == 0

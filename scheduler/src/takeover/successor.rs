@@ -20,7 +20,6 @@ use std::process::Child;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
 
 /// For each of its answers. What it does meanwhile takes a fraction of a second.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
@@ -112,7 +111,7 @@ impl Successor {
 }
 
 /// Hands the node over to a new process of `program`. `done` is told when the successor serves, or why there is none;
-/// returns when all that was taken here is answered, or at once with an error when there is no successor. `Ok(false)`:
+/// returns when all that was taken here is `answered`, or at once with an error when there is no successor. `Ok(false)`:
 /// nothing has changed, this scheduler serves on.
 ///
 /// # Errors
@@ -120,7 +119,7 @@ impl Successor {
 pub async fn hand_over(
     program: &Path,
     estate: Estate<'_>,
-    serving: &mut JoinSet<()>,
+    answered: impl Future<Output = ()>,
     done: impl FnOnce(Result<Upgrade, String>),
 ) -> Result<bool, TakeoverError> {
     let Estate { node, config, listeners, data, admin, connections } = estate;
@@ -162,8 +161,7 @@ pub async fn hand_over(
     data.send_replace(Phase::HandOver(to_data));
     admin.send_replace(Phase::HandOver(to_admin));
     done(Ok(Upgrade { pid, changes }));
-    let finished = async { while serving.join_next().await.is_some() {} };
-    let mut finished = std::pin::pin!(finished);
+    let mut answered = std::pin::pin!(answered);
     loop {
         let told = tokio::select! {
             biased;
@@ -172,7 +170,7 @@ pub async fn hand_over(
             Some((model, instance, requests)) = tells.recv() => {
                 successor.tell(&ToSuccessor::Has { model, instance, requests }, &[]).await
             }
-            () = &mut finished => break,
+            () = &mut answered => break,
         };
         if let Err(TakeoverError::Wire(_, PacketError::Closed)) = told {
             tracing::warn!("the successor has ended already");

@@ -81,7 +81,9 @@ impl ModelTask {
         let is_waited_for = instance.open && *waiting > 0;
         let is_busy = in_flight || is_waited_for;
         if let Some(turn) = &mut instance.turn {
-            turn.settle(in_flight, is_waited_for, Instant::now());
+            // What runs for the scheduler before was granted by that one: this one's ledger has to hear of it, or its
+            // memory would leave under it.
+            turn.settle(in_flight, is_waited_for || instance.elsewhere > 0, Instant::now());
             if is_waited_for && !turn.is_open() {
                 *waiting = waiting.saturating_sub(instance.content.manifest.scaling.concurrency as usize);
             }

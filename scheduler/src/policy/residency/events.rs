@@ -52,7 +52,8 @@ pub enum Event {
         /// Whether its memory can be moved.
         mode: GpuMode,
     },
-    /// An instance of an earlier scheduler is here. It is not granted: requests for it begin with [`Event::Want`].
+    /// An instance of an earlier scheduler is here. It is not granted: requests for it begin with [`Event::Want`], and so
+    /// does what it still does for that scheduler.
     Adopted {
         /// A new key.
         instance: InstanceKey,
