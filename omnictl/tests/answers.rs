@@ -35,8 +35,9 @@ fn canned() -> Daemon {
             "GET /v1/models/thumbnail/history",
             Canned::json(&History { name: "thumbnail".to_owned(), versions: Vec::new() }),
         );
-    for route in ["GET /v1/models/cowsey", "GET /v1/models/zebra"] {
-        daemon.on(route, Canned::problem(404, GONE, "no such model"));
+    for name in ["cowsey", "zebra"] {
+        let detail = format!("there is no model `{name}` on this node");
+        daemon.on(&format!("GET /v1/models/{name}"), Canned::problem(404, GONE, &detail));
     }
     daemon
 }

@@ -87,9 +87,11 @@ fn readyz(node: &Node) -> Response<AnswerBody> {
     let not_ready = if node.draining() {
         "the node is shutting down\n"
     } else if !node.scanned() {
-        "the models folder was not read yet\n"
+        "the models' directories were not read yet\n"
     } else if !node.launcher.connected() {
         "the launcher does not answer: nothing can be started\n"
+    } else if !node.single_is_ready() {
+        "the model is not ready\n"
     } else {
         return text(StatusCode::OK, "text/plain", "ready\n".into());
     };

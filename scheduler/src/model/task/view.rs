@@ -73,7 +73,8 @@ impl ModelTask {
             retry_in_seconds: serving.and_then(|generation| self.retry_in(generation)).map(|time| time.as_secs_f64()),
             build_log: build_log.into_iter().flatten().cloned().collect(),
         };
-        self.view.send_replace(View::new(model, in_flight));
+        let (failures, too_big) = (self.fleet.failures(), self.fleet.lacks_place() == Some(true));
+        self.view.send_replace(View { failures, too_big, ..View::new(model, in_flight) });
         self.save();
     }
 
