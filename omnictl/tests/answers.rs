@@ -80,6 +80,17 @@ fn tables_and_values() {
 }
 
 #[test]
+fn a_single_model_is_said() {
+    let daemon = Daemon::start();
+    let (single_model, models_dir) = (Some("cowsay".to_owned()), "/srv/cowsay".to_owned());
+    daemon
+        .on("GET /v1/node", Canned::json(&omni_api::Node { single_model, models_dir, ..values::node() }))
+        .on("GET /v1/models", Canned::json(&Models { models: vec![values::ready("cowsay", "0123456789ab")] }))
+        .on("GET /v1/gpus", Canned::json(&values::no_gpus()));
+    insta::assert_snapshot!("status_node_single", daemon.run(&["status"]));
+}
+
+#[test]
 fn who_is_of_an_earlier_release_is_said() {
     let daemon = Daemon::start();
     let node = omni_api::Node { launcher_old_protocol: Some(3), ..values::node() };

@@ -132,6 +132,15 @@ fn a_directory_takes_its_place_and_is_followed_until_it_serves() {
 }
 
 #[test]
+fn a_node_of_a_single_model_takes_none() {
+    let world = World::new();
+    let (single_model, models_dir) = (Some("hello".to_owned()), "/srv/hello".to_owned());
+    world.daemon.on("GET /v1/node", Canned::json(&Node { single_model, models_dir, ..values::node() }));
+    insta::assert_snapshot!("deploy_single", world.deploy(&["hello"]));
+    assert!(world.folder().is_empty());
+}
+
+#[test]
 fn an_older_content_is_replaced_and_leftovers_go() {
     let world = World::new();
     world.write("models/hello/model.py", "old = 1\n");

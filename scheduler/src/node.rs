@@ -16,11 +16,11 @@ use crate::model::content::{Content, Unservable};
 use crate::model::{self, Message, Model};
 use crate::state::{Lasting, StateStore, expired};
 use crate::watchdog::{Pulse, Watchdog};
+use omni_api::State;
 use omni_config::Models;
 use omni_config::name::ModelName;
 use omni_config::node::NodeConfig;
 use omni_ipc::id::{InstanceId, SnapshotDigest};
-use omni_api::State;
 use omni_log::Kind;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -170,7 +170,9 @@ impl Node {
     #[must_use]
     pub fn single_is_ready(&self) -> bool {
         let single = self.context.models.single();
-        single.is_none_or(|single| self.find(single.name.as_str()).is_some_and(|model| model.view().state == State::Ready))
+        single.is_none_or(|single| {
+            self.find(single.name.as_str()).is_some_and(|model| model.view().state == State::Ready)
+        })
     }
 
     /// When the node last had something to do; `None` while it has.
@@ -333,7 +335,8 @@ async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>, pulse: Pulse) {
                 if let Some(single) = node.context.models.single()
                     && told.insert(single.name.clone())
                 {
-                    let message = format!("the launcher that runs was not started with `--model {}`", single.dir.display());
+                    let message =
+                        format!("the launcher that runs was not started with `--model {}`", single.dir.display());
                     let unservable = Unservable { snapshot: None, message };
                     let _ = node.add(&single.name).tell(Message::Content(Err(unservable))).await;
                 }

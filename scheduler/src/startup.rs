@@ -264,6 +264,8 @@ fn start_launcher(directories: &Directories, config_file: Option<&Path>, uid: Ui
     if launcher_listens(&directories.runtime.join("launcher.sock")) {
         return Ok(());
     }
+    // A service manager that is told of readiness wants this process's, which comes later.
+    command.env_remove("NOTIFY_SOCKET");
     // The keeper detaches itself from this process's session; it says what it has to say on our standard error.
     command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().map_err(at("start", &program))?;
     Ok(())

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use nix::sys::signal::{Signal, kill};
-use omni_api::State;
+use omni_api::{Role, State};
 use omni_tests::{Node, Output, PATIENCE, program, wait_for};
 use serde_json::{Value, json};
 use std::fs;
@@ -122,7 +122,17 @@ fn nothing_is_watched_and_a_reload_or_a_restart_looks_again() {
     node.publish("m", &[("model.py", &says("two"))]);
     node.upgrade();
     node.says("m", "two");
+    let version = node.model("m").version;
     node.publish("m", &[("model.py", &says("three"))]);
+    // A launcher that is started again looks, and nobody heeds it.
+    let looks = |node: &Node| node.log().matches("model seen").count();
+    let looked = looks(&node);
+    kill(launcher, Signal::SIGKILL).unwrap();
+    wait_for("the next launcher to look", PATIENCE, || (looks(&node) > looked).then_some(()));
+    wait_for("the launcher to be there", PATIENCE, || (node.admin().get("/readyz").status == 200).then_some(()));
+    let model = node.model("m");
+    assert_eq!((&model.version, &model.directory.version), (&version, &version));
+    assert!(model.generations.iter().all(|generation| generation.role != Role::Candidate), "{model:?}");
     assert_eq!(node.http().run("m", &Value::Null).json()["result"], "two");
     node.crash();
     node.start_again();
@@ -170,7 +180,7 @@ fn what_no_restart_can_mend_is_a_wrong_configuration() {
         (&[("model.py", &*well), ("omni.toml", "schema = 1\n[scaling]\nconcurency = 2\n")][..], "concurency"),
         (&[("model.py", &well), ("omni.toml", "schema = 1\n[network]\naccess = \"host\"\n")], "[network] host-access"),
         (&[("modell.py", &well)], "there is no `model.py` in it"),
-        (&[("model.py", &well), ("omni.toml", "schema = 1\n[resources]\nmemory = \"1TiB\"\n")], "memory"),
+        (&[("model.py", &well), ("omni.toml", "schema = 1\n[resources]\nmemory = \"1TiB\"\n")], "[capacity]"),
     ] {
         let ended = ends(files);
         assert_eq!(ended.code, 78, "{reason}: {}", ended.stderr);

@@ -64,7 +64,9 @@ fn describe_node(out: &mut Out<'_>, node: &Node, models: &[Model]) -> Result<(),
     line(out, "models", models)?;
     match &node.single_model {
         None => Ok(()),
-        Some(single) => line(out, "single", format_args!("{single} alone, from {}, which is not watched", node.models_dir)),
+        Some(single) => {
+            line(out, "single", format_args!("{single} alone, from {}, which is not watched", node.models_dir))
+        }
     }
 }
 

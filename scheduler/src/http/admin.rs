@@ -87,7 +87,7 @@ fn readyz(node: &Node) -> Response<AnswerBody> {
     let not_ready = if node.draining() {
         "the node is shutting down\n"
     } else if !node.scanned() {
-        "the models' directories were not read yet\n"
+        "the models folder was not read yet\n"
     } else if !node.launcher.connected() {
         "the launcher does not answer: nothing can be started\n"
     } else if !node.single_is_ready() {

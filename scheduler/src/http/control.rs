@@ -154,7 +154,9 @@ fn find(node: &Node, encoded: &str) -> Result<Arc<Model>, Refusal> {
     node.find(name.as_str()).ok_or_else(|| {
         let refusal = Refusal::no_such_model(name.as_str());
         match node.context.models.single() {
-            Some(single) => Refusal { detail: format!("{}, which serves `{}` alone", refusal.detail, single.name), ..refusal },
+            Some(single) => {
+                Refusal { detail: format!("{}, which serves `{}` alone", refusal.detail, single.name), ..refusal }
+            }
             None => refusal,
         }
     })

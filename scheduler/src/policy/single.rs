@@ -11,8 +11,10 @@ pub struct Seen {
     /// Environments, starts and instances of what serves that have failed since this scheduler began. A new content that is
     /// being proven beside it does not count.
     pub failures: u64,
-    /// It needs more than this node could ever give.
+    /// It needs more than this node could ever give to its models.
     pub too_big: bool,
+    /// No card of this node can take it. A driver that is loaded later would change that.
+    pub no_card: bool,
     /// An instance takes requests.
     pub ready: bool,
 }
@@ -52,7 +54,7 @@ impl Fault {
 #[must_use]
 pub const fn turn(seen: Seen) -> Turn {
     match seen {
-        Seen { failures: 1.., .. } => Turn::End(Fault::Failed),
+        Seen { failures: 1.., .. } | Seen { no_card: true, .. } => Turn::End(Fault::Failed),
         Seen { refused: true, .. } | Seen { too_big: true, .. } => Turn::End(Fault::Unservable),
         Seen { ready: true, .. } => Turn::Ready,
         Seen { ready: false, .. } => Turn::Wait,
@@ -65,7 +67,7 @@ mod tests {
 
     #[test]
     fn the_models_failure_is_the_services() {
-        let seen = Seen { refused: false, failures: 0, too_big: false, ready: false };
+        let seen = Seen { refused: false, failures: 0, too_big: false, no_card: false, ready: false };
         let ready = Seen { ready: true, ..seen };
         let (failed, unservable) = (Turn::End(Fault::Failed), Turn::End(Fault::Unservable));
         for (what, seen, expected) in [
@@ -73,6 +75,7 @@ mod tests {
             ("it serves", ready, Turn::Ready),
             ("its directory or manifest is refused", Seen { refused: true, ..seen }, unservable),
             ("the node is too small for it", Seen { too_big: true, ..seen }, unservable),
+            ("no card fits it", Seen { no_card: true, ..seen }, failed),
             ("no environment, a failed setup, too late", Seen { failures: 1, ..seen }, failed),
             ("its only instance crashed", Seen { failures: 1, ready: false, ..ready }, failed),
             ("one of its instances crashed", Seen { failures: 1, ..ready }, failed),

@@ -3,8 +3,8 @@
 //! Started by `omni-scheduler` when that is started by hand, or as a service. The flags are the scheduler's.
 
 use clap::Parser;
-use omni_config::{Models, NoSingleModel, NodeConfig, SingleModel};
 use omni_config::node::{DEFAULT_FILE, FALLBACK_UID, MISCONFIGURED, NodeUser};
+use omni_config::{Models, NoSingleModel, NodeConfig, SingleModel};
 use omni_log::chain;
 use omni_machine::Configuration;
 use omni_worker::launcher::{self, Ended, Settings, keep, machine};

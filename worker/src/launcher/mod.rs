@@ -58,7 +58,7 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::{Duration, Instant};
 use uids::UidSlots;
-use watch::{Looks, WatchError};
+use watch::{Watch, WatchError};
 use zygotes::{ZygoteRecord, Zygotes};
 
 /// Questions for the planner, and environments for the builder, that wait.
@@ -156,7 +156,7 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     let program = settings.program_dir.clone().unwrap_or_default().join("omni-worker");
     let worker = Arc::new(Program::seal(&program).map_err(at("read", &program))?);
     let (events, inbox) = event::queue().map_err(kernel("make an event queue"))?;
-    let (looks, watch) = Looks::new(&settings.models, &store, &events)?;
+    let (watch, looks) = Watch::new(&settings.models, Arc::clone(&store), events.clone())?;
 
     let at_runtime = |action| at(action, &settings.runtime_dir);
     let traces = Traces::open(&settings.runtime_dir, "instances", 0o755).map_err(at_runtime("use the instances of"))?;
@@ -181,7 +181,7 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     let (plans, plan_jobs) = sync_channel(JOBS);
     let (builds, build_jobs) = sync_channel(JOBS);
     let planner = Planner::new(&settings, Arc::clone(&package));
-    spawn("watch", watch)?;
+    spawn("watch", move || watch.run())?;
     let shared = Arc::clone(&driver);
     spawn("processors", move || processors::share_out(&*shared))?;
     let tell = events.clone();

@@ -26,7 +26,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 /// After this long without events a directory counts as written.
@@ -57,43 +57,49 @@ pub enum WatchError {
     Inotify(#[source] Errno),
 }
 
-/// The main loop's end: it says when a scheduler has come that does not know yet what there is.
-pub(super) struct Looks {
-    /// Of a single model's directory; a folder is watched all the time.
-    single: Option<SyncSender<()>>,
+/// What the thread does.
+pub(super) enum Watch {
+    /// Watches a folder of models.
+    Folder(Watcher),
+    /// Looks at a single one when it is asked to.
+    Single(Single, Receiver<()>),
 }
 
-impl Looks {
-    /// With what the thread is to run. Checks that a folder is there; nothing is read yet.
-    pub(super) fn new(
-        models: &Models,
-        store: &Arc<Store>,
-        events: &Events,
-    ) -> Result<(Self, Box<dyn FnOnce() + Send>), WatchError> {
-        let (store, events) = (Arc::clone(store), events.clone());
+impl Watch {
+    /// With the main loop's end. Checks that a folder is there; nothing is read yet.
+    pub(super) fn new(models: &Models, store: Arc<Store>, events: Events) -> Result<(Self, Looks), WatchError> {
         match models {
-            Models::Folder(folder) => {
-                let watcher = Watcher::new(folder, store, events)?;
-                Ok((Self { single: None }, Box::new(move || watcher.run())))
-            }
+            Models::Folder(folder) => Ok((Self::Folder(Watcher::new(folder, store, events)?), Looks(None))),
             Models::Single(model) => {
-                let (sender, asked) = sync_channel(1);
-                let single = Single::new(model.clone(), store, events);
-                Ok((Self { single: Some(sender) }, Box::new(move || single.run(&asked))))
+                let (looks, asked) = sync_channel(1);
+                Ok((Self::Single(Single::new(model.clone(), store, events), asked), Looks(Some(looks))))
             }
         }
     }
 
+    /// Runs until the main loop is gone.
+    pub(super) fn run(self) {
+        match self {
+            Self::Folder(watcher) => watcher.run(),
+            Self::Single(single, asked) => single.run(&asked),
+        }
+    }
+}
+
+/// The main loop's end: it says when a scheduler has come that does not know yet what there is.
+pub(super) struct Looks(Option<SyncSender<()>>);
+
+impl Looks {
     /// Has a single model's directory looked at anew; whether all there is will be told again.
     pub(super) fn again(&self) -> bool {
-        let Some(looks) = &self.single else { return false };
+        let Some(looks) = &self.0 else { return false };
         let _ = looks.try_send(()); // one that has not begun is as good as two
         true
     }
 }
 
 /// See the module.
-struct Watcher {
+pub(super) struct Watcher {
     folder: PathBuf,
     store: Arc<Store>,
     events: Events,

@@ -14,7 +14,7 @@ use std::sync::mpsc::Receiver;
 use std::thread;
 
 /// See the module.
-pub(super) struct Single {
+pub(in crate::launcher) struct Single {
     model: SingleModel,
     store: Arc<Store>,
     events: Events,
