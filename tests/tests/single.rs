@@ -3,6 +3,7 @@
 
 use nix::sys::signal::{Signal, kill};
 use omni_api::{Role, State};
+use omni_tests::process::is_alive;
 use omni_tests::{Node, Output, PATIENCE, program, wait_for};
 use serde_json::{Value, json};
 use std::fs;
@@ -56,6 +57,13 @@ fn after<'a>(said: &'a Output, words: &str) -> &'a str {
     after.unwrap_or_else(|| panic!("not said: {words}\n{}", said.stderr))
 }
 
+/// Has another scheduler take over, and the one before end.
+fn upgrade(node: &mut Node) {
+    let before = node.pid();
+    node.upgrade();
+    wait_for("the scheduler before to end", PATIENCE, || (!is_alive(before)).then_some(()));
+}
+
 #[test]
 fn it_serves_one_model_and_is_ready_when_that_is() {
     let quick = "schema = 1\n[scaling]\nidle-timeout = \"1s\"\n";
@@ -104,13 +112,13 @@ fn nothing_is_watched_and_a_reload_or_a_restart_looks_again() {
     assert!(has("signalfd") && !has("inotify"), "{links:?}");
 
     // The same content: the process goes on.
-    node.upgrade();
+    upgrade(&mut node);
     node.says("m", "one");
     assert_eq!(node.engine("m"), engine);
     // A new content that fails beside the one that serves is no failure of the service.
     node.publish("m", &[("model.py", "raise RuntimeError('not this one')\n")]);
     node.says("m", "one");
-    node.upgrade();
+    upgrade(&mut node);
     let refused = wait_for("the new content to fail", PATIENCE, || {
         let failed = |generation: &omni_api::Generation| generation.state == State::Failed;
         node.model("m").generations.into_iter().find(failed)?.message
@@ -120,7 +128,7 @@ fn nothing_is_watched_and_a_reload_or_a_restart_looks_again() {
     assert_eq!((node.engine("m"), node.admin().get("/readyz").status), (engine, 200));
 
     node.publish("m", &[("model.py", &says("two"))]);
-    node.upgrade();
+    upgrade(&mut node);
     node.says("m", "two");
     let version = node.model("m").version;
     node.publish("m", &[("model.py", &says("three"))]);
