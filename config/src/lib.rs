@@ -12,6 +12,7 @@ mod reader;
 
 pub mod duration;
 pub mod manifest;
+pub mod models;
 pub mod name;
 pub mod node;
 pub mod requirements;
@@ -20,6 +21,7 @@ pub mod tokens;
 
 pub use error::{Problem, Problems};
 pub use manifest::{Manifest, ManifestError};
+pub use models::{Models, NoSingleModel, SingleModel};
 pub use name::{ModelName, NameError};
 pub use node::{GpuUuid, NodeConfig, NodeConfigError};
 pub use python::PythonVersion;

@@ -18,10 +18,10 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Client(#[from] ClientError),
     /// The node does not have the model.
-    #[error("there is no model `{model}` on this node")]
+    #[error("{detail}")]
     NoSuchModel {
-        /// What was asked for.
-        model: ModelName,
+        /// The daemon's words, which name it.
+        detail: String,
         /// Models with a similar name, the nearest first.
         near: Vec<String>,
     },

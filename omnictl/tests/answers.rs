@@ -35,8 +35,9 @@ fn canned() -> Daemon {
             "GET /v1/models/thumbnail/history",
             Canned::json(&History { name: "thumbnail".to_owned(), versions: Vec::new() }),
         );
-    for route in ["GET /v1/models/cowsey", "GET /v1/models/zebra"] {
-        daemon.on(route, Canned::problem(404, GONE, "no such model"));
+    for name in ["cowsey", "zebra"] {
+        let detail = format!("there is no model `{name}` on this node");
+        daemon.on(&format!("GET /v1/models/{name}"), Canned::problem(404, GONE, &detail));
     }
     daemon
 }
@@ -76,6 +77,17 @@ fn tables_and_values() {
     ] {
         insta::assert_snapshot!(name, daemon.run(arguments));
     }
+}
+
+#[test]
+fn a_single_model_is_said() {
+    let daemon = Daemon::start();
+    let (single_model, models_dir) = (Some("cowsay".to_owned()), "/srv/cowsay".to_owned());
+    daemon
+        .on("GET /v1/node", Canned::json(&omni_api::Node { single_model, models_dir, ..values::node() }))
+        .on("GET /v1/models", Canned::json(&Models { models: vec![values::ready("cowsay", "0123456789ab")] }))
+        .on("GET /v1/gpus", Canned::json(&values::no_gpus()));
+    insta::assert_snapshot!("status_node_single", daemon.run(&["status"]));
 }
 
 #[test]

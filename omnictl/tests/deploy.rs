@@ -30,11 +30,16 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::of(None)
+    }
+
+    /// A node that serves only this model, if any is named.
+    fn of(single_model: Option<String>) -> Self {
         let world = Self { dir: tempfile::tempdir().unwrap(), daemon: Daemon::start() };
         fs::create_dir(world.path("models")).unwrap();
         world.write("src/hello/model.py", MODEL);
         let models_dir = world.path("models").to_str().unwrap().to_owned();
-        world.daemon.on("GET /v1/node", Canned::json(&Node { models_dir, ..values::node() }));
+        world.daemon.on("GET /v1/node", Canned::json(&Node { models_dir, single_model, ..values::node() }));
         world
     }
 
@@ -129,6 +134,13 @@ fn a_directory_takes_its_place_and_is_followed_until_it_serves() {
     for (path, expected) in [("", 0o755), ("deep", 0o755), ("deep/data.txt", 0o644), ("model.py", 0o755)] {
         assert_eq!(mode(&world.path("models/hello").join(path)), expected, "{path}");
     }
+}
+
+#[test]
+fn a_node_of_a_single_model_takes_none() {
+    let world = World::of(Some("hello".to_owned()));
+    insta::assert_snapshot!("deploy_single", world.deploy(&["hello"]));
+    assert!(world.folder().is_empty());
 }
 
 #[test]

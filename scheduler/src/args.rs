@@ -2,10 +2,11 @@
 
 use clap::Parser;
 use omni_config::node::{DEFAULT_FILE, NoGroup, NodeConfig, NodeGroup};
+use omni_config::{Models, NoSingleModel, SingleModel};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// Serves the models of one folder over HTTP.
+/// Serves the models of one folder over HTTP, or a single one.
 #[derive(Debug, Parser)]
 #[command(name = "omni-scheduler", version)]
 pub struct Args {
@@ -15,6 +16,9 @@ pub struct Args {
     /// Folder of the model directories [default: /srv/models]
     #[arg(long, value_name = "DIR")]
     pub models: Option<PathBuf>,
+    /// Serve only the model in this directory: it is kept running, and when it fails this service ends
+    #[arg(long, value_name = "DIR", conflicts_with = "models")]
+    pub model: Option<PathBuf>,
     /// What must last [default: $STATE_DIRECTORY, else /var/lib/omni]
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
@@ -45,7 +49,7 @@ pub struct Args {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Directories {
     /// Model directories.
-    pub models: PathBuf,
+    pub models: Models,
     /// What must last.
     pub state: PathBuf,
     /// What can be made again.
@@ -84,6 +88,9 @@ pub enum ArgsError {
     /// The group that may change the node is not known to this machine.
     #[error(transparent)]
     NoGroup(#[from] NoGroup),
+    /// The only model's directory has no name for a model.
+    #[error(transparent)]
+    NoSingleModel(#[from] NoSingleModel),
     /// A relative path cannot be made absolute.
     #[error("cannot resolve {}", path.display())]
     Resolve {
@@ -131,7 +138,7 @@ impl Args {
     /// The directories: command line, then file, then systemd's variables, then the usual places.
     ///
     /// # Errors
-    /// [`ArgsError::Resolve`].
+    /// [`ArgsError::Resolve`], [`ArgsError::NoSingleModel`].
     pub fn directories(&self, config: &NodeConfig) -> Result<Directories, ArgsError> {
         let choose = |flag: &Option<PathBuf>, file: &Option<PathBuf>, variable: &str, usual: &str| {
             let path = flag
@@ -142,8 +149,12 @@ impl Args {
             absolute(&path)
         };
         let node = &config.node;
+        let models = match &self.model {
+            Some(dir) => Models::Single(SingleModel::new(absolute(dir)?)?),
+            None => Models::Folder(choose(&self.models, &node.models, "OMNI_MODELS", "/srv/models")?),
+        };
         Ok(Directories {
-            models: choose(&self.models, &node.models, "OMNI_MODELS", "/srv/models")?,
+            models,
             state: choose(&self.state_dir, &node.state_dir, "STATE_DIRECTORY", "/var/lib/omni")?,
             cache: choose(&self.cache_dir, &node.cache_dir, "CACHE_DIRECTORY", "/var/cache/omni")?,
             runtime: choose(&self.runtime_dir, &node.runtime_dir, "RUNTIME_DIRECTORY", "/run/omni")?,

@@ -19,6 +19,7 @@ pub mod peer;
 pub mod policy;
 pub mod serve;
 pub mod service;
+pub mod single;
 pub mod startup;
 pub mod state;
 pub mod takeover;

@@ -4,6 +4,7 @@ use clap::Parser;
 use omni_config::node::MISCONFIGURED;
 use omni_scheduler::args::{Args, ArgsError, Directories};
 use omni_scheduler::gpu;
+use omni_scheduler::policy::single::Fault;
 use omni_scheduler::serve::{self, Start};
 use omni_scheduler::startup::{self, Listeners, StartupError};
 use omni_scheduler::takeover::Predecessor;
@@ -22,7 +23,8 @@ fn main() -> ExitCode {
     omni_log::start(None, "omni-scheduler");
     let args = Args::parse();
     match start(&args) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(None) => ExitCode::SUCCESS,
+        Ok(Some(fault)) => ExitCode::from(fault.exit_code()),
         Err(error) => {
             tracing::error!("{}", omni_log::chain(error.as_ref()));
             let is_configuration = error.is::<ArgsError>()
@@ -33,7 +35,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn start(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
+fn start(args: &Args) -> Result<Option<Fault>, Box<dyn std::error::Error>> {
     let program = std::env::current_exe()?; // before the file is replaced by a new one
     let (predecessor, handed) = if args.succeed { Some(Predecessor::take()?) } else { None }.unzip();
     let start = prepare(args, program, handed).inspect_err(|error| {
@@ -41,7 +43,7 @@ fn start(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
             predecessor.failed(error.as_ref());
         }
     })?;
-    let Some(start) = start else { return Ok(()) };
+    let Some(start) = start else { return Ok(None) };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     // A single thread needs no queues that others may steal from.
     let mut builder = match (cores / CORES_PER_THREAD).clamp(1, MOST_THREADS) {
@@ -53,8 +55,7 @@ fn start(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
         }
     };
     let runtime = builder.max_blocking_threads(1).enable_all().build()?;
-    runtime.block_on(async { tokio::spawn(serve::run(Start { predecessor, ..start })).await })??;
-    Ok(())
+    Ok(runtime.block_on(async { tokio::spawn(serve::run(Start { predecessor, ..start })).await })??)
 }
 
 /// Everything before the runtime; `None` when only a question was to be answered.

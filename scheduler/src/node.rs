@@ -3,6 +3,7 @@
 //! One task owns the set of models. It makes a model's task when a directory (or a surviving instance) is seen, and
 //! passes on what the launcher says of directories. HTTP reads the set through [`Node::find`].
 
+mod adoption;
 mod succession;
 
 use crate::budget::Budget;
@@ -12,19 +13,20 @@ use crate::launcher::{LauncherHandle, Seen};
 use crate::machine::unix_ms;
 use crate::metrics::Metrics;
 use crate::model::content::{Content, Unservable};
-use crate::model::{self, Adoption, Message, Model, worker_link, worker_link::WorkerLink};
+use crate::model::{self, Message, Model};
 use crate::state::{Lasting, StateStore, expired};
 use crate::watchdog::{Pulse, Watchdog};
+use omni_api::State;
+use omni_config::Models;
 use omni_config::name::ModelName;
 use omni_config::node::NodeConfig;
-use omni_ipc::id::InstanceId;
-use omni_ipc::instance::{ToWorker, Welcome};
+use omni_ipc::id::{InstanceId, SnapshotDigest};
 use omni_log::Kind;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
@@ -44,8 +46,8 @@ pub struct NodeContext {
     pub config: NodeConfig,
     /// The moment zero of all policies.
     pub started: Instant,
-    /// The models folder.
-    pub models_dir: PathBuf,
+    /// Where models are.
+    pub models: Models,
     /// Where sockets are.
     pub runtime_dir: PathBuf,
     /// All metrics.
@@ -112,6 +114,8 @@ impl Node {
     ) -> Arc<Self> {
         let (seen_sender, seen) = mpsc::channel(SEEN);
         let kept = lasting.iter().map(|(model, lasting)| (model.clone(), lasting.snapshots())).collect();
+        // A single model falls back on nothing, and what others remember is not touched.
+        let lasting = if context.models.single().is_some() { BTreeMap::new() } else { lasting };
         let pulse = context.watchdog.pulse("the connection to the launcher");
         let launcher = LauncherHandle::start(context.runtime_dir.join("launcher.sock"), kept, seen_sender, pulse);
         let node = Arc::new(Self {
@@ -150,11 +154,25 @@ impl Node {
         *self.scanned.borrow()
     }
 
+    /// Waits until that is so.
+    pub async fn whole_scan(&self) {
+        let _ = self.scanned.subscribe().wait_for(|scanned| *scanned).await; // the sender is ours
+    }
+
     /// The same, after a wait that is bounded: a node that has just started does not know yet what it has.
     pub async fn first_scan(&self) -> bool {
         let mut scanned = self.scanned.subscribe();
         let waited = tokio::time::timeout(FIRST_SCAN, scanned.wait_for(|scanned| *scanned)).await;
         waited.is_ok_and(|scanned| scanned.is_ok())
+    }
+
+    /// Whether a single model takes requests; a node of many is ready without any of them.
+    #[must_use]
+    pub fn single_is_ready(&self) -> bool {
+        let single = self.context.models.single();
+        single.is_none_or(|single| {
+            self.find(single.name.as_str()).is_some_and(|model| model.view().state == State::Ready)
+        })
     }
 
     /// When the node last had something to do; `None` while it has.
@@ -215,79 +233,22 @@ impl Node {
         model
     }
 
-    /// Takes over the instances that an earlier scheduler left.
-    async fn adopt_all(&self, elsewhere: &BTreeMap<InstanceId, u32>) {
-        let directory = self.context.runtime_dir.join("instances");
-        let Ok(entries) = std::fs::read_dir(&directory) else { return };
-        let sockets: Vec<PathBuf> = entries
-            .flatten()
-            .map(|entry| entry.path())
-            .filter(|path| path.extension().is_some_and(|e| e == "sock"))
-            .collect();
-        *self.found() = Some(sockets.iter().filter_map(|path| instance_of(path)).collect());
-        let mut connecting = tokio::task::JoinSet::new();
-        for path in sockets {
-            connecting.spawn(async move { (WorkerLink::connect(&path, 0, worker_link::ALIVE).await, path) });
-        }
-        while let Some(Ok((connected, path))) = connecting.join_next().await {
-            match connected {
-                Ok((link, welcome)) => {
-                    let elsewhere = elsewhere.get(&welcome.instance).copied().unwrap_or(0);
-                    self.adopt(link, welcome, elsewhere).await;
-                }
-                Err(error) => {
-                    let (socket, error) = (path.display(), omni_log::chain(&error));
-                    match instance_of(&path) {
-                        Some(id) if elsewhere.contains_key(&id) => {
-                            tracing::warn!(%socket, error, "instance not adopted: it is ended when it has answered what it has");
-                            self.foreign().insert(id);
-                        }
-                        Some(id) => {
-                            tracing::warn!(%socket, error, "instance not adopted: it is ended");
-                            self.launcher.kill(id);
-                        }
-                        None => tracing::warn!(%socket, error, "a socket whose name is no instance's"),
-                    }
-                }
-            }
-        }
+    /// What a directory, or an instance, says of a model. A single model is kept whether or not requests come.
+    fn content(&self, name: &ModelName, snapshot: SnapshotDigest, text: Option<String>) -> Result<Content, String> {
+        let content = Content::parse(name, snapshot, text, &self.context.config)?;
+        Ok(if self.context.models.single().is_some() { content.kept() } else { content })
     }
 
-    async fn adopt(&self, link: WorkerLink, welcome: Welcome, elsewhere: u32) {
-        let Ok(name) = ModelName::try_from(welcome.model.clone()) else { return };
-        if welcome.ending {
-            // Its worker keeps to the time it was given, and the launcher removes what it leaves.
-            tracing::info!(model = %name, instance = %welcome.instance, "an instance is about to end");
-            tokio::spawn(link.outlast());
-            return;
+    /// Whether this is to be heard. A node of a single model hears of its directory once: what changes there later is for
+    /// the next scheduler.
+    fn hears(&self, seen: &Seen) -> bool {
+        let Some(single) = self.context.models.single() else { return true };
+        match seen {
+            Seen::Model { name, .. } | Seen::Refused { name, .. } => !self.scanned() && name == single.name.as_str(),
+            Seen::Gone { .. } => false,
+            Seen::Scanned => !self.scanned(),
+            Seen::Stranger { .. } | Seen::Lost => true,
         }
-        let text = Some(welcome.note.clone()).filter(|note| !note.is_empty());
-        match Content::parse(&name, welcome.snapshot.clone(), text, &self.context.config) {
-            Ok(content) => {
-                let adoption = Adoption { welcome, link, content, elsewhere };
-                let _ = self.add(&name).tell(Message::Adopt(Box::new(adoption))).await;
-            }
-            Err(message) => {
-                tracing::warn!(model = %name, instance = %welcome.instance, "instance not adopted, it is ended: {message}");
-                if link.send(&ToWorker::Kill, &[]).is_err() {
-                    self.launcher.kill(welcome.instance);
-                }
-            }
-        }
-    }
-
-    /// An instance runs that no task has. One that was found is being adopted; any other was asked for by a scheduler that is
-    /// gone, and nobody would ever end it.
-    fn meet(&self, stranger: InstanceId) {
-        if self.found().as_ref().is_some_and(|found| !found.contains(&stranger)) {
-            let why = "an earlier scheduler has asked for it, and this one has not found it";
-            tracing::warn!(instance = %stranger, "an instance is ended: {why}");
-            self.launcher.kill(stranger);
-        }
-    }
-
-    fn found(&self) -> MutexGuard<'_, Option<BTreeSet<InstanceId>>> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A model is not there any more: its versions are remembered for a while.
@@ -319,11 +280,6 @@ impl Node {
     }
 }
 
-/// Whose socket this is.
-fn instance_of(socket: &Path) -> Option<InstanceId> {
-    InstanceId::parse(socket.file_stem()?.to_str()?).ok()
-}
-
 async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>, pulse: Pulse) {
     // Names told since the launcher was last connected: what is missing at `Scanned` is gone.
     let mut told = BTreeSet::new();
@@ -341,10 +297,10 @@ async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>, pulse: Pulse) {
         let Some(event) = event else { continue };
         match event {
             Seen::Stranger { instance } => node.meet(instance),
-            _ if node.draining() => {}
+            _ if node.draining() || !node.hears(&event) => {}
             Seen::Model { name, snapshot, manifest } => match ModelName::try_from(name) {
                 Ok(name) => {
-                    let content = Content::parse(&name, snapshot.clone(), manifest, &node.context.config);
+                    let content = node.content(&name, snapshot.clone(), manifest);
                     if let Err(message) = &content {
                         tracing::warn!(
                             message_id = Kind::ModelRefused.id(),
@@ -376,6 +332,14 @@ async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>, pulse: Pulse) {
                 }
             }
             Seen::Scanned => {
+                if let Some(single) = node.context.models.single()
+                    && told.insert(single.name.clone())
+                {
+                    let message =
+                        format!("the launcher that runs was not started with `--model {}`", single.dir.display());
+                    let unservable = Unservable { snapshot: None, message };
+                    let _ = node.add(&single.name).tell(Message::Content(Err(unservable))).await;
+                }
                 for model in node.models() {
                     if !told.contains(&model.name) {
                         remove(&node, &model.name).await;

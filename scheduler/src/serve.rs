@@ -3,7 +3,7 @@
 //! SIGTERM and SIGINT drain and stop the models. SIGUSR2 finishes what is in flight and leaves them to who is started
 //! next. `omnictl upgrade` and SIGHUP have a successor take over while both run ([`crate::takeover`]); on a terminal SIGHUP
 //! is the terminal's end, and the node's. A second signal while draining ends at once; workers then notice that their
-//! scheduler is gone and keep the models.
+//! scheduler is gone and keep the models. A single model's failure drains and stops as SIGTERM does, and is in the exit code.
 
 use crate::args::Directories;
 use crate::budget::Budget;
@@ -15,7 +15,9 @@ use crate::http::{admin, data};
 use crate::metrics::Metrics;
 use crate::node::{Node, NodeContext};
 use crate::policy::control::Owners;
+use crate::policy::single::Fault;
 use crate::service::{self, Service};
+use crate::single::{News, Single};
 use crate::startup::Listeners;
 use crate::state::StateStore;
 use crate::takeover::{Estate, Handed, Predecessor, hand_over};
@@ -52,6 +54,8 @@ enum Ending {
     Leave,
     /// A successor has taken over.
     Succeeded,
+    /// As `Stop`: the only model has failed.
+    Fault(Fault),
 }
 
 /// What the daemon starts with.
@@ -73,11 +77,11 @@ pub struct Start {
     pub predecessor: Option<Predecessor>,
 }
 
-/// Serves until a signal ends it, or a successor has taken over.
+/// Serves until a signal ends it, a successor has taken over, or the only model has failed: its fault.
 ///
 /// # Errors
 /// The runtime refuses a socket or a signal handler; a takeover has failed half-way.
-pub async fn run(start: Start) -> io::Result<()> {
+pub async fn run(start: Start) -> io::Result<Option<Fault>> {
     let Start { config, directories, admins, tokens, listeners, program, predecessor } = start;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -114,7 +118,7 @@ pub async fn run(start: Start) -> io::Result<()> {
     let context = Arc::new(NodeContext {
         config,
         started,
-        models_dir: directories.models.clone(),
+        models: directories.models.clone(),
         runtime_dir: directories.runtime.clone(),
         metrics,
         gpu,
@@ -157,13 +161,18 @@ pub async fn run(start: Start) -> io::Result<()> {
         message_id = Kind::Serving.id(),
         listen = addresses.listen,
         admin = addresses.admin_listen,
-        models = %directories.models.display(),
+        models = %directories.models.path().display(),
         "serving"
     );
+    let mut single = Single::of(&node);
+    // A single model says when.
+    let mut is_ready = context.models.single().is_none();
     match inheritance {
-        None => service::ready(),
+        None if is_ready => service::ready(),
+        None => {}
         // The one before says to the service manager that this is its main process now, and ready.
         Some(inheritance) => {
+            is_ready = true;
             let (node, handed) = (Arc::clone(&node), Handed { data: to_data, admin: to_admin });
             tokio::spawn(async move { inheritance.follow(listen, &node, handed).await });
         }
@@ -175,6 +184,14 @@ pub async fn run(start: Start) -> io::Result<()> {
             _ = terminate.recv() => break Ending::Stop,
             _ = interrupt.recv() => break Ending::Stop,
             _ = leave.recv() => break Ending::Leave,
+            news = single.news() => match news {
+                News::Ready if is_ready => {}
+                News::Ready => {
+                    is_ready = true;
+                    service::ready();
+                }
+                News::Fault(fault) => break Ending::Fault(fault),
+            },
             _ = reload.recv() => {
                 if io::stderr().is_terminal() {
                     break Ending::Stop;
@@ -183,7 +200,9 @@ pub async fn run(start: Start) -> io::Result<()> {
                 let asked = node.can_be_handed_over() && upgrades.try_send(oneshot::channel().0).is_ok();
                 if !asked {
                     tracing::error!("no reload: {NOT_READY}");
-                    service::ready();
+                    if is_ready {
+                        service::ready();
+                    }
                 }
             }
             _ = looks.tick() => {
@@ -244,7 +263,7 @@ pub async fn run(start: Start) -> io::Result<()> {
     let finish = async {
         data_phase.send_replace(Phase::Close);
         let limit = match ending {
-            Ending::Stop => {
+            Ending::Stop | Ending::Fault(_) => {
                 tracing::info!(message_id = Kind::Draining.id(), "draining");
                 node.shut_down().await;
                 LAST_WORDS
@@ -266,14 +285,17 @@ pub async fn run(start: Start) -> io::Result<()> {
         _ = terminate.recv() => tracing::warn!("ended in the middle of draining"),
         _ = interrupt.recv() => tracing::warn!("ended in the middle of draining"),
     }
-    if ending == Ending::Stop {
+    if matches!(ending, Ending::Stop | Ending::Fault(_)) {
         for name in ["node.json", control_socket::NAME, "scheduler.lock"] {
             let _ = std::fs::remove_file(directories.runtime.join(name)); // who comes next would replace them
         }
     }
     context.state.settled().await; // before the next one reads it
     drop((lock, listeners.lock));
-    Ok(())
+    Ok(match ending {
+        Ending::Fault(fault) => Some(fault),
+        Ending::Stop | Ending::Leave | Ending::Succeeded => None,
+    })
 }
 
 /// What the next scheduler compares with its own: the configuration, and of the files that it names what may be told.

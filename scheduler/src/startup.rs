@@ -8,6 +8,7 @@ use crate::control_socket;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::Backlog;
 use nix::unistd::{Gid, Uid, chown, setgid, setgroups, setuid};
+use omni_config::Models;
 use omni_config::node::{NoUser, NodeConfig, NodeUser};
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -247,8 +248,12 @@ fn start_launcher(directories: &Directories, config_file: Option<&Path>, uid: Ui
     if let Some(file) = config_file {
         command.arg("--config").arg(std::path::absolute(file).map_err(at("resolve", file))?);
     }
+    let models = match &directories.models {
+        Models::Folder(folder) => ("--models", folder),
+        Models::Single(single) => ("--model", &single.dir),
+    };
     let flags = [
-        ("--models", &directories.models),
+        models,
         ("--state-dir", &directories.state),
         ("--cache-dir", &directories.cache),
         ("--runtime-dir", &directories.runtime),
@@ -259,6 +264,8 @@ fn start_launcher(directories: &Directories, config_file: Option<&Path>, uid: Ui
     if launcher_listens(&directories.runtime.join("launcher.sock")) {
         return Ok(());
     }
+    // A service manager that is told of readiness wants this process's, which comes later.
+    command.env_remove("NOTIFY_SOCKET");
     // The keeper detaches itself from this process's session; it says what it has to say on our standard error.
     command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().map_err(at("start", &program))?;
     Ok(())

@@ -28,6 +28,7 @@ pub struct NodeBuilder {
     held: Option<[TcpListener; 2]>,
     environment: Vec<(String, String)>,
     programs: Option<PathBuf>,
+    single: Option<String>,
     pub(crate) disk: Option<Disk>,
     pub(crate) cards: Vec<Card>,
 }
@@ -48,6 +49,7 @@ impl NodeBuilder {
             held: None,
             environment: Vec::new(),
             programs: None,
+            single: None,
             disk: None,
             cards: Vec::new(),
         }
@@ -121,15 +123,36 @@ impl NodeBuilder {
         self
     }
 
+    /// Has it serve only what is there below the models folder.
+    #[must_use]
+    pub fn single(mut self, directory: &str) -> Self {
+        self.single = Some(directory.to_owned());
+        self
+    }
+
     /// Starts it and waits until it is ready.
     ///
     /// # Panics
     /// When it ends instead, with its log.
     #[must_use]
     pub fn start(self) -> Node {
+        let mut node = self.begin();
+        node.await_ready();
+        node
+    }
+
+    /// As [`Self::start`], without waiting.
+    #[must_use]
+    pub fn begin(self) -> Node {
         self.write_config(&self.config);
         let scheduler = self.spawn(&self.path("log"));
-        Node::new(self, scheduler)
+        Node::begun(self, scheduler)
+    }
+
+    /// The models folder.
+    #[must_use]
+    pub fn folder(&self) -> PathBuf {
+        self.path("models")
     }
 
     pub(crate) fn write_config(&self, toml: &str) {
@@ -139,11 +162,15 @@ impl NodeBuilder {
 
     pub(crate) fn spawn(&self, log: &Path) -> Child {
         let log = File::options().create(true).append(true).open(log).unwrap();
+        let (flag, models) = match &self.single {
+            None => ("--models", self.path("models")),
+            Some(directory) => ("--model", self.path("models").join(directory)),
+        };
         self.command(&log)
             .arg("--config")
             .arg(self.path("node.toml"))
-            .arg("--models")
-            .arg(self.path("models"))
+            .arg(flag)
+            .arg(models)
             .arg("--state-dir")
             .arg(self.path("state"))
             .arg("--cache-dir")

@@ -1,6 +1,8 @@
 //! A node of a test's own: own folders, ports and control groups, started as an operator starts one, and gone without
 //! a trace when the test ends.
 
+mod failing;
+
 use crate::builder::{NodeBuilder, program};
 use crate::leftovers::Marks;
 use crate::process::{is_alive, parent};
@@ -51,10 +53,9 @@ pub struct Output {
 }
 
 impl Node {
-    pub(crate) fn new(setup: NodeBuilder, scheduler: Child) -> Self {
-        let mut node = Self { setup, scheduler, successor: None, listeners: None, ended: false };
-        node.await_ready();
-        node
+    /// A node whose scheduler has begun.
+    pub(crate) fn begun(setup: NodeBuilder, scheduler: Child) -> Self {
+        Self { setup, scheduler, successor: None, listeners: None, ended: false }
     }
 
     /// A node without models and with default configuration.
@@ -262,14 +263,6 @@ impl Node {
         });
     }
 
-    /// Waits for the end of the scheduler after a signal of the test's own.
-    ///
-    /// # Panics
-    /// When it does not end.
-    pub fn wait_for_end(&mut self) -> ExitStatus {
-        self.wait(PATIENCE).unwrap_or_else(|| panic!("{} did not end\n{}", self.setup.name, self.log()))
-    }
-
     /// Starts a scheduler on the same folders, after [`Node::crash`], and waits until it is ready.
     pub fn start_again(&mut self) {
         self.begin_again();
@@ -311,6 +304,15 @@ impl Node {
     /// # Panics
     /// When it ends instead.
     pub fn await_ready(&mut self) {
+        self.await_listeners();
+        wait_for("the models to be seen", PATIENCE, || (self.admin().get("/readyz").status == 200).then_some(()));
+    }
+
+    /// Waits until a scheduler that was started listens.
+    ///
+    /// # Panics
+    /// When it ends instead.
+    pub fn await_listeners(&mut self) {
         // It writes this file once it listens, and is ready once it knows every model in the folder.
         let file = self.setup.runtime_dir().join("node.json");
         let pid = self.scheduler.id();
@@ -325,7 +327,6 @@ impl Node {
         let node = ready.unwrap_or_else(|status| panic!("the node ended at its start with {status}"));
         let address = |key: &str| node[key].as_str().and_then(|text| text.parse().ok()).expect("an address");
         self.listeners = Some(Listeners { data: address("listen"), admin: address("admin_listen") });
-        wait_for("the models to be seen", PATIENCE, || (self.admin().get("/readyz").status == 200).then_some(()));
     }
 
     fn end(&mut self) {

@@ -65,6 +65,21 @@ fn value<'a>(message: &'a str, name: &str) -> &'a str {
 }
 
 #[test]
+fn a_single_model_is_ready_before_its_service_is() {
+    let manager = Manager::new();
+    let code = "import time\n\ndef setup(context):\n    time.sleep(0.5)\n\ndef handle_request(request, context): ...\n";
+    let builder = Node::builder().model("one", &[("model.py", code)]).single("one");
+    let mut node = builder.environment("NOTIFY_SOCKET", &manager.path()).begin();
+    node.await_listeners();
+    manager.hears("READY=1");
+    assert_eq!(node.model("one").state, omni_api::State::Ready);
+    assert_eq!(node.admin().get("/readyz").status, 200);
+    kill(node.engine("one").unwrap(), Signal::SIGKILL).unwrap();
+    manager.hears("STOPPING=1");
+    assert_eq!(node.ends_by_itself().code, 70);
+}
+
+#[test]
 fn a_manager_hears_how_the_node_is_and_reloads_it() {
     let manager = Manager::new();
     let builder = Node::builder().hold_listeners().model("one", ECHO).environment("NOTIFY_SOCKET", &manager.path());

@@ -117,7 +117,7 @@ async fn refused(client: &Client, model: &ModelName, error: ClientError) -> Fail
     let answer = client.get("/v1/models").await;
     let models = answer.and_then(|answer| answer.value::<Models>()).map_or_else(|_| Vec::new(), |list| list.models);
     let near = nearest(model.as_str(), models.into_iter().map(|model| model.name));
-    Failure::NoSuchModel { model: model.clone(), near }
+    Failure::NoSuchModel { detail: problem.detail, near }
 }
 
 /// The names most like `wanted`, the nearest first.

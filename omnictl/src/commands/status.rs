@@ -61,7 +61,13 @@ fn describe_node(out: &mut Out<'_>, node: &Node, models: &[Model]) -> Result<(),
         .map(|(state, count)| format!("{count} {}", state.as_str()))
         .collect();
     let models = if counted.is_empty() { "none".to_owned() } else { counted.join(", ") };
-    line(out, "models", models)
+    line(out, "models", models)?;
+    match &node.single_model {
+        None => Ok(()),
+        Some(single) => {
+            line(out, "single", format_args!("{single} alone, from {}, which is not watched", node.models_dir))
+        }
+    }
 }
 
 /// A line for each card; without one, why.

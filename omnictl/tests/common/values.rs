@@ -17,6 +17,7 @@ pub(crate) fn node() -> Node {
         admin_listen: "127.0.0.1:9090".to_owned(),
         warnings: vec!["anyone who reaches 0.0.0.0:8080 may ask any model".to_owned()],
         models_dir: "/srv/models".to_owned(),
+        single_model: None,
         snapshot_files_limit: 20_000,
         snapshot_bytes_limit: 4 << 30,
         require_hashes: false,

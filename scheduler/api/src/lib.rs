@@ -50,8 +50,11 @@ pub struct Node {
     /// What the listeners let everybody do who reaches them; a line each.
     #[serde(default)]
     pub warnings: Vec<String>,
-    /// The models folder.
+    /// The models folder, or the directory of the single model.
     pub models_dir: String,
+    /// The only model that this node serves, if it serves only one; its directory is not watched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub single_model: Option<String>,
     /// The most files, directories and links that a model's directory may have.
     pub snapshot_files_limit: u32,
     /// The most bytes.

@@ -59,6 +59,7 @@ fn values_keep_their_names() {
             admin_listen: "127.0.0.1:9090".into(),
             warnings: Vec::new(),
             models_dir: "/srv/models".into(),
+            single_model: None,
             snapshot_files_limit: 20_000,
             snapshot_bytes_limit: 4 << 30,
             require_hashes: false,

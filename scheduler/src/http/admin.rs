@@ -90,6 +90,8 @@ fn readyz(node: &Node) -> Response<AnswerBody> {
         "the models folder was not read yet\n"
     } else if !node.launcher.connected() {
         "the launcher does not answer: nothing can be started\n"
+    } else if !node.single_is_ready() {
+        "the model is not ready\n"
     } else {
         return text(StatusCode::OK, "text/plain", "ready\n".into());
     };

@@ -77,6 +77,10 @@ impl Refusal {
         }
     }
 
+    fn of_single(detail: String) -> Self {
+        Self { status: StatusCode::CONFLICT, kind: "single-model", detail }
+    }
+
     fn method(allowed: &str) -> Self {
         Self {
             status: StatusCode::METHOD_NOT_ALLOWED,
@@ -149,7 +153,15 @@ async fn answer(
 
 fn find(node: &Node, encoded: &str) -> Result<Arc<Model>, Refusal> {
     let name = model_name(encoded).ok_or_else(|| Refusal::no_such_model(encoded))?;
-    node.find(name.as_str()).ok_or_else(|| Refusal::no_such_model(name.as_str()))
+    node.find(name.as_str()).ok_or_else(|| {
+        let refusal = Refusal::no_such_model(name.as_str());
+        match node.context.models.single() {
+            Some(single) => {
+                Refusal { detail: format!("{}, which serves `{}` alone", refusal.detail, single.name), ..refusal }
+            }
+            None => refusal,
+        }
+    })
 }
 
 fn node_view(node: &Node, addresses: &Addresses) -> api::Node {
@@ -161,7 +173,8 @@ fn node_view(node: &Node, addresses: &Addresses) -> api::Node {
         listen: addresses.listen.clone(),
         admin_listen: addresses.admin_listen.clone(),
         warnings: addresses.warnings.clone(),
-        models_dir: node.context.models_dir.display().to_string(),
+        models_dir: node.context.models.path().display().to_string(),
+        single_model: node.context.models.single().map(|single| single.name.to_string()),
         snapshot_files_limit: node.context.config.snapshots.files,
         snapshot_bytes_limit: node.context.config.snapshots.bytes.bytes(),
         require_hashes: node.context.config.python.require_hashes,
@@ -235,10 +248,26 @@ async fn ask<T: Serialize>(
 /// Passes on a person's word. It is answered once what it changed will outlast the scheduler.
 async fn order(node: &Node, name: &str, order: Order) -> Result<Response<AnswerBody>, Refusal> {
     let model = find(node, name)?;
+    if let Some(single) = node.context.models.single()
+        && let Some(instead) = single_instead(&order)
+    {
+        return Err(Refusal::of_single(format!("this node serves `{}` alone: {instead}", single.name)));
+    }
     let taken = told(&model, |sender| Message::Order(order, sender)).await?;
     let view = taken.map_err(|detail| Refusal { status: StatusCode::CONFLICT, kind: "not-ready", detail })?;
     node.context.state.settled().await;
     Ok(json(&view))
+}
+
+/// What a single model is not told, and what to do instead: it runs for as long as its service.
+fn single_instead(order: &Order) -> Option<&'static str> {
+    match order {
+        Order::Start | Order::Restart => None,
+        Order::Stop => Some("it is kept running; stop the service itself"),
+        Order::RollBack(_) => {
+            Some("it runs what its directory had when the service began; change that, then `omnictl upgrade`")
+        }
+    }
 }
 
 async fn told<T>(model: &Model, question: impl FnOnce(oneshot::Sender<T>) -> Message) -> Result<T, Refusal> {

@@ -52,6 +52,14 @@ impl Content {
         Ok(Self { snapshot, manifest, text })
     }
 
+    /// The same, with an instance that is there whether or not requests come.
+    #[must_use]
+    pub fn kept(mut self) -> Self {
+        let scaling = &mut self.manifest.scaling;
+        scaling.min_instances = scaling.min_instances.max(1);
+        self
+    }
+
     /// The first twelve digits of the version, as answers carry it.
     #[must_use]
     pub fn short_version(&self) -> &str {

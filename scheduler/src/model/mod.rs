@@ -16,6 +16,7 @@ use crate::metrics::ModelMetrics;
 use crate::policy::capacity::SeatKey;
 use crate::policy::dispatch::RequestId;
 use crate::policy::residency::InstanceKey;
+use crate::policy::single::Seen;
 use crate::state::Lasting;
 use crate::{capacity, gpu};
 use content::{Content, Unservable};
@@ -214,11 +215,29 @@ pub struct View {
     model: api::Model,
     /// Requests that run, for each of its instances.
     in_flight: Vec<Arc<AtomicU64>>,
+    /// What has failed of what serves, since the model's task began.
+    failures: u64,
+    /// It does not fit on this node, or on none of its cards.
+    too_big: bool,
+    no_card: bool,
 }
 
 impl View {
     pub(crate) fn new(model: api::Model, in_flight: Vec<Arc<AtomicU64>>) -> Self {
-        Self { at: Instant::now(), model, in_flight }
+        Self { at: Instant::now(), model, in_flight, failures: 0, too_big: false, no_card: false }
+    }
+
+    /// For a node that serves nothing else.
+    #[must_use]
+    pub fn seen(&self) -> Seen {
+        let model = &self.model;
+        Seen {
+            refused: model.directory.refused.is_some() && model.version.is_none(),
+            failures: self.failures,
+            too_big: self.too_big,
+            no_card: self.no_card,
+            ready: model.state == api::State::Ready,
+        }
     }
 
     /// The state with its ages as of now.

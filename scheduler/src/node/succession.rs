@@ -38,7 +38,7 @@ impl Node {
     /// Whether another scheduler can take over at this moment.
     #[must_use]
     pub fn can_be_handed_over(&self) -> bool {
-        !self.draining() && !self.has_left() && self.scanned() && self.launcher.connected()
+        !self.draining() && !self.has_left() && self.scanned() && self.launcher.connected() && self.single_is_ready()
     }
 
     /// Whether another scheduler takes over, or has.

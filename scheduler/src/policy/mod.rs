@@ -9,6 +9,7 @@ pub mod liveness;
 pub mod quota;
 pub mod residency;
 pub mod scaling;
+pub mod single;
 
 /// A moment, as time since the scheduler started.
 pub type Moment = std::time::Duration;

@@ -3,13 +3,13 @@
 //! Started by `omni-scheduler` when that is started by hand, or as a service. The flags are the scheduler's.
 
 use clap::Parser;
-use omni_config::NodeConfig;
 use omni_config::node::{DEFAULT_FILE, FALLBACK_UID, MISCONFIGURED, NodeUser};
+use omni_config::{Models, NoSingleModel, NodeConfig, SingleModel};
 use omni_log::chain;
 use omni_machine::Configuration;
 use omni_worker::launcher::{self, Ended, Settings, keep, machine};
 use std::ffi::OsString;
-use std::io::{Write, stdout};
+use std::io::{self, Write, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -23,6 +23,9 @@ struct Arguments {
     /// The models folder [default: /srv/models]
     #[arg(long, value_name = "DIR")]
     models: Option<PathBuf>,
+    /// The directory of the only model, as the scheduler's flag.
+    #[arg(long, value_name = "DIR", conflicts_with = "models")]
+    model: Option<PathBuf>,
     /// What lasts: snapshots, the package omni.
     #[arg(long, value_name = "DIR", env = "STATE_DIRECTORY")]
     state_dir: Option<PathBuf>,
@@ -88,13 +91,13 @@ fn main() -> ExitCode {
     }
 }
 
-fn probe(arguments: Arguments) -> std::io::Result<()> {
+fn probe(arguments: Arguments) -> io::Result<()> {
     let file = config_file(&arguments);
     let read = config(file.as_deref());
     let (config, wrong) = read.map_or_else(|problem| (NodeConfig::default(), Some(problem)), |config| (config, None));
     let user = NodeUser::ids(config.node.user.as_ref());
     let problem = wrong.or_else(|| user.as_ref().err().map(ToString::to_string));
-    let settings = settings(arguments, config, user.map_or(FALLBACK_UID, |(uid, _)| uid));
+    let settings = settings(arguments, config, user.map_or(FALLBACK_UID, |(uid, _)| uid)).map_err(io::Error::other)?;
     let found = machine::probe(&settings, Configuration { file, problem });
     writeln!(stdout(), "{}", serde_json::to_string(&found)?)
 }
@@ -109,7 +112,7 @@ fn prepare(arguments: Arguments) -> Result<Settings, String> {
         Some(uid) => uid,
         None => NodeUser::ids(config.node.user.as_ref()).map_err(|error| error.to_string())?.0,
     };
-    Ok(settings(arguments, config, uid))
+    settings(arguments, config, uid).map_err(|error| chain(&error))
 }
 
 fn config_file(arguments: &Arguments) -> Option<PathBuf> {
@@ -124,13 +127,18 @@ fn config(file: Option<&Path>) -> Result<NodeConfig, String> {
 }
 
 /// The command line wins over the file.
-fn settings(arguments: Arguments, config: NodeConfig, scheduler_uid: u32) -> Settings {
+fn settings(arguments: Arguments, config: NodeConfig, scheduler_uid: u32) -> Result<Settings, NoSingleModel> {
     let node = config.node.clone();
     let or = |named: Option<PathBuf>, configured: Option<PathBuf>, default: &str| {
         named.or(configured).unwrap_or_else(|| PathBuf::from(default))
     };
-    Settings {
-        models: or(arguments.models, node.models, "/srv/models"),
+    let models = match arguments.model {
+        // A path that cannot be made absolute is an empty one, and has no name.
+        Some(dir) => Models::Single(SingleModel::new(std::path::absolute(&dir).unwrap_or(dir))?),
+        None => Models::Folder(or(arguments.models, node.models, "/srv/models")),
+    };
+    Ok(Settings {
+        models,
         state_dir: or(arguments.state_dir, node.state_dir, "/var/lib/omni"),
         cache_dir: or(arguments.cache_dir, node.cache_dir, "/var/cache/omni"),
         runtime_dir: or(arguments.runtime_dir, node.runtime_dir, "/run/omni"),
@@ -138,5 +146,5 @@ fn settings(arguments: Arguments, config: NodeConfig, scheduler_uid: u32) -> Set
         program_dir: std::env::current_exe().ok().and_then(|program| Some(program.parent()?.to_owned())),
         kept: arguments.kept,
         config,
-    }
+    })
 }

@@ -22,6 +22,7 @@ mod node;
 mod processors;
 mod program;
 mod reap;
+mod settings;
 mod start;
 mod uids;
 mod watch;
@@ -38,14 +39,15 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::stat::{Mode, umask};
 use node::{Node, State, Unflushed};
-use omni_cgroup::{Driver, Drivers, Wanted};
-use omni_config::NodeConfig;
-use omni_config::node::{CgroupDriver, MISCONFIGURED};
+use omni_cgroup::Driver;
+use omni_config::node::MISCONFIGURED;
+use omni_config::{Models, SingleModel};
 use omni_ipc::id::InstanceId;
 use omni_ipc::launcher::FromLauncher;
 use omni_snapshot::{Limits, SnapshotError, Store};
 use program::Program;
 use sd_notify::NotifyState;
+pub use settings::Settings;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -56,52 +58,11 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::{Duration, Instant};
 use uids::UidSlots;
-use watch::{WatchError, Watcher};
+use watch::{Watch, WatchError};
 use zygotes::{ZygoteRecord, Zygotes};
 
 /// Questions for the planner, and environments for the builder, that wait.
 const JOBS: usize = 256;
-
-/// What a launcher is told by its command line and the node's configuration.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// The node's configuration.
-    pub config: NodeConfig,
-    /// The models folder.
-    pub models: PathBuf,
-    /// What lasts.
-    pub state_dir: PathBuf,
-    /// What can be made again.
-    pub cache_dir: PathBuf,
-    /// Sockets and records.
-    pub runtime_dir: PathBuf,
-    /// Who may connect, beside root.
-    pub scheduler_uid: u32,
-    /// Where `omni-worker` is, and perhaps `uv` and the CUDA shim: beside this program.
-    pub program_dir: Option<PathBuf>,
-    /// Started by a scheduler and not by a service manager: ends with it.
-    pub kept: bool,
-}
-
-impl Settings {
-    /// The last user id of the instances' range is kept for packages' build steps, which are foreign code as well.
-    fn source_uid(&self) -> u32 {
-        self.config.node.uid_base + (self.config.node.uid_count - 1)
-    }
-
-    /// Who makes control groups.
-    fn drivers(&self) -> Result<Drivers, omni_cgroup::Error> {
-        Drivers::detect(self.wanted(), &self.config.node.cgroup_parent)
-    }
-
-    const fn wanted(&self) -> Wanted {
-        match self.config.node.cgroup_driver {
-            CgroupDriver::Auto => Wanted::Auto,
-            CgroupDriver::Systemd => Wanted::Systemd,
-            CgroupDriver::Cgroupfs => Wanted::Cgroupfs,
-        }
-    }
-}
 
 /// The launcher cannot work.
 #[derive(Debug, thiserror::Error)]
@@ -195,7 +156,7 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     let program = settings.program_dir.clone().unwrap_or_default().join("omni-worker");
     let worker = Arc::new(Program::seal(&program).map_err(at("read", &program))?);
     let (events, inbox) = event::queue().map_err(kernel("make an event queue"))?;
-    let watcher = Watcher::new(&settings.models, Arc::clone(&store), events.clone())?;
+    let (watch, looks) = Watch::new(&settings.models, Arc::clone(&store), events.clone())?;
 
     let at_runtime = |action| at(action, &settings.runtime_dir);
     let traces = Traces::open(&settings.runtime_dir, "instances", 0o755).map_err(at_runtime("use the instances of"))?;
@@ -220,7 +181,7 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     let (plans, plan_jobs) = sync_channel(JOBS);
     let (builds, build_jobs) = sync_channel(JOBS);
     let planner = Planner::new(&settings, Arc::clone(&package));
-    spawn("watch", move || watcher.run())?;
+    spawn("watch", move || watch.run())?;
     let shared = Arc::clone(&driver);
     spawn("processors", move || processors::share_out(&*shared))?;
     let tell = events.clone();
@@ -228,7 +189,7 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     let (builder, groups, runs, tell) =
         (Arc::clone(&settings), Arc::clone(&driver), Arc::clone(&worker), events.clone());
     spawn("build", move || build_all(&builder, groups, runs, &build_jobs, &tell))?;
-    tracing::info!(models = %settings.models.display(), socket = %socket.display(), "the launcher is ready");
+    tracing::info!(models = %settings.models.path().display(), socket = %socket.display(), "the launcher is ready");
     let _ = sd_notify::notify(&[NotifyState::Ready]); // no service manager: nobody to tell
     let unflushed = Unflushed::default();
     let (flushing, flushed) = (unflushed.clone(), Arc::clone(&store));
@@ -240,6 +201,7 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
         link,
         inbox,
         events,
+        looks,
         signals,
         store,
         unflushed,
@@ -345,7 +307,11 @@ fn prepared(settings: Settings) -> Result<Settings, LauncherError> {
     }
     let cache_dir = made(&settings.cache_dir, 0o755)?;
     made(&cache_dir.join("models"), 0o700)?;
-    let models = std::path::absolute(&settings.models).map_err(at("find", &settings.models))?;
+    let path = std::path::absolute(settings.models.path()).map_err(at("find", settings.models.path()))?;
+    let models = match settings.models {
+        Models::Folder(_) => Models::Folder(path),
+        Models::Single(single) => Models::Single(SingleModel { dir: path, ..single }),
+    };
     Ok(Settings { state_dir: made(&settings.state_dir, 0o755)?, cache_dir, runtime_dir, models, ..settings })
 }
 

@@ -14,6 +14,7 @@ use super::gpu::Gpus;
 use super::instances::{Instances, Traces};
 use super::link::Link;
 use super::program::Program;
+use super::watch::Looks;
 use super::zygotes::Zygotes;
 use super::{Ended, Settings};
 use kept::Kept;
@@ -43,6 +44,7 @@ pub(super) struct Node {
     pub(super) link: Link,
     pub(super) inbox: Inbox,
     pub(super) events: Events,
+    pub(super) looks: Looks,
     pub(super) signals: SignalFd,
     pub(super) store: Arc<Store>,
     pub(super) unflushed: Unflushed,
@@ -209,6 +211,9 @@ impl Node {
             }
         }
         self.state.kept.begin();
+        if self.looks.again() {
+            self.state.catalog = Catalog::default();
+        }
         let all: Vec<_> = self.state.catalog.all().chain(self.state.unheard.drain(..)).collect();
         all.into_iter().for_each(|message| self.link.tell(message));
     }

@@ -25,6 +25,11 @@ pub(super) async fn run(context: &mut Context<'_>, arguments: &Deploy) -> Result
     let dir = fs::canonicalize(dir).map_err(|source| Failure::File { verb: "find", path: dir.clone(), source })?;
     let name = name.clone().map_or_else(|| name_of(&dir), Ok)?;
     let node: Node = context.client.get("/v1/node").await?.value()?;
+    if let Some(single) = node.single_model {
+        let (dir, then) = (node.models_dir, "change that and `omnictl upgrade`");
+        let reason = format!("this node serves `{single}` alone, from {dir}, which is not watched: {then}");
+        return Err(Failure::NotPublished { model: name, reason });
+    }
     let bounds = Snapshots { files: node.snapshot_files_limit, bytes: ByteSize::from_bytes(node.snapshot_bytes_limit) };
     let findings = check::of_content(&dir, &bounds, node.require_hashes)?;
     if !findings.is_empty() {

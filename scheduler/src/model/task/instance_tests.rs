@@ -35,7 +35,7 @@ async fn an_instance_that_cannot_be_reached_holds_its_gpu_memory_until_it_is_gon
     let watchdog = Watchdog::default();
     let context = Arc::new(NodeContext {
         started: Instant::now(),
-        models_dir: "/nonexistent".into(),
+        models: omni_config::Models::Folder("/nonexistent".into()),
         runtime_dir: "/nonexistent".into(),
         gpu,
         capacity: capacity::start(&config.capacity, metrics.of_capacity(), Instant::now(), watchdog.pulse("capacity")),

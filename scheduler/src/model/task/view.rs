@@ -73,7 +73,13 @@ impl ModelTask {
             retry_in_seconds: serving.and_then(|generation| self.retry_in(generation)).map(|time| time.as_secs_f64()),
             build_log: build_log.into_iter().flatten().cloned().collect(),
         };
-        self.view.send_replace(View::new(model, in_flight));
+        let hopeless = self.fleet.lacks_place() == Some(true);
+        let (too_big, no_card) = match self.lack {
+            Lack::Node => (hopeless, false),
+            Lack::Gpu => (false, hopeless),
+        };
+        let failures = self.fleet.failures();
+        self.view.send_replace(View { failures, too_big, no_card, ..View::new(model, in_flight) });
         self.save();
     }
 

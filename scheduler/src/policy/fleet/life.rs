@@ -137,8 +137,9 @@ impl Fleet {
         let Some(record) = self.generations.get_mut(&generation) else { return };
         reckon(record);
         let gives_up = !record.standing.is_coming();
-        if self.serving == Some(generation) && !self.held {
-            self.owed = true;
+        if self.serving == Some(generation) {
+            self.failures += 1;
+            self.owed |= !self.held;
         }
         if gives_up && self.candidate() == Some(generation) {
             self.give_back_place();

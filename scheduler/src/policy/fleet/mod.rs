@@ -66,6 +66,8 @@ pub struct Fleet {
     owed: bool,
     held: bool,
     deaths: u64,
+    /// Of them, since this policy began, those of what took the traffic.
+    failures: u64,
 }
 
 /// What there is to serve in the end.
@@ -98,6 +100,7 @@ impl Fleet {
             owed: false,
             held,
             deaths,
+            failures: 0,
         }
     }
 

@@ -55,6 +55,12 @@ impl Fleet {
         self.deaths
     }
 
+    /// Deaths since this policy began of what took the traffic.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.failures
+    }
+
     /// Whether an end of the instance is what this node asked for, whatever its cause.
     #[must_use]
     pub fn end_is_wanted(&self, instance: InstanceNumber) -> bool {

@@ -12,12 +12,12 @@ const RAMFS_MAGIC: FsType = FsType(0x8584_58f6);
 
 pub(super) fn probe(settings: &Settings) -> Vec<Folder> {
     [
-        (Role::Models, &settings.models),
+        (Role::Models, settings.models.path()),
         (Role::State, &settings.state_dir),
         (Role::Cache, &settings.cache_dir),
         (Role::Runtime, &settings.runtime_dir),
     ]
-    .map(|(role, path)| Folder { role, path: path.clone(), exists: path.is_dir(), disk: tried(disk(path)) })
+    .map(|(role, path)| Folder { role, path: path.to_owned(), exists: path.is_dir(), disk: tried(disk(path)) })
     .into()
 }
 

@@ -2,25 +2,31 @@
 //!
 //! inotify says where something happened, never what: the directory is then looked at. Lost events, new directories and
 //! races all end in the same way, with another look; a directory that has not changed costs a listing of its files.
+//!
+//! On a node of a single model nothing is watched: its directory is looked at for each scheduler ([`single`]).
 
 mod debounce;
 mod scan;
+mod single;
 
 use super::event::{Event, Events, ModelState};
 use debounce::Debounce;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
+use omni_config::Models;
 use omni_ipc::launcher::FromLauncher;
 use omni_ipc::packet::MAX_PACKET;
 use omni_snapshot::{Snapshot, SnapshotError, Store};
 use scan::{Found, scan};
+use single::Single;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 /// After this long without events a directory counts as written.
@@ -51,6 +57,47 @@ pub enum WatchError {
     Inotify(#[source] Errno),
 }
 
+/// What the thread does.
+pub(super) enum Watch {
+    /// Watches a folder of models.
+    Folder(Watcher),
+    /// Looks at a single one when it is asked to.
+    Single(Single, Receiver<()>),
+}
+
+impl Watch {
+    /// With the main loop's end. Checks that a folder is there; nothing is read yet.
+    pub(super) fn new(models: &Models, store: Arc<Store>, events: Events) -> Result<(Self, Looks), WatchError> {
+        match models {
+            Models::Folder(folder) => Ok((Self::Folder(Watcher::new(folder, store, events)?), Looks(None))),
+            Models::Single(model) => {
+                let (looks, asked) = sync_channel(1);
+                Ok((Self::Single(Single::new(model.clone(), store, events), asked), Looks(Some(looks))))
+            }
+        }
+    }
+
+    /// Runs until the main loop is gone.
+    pub(super) fn run(self) {
+        match self {
+            Self::Folder(watcher) => watcher.run(),
+            Self::Single(single, asked) => single.run(&asked),
+        }
+    }
+}
+
+/// The main loop's end: it says when a scheduler has come that does not know yet what there is.
+pub(super) struct Looks(Option<SyncSender<()>>);
+
+impl Looks {
+    /// Has a single model's directory looked at anew; whether all there is will be told again.
+    pub(super) fn again(&self) -> bool {
+        let Some(looks) = &self.0 else { return false };
+        let _ = looks.try_send(()); // one that has not begun is as good as two
+        true
+    }
+}
+
 /// See the module.
 pub(super) struct Watcher {
     folder: PathBuf,
@@ -71,7 +118,7 @@ enum Changed {
 
 impl Watcher {
     /// Checks that the folder is there; nothing is read yet.
-    pub(super) fn new(folder: &Path, store: Arc<Store>, events: Events) -> Result<Self, WatchError> {
+    fn new(folder: &Path, store: Arc<Store>, events: Events) -> Result<Self, WatchError> {
         open(folder).map_err(|source| WatchError::Folder { path: folder.to_owned(), source })?;
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).map_err(WatchError::Inotify)?;
         Ok(Self {
@@ -86,7 +133,7 @@ impl Watcher {
     }
 
     /// Watches until the main loop is gone.
-    pub(super) fn run(mut self) {
+    fn run(mut self) {
         let mut debounce = Debounce::new(QUIET, PATIENCE);
         if !self.look(&mut debounce) || !self.events.tell(Event::Scanned) {
             return;
@@ -276,6 +323,10 @@ enum Refusal {
     Name(omni_config::NameError),
     #[error("the model's directory is a symbolic link: put the directory itself here, by renaming it into place")]
     Link,
+    #[error("there is no `model.py` in it: `--model` names the directory of one model, `--models` a folder of many")]
+    NoModel,
+    #[error("cannot open the folder that it is in")]
+    Above(#[source] std::io::Error),
 }
 
 fn open(folder: &Path) -> std::io::Result<File> {
