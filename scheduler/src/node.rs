@@ -14,6 +14,7 @@ use crate::metrics::Metrics;
 use crate::model::content::{Content, Unservable};
 use crate::model::{self, Adoption, Message, Model, worker_link, worker_link::WorkerLink};
 use crate::state::{Lasting, StateStore, expired};
+use crate::takeover::Heir;
 use crate::watchdog::{Pulse, Watchdog};
 use omni_config::name::ModelName;
 use omni_config::node::NodeConfig;
@@ -21,7 +22,6 @@ use omni_ipc::id::InstanceId;
 use omni_ipc::instance::{ToWorker, Welcome};
 use omni_log::Kind;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -95,7 +95,7 @@ pub struct Node {
     draining: AtomicBool,
     /// Another scheduler takes over, and where that serves.
     left: AtomicBool,
-    successor: watch::Sender<Option<SocketAddr>>,
+    successor: watch::Sender<Option<Heir>>,
     /// Instances whose sockets were there when this scheduler began; `None` when it could not look.
     found: Mutex<Option<BTreeSet<InstanceId>>>,
     /// Instances that cannot be adopted and still work for the scheduler before this one.

@@ -27,7 +27,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
 
 /// Headers that are of a connection and not of a request; the length is told anew.
 const OF_CONNECTION: [HeaderName; 9] = [
@@ -95,8 +95,7 @@ pub(super) async fn unsent(
 
 async fn ask(node: &Node, parts: &Parts, body: Sent) -> Result<Response<AnswerBody>, Failure> {
     let asked = async {
-        let successor = node.successor().await?;
-        let stream = TcpStream::connect(successor).await.ok()?;
+        let stream = node.successor().await?.ask().await?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
         tokio::spawn(connection);
         sender.send_request(request(parts, body)?).await.ok()
