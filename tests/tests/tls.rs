@@ -157,6 +157,9 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
+/// For a node's configuration: models are trusted with connections.
+const TRUSTED: &str = "[server]\nbody-handover = [\"sum\"]\n";
+
 fn builder(config: &str) -> NodeBuilder {
     Node::builder().config(config).model("serial", SERIAL).model("count", COUNT).model("sum", SUM)
 }
@@ -182,8 +185,7 @@ fn clients_get_what_they_get_without() {
     let certificate = Certificate::new();
     let folder = Folder::new(&certificate);
     folder.write("tokens.toml", &format!("[ci]\nsha256 = \"{ONE}\"\n"));
-    let tokens =
-        format!("[server]\ntokens = \"{}\"\nbody-handover = [\"sum\"]\n", folder.path("tokens.toml").display());
+    let tokens = format!("{TRUSTED}tokens = \"{}\"\n", folder.path("tokens.toml").display());
     let node = builder(&format!("{tokens}{}", folder.config())).start();
     let trusted = &[&certificate];
 
@@ -203,9 +205,17 @@ fn clients_get_what_they_get_without() {
     assert_eq!(events.last().map(String::as_str), Some("[DONE]"), "{events:?}");
     assert_eq!(events.len(), 4, "{events:?}");
 
-    // Bodies that would go past the scheduler's memory without TLS: spliced, or read by the model.
-    let octets = format!("{token}content-type: application/octet-stream\r\n");
+    // Refused before it is sent: a client that reads only then has its answer all the same.
+    let octets = "content-type: application/octet-stream\r\n";
     let large = body(5 << 20);
+    let mut connection = connect(&node, trusted, &[]);
+    send(&mut connection, "sum", octets, &large);
+    let (answer, mut connection) = Stream::read(connection).whole_then();
+    assert_eq!(answer.status, 401, "{}", answer.text());
+    assert_eq!(connection.read_to_end(&mut Vec::new()).unwrap(), 0);
+
+    // Bodies that would go past the scheduler's memory without TLS: spliced, or read by the model.
+    let octets = format!("{token}{octets}");
     let mut connection = connect(&node, trusted, &[]);
     for _ in 0..2 {
         send(&mut connection, "sum", &octets, &large);
@@ -251,8 +261,8 @@ for version in ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3:
 fn who_does_not_speak_tls_costs_only_its_own_connection() {
     let certificate = Certificate::new();
     let folder = Folder::new(&certificate);
-    let bounds = "[server]\nconnections = 4\nheader-timeout = \"1s\"\n";
-    let node = builder(&format!("{bounds}{}", folder.config())).start();
+    let bounds = "connections = 4\nheader-timeout = \"1s\"\n";
+    let node = builder(&format!("{TRUSTED}{bounds}{}", folder.config())).start();
     let served = || {
         let (answer, _) = ask(connect(&node, &[&certificate], &["http/1.1"]), "serial", &json!(0));
         assert_eq!(answer.status, 200, "{}", answer.text());
@@ -327,7 +337,7 @@ fn a_reload_shows_a_new_certificate_and_refuses_a_wrong_one() {
     let (first, second) = (Certificate::new(), Certificate::new());
     let both = &[&first, &second];
     let folder = Folder::new(&first);
-    let mut node = builder(&folder.config()).start();
+    let mut node = builder(&format!("{TRUSTED}{}", folder.config())).start();
     let shows = |node: &Node, certificate: &Certificate| {
         let connection = connect(node, both, &["http/1.1"]);
         assert_eq!(shown(&connection), &certificate.der);
@@ -357,7 +367,7 @@ fn a_reload_shows_a_new_certificate_and_refuses_a_wrong_one() {
 fn a_takeover_loses_nothing() {
     let certificate = Certificate::new();
     let folder = Folder::new(&certificate);
-    let mut node = builder(&folder.config()).start();
+    let mut node = builder(&format!("{TRUSTED}{}", folder.config())).start();
     let trusted = &[&certificate];
     let open = || connect(&node, trusted, &["http/1.1"]);
     let (_, idle) = ask(open(), "serial", &json!(0));
@@ -405,7 +415,7 @@ fn a_takeover_loses_nothing() {
 fn tls_is_begun_and_ended_by_a_reload() {
     let certificate = Certificate::new();
     let folder = Folder::new(&certificate);
-    let mut node = builder("").start();
+    let mut node = builder(TRUSTED).start();
     let post = b"POST /ai/run/serial HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\n0";
     let on_plain = |mut connection: BufReader<TcpStream>| {
         connection.get_mut().write_all(post).unwrap();
@@ -414,7 +424,7 @@ fn tls_is_begun_and_ended_by_a_reload() {
     let (answer, plain) = on_plain(BufReader::new(node.http().connect()));
     assert_eq!((answer.status, answer.header("connection")), (200, None));
 
-    node.configure(&folder.config());
+    node.configure(&format!("{TRUSTED}{}", folder.config()));
     upgrade(&mut node);
     let (answer, _) = on_plain(plain);
     assert_eq!((answer.status, answer.header("connection")), (200, Some("close")), "{}", answer.text());
@@ -422,7 +432,7 @@ fn tls_is_begun_and_ended_by_a_reload() {
     let (answer, tls) = ask(connect(&node, &[&certificate], &[]), "serial", &json!(0));
     assert_eq!(answer.status, 200);
 
-    node.configure("");
+    node.configure(TRUSTED);
     upgrade(&mut node);
     let (answer, _) = ask(tls, "serial", &json!(0));
     assert_eq!((answer.status, answer.header("connection")), (200, Some("close")), "{}", answer.text());

@@ -55,6 +55,10 @@ pub(super) struct Known {
     heir: OnceLock<mpsc::Sender<TcpStream>>,
     /// It stays until its next answer, which says that it is the last.
     runs_out: AtomicBool,
+    /// Hyper may close it with a part of a body unread, which nobody can hold.
+    lingers: AtomicBool,
+    /// It, once hyper has done so.
+    left: Mutex<Option<Stream>>,
 }
 
 impl Known {
@@ -113,6 +117,16 @@ impl Known {
     /// Whether an answer is the last one, and has to say so. HTTP/2 has GOAWAY for that.
     pub(super) fn runs_out(&self) -> bool {
         self.runs_out.load(Ordering::Relaxed) && !self.is_http2()
+    }
+
+    /// Whether the request that comes has a body that hyper may leave a part of.
+    pub(super) fn linger(&self, may: bool) {
+        self.lingers.store(may, Ordering::Relaxed);
+    }
+
+    /// What hyper has closed, and its client perhaps not: it may send on, and read its answer only then.
+    pub(super) fn left(&self) -> Option<Stream> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// A request came; it is open until what is returned goes.
@@ -243,13 +257,19 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        if self.known.cut.load(Ordering::Relaxed)
-            && let Some(stream) = &self.stream
-        {
+        let Some(stream) = self.stream.take() else { return };
+        let is_cut = self.known.cut.load(Ordering::Relaxed);
+        if is_cut {
             stream.forget_unsent();
         }
-        if let (Some(heir), Some(Stream::Tcp(stream))) = (self.known.heir.get(), self.stream.take()) {
-            let _ = heir.try_send(stream); // it has room for every connection that there may be
+        match (self.known.heir.get(), stream) {
+            (Some(heir), Stream::Tcp(stream)) => {
+                let _ = heir.try_send(stream); // it has room for every connection that there may be
+            }
+            (_, stream) if !is_cut && self.known.lingers.load(Ordering::Relaxed) => {
+                *self.known.left.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream);
+            }
+            (_, stream) => drop(stream),
         }
     }
 }
@@ -273,8 +293,9 @@ impl AsyncRead for Socket {
             return Poll::Pending;
         };
         read?;
-        if let Some(bytes @ [_, ..]) = buffer.filled().get(before..) {
-            self.known.read(bytes);
+        match buffer.filled().get(before..) {
+            Some(bytes @ [_, ..]) => self.known.read(bytes),
+            Some([]) | None => self.known.linger(false), // its end: nothing more is to come
         }
         Poll::Ready(Ok(()))
     }

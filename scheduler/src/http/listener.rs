@@ -2,8 +2,10 @@
 //! under both where the node has a certificate.
 
 use super::answer::{AnswerBody, Slow};
+use super::body::may_be_left;
 use super::body::passes_hyper;
 use super::connection::{Answering, Known, Socket};
+use super::hold::drain;
 use super::stream::Stream;
 use crate::tokens::Admitted;
 use hyper::body::Incoming;
@@ -147,6 +149,9 @@ async fn converse<H, F>(
         let open = asked.begin();
         // What is in the socket is the body only where nothing is spoken over it.
         let length = if is_tcp { passes_hyper(&request) } else { None };
+        if !is_tcp {
+            asked.linger(may_be_left(&request));
+        }
         if let Some(length) = length {
             asked.hold.hold(length);
             request.extensions_mut().insert(Arc::clone(&asked.hold));
@@ -162,7 +167,8 @@ async fn converse<H, F>(
             Ok::<_, Infallible>(answer.map(|body| Answering::new(body, open, slow, admitted)))
         }
     });
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(Socket::new(stream, Arc::clone(&known))), service));
+    let socket = TokioIo::new(Socket::new(stream, Arc::clone(&known)));
+    let mut connection = Box::pin(builder.serve_connection(socket, service));
     let mut change = pin!(async move { phase.wait_for(is_end).await.ok().map(|end| end.clone()) });
     let mut late = pin!(tokio::time::sleep(bounds.header_timeout));
     let (mut end, mut told, mut waits, mut until) = (None, false, true, None);
@@ -211,7 +217,11 @@ async fn converse<H, F>(
         }
     })
     .await;
+    drop(connection);
     known.hold.close().await;
+    if let Some(left) = known.left() {
+        drain(left, u64::MAX).await;
+    }
 }
 
 fn is_end(phase: &Phase) -> bool {
