@@ -128,7 +128,7 @@ for version in ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3:
 fn who_does_not_speak_tls_costs_only_its_own_connection() {
     let certificate = Certificate::new();
     let folder = Folder::new(&certificate);
-    let bounds = "connections = 4\nheader-timeout = \"1s\"\n";
+    let bounds = "connections = 4\nheader-timeout = \"2s\"\n";
     let node = builder(&format!("{TRUSTED}{bounds}{}", folder.config())).start();
     let served = || {
         let (answer, _) = ask(connect(&node, &[&certificate], &["http/1.1"]), "serial", &json!(0));
