@@ -15,7 +15,7 @@ missing() { # what, how to get it
 has() { command -v "$1" >/dev/null 2>&1; }
 
 # What a build needs.
-has gcc || missing "gcc, which links the programs" "apt-get install gcc libc6-dev"
+has gcc || missing "gcc, which links the programs and compiles their cryptography" "apt-get install gcc libc6-dev"
 if ! has cargo; then
     missing "cargo" "install Rust with rustup: https://rustup.rs"
 elif ! cargo --version >/dev/null 2>&1; then

@@ -9,6 +9,7 @@ mod gpu;
 mod group;
 mod python;
 mod secret;
+mod tls;
 mod user;
 
 use std::collections::BTreeSet;
@@ -24,6 +25,7 @@ pub use gpu::{Gpu, GpuDevice, GpuUuid, GpuUuidError};
 pub use group::{NoGroup, NodeGroup};
 pub use python::Python;
 pub use secret::SecretFile;
+pub use tls::Tls;
 pub use user::{NoUser, NodeUser};
 
 use crate::error::Problems;
@@ -48,6 +50,8 @@ pub struct NodeConfig {
     pub node: Node,
     /// `[server]`: addresses and what they accept.
     pub server: Server,
+    /// `[tls]`: the data listener's certificate.
+    pub tls: Tls,
     /// `[python]`: how environments are built.
     pub python: Python,
     /// `[capacity]`: what all instances together may use.
@@ -79,6 +83,7 @@ impl NodeConfig {
         let config = document.read(|root| Self {
             node: root.section("node", Node::read),
             server: root.section("server", Server::read),
+            tls: root.section("tls", Tls::read),
             python: root.section("python", Python::read),
             capacity: root.section("capacity", Capacity::read),
             gpu: root.section("gpu", Gpu::read),
@@ -90,6 +95,11 @@ impl NodeConfig {
             && let Some((key, reason)) = config.node.overlap()
         {
             document.refuse("node", key, reason);
+        }
+        if document.is_clean()
+            && let Some((key, reason)) = config.tls.half()
+        {
+            document.refuse("tls", key, reason);
         }
         document.finish(config).map_err(NodeConfigError)
     }

@@ -70,6 +70,9 @@ connections = 10
 header-timeout = "5s"
 tokens = "tokens.toml"
 body-handover = ["@cf/openai/whisper"]
+[tls]
+certificate = "/etc/omni/tls/fullchain.pem"
+key = "key.pem"
 [python]
 uv = "/usr/bin/uv"
 index-url = "https://index/simple"
@@ -140,6 +143,9 @@ const BAD: &[&str] = &[
     "[server]\nbuffered-bytes = \"512MB\"",
     "[server]\nheader-timeout = 30",
     "[server]\nbody-handover = true",
+    "[tls]\ncertificate = \"/etc/omni/certificate.pem\"",
+    "[tls]\nkey = \"key.pem\"",
+    "[tls]\ncertificate = \"tls/certificate.pem\"\nkey = \"key.pem\"",
     "[python]\nindex-url = \"pypi.org\"",
     "[python]\nextra-index-url = \"https://index/simple\"",
     "[python]\nfind-links = [\"wheels\"]",

@@ -7,14 +7,21 @@ use std::net::SocketAddr;
 
 /// A line for each listener that is open to more than this machine.
 #[must_use]
-pub fn exposure(data: SocketAddr, wants_token: bool, admin: SocketAddr) -> Vec<String> {
+pub fn exposure(data: SocketAddr, wants_token: bool, speaks_tls: bool, admin: SocketAddr) -> Vec<String> {
     let beyond = |address: SocketAddr| !address.ip().to_canonical().is_loopback();
     let mut lines = Vec::new();
     if beyond(data) {
-        lines.push(match wants_token {
-            false => format!("anyone who reaches {data} may ask any model: set [server] tokens, or listen on loopback"),
-            true => format!("tokens and requests to {data} can be read on their way: put TLS before it"),
-        });
+        if !wants_token {
+            lines.push(format!(
+                "anyone who reaches {data} may ask any model: set [server] tokens, or listen on loopback"
+            ));
+        }
+        if !speaks_tls {
+            let tokens = if wants_token { "tokens and requests" } else { "requests" };
+            lines.push(format!(
+                "{tokens} to {data} can be read and changed on their way: set [tls], or put TLS before it"
+            ));
+        }
     }
     if beyond(admin) {
         lines.push(format!("anyone who reaches {admin} may read the names, state and metrics of all models"));
@@ -28,14 +35,24 @@ mod tests {
 
     #[test]
     fn what_only_this_machine_reaches_is_not_told() {
-        let lines = |data: &str, token, admin: &str| exposure(data.parse().unwrap(), token, admin.parse().unwrap());
+        let lines =
+            |data: &str, token, tls, admin: &str| exposure(data.parse().unwrap(), token, tls, admin.parse().unwrap());
         for loopback in ["127.0.0.1:80", "127.9.9.9:80", "[::1]:80", "[::ffff:127.0.0.1]:80"] {
-            assert_eq!(lines(loopback, false, loopback), Vec::<String>::new());
+            assert_eq!(lines(loopback, false, false, loopback), Vec::<String>::new());
         }
         for beyond in ["0.0.0.0:80", "[::]:80", "10.0.0.1:80"] {
-            assert!(lines(beyond, false, "127.0.0.1:1")[0].contains(&format!("{beyond} may ask any model")));
-            assert!(lines(beyond, true, "127.0.0.1:1")[0].contains("can be read on their way"));
-            assert_eq!((lines(beyond, true, beyond).len(), lines("[::1]:1", true, beyond).len()), (2, 1));
+            let told = |token, tls| lines(beyond, token, tls, "127.0.0.1:1");
+            let asked =
+                format!("anyone who reaches {beyond} may ask any model: set [server] tokens, or listen on loopback");
+            let read = |what| {
+                format!("{what} to {beyond} can be read and changed on their way: set [tls], or put TLS before it")
+            };
+            assert_eq!(told(false, false), [asked.clone(), read("requests")]);
+            assert_eq!(told(true, false), [read("tokens and requests")]);
+            assert_eq!(told(false, true), [asked]);
+            assert_eq!(told(true, true), Vec::<String>::new());
+            let admin = format!("anyone who reaches {beyond} may read the names, state and metrics of all models");
+            assert_eq!(lines("[::1]:1", false, false, beyond), [admin], "TLS is of the other one");
         }
     }
 }

@@ -8,6 +8,7 @@ use omni_scheduler::policy::single::Fault;
 use omni_scheduler::serve::{self, Start};
 use omni_scheduler::startup::{self, Listeners, StartupError};
 use omni_scheduler::takeover::Predecessor;
+use omni_scheduler::tls::{self, TlsFileError};
 use omni_scheduler::tokens::{self, TokensFileError};
 use std::io::{Write, stdout};
 use std::path::PathBuf;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
             tracing::error!("{}", omni_log::chain(error.as_ref()));
             let is_configuration = error.is::<ArgsError>()
                 || error.is::<TokensFileError>()
+                || error.is::<TlsFileError>()
                 || matches!(error.downcast_ref(), Some(StartupError::NoUser(_) | StartupError::Closed { .. }));
             if is_configuration { ExitCode::from(MISCONFIGURED) } else { ExitCode::FAILURE }
         }
@@ -69,6 +71,7 @@ fn prepare(
     let admins = Args::admins(&config)?;
     if args.check_config {
         tokens::read(&config)?;
+        tls::read(&config)?;
         return Ok(None);
     }
     if args.probe {
@@ -77,6 +80,6 @@ fn prepare(
     }
     let listeners = startup::set_up(&config, &directories, args.config_file().as_deref(), handed)?;
     // As the user who reads them again at the next reload.
-    let tokens = tokens::read(&config)?;
-    Ok(Some(Start { config, directories, admins, tokens, listeners, program, predecessor: None }))
+    let (tokens, tls) = (tokens::read(&config)?, tls::read(&config)?);
+    Ok(Some(Start { config, directories, admins, tokens, tls, listeners, program, predecessor: None }))
 }

@@ -15,6 +15,7 @@ use crate::metrics::Metrics;
 use crate::model::content::{Content, Unservable};
 use crate::model::{self, Message, Model};
 use crate::state::{Lasting, StateStore, expired};
+use crate::takeover::Heir;
 use crate::watchdog::{Pulse, Watchdog};
 use omni_api::State;
 use omni_config::Models;
@@ -23,7 +24,6 @@ use omni_config::node::NodeConfig;
 use omni_ipc::id::{InstanceId, SnapshotDigest};
 use omni_log::Kind;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -97,7 +97,7 @@ pub struct Node {
     draining: AtomicBool,
     /// Another scheduler takes over, and where that serves.
     left: AtomicBool,
-    successor: watch::Sender<Option<SocketAddr>>,
+    successor: watch::Sender<Option<Heir>>,
     /// Instances whose sockets were there when this scheduler began; `None` when it could not look.
     found: Mutex<Option<BTreeSet<InstanceId>>>,
     /// Instances that cannot be adopted and still work for the scheduler before this one.

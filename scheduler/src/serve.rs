@@ -21,6 +21,7 @@ use crate::single::{News, Single};
 use crate::startup::Listeners;
 use crate::state::StateStore;
 use crate::takeover::{Estate, Handed, Predecessor, hand_over};
+use crate::tls::Tls;
 use crate::tokens::{self, Tokens};
 use crate::watchdog::Watchdog;
 use nix::unistd::{getegid, geteuid};
@@ -69,6 +70,8 @@ pub struct Start {
     pub admins: Option<(u32, String)>,
     /// The tokens of the data listener, by name; `None`: it wants none.
     pub tokens: Option<BTreeMap<String, Token>>,
+    /// What the data listener shows to clients; `None`: it speaks plain HTTP.
+    pub tls: Option<Tls>,
     /// What listens.
     pub listeners: Listeners,
     /// The program of a successor: the path of this one.
@@ -82,7 +85,7 @@ pub struct Start {
 /// # Errors
 /// The runtime refuses a socket or a signal handler; a takeover has failed half-way.
 pub async fn run(start: Start) -> io::Result<Option<Fault>> {
-    let Start { config, directories, admins, tokens, listeners, program, predecessor } = start;
+    let Start { config, directories, admins, tokens, tls, listeners, program, predecessor } = start;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut leave = signal(SignalKind::user_defined2())?;
@@ -92,7 +95,7 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
     let admin_listener = TcpListener::from_std(listeners.admin)?;
     let listen = data_listener.local_addr()?;
     let admin_listen = admin_listener.local_addr()?;
-    let warnings = exposure(listen, tokens.is_some(), admin_listen);
+    let warnings = exposure(listen, tokens.is_some(), tls.is_some(), admin_listen);
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let addresses = Addresses { listen: listen.to_string(), admin_listen: admin_listen.to_string(), warnings };
     let connections = config.server.connections as usize;
@@ -106,7 +109,8 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
     let started = Instant::now();
     let pulse = watchdog.pulse("the capacity");
     let capacity = crate::capacity::start(&config.capacity, metrics.of_capacity(), started, pulse);
-    let told = told(&config, tokens.as_ref());
+    let told = told(&config, tokens.as_ref(), tls.as_ref());
+    let acceptor = tls.as_ref().map(Tls::acceptor);
     let tokens = tokens.map(|tokens| Tokens::new(tokens, started, &metrics.of_tokens()));
     // All that can be in the way was: from here on the node is this scheduler's.
     let inheritance = match predecessor {
@@ -139,12 +143,12 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
     let (to_admin, from_admin) = mpsc::channel(FEW as usize);
     let mut serving = JoinSet::new();
     let data_node = Arc::clone(&node);
-    serving.spawn(serve(data_listener, data_bounds, data_phases, from_data, move |request| {
+    serving.spawn(serve(data_listener, acceptor, data_bounds, data_phases, from_data, move |request| {
         let node = Arc::clone(&data_node);
         async move { data::serve(&node, request).await }
     }));
     let admin_node = Arc::clone(&node);
-    let watched = tokio::spawn(serve(admin_listener, admin_bounds, admin_phases, from_admin, move |request| {
+    let watched = tokio::spawn(serve(admin_listener, None, admin_bounds, admin_phases, from_admin, move |request| {
         let node = Arc::clone(&admin_node);
         async move { admin::serve(&node, request).await }
     }));
@@ -160,6 +164,7 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
     tracing::info!(
         message_id = Kind::Serving.id(),
         listen = addresses.listen,
+        tls = tls.is_some(),
         admin = addresses.admin_listen,
         models = %directories.models.path().display(),
         "serving"
@@ -174,7 +179,7 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
         Some(inheritance) => {
             is_ready = true;
             let (node, handed) = (Arc::clone(&node), Handed { data: to_data, admin: to_admin });
-            tokio::spawn(async move { inheritance.follow(listen, &node, handed).await });
+            tokio::spawn(async move { inheritance.follow(listen, tls.is_some(), &node, handed).await });
         }
     }
     let mut service = Service::default();
@@ -299,10 +304,13 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
 }
 
 /// What the next scheduler compares with its own: the configuration, and of the files that it names what may be told.
-fn told(config: &NodeConfig, tokens: Option<&BTreeMap<String, Token>>) -> Value {
+fn told(config: &NodeConfig, tokens: Option<&BTreeMap<String, Token>>, tls: Option<&Tls>) -> Value {
     let mut told = serde_json::to_value(config).unwrap_or_default(); // what was read can be written
     if let (Value::Object(all), Some(tokens)) = (&mut told, tokens) {
         all.insert("tokens".to_owned(), tokens::told(tokens));
+    }
+    if let (Some(Value::Object(files)), Some(tls)) = (told.get_mut("tls"), tls) {
+        files.insert("sha256".to_owned(), tls.told());
     }
     told
 }

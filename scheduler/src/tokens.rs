@@ -6,21 +6,20 @@
 use crate::failure::Failure;
 use crate::metrics::TokenMetrics;
 use crate::policy::quota::{Limits, Over, Quota};
+use crate::secret::{self, SecretError};
 use hyper::header::{AUTHORIZATION, HeaderMap};
 use omni_config::name::ModelName;
-use omni_config::node::{NodeConfig, SecretFile};
+use omni_config::node::NodeConfig;
 use omni_config::tokens::{Token, TokensError, parse};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::hint::black_box;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::string::FromUtf8Error;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The longest file, in bytes; longer ones are refused by their parser.
-const LONGEST_FILE: u64 = 1024 * 1024;
 /// The longest token.
 const LONGEST: usize = 512;
 /// For who has as many requests under way as allowed.
@@ -32,14 +31,15 @@ const TOLD: usize = 8;
 #[derive(Debug, thiserror::Error)]
 pub enum TokensFileError {
     /// The file cannot be read.
-    #[error("cannot read the tokens in {}: user {user} must be able to", path.display())]
-    Read {
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    /// It is no text.
+    #[error("the tokens in {} are wrong", path.display())]
+    Text {
         /// Which.
         path: PathBuf,
-        /// Who tried.
-        user: u32,
         /// Why.
-        source: io::Error,
+        source: FromUtf8Error,
     },
     /// The file is wrong.
     #[error("the tokens in {} are wrong", path.display())]
@@ -49,11 +49,6 @@ pub enum TokensFileError {
         /// Why.
         source: TokensError,
     },
-    /// The service manager gave no credentials.
-    #[error(
-        "`{0}` is a credential, and the service has none: add LoadCredential={0}:PATH to the unit, or name an absolute path"
-    )]
-    NoCredentials(String),
 }
 
 /// The tokens of the configuration's file, by name; `None` when none is configured.
@@ -62,16 +57,8 @@ pub enum TokensFileError {
 /// [`TokensFileError`]
 pub fn read(config: &NodeConfig) -> Result<Option<BTreeMap<String, Token>>, TokensFileError> {
     let Some(file) = &config.server.tokens else { return Ok(None) };
-    let folder = std::env::var_os("CREDENTIALS_DIRECTORY");
-    let path = match (file.path(folder.as_deref().map(Path::new)), file) {
-        (Some(path), _) => path,
-        (None, SecretFile::Credential(name)) => return Err(TokensFileError::NoCredentials(name.clone())),
-        (None, SecretFile::Path(path)) => path.clone(),
-    };
-    let mut text = String::new();
-    let read = std::fs::File::open(&path).and_then(|file| file.take(LONGEST_FILE).read_to_string(&mut text));
-    let user = nix::unistd::geteuid().as_raw();
-    read.map_err(|source| TokensFileError::Read { path: path.clone(), user, source })?;
+    let (path, bytes) = secret::read("tokens", file)?;
+    let text = String::from_utf8(bytes).map_err(|source| TokensFileError::Text { path: path.clone(), source })?;
     parse(&text).map(Some).map_err(|source| TokensFileError::Parse { path, source })
 }
 

@@ -21,13 +21,13 @@ pub struct Answer {
     pub body: Vec<u8>,
 }
 
-/// An answer whose body is read as it comes.
+/// An answer whose body is read as it comes, from a socket or from what is spoken over one.
 #[derive(Debug)]
-pub struct Stream {
+pub struct Stream<R = TcpStream> {
     /// The status code.
     pub status: u16,
     headers: Vec<(String, String)>,
-    reader: BufReader<TcpStream>,
+    reader: BufReader<R>,
 }
 
 impl Client {
@@ -155,13 +155,13 @@ impl Answer {
     }
 }
 
-impl Stream {
+impl<R: Read> Stream<R> {
     /// The answer that comes next on a connection; returns when its head is there.
     ///
     /// # Panics
     /// When no answer comes.
     #[must_use]
-    pub fn read(mut reader: BufReader<TcpStream>) -> Self {
+    pub fn read(mut reader: BufReader<R>) -> Self {
         let mut lines: Vec<String> = Vec::new();
         loop {
             let mut line = String::new();
@@ -219,7 +219,7 @@ impl Stream {
     /// # Panics
     /// When it is cut off.
     #[must_use]
-    pub fn whole_then(mut self) -> (Answer, BufReader<TcpStream>) {
+    pub fn whole_then(mut self) -> (Answer, BufReader<R>) {
         let mut body = Vec::new();
         if self.header("transfer-encoding").is_some_and(|coding| coding.contains("chunked")) {
             while let Some(chunk) = self.chunk().expect("a whole chunked body") {

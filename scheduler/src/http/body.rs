@@ -55,6 +55,13 @@ pub fn passes_hyper(request: &Request<Incoming>) -> Option<u64> {
     (request.version() == Version::HTTP_11 && !is_json(request.headers())).then_some(length)
 }
 
+/// Whether hyper may close a connection with a part of this body in it, as it does after an answer that came early.
+#[must_use]
+pub fn may_be_left(request: &Request<Incoming>) -> bool {
+    let length = request.body().size_hint().exact();
+    request.version() == Version::HTTP_11 && length.is_none_or(|length| length > STEP)
+}
+
 /// Takes a request's body. `held`: its connection, when it is kept from hyper.
 ///
 /// # Errors

@@ -2,19 +2,18 @@
 //!
 //! An HTTP/1.1 connection on which nothing is in the air goes over to the successor as it is; the client notices
 //! nothing. It may go when every answer has been written and not one byte has been read since: what the client sends
-//! from then on lies in the socket, which this process does not read any more. HTTP/2 has GOAWAY for the same end.
+//! from then on lies in the socket, which this process does not read any more. HTTP/2 has GOAWAY for the same end. One that
+//! cannot go, since TLS is spoken on it, stays for one more request, whose answer says that the connection ends with it: so
+//! none is closed while a request may be on its way.
 
 use super::answer::{AnswerBody, Slow, StreamCut};
 use super::hold::Hold;
+use super::stream::Stream;
 use crate::budget::Debtor;
 use crate::tokens::Admitted;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
-use nix::libc;
-use nix::sys::socket::setsockopt;
-use nix::sys::socket::sockopt::Linger;
 use std::io::{self, IoSlice};
-use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -28,8 +27,6 @@ use tokio::sync::mpsc;
 const PREFACE: &[u8] = b"PRI";
 /// What a client gets beyond a request's deadline to take the end of its answer; then the connection is cut.
 const TAKEN_WITHIN: Duration = Duration::from_secs(5);
-/// The kernel forgets what is not sent, instead of keeping it for a client that does not take it.
-const RESET: libc::linger = libc::linger { l_onoff: 1, l_linger: 0 };
 
 /// What is known of a connection.
 #[derive(Debug, Default)]
@@ -56,6 +53,12 @@ pub(super) struct Known {
     cut: AtomicBool,
     /// Where it goes when hyper lets go of it.
     heir: OnceLock<mpsc::Sender<TcpStream>>,
+    /// It stays until its next answer, which says that it is the last.
+    runs_out: AtomicBool,
+    /// Hyper may close it with a part of a body unread, which nobody can hold.
+    lingers: AtomicBool,
+    /// It, once hyper has done so.
+    left: Mutex<Option<Stream>>,
 }
 
 impl Known {
@@ -104,6 +107,26 @@ impl Known {
     /// Nothing is read from here on, and the connection is not closed: hyper is about to let go of it.
     pub(super) fn bequeath(&self, heir: mpsc::Sender<TcpStream>) {
         let _ = self.heir.set(heir); // the first one counts
+    }
+
+    /// A connection of HTTP/1.1 that no successor can have: its next answer says that it is the last one.
+    pub(super) fn run_out(&self) {
+        self.runs_out.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether an answer is the last one, and has to say so. HTTP/2 has GOAWAY for that.
+    pub(super) fn runs_out(&self) -> bool {
+        self.runs_out.load(Ordering::Relaxed) && !self.is_http2()
+    }
+
+    /// Whether the request that comes has a body that hyper may leave a part of.
+    pub(super) fn linger(&self, may: bool) {
+        self.lingers.store(may, Ordering::Relaxed);
+    }
+
+    /// What hyper has closed, and its client perhaps not: it may send on, and read its answer only then.
+    pub(super) fn left(&self) -> Option<Stream> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// A request came; it is open until what is returned goes.
@@ -208,22 +231,21 @@ impl Body for Answering {
 #[derive(Debug)]
 pub(super) struct Socket {
     /// `None` once it was bequeathed.
-    stream: Option<TcpStream>,
+    stream: Option<Stream>,
     known: Arc<Known>,
 }
 
 impl Socket {
-    pub(super) fn new(stream: TcpStream, known: Arc<Known>) -> Self {
+    pub(super) fn new(stream: Stream, known: Arc<Known>) -> Self {
         Self { stream: Some(stream), known }
     }
 
     /// The same connection once more.
     fn duplicate(&self) -> io::Result<std::net::TcpStream> {
-        let stream = self.stream.as_ref().ok_or(io::ErrorKind::NotConnected)?;
-        Ok(stream.as_fd().try_clone_to_owned()?.into())
+        self.stream.as_ref().ok_or(io::ErrorKind::NotConnected)?.duplicate()
     }
 
-    fn stream(&mut self) -> io::Result<Pin<&mut TcpStream>> {
+    fn stream(&mut self) -> io::Result<Pin<&mut Stream>> {
         self.stream.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
@@ -235,13 +257,19 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        if self.known.cut.load(Ordering::Relaxed)
-            && let Some(stream) = &self.stream
-        {
-            let _ = setsockopt(stream, Linger, &RESET); // refused only by sockets that are closed already
+        let Some(stream) = self.stream.take() else { return };
+        let is_cut = self.known.cut.load(Ordering::Relaxed);
+        if is_cut {
+            stream.forget_unsent();
         }
-        if let (Some(heir), Some(stream)) = (self.known.heir.get(), self.stream.take()) {
-            let _ = heir.try_send(stream); // it has room for every connection that there may be
+        match (self.known.heir.get(), stream) {
+            (Some(heir), Stream::Tcp(stream)) => {
+                let _ = heir.try_send(stream); // it has room for every connection that there may be
+            }
+            (_, stream) if !is_cut && self.known.lingers.load(Ordering::Relaxed) => {
+                *self.known.left.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream);
+            }
+            (_, stream) => drop(stream),
         }
     }
 }
@@ -265,8 +293,9 @@ impl AsyncRead for Socket {
             return Poll::Pending;
         };
         read?;
-        if let Some(bytes @ [_, ..]) = buffer.filled().get(before..) {
-            self.known.read(bytes);
+        match buffer.filled().get(before..) {
+            Some(bytes @ [_, ..]) => self.known.read(bytes),
+            Some([]) | None => self.known.linger(false), // its end: nothing more is to come
         }
         Poll::Ready(Ok(()))
     }

@@ -30,8 +30,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
 
 /// Headers that are of a connection and not of a request; the length is told anew.
 const OF_CONNECTION: [HeaderName; 9] = [
@@ -105,29 +104,20 @@ pub(super) async fn unsent(
 
 async fn ask(node: &Node, by: By, parts: &Parts, body: Sent) -> Result<Response<AnswerBody>, Failure> {
     let asked = async {
-        let successor = node.successor().await?;
+        let heir = node.successor().await?;
         let request = request(parts, body)?;
-        match by {
-            By::Data => send(TcpStream::connect(successor).await.ok()?, request).await,
-            By::Control => {
-                let path = node.context.runtime_dir.join(control_socket::NAME);
-                send(UnixStream::connect(path).await.ok()?, request).await
-            }
-        }
+        let stream = match by {
+            By::Data => heir.ask().await?,
+            By::Control => UnixStream::connect(node.context.runtime_dir.join(control_socket::NAME)).await.ok()?,
+        };
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
+        tokio::spawn(connection);
+        sender.send_request(request).await.ok()
     };
     let (mut head, body) = asked.await.ok_or(Failure::ShuttingDown)?.into_parts();
     head.version = Version::default();
     head.headers = of_request(&head.headers);
     Ok(Response::from_parts(head, AnswerBody::Forwarded(body)))
-}
-
-async fn send(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    request: Request<Sent>,
-) -> Option<Response<Incoming>> {
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
-    tokio::spawn(connection);
-    sender.send_request(request).await.ok()
 }
 
 fn request(parts: &Parts, body: Sent) -> Option<Request<Sent>> {

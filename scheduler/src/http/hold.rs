@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::TcpStream;
 
 /// For a client that sends on after its answer, and reads only then: longest silence, and longest time in all.
@@ -107,21 +107,27 @@ impl Hold {
             let _ = stream.shutdown(std::net::Shutdown::Both); // closed already is as well
             return;
         }
-        let mut unread = self.unread.load(Ordering::Relaxed);
+        let unread = self.unread.load(Ordering::Relaxed);
         if unread == 0 {
             return;
         }
-        let Ok(mut stream) = TcpStream::from_std(stream) else { return };
-        let mut sink = vec![0; 64 * 1024];
-        let (silence, whole) = LINGER;
-        let _ = tokio::time::timeout(whole, async {
-            while unread > 0 {
-                match tokio::time::timeout(silence, stream.read(&mut sink)).await {
-                    Ok(Ok(count)) if count > 0 => unread = unread.saturating_sub(count as u64),
-                    Ok(_) | Err(_) => break,
-                }
-            }
-        })
-        .await;
+        if let Ok(stream) = TcpStream::from_std(stream) {
+            drain(stream, unread).await;
+        }
     }
+}
+
+/// Reads and drops so many bytes, or all until the end, for a while.
+pub(super) async fn drain(mut stream: impl AsyncRead + Unpin, mut unread: u64) {
+    let mut sink = vec![0; 64 * 1024];
+    let (silence, whole) = LINGER;
+    let _ = tokio::time::timeout(whole, async {
+        while unread > 0 {
+            match tokio::time::timeout(silence, stream.read(&mut sink)).await {
+                Ok(Ok(count)) if count > 0 => unread = unread.saturating_sub(count as u64),
+                Ok(_) | Err(_) => break,
+            }
+        }
+    })
+    .await;
 }

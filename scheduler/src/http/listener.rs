@@ -1,8 +1,12 @@
-//! Accepting connections: HTTP/1.1 and HTTP/2 with prior knowledge on one socket, bounded in number.
+//! Accepting connections: HTTP/1.1 and HTTP/2 on one socket, told apart by their first bytes, bounded in number; with TLS
+//! under both where the node has a certificate.
 
 use super::answer::{AnswerBody, Slow};
+use super::body::may_be_left;
 use super::body::passes_hyper;
 use super::connection::{Answering, Known, Socket};
+use super::hold::drain;
+use super::stream::Stream;
 use crate::tokens::Admitted;
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HeaderValue};
@@ -21,6 +25,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
 
 /// Bounds of a listener.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +46,8 @@ const STREAMS: u32 = 256;
 const UNREAD_MS: u32 = 120_000;
 /// For the first request of a connection to come when all are closed: it may be on its way already, and would be reset.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
+/// For TLS to be begun, from the client's first byte to its last one. It takes two turns, and counts as a connection.
+const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Pause after the kernel refused a connection for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -55,97 +62,49 @@ pub enum Phase {
     Close,
     /// Leaves them to a successor, which has the socket that listens.
     HandOver(mpsc::Sender<TcpStream>),
+    /// The same to a successor that would not take them as they are: each goes on until its next answer.
+    RunOut,
 }
 
-/// Serves until `phase` says otherwise, then lets requests under way finish. `handed`: connections of an earlier scheduler.
+/// A connection that has come.
+enum Arrived {
+    /// From a client.
+    Accepted(TcpStream),
+    /// From an earlier scheduler, as it is served.
+    Handed(Stream),
+}
+
+/// Serves until `phase` says otherwise, then lets requests under way finish. `handed`: connections of an earlier scheduler;
+/// `tls`: what clients have to speak, if so.
 pub async fn serve<H, F>(
     listener: TcpListener,
+    tls: Option<TlsAcceptor>,
     bounds: Bounds,
     mut phase: watch::Receiver<Phase>,
-    mut handed: mpsc::Receiver<TcpStream>,
+    mut handed: mpsc::Receiver<Stream>,
     handler: H,
 ) where
     H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Response<AnswerBody>> + Send + 'static,
 {
     let room = Arc::new(Semaphore::new(bounds.connections));
-    let builder = builder(bounds);
+    let builder = Arc::new(builder(bounds));
     loop {
         let accepted = tokio::select! {
             accepted = accept(&listener, &mut handed, &room) => accepted,
             _ = phase.wait_for(|phase| !matches!(phase, Phase::Open)) => break,
         };
-        let Some((stream, permit)) = accepted else { continue };
-        let handler = handler.clone();
-        let known = Arc::new(Known::default());
-        let asked = Arc::clone(&known);
-        let service = service_fn(move |mut request: Request<Incoming>| {
-            let open = asked.begin();
-            let length = passes_hyper(&request);
-            if let Some(length) = length {
-                asked.hold.hold(length);
-                request.extensions_mut().insert(Arc::clone(&asked.hold));
-            }
-            let answer = handler(request);
-            async move {
-                let mut answer = answer.await;
-                if length.is_some() {
-                    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-                }
-                let slow = answer.extensions_mut().remove::<Slow>();
-                let admitted = answer.extensions_mut().remove::<Arc<Admitted>>();
-                Ok::<_, Infallible>(answer.map(|body| Answering::new(body, open, slow, admitted)))
-            }
-        });
-        let connection =
-            builder.serve_connection(TokioIo::new(Socket::new(stream, Arc::clone(&known))), service).into_owned();
-        let mut phase = phase.clone();
+        let Some((arrived, permit)) = accepted else { continue };
+        let (tls, builder, phase, handler) = (tls.clone(), Arc::clone(&builder), phase.clone(), handler.clone());
         tokio::spawn(async move {
-            let mut connection = pin!(connection);
-            let mut change = pin!(async move { phase.wait_for(is_end).await.ok().map(|end| end.clone()) });
-            let mut late = pin!(tokio::time::sleep(bounds.header_timeout));
-            let (mut end, mut told, mut waits, mut until) = (None, false, true, None);
-            poll_fn(|context| {
-                if end.is_none()
-                    && let Poll::Ready(change) = change.as_mut().poll(context)
-                {
-                    end = Some(change.unwrap_or(Phase::Close)); // nobody there to say how: it is over
-                    if matches!(end, Some(Phase::Close)) && !known.has_begun() {
-                        let first = late.deadline().min(Instant::now() + FIRST_REQUEST);
-                        late.as_mut().reset(first);
-                    }
-                }
-                // Until hyper has told the two versions apart, which can be never, it has no time limit of its own.
-                if waits && until.is_none() && late.as_mut().poll(context).is_ready() {
-                    waits = false;
-                    if !known.has_begun() {
-                        return Poll::Ready(());
-                    }
-                }
-                loop {
-                    // A client that breaks the protocol or the connection is answered by hyper, as far as possible.
-                    if connection.as_mut().poll(context).is_ready() {
-                        return Poll::Ready(());
-                    }
-                    // While the client takes nothing, hyper asks for nothing more, not even whether time is up.
-                    if let Some(given) = known.until() {
-                        if until.replace(given) != Some(given) {
-                            late.as_mut().reset(given.into());
-                        }
-                        if late.as_mut().poll(context).is_ready() || known.is_given_up(context) {
-                            known.cut();
-                            return Poll::Ready(());
-                        }
-                    }
-                    if told || !end.as_ref().is_some_and(|end| may_end(end, &known)) {
-                        return Poll::Pending;
-                    }
-                    told = true;
-                    connection.as_mut().graceful_shutdown();
-                }
-            })
-            .await;
-            known.hold.close().await;
+            let stream = match (arrived, tls) {
+                (Arrived::Handed(stream), _) => Some(stream),
+                (Arrived::Accepted(stream), None) => Some(Stream::Tcp(stream)),
+                (Arrived::Accepted(stream), Some(tls)) => shake_hands(&tls, stream, bounds).await,
+            };
+            if let Some(stream) = stream {
+                converse(stream, &builder, bounds, phase, handler).await;
+            }
             drop(permit);
         });
     }
@@ -154,8 +113,119 @@ pub async fn serve<H, F>(
     let _ = room.acquire_many(all).await; // they are given back with the last connection
 }
 
+/// TLS on a client's connection; `None` for one that does not speak it, or not in time.
+async fn shake_hands(tls: &TlsAcceptor, stream: TcpStream, bounds: Bounds) -> Option<Stream> {
+    // In a box: who speaks plain HTTP needs no room for it.
+    let shaken = Box::pin(tokio::time::timeout(HANDSHAKE.min(bounds.header_timeout), tls.accept(stream))).await;
+    match shaken {
+        Ok(Ok(stream)) => Some(Stream::Tls(Box::new(stream))),
+        // Anybody can cause any number of them.
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "a client that does not speak TLS as it should");
+            None
+        }
+        Err(_) => {
+            tracing::debug!("a client that began TLS and went no further");
+            None
+        }
+    }
+}
+
+/// Serves one connection to its end.
+async fn converse<H, F>(
+    stream: Stream,
+    builder: &auto::Builder<TokioExecutor>,
+    bounds: Bounds,
+    mut phase: watch::Receiver<Phase>,
+    handler: H,
+) where
+    H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = Response<AnswerBody>> + Send + 'static,
+{
+    let is_tcp = matches!(stream, Stream::Tcp(_));
+    let known = Arc::new(Known::default());
+    let asked = Arc::clone(&known);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        let open = asked.begin();
+        // What is in the socket is the body only where nothing is spoken over it.
+        let length = if is_tcp { passes_hyper(&request) } else { None };
+        if !is_tcp {
+            asked.linger(may_be_left(&request));
+        }
+        if let Some(length) = length {
+            asked.hold.hold(length);
+            request.extensions_mut().insert(Arc::clone(&asked.hold));
+        }
+        let (answer, asked) = (handler(request), Arc::clone(&asked));
+        async move {
+            let mut answer = answer.await;
+            if length.is_some() || asked.runs_out() {
+                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            let slow = answer.extensions_mut().remove::<Slow>();
+            let admitted = answer.extensions_mut().remove::<Arc<Admitted>>();
+            Ok::<_, Infallible>(answer.map(|body| Answering::new(body, open, slow, admitted)))
+        }
+    });
+    let socket = TokioIo::new(Socket::new(stream, Arc::clone(&known)));
+    let mut connection = Box::pin(builder.serve_connection(socket, service));
+    let mut change = pin!(async move { phase.wait_for(is_end).await.ok().map(|end| end.clone()) });
+    let mut late = pin!(tokio::time::sleep(bounds.header_timeout));
+    let (mut end, mut told, mut waits, mut until) = (None, false, true, None);
+    poll_fn(|context| {
+        if end.is_none()
+            && let Poll::Ready(change) = change.as_mut().poll(context)
+        {
+            let change = change.unwrap_or(Phase::Close); // nobody there to say how: it is over
+            let begins = matches!(change, Phase::Close) && !known.has_begun();
+            if begins {
+                let first = late.deadline().min(Instant::now() + FIRST_REQUEST);
+                late.as_mut().reset(first);
+            }
+            let end = end.insert(if matches!(change, Phase::HandOver(_)) && !is_tcp { Phase::RunOut } else { change });
+            if matches!(end, Phase::RunOut) {
+                known.run_out();
+            }
+        }
+        // Until hyper has told the two versions apart, which can be never, it has no time limit of its own.
+        if waits && until.is_none() && late.as_mut().poll(context).is_ready() {
+            waits = false;
+            if !known.has_begun() {
+                return Poll::Ready(());
+            }
+        }
+        loop {
+            // A client that breaks the protocol or the connection is answered by hyper, as far as possible.
+            if connection.as_mut().poll(context).is_ready() {
+                return Poll::Ready(());
+            }
+            // While the client takes nothing, hyper asks for nothing more, not even whether time is up.
+            if let Some(given) = known.until() {
+                if until.replace(given) != Some(given) {
+                    late.as_mut().reset(given.into());
+                }
+                if late.as_mut().poll(context).is_ready() || known.is_given_up(context) {
+                    known.cut();
+                    return Poll::Ready(());
+                }
+            }
+            if told || !end.as_ref().is_some_and(|end| may_end(end, &known)) {
+                return Poll::Pending;
+            }
+            told = true;
+            connection.as_mut().graceful_shutdown();
+        }
+    })
+    .await;
+    drop(connection);
+    known.hold.close().await;
+    if let Some(left) = known.left() {
+        drain(left, u64::MAX).await;
+    }
+}
+
 fn is_end(phase: &Phase) -> bool {
-    matches!(phase, Phase::Close | Phase::HandOver(_))
+    matches!(phase, Phase::Close | Phase::HandOver(_) | Phase::RunOut)
 }
 
 /// Whether hyper may be told to let go of a connection; one of HTTP/1.1 goes to its heir then.
@@ -163,6 +233,7 @@ fn may_end(end: &Phase, known: &Known) -> bool {
     match end {
         Phase::Open | Phase::Shut => false,
         Phase::Close => known.has_begun() || known.is_http2(),
+        Phase::RunOut => known.is_http2(), // who speaks HTTP/1.1 is told by an answer
         Phase::HandOver(_) if known.is_http2() => true,
         Phase::HandOver(heir) if known.is_idle() => {
             known.bequeath(heir.clone());
@@ -174,19 +245,19 @@ fn may_end(end: &Phase, known: &Known) -> bool {
 
 async fn accept(
     listener: &TcpListener,
-    handed: &mut mpsc::Receiver<TcpStream>,
+    handed: &mut mpsc::Receiver<Stream>,
     room: &Arc<Semaphore>,
-) -> Option<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+) -> Option<(Arrived, tokio::sync::OwnedSemaphorePermit)> {
     let permit = Arc::clone(room).acquire_owned().await.ok()?;
     let accepted = tokio::select! {
         accepted = listener.accept() => accepted,
-        Some(stream) = handed.recv() => return Some((stream, permit)),
+        Some(stream) = handed.recv() => return Some((Arrived::Handed(stream), permit)),
     };
     match accepted {
         Ok((stream, _)) => {
             let _ = stream.set_nodelay(true); // refused only by sockets that are closed already
             let _ = setsockopt(&stream, TcpUserTimeout, &UNREAD_MS);
-            Some((stream, permit))
+            Some((Arrived::Accepted(stream), permit))
         }
         Err(error) => {
             tracing::warn!(%error, "connection not accepted");

@@ -14,4 +14,5 @@ pub mod listener;
 pub mod openapi;
 pub mod run;
 pub mod splice;
+pub mod stream;
 pub mod upload;

@@ -3,9 +3,9 @@
 
 use super::Node;
 use crate::model::{Has, Leave, Message};
+use crate::takeover::Heir;
 use omni_ipc::id::InstanceId;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
@@ -48,15 +48,15 @@ impl Node {
     }
 
     /// Another scheduler has taken over.
-    pub fn serves_elsewhere(&self, at: SocketAddr) {
-        self.successor.send_replace(Some(at));
+    pub fn serves_elsewhere(&self, heir: Heir) {
+        self.successor.send_replace(Some(heir));
     }
 
-    /// Where the scheduler serves that takes over, once it does; `None` when it does not in time.
-    pub async fn successor(&self) -> Option<SocketAddr> {
+    /// The scheduler that takes over, once it serves; `None` when it does not in time.
+    pub async fn successor(&self) -> Option<Heir> {
         let mut successor = self.successor.subscribe();
         let known = tokio::time::timeout(SUCCESSOR, successor.wait_for(Option::is_some)).await;
-        *known.ok()?.ok()?
+        known.ok()?.ok()?.clone()
     }
 
     /// Returns when another scheduler serves.

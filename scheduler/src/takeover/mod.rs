@@ -6,9 +6,11 @@
 //! else is asked again at the successor. No connection is refused, none is closed while a request may be in the air.
 
 mod changes;
+mod heir;
 mod predecessor;
 mod successor;
 
+pub use heir::Heir;
 pub use predecessor::{Handed, Predecessor};
 pub use successor::{Estate, hand_over};
 

@@ -2,6 +2,7 @@
 
 use super::TakeoverError;
 use super::changes::changes;
+use crate::http::stream::Stream;
 use crate::node::Node;
 use crate::packet_socket::PacketSocket;
 use crate::startup::Listeners;
@@ -13,10 +14,11 @@ use omni_log::Kind;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::mpsc;
 
 const WHO: &str = "running scheduler";
@@ -41,9 +43,9 @@ pub struct Inheritance {
 #[derive(Debug)]
 pub struct Handed {
     /// Those of the data listener.
-    pub data: mpsc::Sender<TcpStream>,
+    pub data: mpsc::Sender<Stream>,
     /// Those of the admin listener.
-    pub admin: mpsc::Sender<TcpStream>,
+    pub admin: mpsc::Sender<Stream>,
 }
 
 impl Predecessor {
@@ -52,7 +54,7 @@ impl Predecessor {
     /// # Errors
     /// Standard input is no such socket, or the two cannot understand each other.
     pub fn take() -> Result<(Self, Listeners), TakeoverError> {
-        let socket = std::io::stdin().as_fd().try_clone_to_owned().map_err(TakeoverError::Handed)?;
+        let socket = io::stdin().as_fd().try_clone_to_owned().map_err(TakeoverError::Handed)?;
         // The other side hears of this process's end by the end of the socket: there must be one of it.
         let nothing = File::open("/dev/null").map_err(TakeoverError::Handed)?;
         dup2_stdin(nothing).map_err(|errno| TakeoverError::Handed(errno.into()))?;
@@ -98,7 +100,7 @@ impl Predecessor {
         socket.send(&FromSuccessor::Prepared { changes }).await.map_err(wire)?;
         match socket.receive().await.map_err(wire)? {
             ToSuccessor::Yours { busy } => Ok(Inheritance { socket, busy }),
-            ToSuccessor::Take { .. } | ToSuccessor::Has { .. } | ToSuccessor::Connection { .. } => {
+            ToSuccessor::Take { .. } | ToSuccessor::Has { .. } | ToSuccessor::Asks | ToSuccessor::Connection { .. } => {
                 Err(TakeoverError::Order(WHO))
             }
         }
@@ -107,8 +109,8 @@ impl Predecessor {
 
 impl Inheritance {
     /// Says that requests are taken, and takes what the other one lets go of until it has ended.
-    pub async fn follow(self, listen: SocketAddr, node: &Node, handed: Handed) {
-        let said = self.socket.send(&FromSuccessor::Serving { listen }).await;
+    pub async fn follow(self, listen: SocketAddr, tls: bool, node: &Node, handed: Handed) {
+        let said = self.socket.send(&FromSuccessor::Serving { listen, tls }).await;
         if let Err(error) = said {
             tracing::warn!(error = omni_log::chain(&error), "the scheduler before this one has gone early");
         }
@@ -117,22 +119,35 @@ impl Inheritance {
                 ToSuccessor::Has { model, instance, requests } => {
                     node.predecessor_has(&model, &instance, requests).await;
                 }
-                ToSuccessor::Connection { listener } => {
-                    let to = match listener {
-                        Listener::Data => &handed.data,
-                        Listener::Admin => &handed.admin,
-                    };
-                    for stream in fds.into_iter().map(std::net::TcpStream::from) {
-                        match stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream)) {
-                            Ok(stream) => drop(to.send(stream).await),
-                            Err(error) => tracing::warn!(%error, "a connection that was handed over is lost"),
-                        }
-                    }
-                }
+                ToSuccessor::Asks => give(&handed.data, fds, asked).await,
+                ToSuccessor::Connection { listener: Listener::Data } => give(&handed.data, fds, client).await,
+                ToSuccessor::Connection { listener: Listener::Admin } => give(&handed.admin, fds, client).await,
                 ToSuccessor::Take { .. } | ToSuccessor::Yours { .. } => {}
             }
         }
         node.predecessor_has_ended().await;
         tracing::info!("the scheduler before this one has ended");
     }
+}
+
+/// A connection for each descriptor, made by `make`.
+async fn give(to: &mpsc::Sender<Stream>, fds: Vec<OwnedFd>, make: impl Fn(OwnedFd) -> io::Result<Stream>) {
+    for fd in fds {
+        match make(fd) {
+            Ok(stream) => drop(to.send(stream).await),
+            Err(error) => tracing::warn!(%error, "a connection that was handed over is lost"),
+        }
+    }
+}
+
+fn client(fd: OwnedFd) -> io::Result<Stream> {
+    let stream = std::net::TcpStream::from(fd);
+    stream.set_nonblocking(true)?;
+    TcpStream::from_std(stream).map(Stream::Tcp)
+}
+
+fn asked(fd: OwnedFd) -> io::Result<Stream> {
+    let stream = std::os::unix::net::UnixStream::from(fd);
+    stream.set_nonblocking(true)?;
+    UnixStream::from_std(stream).map(Stream::Asked)
 }

@@ -1,6 +1,6 @@
 //! The side of the scheduler that serves: starts the successor, lets go, and stays until everything it took is answered.
 
-use super::TakeoverError;
+use super::{Heir, TakeoverError};
 use crate::http::listener::Phase;
 use crate::node::Node;
 use crate::packet_socket::PacketSocket;
@@ -13,10 +13,10 @@ use omni_ipc::takeover::{FromSuccessor, Listener, PROTOCOL, ToSuccessor};
 use omni_log::Kind;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 use std::process::Child;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
@@ -29,7 +29,7 @@ const WHO: &str = "successor";
 
 /// A scheduler that takes over.
 struct Successor {
-    socket: PacketSocket,
+    socket: Arc<PacketSocket>,
     child: Child,
 }
 
@@ -60,7 +60,7 @@ impl Successor {
     ) -> Result<(Self, Vec<String>), TakeoverError> {
         let (socket, child) = startup::start_successor(program)?;
         let socket = PacketSocket::connected(socket).map_err(TakeoverError::Handed)?;
-        let mut successor = Self { socket, child };
+        let mut successor = Self { socket: Arc::new(socket), child };
         let Listeners { data, admin, control, lock } = listeners;
         let handed = [data.as_raw_fd(), admin.as_raw_fd(), control.as_raw_fd(), lock.as_raw_fd()];
         let prepared = async {
@@ -80,11 +80,11 @@ impl Successor {
         }
     }
 
-    /// Tells it that the node is its own; where it serves.
-    async fn relieve(&self, busy: &BTreeMap<InstanceId, u32>) -> Result<SocketAddr, TakeoverError> {
+    /// Tells it that the node is its own; whether it speaks TLS with clients.
+    async fn relieve(&self, busy: &BTreeMap<InstanceId, u32>) -> Result<bool, TakeoverError> {
         self.tell(&ToSuccessor::Yours { busy: busy.clone() }, &[]).await?;
         match self.hear().await? {
-            FromSuccessor::Serving { listen } => Ok(listen),
+            FromSuccessor::Serving { listen: _, tls } => Ok(tls),
             FromSuccessor::Failed { message } => Err(TakeoverError::Failed(message)),
             FromSuccessor::Prepared { .. } => Err(TakeoverError::Order(WHO)),
         }
@@ -138,8 +138,8 @@ pub async fn hand_over(
     let (told, mut tells) = mpsc::channel(startup::MOST_INSTANCES);
     let busy = node.leave(&told).await;
     drop(told);
-    let listen = match successor.relieve(&busy).await {
-        Ok(listen) => listen,
+    let tls = match successor.relieve(&busy).await {
+        Ok(tls) => tls,
         Err(error) => {
             tracing::error!(error = omni_log::chain(&error), "the successor failed: the program of before takes over");
             successor.end();
@@ -155,10 +155,11 @@ pub async fn hand_over(
         successor = pid,
         "the successor serves; finishing what was taken here"
     );
-    node.serves_elsewhere(listen);
+    node.serves_elsewhere(Heir::new(Arc::clone(&successor.socket)));
     let (to_data, mut from_data) = mpsc::channel(connections);
     let (to_admin, mut from_admin) = mpsc::channel(connections);
-    data.send_replace(Phase::HandOver(to_data));
+    // What is plain here would be taken for TLS there, and should not go on for long.
+    data.send_replace(if tls { Phase::RunOut } else { Phase::HandOver(to_data) });
     admin.send_replace(Phase::HandOver(to_admin));
     done(Ok(Upgrade { pid, changes }));
     let mut answered = std::pin::pin!(answered);

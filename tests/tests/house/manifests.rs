@@ -56,6 +56,8 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("hyper", &["omni-scheduler", "omnictl", "omni-tests", "omni-properties"]),
     ("hyper-util", &["omni-scheduler", "omnictl", "omni-tests"]),
     ("http-body-util", &["omni-scheduler", "omnictl", "omni-tests"]),
+    ("tokio-rustls", &["omni-scheduler", "omni-tests"]),
+    ("rcgen", &["omni-tests"]),
     ("fuser", &["omni-meminfo-fs"]),
     ("cgroups-rs", &["omni-cgroup"]),
     ("zbus", &["omni-cgroup"]),

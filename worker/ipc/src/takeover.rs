@@ -9,6 +9,7 @@
 //! | lets go of launcher, workers and state | |
 //! | `yours` | → adopts the instances, listens |
 //! | ← | `serving` |
+//! | `asks`, with a socket for a request that no instance has | → answers it |
 //! | `connection`, with a client's connection on which nothing is in the air | → serves it |
 //! | `has`: an instance has answered some of what it was sent before | → sends it as many more |
 //!
@@ -20,7 +21,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 /// Version of this wire. The two are of two versions by nature; a successor that cannot follow says `failed`.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// To the successor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,7 +49,10 @@ pub enum ToSuccessor {
         /// Requests of the speaker that it has still. With 0 it is the successor's alone.
         requests: u32,
     },
-    /// Brings a client's connection, between two requests of HTTP/1.1.
+    /// Brings one end of a socket pair, over which the speaker asks again one request for models that it took and nobody
+    /// has. So it needs no listener, and no client's way of speaking.
+    Asks,
+    /// Brings a client's connection, between two requests of HTTP/1.1, on which nothing but HTTP is spoken.
     Connection {
         /// Where it was accepted.
         listener: Listener,
@@ -83,5 +87,7 @@ pub enum FromSuccessor {
     Serving {
         /// Where.
         listen: SocketAddr,
+        /// Whether clients have to speak TLS there, also those that are there.
+        tls: bool,
     },
 }

@@ -237,6 +237,7 @@ fn takeover() {
             ToSuccessor::Take { protocol: 1, config: serde_json::json!({"server": {"connections": 7}}) },
             ToSuccessor::Yours { busy: [(instance(), 3)].into() },
             ToSuccessor::Has { model: "@cf/meta/llama".into(), instance: instance(), requests: 2 },
+            ToSuccessor::Asks,
             ToSuccessor::Connection { listener: Listener::Data },
             ToSuccessor::Connection { listener: Listener::Admin },
         ])
@@ -246,7 +247,7 @@ fn takeover() {
         lines(&[
             FromSuccessor::Prepared { changes: vec!["server.connections = 7, was 8".into()] },
             FromSuccessor::Failed { message: "the configuration is wrong".into() },
-            FromSuccessor::Serving { listen: "127.0.0.1:8080".parse().unwrap() },
+            FromSuccessor::Serving { listen: "127.0.0.1:8080".parse().unwrap(), tls: true },
         ])
     );
 }
