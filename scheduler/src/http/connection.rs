@@ -293,9 +293,8 @@ impl AsyncRead for Socket {
             return Poll::Pending;
         };
         read?;
-        match buffer.filled().get(before..) {
-            Some(bytes @ [_, ..]) => self.known.read(bytes),
-            Some([]) | None => self.known.linger(false), // its end: nothing more is to come
+        if let Some(bytes @ [_, ..]) = buffer.filled().get(before..) {
+            self.known.read(bytes);
         }
         Poll::Ready(Ok(()))
     }

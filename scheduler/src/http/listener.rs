@@ -220,7 +220,7 @@ async fn converse<H, F>(
     drop(connection);
     known.hold.close().await;
     if let Some(left) = known.left() {
-        drain(left, u64::MAX).await;
+        drain(left.beneath(), u64::MAX).await;
     }
 }
 

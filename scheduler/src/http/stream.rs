@@ -53,6 +53,14 @@ impl Stream {
         let _ = setsockopt(client, Linger, &RESET); // refused only by sockets that are closed already
     }
 
+    /// What is below TLS, where nothing that comes is of use any more.
+    pub(super) fn beneath(self) -> Self {
+        match self {
+            Self::Tls(stream) => Self::Tcp(stream.into_inner().0),
+            Self::Tcp(_) | Self::Asked(_) => self,
+        }
+    }
+
     fn duplex(&mut self) -> Pin<&mut dyn Duplex> {
         Pin::new(match self {
             Self::Tcp(stream) => stream,
