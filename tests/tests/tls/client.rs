@@ -100,8 +100,8 @@ pub(crate) fn shown(connection: &Connection) -> &CertificateDer<'static> {
 pub(crate) fn send(connection: &mut Connection, model: &str, headers: &str, body: &[u8]) {
     let head =
         format!("POST /ai/run/{model} HTTP/1.1\r\nhost: {NAME}\r\n{headers}content-length: {}\r\n\r\n", body.len());
-    connection.get_mut().write_all(head.as_bytes()).unwrap();
-    connection.get_mut().write_all(body).unwrap();
+    // At once: who is refused before the body has come has no connection for more.
+    connection.get_mut().write_all(&[head.as_bytes(), body].concat()).unwrap();
 }
 
 /// A request, its answer, and the connection for more.
