@@ -62,6 +62,7 @@ def job(name: str, script: str = "service.py") -> dict[str, str | Path]:
         "reloads",
         "restarts",
         "is_not_tried_again_when_misconfigured",
+        "serves_a_single_model",
         "is_purged",
     ],
 )

@@ -257,6 +257,32 @@ def is_not_tried_again_when_misconfigured() -> None:
     wait_for("an answer", lambda: ask()[0] == 200)
 
 
+def serves_a_single_model() -> None:
+    """With drop-ins as the operators' page has them: ready when the model is, started again when that has died."""
+    publish("alone", EATS)
+    for unit, program in (("omni", "omni-scheduler"), ("omni-launcher", "omni-launcher")):
+        drop_in = Path(f"/etc/systemd/system/{unit}.service.d/single.conf")
+        drop_in.parent.mkdir()
+        drop_in.write_text(f"[Service]\nExecStart=\nExecStart=/usr/lib/omni/{program} --model {MODELS}/alone\n")
+    run("systemctl", "stop", "omni")
+    run("systemctl", "daemon-reload")
+    run("systemctl", "start", "omni")
+    assert client.ask("alone", 0)[0] == 200, "ready before its model"
+    assert ask()[0] == 404
+    model = client.engine("alone")
+    os.kill(model, signal.SIGKILL)
+    wait_for("the service to be started again", lambda: show("omni.service", "NRestarts") == "1")
+    wait_for("an answer", lambda: client.ask("alone", 0)[0] == 200)
+    assert client.engine("alone") != model
+    assert "the model has failed, and the service ends with it" in journal(), journal()
+    run("systemctl", "stop", "omni")
+    (MODELS / "alone/omni.toml").write_text("[scaling]\nconcurency = 2\n")
+    assert subprocess.run(["systemctl", "start", "omni"], capture_output=True, check=False).returncode != 0
+    wait_for("the failure", lambda: show("omni.service", "ActiveState") == "failed")
+    assert show("omni.service", "ExecMainStatus") == "78"
+    assert "concurency" in journal(), journal()
+
+
 def is_purged() -> None:
     """Stopped, it leaves no model; purged, nothing but what people put there."""
     model = engine()
