@@ -64,15 +64,17 @@ fn prepare(start: &Start<'_>) -> Result<(), StepError> {
     root::enter(spec, &Brought { proc_files: start.proc_files, cache: start.cache.as_ref(), gpu: start.gpu })?;
     umask(Mode::from_bits_truncate(0o022));
     prctl::set_no_new_privs().step(|| "set no_new_privs".into())?;
-    let note = match landlock::restrict(spec, start.gpu.is_some())? {
-        None => Some("this kernel has no Landlock: the sandbox stands on mounts, users and namespaces alone"),
-        Some(version) if version < landlock::SCOPES && spec.host_network => Some(
-            "with the host's network this kernel lets the model connect to the host's abstract sockets; Linux 6.12 would not",
-        ),
-        Some(_) => None,
-    };
-    if let Some(note) = note {
-        send(start.reports, &Report::Note(note.into())).step(|| "report to the worker".into())?;
+    let version = landlock::restrict(spec, start.gpu.is_some())?;
+    let note = |text: &str| send(start.reports, &Report::Note(text.into())).step(|| "report to the worker".into());
+    if version.is_none() {
+        note("this kernel has no Landlock: the sandbox stands on mounts, users and namespaces alone")?;
+    }
+    // Abstract sockets are the network namespace's, and Landlock has no wall around them. A build has no need of Unix
+    // sockets; a model has, and who lets it have the host's network lets it have these.
+    let is_open = spec.host_network && version.is_none_or(|version| version < landlock::SCOPES);
+    let is_build = start.program.engine.is_none();
+    if is_open && !is_build {
+        note("this kernel lets a model with the host's network connect to its abstract sockets; Linux 6.12 would not")?;
     }
     privileges::drop_all(spec)?;
     // Nothing of this process may be read by the model, which has the same user.
@@ -82,6 +84,9 @@ fn prepare(start: &Start<'_>) -> Result<(), StepError> {
         return Err(invalid("the worker died meanwhile".into()));
     }
     SigSet::all().thread_unblock().step(|| "unblock signals".into())?;
+    if is_open && is_build {
+        start.filter.forbid_unix_sockets()?;
+    }
     start.filter.apply()
 }
 

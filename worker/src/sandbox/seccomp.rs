@@ -94,7 +94,10 @@ const TERMINAL_INPUT: [libc::c_ulong; 2] = [libc::TIOCSTI, libc::TIOCLINUX];
 const PERSONALITIES: [u64; 2] = [0, 0xffff_ffff];
 
 /// The whole policy, ready to be applied.
-pub(super) struct Filter(Vec<BpfProgram>);
+pub(super) struct Filter {
+    programs: [BpfProgram; 2],
+    no_unix_sockets: BpfProgram,
+}
 
 impl Filter {
     /// Compiles the policy for this machine.
@@ -104,12 +107,22 @@ impl Filter {
         refused.extend(conditional().step(step)?);
         let absent = ABSENT.iter().map(|call| (*call, Vec::new())).collect();
         let programs = [program(refused, libc::EPERM).step(step)?, program(absent, libc::ENOSYS).step(step)?];
-        Ok(Self(programs.into()))
+        let unix = any([vec![compare(0, SeccompCmpOp::Eq, bits(libc::AF_UNIX))]]).step(step)?;
+        let no_unix_sockets = program(Rules::from([(libc::SYS_socket, unix)]), libc::EPERM).step(step)?;
+        Ok(Self { programs, no_unix_sockets })
+    }
+
+    /// Refuses Unix sockets, before [`Filter::apply`] and for as long; pairs of them, which reach nobody, are no matter.
+    pub(super) fn forbid_unix_sockets(&self) -> Result<(), StepError> {
+        apply_filter(&self.no_unix_sockets).step(|| "forbid Unix sockets".into())
     }
 
     /// Applies it to this thread and all that come from it, for good.
     pub(super) fn apply(&self) -> Result<(), StepError> {
-        self.0.iter().try_for_each(|program| apply_filter(program)).step(|| "apply the system call filter".into())
+        self.programs
+            .iter()
+            .try_for_each(|program| apply_filter(program))
+            .step(|| "apply the system call filter".into())
     }
 }
 
@@ -174,8 +187,8 @@ mod tests {
 
     #[test]
     fn the_policy_compiles_and_fits_the_kernel() {
-        let Filter(programs) = Filter::compile().unwrap();
-        for program in &programs {
+        let Filter { programs, no_unix_sockets } = Filter::compile().unwrap();
+        for program in programs.iter().chain([&no_unix_sockets]) {
             assert!(program.len() < usize::from(libc::BPF_MAXINSNS as u16), "{} instructions", program.len());
         }
     }
