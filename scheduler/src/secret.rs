@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 /// The longest file, in bytes; of longer ones this is the beginning, which their parsers refuse.
 const LONGEST_FILE: u64 = 1024 * 1024;
 
+/// Digits of a digest that are told when it changes.
+const TOLD: usize = 8;
+
 /// A secret cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
@@ -50,4 +53,11 @@ pub fn read(what: &'static str, file: &SecretFile) -> Result<(PathBuf, Vec<u8>),
         Ok(_) => Ok((path, bytes)),
         Err(source) => Err(SecretError::Read { what, path, user, source }),
     }
+}
+
+/// How the beginning of a digest is told, to who compares two.
+#[must_use]
+pub fn told(sha256: &[u8]) -> String {
+    let digits: String = sha256.iter().take(TOLD / 2).map(|byte| format!("{byte:02x}")).collect();
+    format!("{digits}…")
 }

@@ -19,8 +19,6 @@ use tokio_rustls::rustls::{self, CertificateError, RootCertStore, ServerConfig};
 
 /// What clients may choose from, the best first.
 const ALPN: [&[u8]; 2] = [b"h2", b"http/1.1"];
-/// Digits of a certificate's digest that are told when it changes.
-const TOLD: usize = 8;
 
 /// Certificate and key cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -103,7 +101,7 @@ pub fn read(config: &NodeConfig) -> Result<Option<Tls>, TlsFileError> {
             certificate.display()
         );
     }
-    let sha256 = Sha256::digest(leaf).iter().take(TOLD / 2).map(|byte| format!("{byte:02x}")).collect();
+    let sha256 = secret::told(&Sha256::digest(leaf));
     let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = builder.and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, private));
     let mut config = config.map_err(|error| match error {
@@ -155,6 +153,6 @@ impl Tls {
     /// What may be told of it, for who compares two of them.
     #[must_use]
     pub fn told(&self) -> Value {
-        json!(format!("{}…", self.sha256))
+        json!(self.sha256)
     }
 }

@@ -24,8 +24,6 @@ use std::time::{Duration, Instant};
 const LONGEST: usize = 512;
 /// For who has as many requests under way as allowed.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Digits of a digest that are told when it changes.
-const TOLD: usize = 8;
 
 /// The tokens cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -66,9 +64,8 @@ pub fn read(config: &NodeConfig) -> Result<Option<BTreeMap<String, Token>>, Toke
 #[must_use]
 pub fn told(tokens: &BTreeMap<String, Token>) -> Value {
     let told = |token: &Token| {
-        let digest: String = token.sha256.iter().take(TOLD / 2).map(|byte| format!("{byte:02x}")).collect();
         json!({
-            "sha256": format!("{digest}…"),
+            "sha256": secret::told(&token.sha256),
             "models": token.models,
             "in-flight": token.in_flight,
             "requests-per-second": token.requests_per_second,

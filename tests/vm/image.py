@@ -16,7 +16,6 @@ import re
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import uuid
@@ -165,5 +164,3 @@ def order(monitor: IO[bytes], command: str) -> str:
 
 if __name__ == "__main__":
     print(tools())
-    for name in sys.argv[1:]:
-        print(image(name))

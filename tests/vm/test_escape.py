@@ -31,12 +31,9 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert built, "the escape suite is not built: make vm-test builds it"
     small = tmp_path_factory.mktemp("suite") / "escape"
     subprocess.run(["strip", "-o", small, max(built, key=lambda path: path.stat().st_mtime)], check=True)
+    listed = subprocess.run([small, "--list", "--format=terse"], check=True, capture_output=True, text=True).stdout
+    assert sorted(line.removesuffix(": test") for line in listed.splitlines()) == TESTS, "all of it is tried"
     return small
-
-
-def test_all_of_it_is_tried(suite: Path) -> None:
-    listed = subprocess.run([suite, "--list", "--format=terse"], check=True, capture_output=True, text=True).stdout
-    assert sorted(line.removesuffix(": test") for line in listed.splitlines()) == TESTS
 
 
 @pytest.mark.parametrize("name", TESTS)

@@ -7,6 +7,9 @@
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
+/// The first version of Landlock with a wall around abstract sockets and signals: Linux 6.12.
+pub const LANDLOCK_SCOPES: i32 = 6;
+
 /// How a trial ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -122,7 +125,7 @@ pub struct Parts {
     pub cache: Tried,
     /// The filter of system calls.
     pub seccomp: Tried,
-    /// The version of Landlock that rules were enforced with.
+    /// The version of Landlock that rules were enforced with; from [`LANDLOCK_SCOPES`] around abstract sockets, too.
     pub landlock: Tried<i32>,
 }
 

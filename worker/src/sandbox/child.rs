@@ -21,6 +21,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::sethostname;
 use omni_cgroup::Group;
+use omni_machine::LANDLOCK_SCOPES;
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -71,7 +72,7 @@ fn prepare(start: &Start<'_>) -> Result<(), StepError> {
     }
     // Abstract sockets are the network namespace's, and Landlock has no wall around them. A build has no need of Unix
     // sockets; a model has, and who lets it have the host's network lets it have these.
-    let is_open = spec.host_network && version.is_none_or(|version| version < landlock::SCOPES);
+    let is_open = spec.host_network && version.is_none_or(|version| version < LANDLOCK_SCOPES);
     let is_build = start.program.engine.is_none();
     if is_open && !is_build {
         note("this kernel lets a model with the host's network connect to its abstract sockets; Linux 6.12 would not")?;

@@ -15,9 +15,6 @@ use std::path::Path;
 /// The newest rules that this policy has been written for; older kernels take the part they know.
 const KNOWN: ABI = ABI::V6;
 
-/// The first version with a wall around abstract sockets and signals: Linux 6.12.
-pub(super) const SCOPES: i32 = 6;
-
 /// Restricts this process and all that come from it; `gpu` when there is a `/gpu`. The kernel's version of Landlock;
 /// `None` when it has none, or has it switched off.
 pub(super) fn restrict(spec: &SandboxSpec, gpu: bool) -> Result<Option<i32>, StepError> {

@@ -1,11 +1,8 @@
 //! The sandbox of a model: its parts, and the whole of it. Pure.
 
-use omni_machine::{Machine, Parts, Tried};
+use omni_machine::{LANDLOCK_SCOPES, Machine, Parts, Tried};
 
 use super::{Check, Line};
-
-/// The first version of Landlock with a wall around abstract sockets and signals.
-const SCOPES: i32 = 6;
 
 /// What a namespace gives a model, by its name in `/proc/self/ns`.
 const NAMESPACES: [(&str, &str); 7] = [
@@ -48,7 +45,7 @@ pub(super) fn lines(machine: &Machine) -> Vec<Line> {
 
 fn walls(landlock: &Tried<i32>) -> Line {
     match landlock {
-        Tried::Works(version) if *version < SCOPES => Check::wanted(
+        Tried::Works(version) if *version < LANDLOCK_SCOPES => Check::wanted(
             "Landlock",
             "a model with the host's network connects to abstract sockets of the host, as container runtimes have some",
             "Linux 6.12 or newer; else no model in `host-access` of [network] that is not trusted with them",
