@@ -9,7 +9,7 @@ VENV := .omni/venv/bin
 # Properties run with this many cases in `make soak`: twenty times what `make test` takes.
 SOAK_CASES := 5120
 
-.PHONY: help setup build run check test test-rust test-python fuzz soak bench sbom deb vm-test gpu-test gpu-bundle
+.PHONY: help setup build run check test test-build test-rust test-python fuzz soak bench sbom deb vm-test gpu-test gpu-bundle
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,9 +51,11 @@ check:  ## format, lints, documentation, dependencies, Python style and types
 test: setup test-rust test-python  ## everything that needs no GPU (as root)
 
 # One build for programs, libraries and tests together: built apart, the test-only features would compile them twice.
-test-rust: setup
+test-build: setup
 	cargo build --locked --workspace --lib --bins --tests
 	@install -C -m 755 .omni/tools/bin/uv target/debug/uv
+
+test-rust: test-build
 	cargo nextest run --locked --workspace --profile $(if $(CI),ci,default)
 	cargo test --locked --workspace --doc --quiet
 
@@ -66,10 +68,8 @@ fuzz:  ## what reads foreign bytes, with bytes made up, a minute each (SECONDS=6
 	fuzz/run.sh $(or $(SECONDS),60) $(TARGETS)
 
 # The seed goes first into the record, so that a failure can be run again: make soak SEED=...
-soak: setup  ## the same properties with full counts; log and seed in .omni/soak/
+soak: test-build  ## the same properties with full counts; log and seed in .omni/soak/
 	@mkdir -p .omni/soak
-	cargo build --locked --workspace --lib --bins --tests
-	@install -C -m 755 .omni/tools/bin/uv target/debug/uv
 	seed=$${SEED:-$$(od -An -N8 -tu8 /dev/urandom | tr -d ' ')}; log=.omni/soak/$$(date -u +%Y%m%dT%H%M%SZ).log; \
 	echo "seed $$seed, commit $$(git rev-parse --short HEAD), log $$log" | tee "$$log"; \
 	OMNI_SOAK=1 PROPTEST_CASES=$(SOAK_CASES) PROPTEST_RNG_SEED=$$seed \
@@ -98,8 +98,7 @@ deb: $(if $(OMNI_BIN),,build)  ## the Debian package, in target/debian, checked 
 
 # What setup installs for the models' tests is where the seed's wheel comes from: guests reach no package index. After
 # `make test`, OMNI_BIN=target/debug packs what that has built.
-vm-test: setup deb  ## Omni under systemd 252 and 257 with cgroup v2, in emulated machines (as root)
-	cargo build --locked -p omni-tests --test escape
+vm-test: test-build deb  ## Omni under systemd 252 and 257 with cgroup v2, in emulated machines (as root)
 	tests/vm/run.sh
 
 # GPU_PYTHON: an interpreter, best one that has PyTorch. GPU_ARGS="--simulated" tries the scenarios without a card.

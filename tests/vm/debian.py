@@ -45,28 +45,44 @@ def sources(*names: str) -> list[bytes]:
     return [(HERE / name).read_bytes() for name in names]
 
 
-def mirror() -> str:
-    """Where apt on this machine gets Debian from."""
-    command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Label: Debian"]
-    found = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-    if not found:
-        raise RuntimeError("apt has no list of Debian's packages: run apt-get update")
-    return found[0]
+class Unreachable(RuntimeError):
+    """No mirror of Debian answers."""
 
 
-def fetch_mmdebstrap(into: Path) -> None:
+def apt(tools: Path, *arguments: str) -> str:
+    """What apt says, from lists of its own: those of this machine may be old, or not there."""
+    options = ["-qq", "-o", "APT::Sandbox::User=root", "-o", f"Dir::State::Lists={tools / 'lists'}"]
+    command = ["apt-get", *options, *arguments]
+    return subprocess.run(command, cwd=tools, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def fetch_mmdebstrap(tools: Path) -> None:
     """The program that makes root file systems, unpacked: `install` runs it."""
-    subprocess.run(["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", "mmdebstrap"], cwd=into, check=True)
-    (package,) = into.glob("mmdebstrap_*.deb")
-    subprocess.run(["dpkg-deb", "-x", package, into], check=True)
+    (tools / "lists/partial").mkdir(parents=True)
+    # What an update does not reach it only warns of.
+    apt(tools, "update")
+    try:
+        apt(tools, "download", "mmdebstrap")
+    except subprocess.CalledProcessError as error:
+        raise Unreachable("apt reaches no mirror of Debian: see /etc/apt") from error
+    (package,) = tools.glob("mmdebstrap_*.deb")
+    subprocess.run(["dpkg-deb", "-x", package, tools], check=True)
     package.unlink()
 
 
-def install(mmdebstrap: Path, variant: str, release: str, packages: Sequence[str], root: Path) -> None:
+def mirror(tools: Path) -> str:
+    """Where apt on this machine gets Debian from."""
+    found = apt(tools, "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Label: Debian").split()
+    if not found:
+        raise Unreachable("apt has no list of a mirror's packages")
+    return found[0]
+
+
+def install(tools: Path, variant: str, release: str, packages: Sequence[str], root: Path) -> None:
     """Makes a root file system of these packages and of what they depend on.
 
     The variant says how: `extract` unpacks them and runs nothing of theirs, `minbase` is a system that works.
     """
     chosen = ["--mode=root", f"--variant={variant}", f"--include={','.join(packages)}"]
-    what = [release, root, f"deb {mirror()} {release} main"]
-    subprocess.run([*BOUND, mmdebstrap / "usr/bin/mmdebstrap", "--quiet", *chosen, *what], check=True)
+    what = [release, root, f"deb {mirror(tools)} {release} main"]
+    subprocess.run([*BOUND, tools / "usr/bin/mmdebstrap", "--quiet", *chosen, *what], check=True)

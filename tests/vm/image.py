@@ -1,8 +1,8 @@
 """The guests: Debian 12 and 13 with systemd, booted once and saved as they wait for a job.
 
-Called by `vm.py`, and by `run.sh` for QEMU alone. A guest in which a first job was done is another one, for all that
-begins from there. Each is a folder in target/vm that is made anew when its recipe (this folder's files, the job) or
-QEMU changes:
+Called by `vm.py`, and by `run.sh` and CI for QEMU alone: exit status 75 when no mirror of Debian can be reached. A
+guest in which a first job was done is another one, for all that begins from there. Each is a folder in target/vm that
+is made anew when its recipe (this folder's files, the job) or QEMU changes:
 
     disk      its root file system as it was at the moment of the state
     kernel    what QEMU loads,
@@ -12,10 +12,12 @@ QEMU changes:
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
@@ -33,7 +35,7 @@ DISK = 1 << 30
 # Whoever else would write on the console, or wake up in the middle of a test.
 MASKED = ["serial-getty@ttyS0.service", "getty.target", "apt-daily.timer", "apt-daily-upgrade.timer", "fstrim.timer"]
 MASKED += ["dpkg-db-backup.timer", "e2scrub_all.timer", "systemd-tmpfiles-clean.timer"]
-BOOT_LIMIT = 300.0
+BOOT_LIMIT = 900.0
 MONITOR = ("-monitor", "unix:monitor,server=on,wait=off")
 
 
@@ -163,4 +165,8 @@ def order(monitor: IO[bytes], command: str) -> str:
 
 
 if __name__ == "__main__":
-    print(tools())
+    try:
+        print(tools())
+    except debian.Unreachable as error:
+        print(error, file=sys.stderr)
+        sys.exit(os.EX_TEMPFAIL)

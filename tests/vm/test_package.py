@@ -63,6 +63,7 @@ def job(name: str, script: str = "service.py") -> dict[str, str | Path]:
         "restarts",
         "is_not_tried_again_when_misconfigured",
         "serves_a_single_model",
+        "stops",
         "is_purged",
     ],
 )
@@ -85,7 +86,7 @@ def test_the_service(served: Guest, name: str) -> None:
     ],
 )
 def test_scopes(served: Guest, name: str) -> None:
-    outcome = served.run(job(name, "scopes.py"), limit=300)
+    outcome = served.run(job(name, "scopes.py"))
     assert outcome.status == 0, outcome.output
 
 

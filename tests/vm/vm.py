@@ -37,7 +37,7 @@ class Guest:
         """The same as a job has left it, which is done once and kept under that name."""
         return Guest(self.release, image.after(self.release, name, files))
 
-    def run(self, files: Mapping[str, str | Path], limit: float = 60) -> Outcome:
+    def run(self, files: Mapping[str, str | Path], limit: float = 300) -> Outcome:
         """Runs a job and prints what it prints, as it comes.
 
         Raises RuntimeError when the job has not ended after `limit` seconds, or the guest died of it.

@@ -19,7 +19,8 @@ MODELS = Path("/srv/models")
 CGROUP = Path("/sys/fs/cgroup/omni")
 SCOPES = Path("/sys/fs/cgroup/omni.slice/omni-models.slice")
 PROGRAMS = ("omni-scheduler", "omni-launcher", "omni-worker")
-PATIENCE = 40.0
+# Long: the processors may be wanted for more than guests.
+PATIENCE = 120.0
 # Tells what it sees of its memory, while it holds as many MiB as is asked for.
 EATS = """
 def handle_request(request, context):
@@ -92,7 +93,7 @@ def engine(model: str) -> int:
 
 
 def await_death(model: str) -> str:
-    """Waits until a model that has died once is back, and says of what it died."""
+    """Waits until a model that has died once is back, and says of what, the kernel's cause first."""
     wait_for("the death to be seen", lambda: status(model)["restarts"] == 1)
     return wait_for("the next instance", lambda: (now := status(model))["state"] == "ready" and now["last_exit"])
 

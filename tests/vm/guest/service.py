@@ -19,6 +19,7 @@ import client
 from client import EATS, LIMIT_KB, MODELS, leftovers, publish, status, wait_for
 
 CONFIG = Path("/etc/omni/omni.toml")
+UNITS = ("omni.service", "omni-launcher.service")
 KILLS = 20
 
 
@@ -38,6 +39,12 @@ def journal() -> str:
 def show(unit: str, name: str) -> str:
     """A property of a unit."""
     return run("systemctl", "show", "--value", "-p", name, unit).strip()
+
+
+def main(unit: str) -> int:
+    """The process id of a service's only process, 0 for none: as its MainPID, but a file is read in no time."""
+    place = Path("/sys/fs/cgroup/omni.slice", unit, "cgroup.procs")
+    return int(place.read_text() or "0") if place.exists() else 0
 
 
 def ask(mib: int = 0) -> tuple[int, Any]:
@@ -178,7 +185,7 @@ def outlives_its_models() -> None:
     assert ask()[1]["MemTotal"] == LIMIT_KB
     status, text = ask(256)
     assert status == 502, text
-    assert client.await_death("eats") == "killed for exceeding its memory limit"
+    assert client.await_death("eats").startswith("killed for exceeding its memory limit")
     for unit in ("omni.service", "omni-launcher.service"):
         assert (show(unit, "ActiveState"), show(unit, "NRestarts")) == ("active", "0")
 
@@ -187,16 +194,17 @@ def survives_kills() -> None:
     """Scheduler and launcher are killed again and again: the model's process goes on, and no client notices."""
     before = engine()
     for count in range(KILLS):
-        unit = "omni-launcher.service" if count % 4 == 3 else "omni.service"
-        main = show(unit, "MainPID")
-        os.kill(int(main), signal.SIGKILL)
+        if count % 4 == 0:  # as many ends in a minute are what StartLimitBurst is for
+            run("systemctl", "reset-failed", *UNITS)
+        unit = UNITS[count % 4 == 3]
+        killed = main(unit)
+        os.kill(killed, signal.SIGKILL)
         # Who connects before the next one serves waits in the socket.
         status, text = ask()
         assert status == 200, f"after kill {count}: {status} {text}\n{journal()}"
-        wait_for("the next process", lambda unit=unit, main=main: show(unit, "MainPID") not in ("0", main))
-        wait_for("the service", lambda unit=unit: show(unit, "ActiveState") == "active")
-        run("systemctl", "reset-failed", unit)  # as many ends in a minute are what StartLimitBurst is for
+        wait_for("the next process", lambda unit=unit, killed=killed: main(unit) not in (0, killed))
     wait_for("the launcher", lambda: json.loads(run("omnictl", "-o", "json", "status"))["launcher_connected"])
+    assert [show(unit, "NRestarts") for unit in UNITS] != ["0", "0"]
     assert engine() == before
 
 
@@ -283,8 +291,8 @@ def serves_a_single_model() -> None:
     assert "concurency" in journal(), journal()
 
 
-def is_purged() -> None:
-    """Stopped, it leaves no model; purged, nothing but what people put there."""
+def stops() -> None:
+    """Stopped, it leaves no model; started, it serves as before."""
     model = engine()
     run("systemctl", "stop", "omni.service")
     assert not Path(f"/proc/{model}").exists()
@@ -292,6 +300,10 @@ def is_purged() -> None:
     wait_for("the launcher's end", lambda: show("omni-launcher.service", "ActiveState") == "inactive")
     run("systemctl", "start", "omni.service")
     wait_for("an answer", lambda: ask()[0] == 200)
+
+
+def is_purged() -> None:
+    """Purged as it runs, it leaves nothing but what people put there."""
     run("dpkg", "--purge", "omni")
     wait_for("nothing to be left", lambda: not [*leftovers()])
     known = ("/var/lib/omni", "/var/cache/omni", "/run/omni", "/etc/omni", "/usr/lib/omni")
