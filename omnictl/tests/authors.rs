@@ -147,6 +147,8 @@ fn foreign_files_are_found_without_being_opened() {
     symlink("../../model/model.py", model.join("data/detour")).unwrap();
     symlink("nothing", model.join("dangling")).unwrap();
     symlink("../model.py", model.join("data/inside")).unwrap();
+    symlink(".hidden", model.join("data/left-out")).unwrap();
+    symlink("../__pycache__/../model.py", model.join("data/through")).unwrap();
     fs::write(folder.path().join("outside"), "").unwrap();
     fs::create_dir(model.join("private")).unwrap();
     fs::set_permissions(model.join("private"), fs::Permissions::from_mode(0o700)).unwrap();

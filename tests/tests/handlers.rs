@@ -239,6 +239,11 @@ fn a_setup_that_fails_or_hangs_is_told() {
     let startup = "schema = 1\n[timeouts]\nstartup = \"1s\"\n";
     let cases = [
         ("raises", with("def setup(context):\n    raise RuntimeError('no weights here')"), "no weights here"),
+        (
+            "fails-and-stays",
+            with("import atexit\natexit.register(time.sleep, 3600)\ndef setup(context):\n    raise RuntimeError('no weights')"),
+            "no weights",
+        ),
         ("exits", with("def setup(context):\n    os._exit(9)"), "code 9"),
         ("sick", with("def healthcheck(context):\n    return False"), "healthcheck returned False"),
         ("hangs", with("def setup(context):\n    time.sleep(3600)"), "1s"),

@@ -14,7 +14,7 @@ use omni_ipc::id::SnapshotDigest;
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Component, Path};
 
 /// What an entry is, with what it holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +82,15 @@ impl TreeHasher {
 #[must_use]
 pub fn is_ignored(name: &[u8]) -> bool {
     name.starts_with(b".") || name == b"__pycache__" || name.ends_with(b".pyc")
+}
+
+/// Whether a path, as the target of a link, has such a name in it: the snapshot has nothing there.
+#[must_use]
+pub fn is_below_ignored(path: &Path) -> bool {
+    path.components().any(|part| match part {
+        Component::Normal(name) => is_ignored(name.as_bytes()),
+        Component::Prefix(_) | Component::RootDir | Component::CurDir | Component::ParentDir => false,
+    })
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -4,7 +4,7 @@
 //! `openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS)`, so that no exchange of a directory for a link leads out.
 
 use crate::SnapshotError;
-use crate::digest::is_ignored;
+use crate::digest::{is_below_ignored, is_ignored};
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2, readlinkat};
@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 /// Directories within directories.
@@ -193,11 +193,7 @@ impl Walk<'_> {
         if target.is_absolute() {
             return Err(SnapshotError::AbsoluteLink { path, target });
         }
-        let names = target.components().filter_map(|part| match part {
-            Component::Normal(name) => Some(name),
-            Component::Prefix(_) | Component::RootDir | Component::CurDir | Component::ParentDir => None,
-        });
-        if names.into_iter().any(|name| is_ignored(name.as_bytes())) {
+        if is_below_ignored(&target) {
             return Err(SnapshotError::IgnoredTarget { path, target });
         }
         // This one call follows links: it asks the kernel where the link leads, and never leaves the directory.

@@ -10,7 +10,7 @@ use std::path::{Component, Path};
 
 use omni_config::node::Snapshots;
 use omni_config::{ByteSize, ModelName};
-use omni_snapshot::digest::is_ignored;
+use omni_snapshot::digest::{is_below_ignored, is_ignored};
 
 use super::Finding;
 use crate::human::size;
@@ -97,6 +97,10 @@ impl Walk<'_> {
         let shown = target.display();
         if target.is_absolute() {
             return self.found(path, format!("a link to {shown}, an absolute path"), HINT);
+        }
+        if is_below_ignored(&target) {
+            let hint = "names with a leading dot, `__pycache__` and `*.pyc` are left out: link to something else";
+            return self.found(path, format!("a link to {shown}, which is not part of the copy"), hint);
         }
         let within = path.strip_prefix(self.root).is_ok_and(|below| stays_inside(below, &target));
         let inside = match (fs::canonicalize(path), fs::canonicalize(self.root)) {

@@ -49,6 +49,8 @@ pub(super) struct Instance {
     /// The launcher has said how it ended; what the worker said before that is being read.
     pub(super) ended: Option<ExitCause>,
     pub(super) health: Health,
+    /// Its engine has said why it cannot work, and is about to end.
+    pub(super) failed: bool,
     /// Why it is of no use any more: in a word for the metrics, and for people.
     pub(super) given_up: Option<(&'static str, String)>,
     /// When its worker was connected.
@@ -91,6 +93,7 @@ impl Instance {
             killed: false,
             ended: None,
             health: Health::default(),
+            failed: false,
             given_up: None,
             linked_at: None,
             grace_ends: None,

@@ -137,7 +137,12 @@ impl ModelTask {
                 self.replace(number, "cancellation", "a handler ignored its cancellation");
             } else if is_over(instance.broken_ends) {
                 instance.broken_ends = None;
-                self.replace(number, "connection", "the engine closed its data connection and went on");
+                // One that has said why it fails takes its time to end: what it said is what people are to read.
+                if instance.failed {
+                    self.event(&Event::Unresponsive(number));
+                } else {
+                    self.replace(number, "connection", "the engine closed its data connection and went on");
+                }
             }
             self.look_after(number);
         }
@@ -161,7 +166,9 @@ impl ModelTask {
             if instance.launched {
                 let why = format!("it was not ready within {limit:?}, its `startup` in [timeouts]");
                 instance.given_up = Some(("startup", why.clone()));
-                self.say_of(number, why);
+                if !instance.failed {
+                    self.say_of(number, why);
+                }
             } else {
                 let lack = if instance.turn.is_some() { Lack::Gpu } else { Lack::Node };
                 self.no_place(number, lack, false, format!("no room became free for it within {limit:?}"));
