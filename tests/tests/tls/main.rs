@@ -5,17 +5,12 @@ mod client;
 mod takeover;
 
 use client::{Certificate, Folder, NAME, ask, connect, over_http2, runtime, send};
-use omni_tests::{Node, NodeBuilder, Stream, program};
+use omni_tests::{Node, NodeBuilder, SERIAL, Stream, program};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
 
-/// Answers at once, or after so many seconds.
-const SERIAL: &[(&str, &str)] = &[(
-    "model.py",
-    "import time\ndef handle_request(request, context):\n    time.sleep(request.body.json or 0)\n    return context.model\n",
-)];
 /// As many events as asked for.
 const COUNT: &[(&str, &str)] = &[(
     "model.py",
