@@ -78,8 +78,8 @@ fn prepare(
         writeln!(stdout(), "{}", serde_json::to_string(&gpu::found(&config.gpu))?)?;
         return Ok(None);
     }
-    let listeners = startup::set_up(&config, &directories, args.config_file().as_deref(), handed)?;
-    // As the user who reads them again at the next reload.
-    let (tokens, tls) = (tokens::read(&config)?, tls::read(&config)?);
+    let read = || Ok::<_, Box<dyn std::error::Error>>((tokens::read(&config)?, tls::read(&config)?));
+    let (listeners, (tokens, tls)) =
+        startup::set_up(&config, &directories, args.config_file().as_deref(), handed, read)?;
     Ok(Some(Start { config, directories, admins, tokens, tls, listeners, program, predecessor: None }))
 }
