@@ -182,6 +182,10 @@ fn no_x32() -> [sock_filter; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::sys::prctl;
+    use std::net::UdpSocket;
+    use std::os::unix::net::UnixDatagram;
+    use std::thread;
 
     #[test]
     fn the_policy_compiles_and_fits_the_kernel() {
@@ -189,5 +193,18 @@ mod tests {
         for program in programs.iter().chain([&no_unix_sockets().unwrap()]) {
             assert!(program.len() < usize::from(libc::BPF_MAXINSNS as u16), "{} instructions", program.len());
         }
+    }
+
+    #[test]
+    fn where_unix_sockets_are_forbidden_pairs_of_them_and_others_are_not() {
+        // What is applied stays: it is given to a thread that ends.
+        let forbidden = thread::spawn(|| {
+            prctl::set_no_new_privs().unwrap();
+            forbid_unix_sockets().unwrap();
+            assert_eq!(UnixDatagram::unbound().unwrap_err().raw_os_error(), Some(libc::EPERM));
+            UnixDatagram::pair().unwrap();
+            UdpSocket::bind("127.0.0.1:0").unwrap();
+        });
+        forbidden.join().unwrap();
     }
 }
