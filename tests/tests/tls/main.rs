@@ -154,6 +154,18 @@ fn who_does_not_speak_tls_costs_only_its_own_connection() {
 }
 
 #[test]
+fn the_first_end_in_the_chain_is_a_metric() {
+    let (own, above) = (Certificate::until(2050), Certificate::until(2040));
+    let folder = Folder::new(&own);
+    folder.write("certificate.pem", &format!("{}{}", own.pem, above.pem));
+    let node = Node::builder().config(&folder.config()).start();
+    let metrics = node.admin().get("/metrics").text();
+    let ends = metrics.lines().find_map(|line| line.strip_prefix("omni_tls_certificate_not_after_seconds "));
+    assert_eq!(ends, Some("2208988800"), "{metrics}");
+    node.stop();
+}
+
+#[test]
 fn files_that_cannot_be_used_are_named() {
     let (good, other, expired) = (Certificate::new(), Certificate::new(), Certificate::expired());
     let folder = Folder::new(&good);
