@@ -37,7 +37,7 @@ pub struct Args {
     /// Check the configuration and exit
     #[arg(long)]
     pub check_config: bool,
-    /// Print what GPUs models could use, as JSON, and exit; `omnictl doctor` explains it
+    /// Print what GPUs models could use, and which listeners are open, as JSON, and exit; `omnictl doctor` explains it
     #[arg(long)]
     pub probe: bool,
     /// Standard input is a socket to the scheduler that this one succeeds: for schedulers, not for people

@@ -1,9 +1,17 @@
 //! What a node's listeners let everybody do who reaches them, for its operator.
 //!
-//! [`crate::serve`] says it at the start, the control API for as long as it is so. What always holds: a listener that only
-//! this machine reaches is none of it.
+//! [`crate::serve`] says it at the start, the control API for as long as it is so, and `--probe` before there is a node. What
+//! always holds: a listener that only this machine reaches is none of it.
 
+use omni_config::node::NodeConfig;
 use std::net::SocketAddr;
+
+/// The lines of [`exposure`] for a node that is started with this configuration.
+#[must_use]
+pub fn configured(config: &NodeConfig) -> Vec<String> {
+    let server = &config.server;
+    exposure(server.listen, server.tokens.is_some(), config.tls.files().is_some(), server.admin_listen)
+}
 
 /// A line for each listener that is open to more than this machine.
 #[must_use]
@@ -32,6 +40,16 @@ pub fn exposure(data: SocketAddr, wants_token: bool, speaks_tls: bool, admin: So
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_configuration_says_it_before_there_is_a_node() {
+        let of = |toml: &str| configured(&NodeConfig::parse(toml).unwrap());
+        assert_eq!(of(""), Vec::<String>::new());
+        let open = "[server]\nlisten = \"0.0.0.0:80\"\n";
+        assert_eq!(of(open).len(), 2);
+        let closed = "tokens = \"/t\"\n[tls]\ncertificate = \"/c\"\nkey = \"/k\"\n";
+        assert_eq!(of(&format!("{open}{closed}")), Vec::<String>::new());
+    }
 
     #[test]
     fn what_only_this_machine_reaches_is_not_told() {

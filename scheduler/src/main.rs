@@ -2,14 +2,15 @@
 
 use clap::Parser;
 use omni_config::node::MISCONFIGURED;
+use omni_machine::Service;
 use omni_scheduler::args::{Args, ArgsError, Directories};
-use omni_scheduler::gpu;
 use omni_scheduler::policy::single::Fault;
 use omni_scheduler::serve::{self, Start};
 use omni_scheduler::startup::{self, Listeners, StartupError};
 use omni_scheduler::takeover::Predecessor;
 use omni_scheduler::tls::{self, TlsFileError};
 use omni_scheduler::tokens::{self, TokensFileError};
+use omni_scheduler::{exposure, gpu};
 use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -75,11 +76,12 @@ fn prepare(
         return Ok(None);
     }
     if args.probe {
-        writeln!(stdout(), "{}", serde_json::to_string(&gpu::found(&config.gpu))?)?;
+        let found = Service { cards: gpu::found(&config.gpu), exposure: exposure::configured(&config) };
+        writeln!(stdout(), "{}", serde_json::to_string(&found)?)?;
         return Ok(None);
     }
-    let listeners = startup::set_up(&config, &directories, args.config_file().as_deref(), handed)?;
-    // As the user who reads them again at the next reload.
-    let (tokens, tls) = (tokens::read(&config)?, tls::read(&config)?);
+    let read = || Ok::<_, Box<dyn std::error::Error>>((tokens::read(&config)?, tls::read(&config)?));
+    let (listeners, (tokens, tls)) =
+        startup::set_up(&config, &directories, args.config_file().as_deref(), handed, read)?;
     Ok(Some(Start { config, directories, admins, tokens, tls, listeners, program, predecessor: None }))
 }

@@ -15,7 +15,8 @@ pub use tokens::TokenMetrics;
 
 use model::Families;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::registry::Registry;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::{Registry, Unit};
 use std::sync::Arc;
 
 /// The registry and its families.
@@ -75,6 +76,17 @@ impl Metrics {
         self.tokens.clone()
     }
 
+    /// The data listener speaks TLS, and its chain of certificates ends then, in seconds since the Unix epoch.
+    pub fn certificate_ends(&mut self, unix_seconds: i64) {
+        let help = "When the first certificate of the chain ends, since the Unix epoch";
+        self.registry.register_with_unit(
+            "tls_certificate_not_after",
+            help,
+            Unit::Seconds,
+            ConstGauge::new(unix_seconds),
+        );
+    }
+
     /// The handles of one model, looked up once. Each comes with a [`ModelMetrics::gone`].
     #[must_use]
     pub fn of_model(&self, model: &str) -> ModelMetrics {
@@ -91,7 +103,8 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_design() {
-        let metrics = Metrics::default();
+        let mut metrics = Metrics::default();
+        metrics.certificate_ends(2_208_988_800);
         let model = metrics.of_model("cowsay");
         model.outcomes.ok.inc();
         model.state(State::Ready, [State::Ready, State::Ready, State::Draining].into_iter());

@@ -1,7 +1,7 @@
 //! Reading what only the node should read: a file, or a credential of its service.
 //!
-//! Called by [`crate::tokens`] and [`crate::tls`], once privileges are dropped: as the user who reads it again at the next
-//! reload. What always holds: what is in such a file is in no message.
+//! Called by [`crate::tokens`] and [`crate::tls`], with the rights of the user who reads it again at the next reload. What
+//! always holds: what is in such a file is in no message.
 
 use omni_config::node::SecretFile;
 use std::io::{self, Read};

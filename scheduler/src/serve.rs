@@ -103,7 +103,10 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
     let (data_bounds, admin_bounds) = (bounds(connections), bounds(FEW as usize));
     let watchdog = Watchdog::default();
     watchdog.start()?;
-    let metrics = Metrics::default();
+    let mut metrics = Metrics::default();
+    if let Some(end) = tls.as_ref().and_then(Tls::ends) {
+        metrics.certificate_ends(end);
+    }
     let budget = Budget::new(config.server.buffered_bytes.bytes(), metrics.of_bodies());
     let gpu = crate::gpu::start(&config.gpu, metrics.of_gpus(), watchdog.pulse("the cards"));
     let started = Instant::now();

@@ -1,13 +1,18 @@
 //! Before the runtime starts: directories, the launcher, listening sockets, and dropping privileges.
 //!
-//! Started as root (by hand), this makes the directories, starts the launcher if none runs, binds the sockets, and
-//! becomes the node's user for good. Started unprivileged (by systemd), all that was done by others.
+//! Started as root (by hand), this makes the directories, binds the sockets, starts the launcher if none runs, and
+//! becomes the node's user for good. Started unprivileged (by systemd), all that was done by others. What always holds: the
+//! launcher, which stays when this process ends, is started last, when nothing is found wrong.
 
 use crate::args::Directories;
 use crate::control_socket;
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::Backlog;
-use nix::unistd::{Gid, Uid, chown, setgid, setgroups, setuid};
+use nix::unistd::{
+    AccessFlags, Gid, Uid, chown, faccessat, getegid, geteuid, getgroups, setegid, seteuid, setgid, setgroups, setuid,
+};
 use omni_config::Models;
 use omni_config::node::{NoUser, NodeConfig, NodeUser};
 use std::fs::{DirBuilder, File};
@@ -102,31 +107,36 @@ impl Listeners {
     }
 }
 
-/// Makes all of it, and drops privileges. `handed`: what an earlier scheduler hands over, which has done that.
+/// Makes all of it, and drops privileges. `handed`: what an earlier scheduler hands over, which has done that. `read`: what
+/// the node's user reads, as that user, who reads it again at the next reload.
 ///
 /// # Errors
-/// See [`StartupError`].
-pub fn set_up(
+/// See [`StartupError`], and what `read` says.
+pub fn set_up<T, E: From<StartupError>>(
     config: &NodeConfig,
     directories: &Directories,
     config_file: Option<&Path>,
     handed: Option<Listeners>,
-) -> Result<Listeners, StartupError> {
+    read: impl FnOnce() -> Result<T, E>,
+) -> Result<(Listeners, T), E> {
     if let Some(Listeners { data, admin, control, lock }) = handed {
         // All the rest was done by the scheduler that hands over.
         let (data, admin) = (kept(data, config.server.listen)?, kept(admin, config.server.admin_listen)?);
-        return Ok(Listeners { data, admin, control, lock });
+        return Ok((Listeners { data, admin, control, lock }, read()?));
     }
     let root = Uid::effective().is_root();
     let (uid, gid) = if root {
-        let (uid, gid) = NodeUser::ids(config.node.user.as_ref())?;
+        let (uid, gid) = NodeUser::ids(config.node.user.as_ref()).map_err(StartupError::from)?;
         (Uid::from_raw(uid), Gid::from_raw(gid))
     } else {
         (Uid::current(), Gid::current())
     };
-    if root {
+    let read = if root {
         make_directories(directories, uid, gid)?;
-    }
+        as_user(uid, gid, || can_enter(&directories.runtime, uid).map_err(E::from).and_then(|()| read()))??
+    } else {
+        read()?
+    };
     let lock = lock(&directories.runtime)?;
     raise_descriptor_limit();
     let listeners = listeners(config, &directories.runtime, lock)?;
@@ -135,11 +145,8 @@ pub fn set_up(
         chown(&path, Some(uid), Some(gid)).map_err(|e| at("chown", &path)(e.into()))?;
         start_launcher(directories, config_file, uid)?;
         drop_privileges(uid, gid)?;
-        if nix::unistd::access(&directories.runtime, nix::unistd::AccessFlags::X_OK).is_err() {
-            return Err(StartupError::Closed { path: directories.runtime.clone(), uid: uid.as_raw() });
-        }
     }
-    Ok(listeners)
+    Ok((listeners, read))
 }
 
 fn at(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StartupError {
@@ -292,6 +299,21 @@ fn launcher_listens(path: &Path) -> bool {
     use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
     let Ok(fd) = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None) else { return false };
     UnixAddr::new(path).and_then(|address| connect(fd.as_raw_fd(), &address)).is_ok()
+}
+
+/// Does something with the rights of the node's user, and is root again. No other thread runs yet.
+fn as_user<T>(uid: Uid, gid: Gid, act: impl FnOnce() -> T) -> Result<T, StartupError> {
+    let refused = |errno: Errno| StartupError::Drop { uid: uid.as_raw(), source: errno.into() };
+    let (own_uid, own_gid, own_groups) = (geteuid(), getegid(), getgroups().map_err(refused)?);
+    setgroups(&[]).and_then(|()| setegid(gid)).and_then(|()| seteuid(uid)).map_err(refused)?;
+    let done = act();
+    seteuid(own_uid).and_then(|()| setegid(own_gid)).and_then(|()| setgroups(&own_groups)).map_err(refused)?;
+    Ok(done)
+}
+
+fn can_enter(runtime: &Path, uid: Uid) -> Result<(), StartupError> {
+    faccessat(AT_FDCWD, runtime, AccessFlags::X_OK, AtFlags::AT_EACCESS)
+        .map_err(|_| StartupError::Closed { path: runtime.to_owned(), uid: uid.as_raw() })
 }
 
 /// For good: real, effective and saved ids, no supplementary groups; the kernel clears all capabilities with the uid.

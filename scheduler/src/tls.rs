@@ -16,6 +16,7 @@ use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use tokio_rustls::rustls::server::ParsedCertificate;
 use tokio_rustls::rustls::{self, CertificateError, RootCertStore, ServerConfig};
+use x509_parser::parse_x509_certificate;
 
 /// What clients may choose from, the best first.
 const ALPN: [&[u8]; 2] = [b"h2", b"http/1.1"];
@@ -72,6 +73,8 @@ pub struct Tls {
     config: Arc<ServerConfig>,
     /// Of the certificate.
     sha256: String,
+    /// See [`Tls::ends`].
+    ends: Option<i64>,
 }
 
 /// Certificate and key that the configuration names; `None` when it names none.
@@ -101,7 +104,7 @@ pub fn read(config: &NodeConfig) -> Result<Option<Tls>, TlsFileError> {
             certificate.display()
         );
     }
-    let sha256 = secret::told(&Sha256::digest(leaf));
+    let (sha256, ends) = (secret::told(&Sha256::digest(leaf)), first_end(&chain));
     let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = builder.and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, private));
     let mut config = config.map_err(|error| match error {
@@ -111,7 +114,7 @@ pub fn read(config: &NodeConfig) -> Result<Option<Tls>, TlsFileError> {
         source => TlsFileError::Content { what: "private key", path: key.clone(), source },
     })?;
     config.alpn_protocols = ALPN.map(<[u8]>::to_vec).into();
-    Ok(Some(Tls { config: Arc::new(config), sha256 }))
+    Ok(Some(Tls { config: Arc::new(config), sha256, ends }))
 }
 
 /// All certificates of a file, at least one.
@@ -126,6 +129,15 @@ fn chain(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsFi
         }),
         Err(source) => Err(TlsFileError::Pem { what: "certificate", path: path.to_owned(), source }),
     }
+}
+
+/// When the first of them ends. One that rustls shows and this cannot read is left out: it is the clients' to judge.
+fn first_end(chain: &[CertificateDer<'_>]) -> Option<i64> {
+    let end = |certificate: &CertificateDer<'_>| {
+        let (_, parsed) = parse_x509_certificate(certificate).ok()?;
+        Some(parsed.validity().not_after.timestamp())
+    };
+    chain.iter().filter_map(end).min()
 }
 
 /// What is wrong with its time, if that is. Nothing vouches for it here, but its time is looked at first.
@@ -148,6 +160,12 @@ impl Tls {
     #[must_use]
     pub fn acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(Arc::clone(&self.config))
+    }
+
+    /// When the first certificate of the chain ends, in seconds since the Unix epoch: from then on clients refuse it.
+    #[must_use]
+    pub fn ends(&self) -> Option<i64> {
+        self.ends
     }
 
     /// What may be told of it, for who compares two of them.

@@ -92,6 +92,10 @@ pub struct Holder {
     metrics: TokenMetrics,
 }
 
+/// Marks a request that the scheduler before this one has admitted: nobody but that can send one so.
+#[derive(Debug, Clone, Copy)]
+pub struct AdmittedBefore;
+
 /// A request that its token's limits have room for, until this goes.
 #[derive(Debug)]
 pub struct Admitted(Arc<Holder>);
@@ -126,17 +130,26 @@ impl Tokens {
 }
 
 impl Holder {
-    /// Takes a request to a model, if there is one of that name, within the limits.
+    /// Takes a request to a model, if there is one of that name, within the limits; one that was admitted `before` is within
+    /// them.
     ///
     /// # Errors
     /// [`Failure::ModelNotAllowed`], [`Failure::TooManyRequests`]
-    pub fn admit(self: &Arc<Self>, model: &ModelName) -> Result<Admitted, Failure> {
+    pub fn admit(self: &Arc<Self>, model: &ModelName, before: Option<AdmittedBefore>) -> Result<Admitted, Failure> {
         if self.token.models.as_ref().is_some_and(|models| !models.contains(model)) {
             self.metrics.count(&self.name, "model");
             return Err(Failure::ModelNotAllowed);
         }
         let now = self.started.elapsed();
-        let taken = self.quota.lock().unwrap_or_else(PoisonError::into_inner).admit(&self.limits, now);
+        let mut quota = self.quota.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = match before {
+            None => quota.admit(&self.limits, now),
+            Some(AdmittedBefore) => {
+                quota.take_over();
+                Ok(())
+            }
+        };
+        drop(quota);
         let (outcome, answer) = match taken {
             Ok(()) => ("admitted", Ok(Admitted(Arc::clone(self)))),
             Err(Over::InFlight) => ("in-flight", Err(Failure::TooManyRequests { retry_after: AGAIN })),
@@ -211,10 +224,13 @@ mod tests {
         let tokens = Tokens::new([("ci".to_owned(), token("one"))].into(), Instant::now(), &metrics.of_tokens());
         let holder = tokens.holder(&headers(&["Bearer one"])).unwrap();
         let model = ModelName::try_from("m".to_owned()).unwrap();
-        let first = holder.admit(&model).unwrap();
-        assert!(matches!(holder.admit(&model), Err(Failure::TooManyRequests { .. })));
+        let first = holder.admit(&model, None).unwrap();
+        assert!(matches!(holder.admit(&model, None), Err(Failure::TooManyRequests { .. })));
+        let second = holder.admit(&model, Some(AdmittedBefore)).unwrap();
         drop(first);
-        holder.admit(&model).unwrap();
+        assert!(holder.admit(&model, None).is_err(), "the second one has its place");
+        drop(second);
+        holder.admit(&model, None).unwrap();
     }
 
     #[test]

@@ -16,10 +16,11 @@ pub fn state(pid: Pid) -> Option<char> {
     stat.rsplit(')').next()?.trim_start().chars().next()
 }
 
-/// Whether it runs: a zombie does not.
+/// Whether it runs: a zombie does not, but one whose other threads are still about to end has its files and locks.
 #[must_use]
 pub fn is_alive(pid: Pid) -> bool {
-    state(pid).is_some_and(|state| state != 'Z')
+    let threads = || fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    state(pid).is_some_and(|state| state != 'Z' || threads() > 1)
 }
 
 /// What its descriptors are open on, sorted; numbers of sockets and pipes are left out, so that two lists compare.

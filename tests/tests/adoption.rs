@@ -5,18 +5,13 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use omni_api::State;
 use omni_tests::process::{descriptors, is_alive};
-use omni_tests::{Client, Node, PATIENCE, Stream, rounds, under_load, wait_for};
+use omni_tests::{Client, Node, PATIENCE, SERIAL, Stream, rounds, under_load, wait_for};
 use serde_json::json;
 use std::fs;
 use std::io::{BufReader, Write};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Answers at once, or after so many seconds.
-const ECHO: &[(&str, &str)] = &[(
-    "model.py",
-    "import time\ndef handle_request(request, context):\n    time.sleep(request.body.json or 0)\n    return context.model\n",
-)];
 const ASYNC: &[(&str, &str)] = &[
     (
         "model.py",
@@ -58,7 +53,8 @@ impl Asked {
 #[test]
 fn a_scheduler_that_is_killed_under_load_loses_only_what_is_in_flight() {
     let models = ["one", "two", "three"];
-    let mut node = Node::builder().hold_listeners().model("one", ECHO).model("two", ECHO).model("three", ASYNC).start();
+    let mut node =
+        Node::builder().hold_listeners().model("one", SERIAL).model("two", SERIAL).model("three", ASYNC).start();
     for model in models {
         assert_eq!(node.http().post(&run(model), &json!(null)).status, 200);
     }
@@ -110,7 +106,8 @@ fn a_scheduler_that_is_killed_under_load_loses_only_what_is_in_flight() {
 
 #[test]
 fn a_launcher_that_is_killed_is_missed_by_nobody() {
-    let mut node = Node::builder().hold_listeners().model("old", ECHO).model("new", ECHO).model("newer", ECHO).start();
+    let mut node =
+        Node::builder().hold_listeners().model("old", SERIAL).model("new", SERIAL).model("newer", SERIAL).start();
     let http = node.http();
     assert_eq!(http.post(&run("old"), &json!(0)).status, 200);
     let engine = node.engine("old").expect("a process");
@@ -145,7 +142,7 @@ fn a_launcher_that_is_killed_is_missed_by_nobody() {
 #[test]
 fn a_launcher_that_is_killed_while_it_starts_a_model_is_asked_again() {
     let soon = ("omni.toml", "schema = 1\n[scaling]\nidle-timeout = \"200ms\"\n");
-    let node = Node::builder().model("cold", &[ECHO[0], soon]).start();
+    let node = Node::builder().model("cold", &[SERIAL[0], soon]).start();
     let http = node.http();
     // The keeper waits longer each time, up to five seconds.
     for _ in 0..rounds(20).max(3) {
@@ -165,7 +162,7 @@ fn a_launcher_that_is_killed_while_it_starts_a_model_is_asked_again() {
 
 #[test]
 fn sigusr2_leaves_the_models_and_sigterm_lets_requests_finish() {
-    let mut node = Node::builder().hold_listeners().model("one", ECHO).start();
+    let mut node = Node::builder().hold_listeners().model("one", SERIAL).start();
     let http = node.http();
     assert_eq!(http.post(&run("one"), &json!(0)).status, 200);
     let engine = node.engine("one").expect("a process");
@@ -189,7 +186,7 @@ fn sigusr2_leaves_the_models_and_sigterm_lets_requests_finish() {
 
 #[test]
 fn a_scheduler_that_leaves_answers_the_first_request_of_a_connection_that_it_has_accepted() {
-    let mut node = Node::builder().hold_listeners().model("one", ECHO).start();
+    let mut node = Node::builder().hold_listeners().model("one", SERIAL).start();
     let http = node.http();
     for (signal, says) in [(Signal::SIGUSR2, "leaving the models"), (Signal::SIGTERM, "draining")] {
         let mut fresh = http.connect();
@@ -210,7 +207,7 @@ fn a_scheduler_that_leaves_answers_the_first_request_of_a_connection_that_it_has
 
 #[test]
 fn a_worker_that_is_killed_takes_its_instance_along_and_nothing_else() {
-    let node = Node::builder().model("one", ECHO).model("neighbour", ECHO).start();
+    let node = Node::builder().model("one", SERIAL).model("neighbour", SERIAL).start();
     let http = node.http();
     for model in ["one", "neighbour"] {
         assert_eq!(http.post(&run(model), &json!(0)).status, 200);
@@ -250,7 +247,7 @@ fn a_worker_that_is_killed_takes_its_instance_along_and_nothing_else() {
 
 #[test]
 fn a_second_scheduler_is_turned_away() {
-    let node = Node::builder().model("one", ECHO).start();
+    let node = Node::builder().model("one", SERIAL).start();
     assert_eq!(node.http().post(&run("one"), &json!(0)).status, 200);
     let engine = node.engine("one");
     let rival = node.rival();
@@ -262,7 +259,7 @@ fn a_second_scheduler_is_turned_away() {
 
 #[test]
 fn an_instance_that_was_asked_for_by_a_scheduler_that_is_gone_does_not_stay() {
-    let mut node = Node::builder().hold_listeners().model("one", ECHO).start();
+    let mut node = Node::builder().hold_listeners().model("one", SERIAL).start();
     assert_eq!(node.http().post(&run("one"), &json!(null)).status, 200);
     let (id, engine) = (node.instance("one").unwrap().id, node.engine("one").unwrap());
     let socket = node.worker_socket(&id);

@@ -93,6 +93,7 @@ fn as_root_everything_that_is_needed_is_there_and_nothing_stays() {
     assert_eq!(answer.in_state("missing"), Vec::<&str>::new(), "{}", answer.0);
     assert_eq!(answer.in_state("unknown"), Vec::<&str>::new(), "{}", answer.0);
     assert_eq!((answer.1, &answer.0["serves"]), (Some(0), &Value::Bool(true)));
+    assert_eq!(answer.found("listeners"), "only this machine reaches them, or there are tokens and TLS");
     for (check, found) in [
         ("privileges", "root"),
         ("sandbox", "a program ran in one"),
@@ -177,6 +178,18 @@ fn beside_a_running_node_its_card_is_found_and_nothing_is_disturbed() {
     assert_eq!(answer.found("GPU libraries"), folder.join("driver").display().to_string());
     assert_eq!(node.http().run("m", &json!({})).json()["result"], before, "the same instance");
     node.stop();
+}
+
+#[test]
+fn a_listener_that_is_open_to_others_is_told_in_the_words_of_a_start() {
+    let (folder, config) = configuration();
+    let open = fs::read_to_string(&config).unwrap() + "[server]\nlisten = \"0.0.0.0:8080\"\n";
+    fs::write(folder.path().join("open.toml"), open).unwrap();
+    let answer = Answer::of(&doctor(&folder.path().join("open.toml"), "json"));
+    let words = "anyone who reaches 0.0.0.0:8080 may ask any model: set [server] tokens, or listen on loopback";
+    assert_eq!(answer.found("listeners"), words);
+    let listeners = answer.in_state("degraded").into_iter().filter(|check| *check == "listeners").count();
+    assert_eq!((listeners, answer.1), (2, Some(0)), "{:#}", answer.0);
 }
 
 #[test]

@@ -241,7 +241,9 @@ fn a_setup_that_fails_or_hangs_is_told() {
         ("raises", with("def setup(context):\n    raise RuntimeError('no weights here')"), "no weights here"),
         (
             "fails-and-stays",
-            with("import atexit\natexit.register(time.sleep, 3600)\ndef setup(context):\n    raise RuntimeError('no weights')"),
+            with(
+                "import atexit\natexit.register(time.sleep, 3600)\ndef setup(context):\n    raise RuntimeError('no weights')",
+            ),
             "no weights",
         ),
         ("exits", with("def setup(context):\n    os._exit(9)"), "code 9"),

@@ -134,6 +134,45 @@ fn people_are_told_what_a_new_configuration_changes() {
 }
 
 #[test]
+fn a_start_that_a_wrong_file_ends_leaves_nothing_running() {
+    let folder = TempDir::with_prefix("omni-files").unwrap();
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    let file = |name: &str, mode| {
+        let path = folder.path().join(name);
+        fs::write(&path, "[[token]]").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        path.display().to_string()
+    };
+    let (wrong, closed) = (file("wrong", 0o644), file("closed", 0o600));
+    for (toml, words) in [
+        (format!("[server]\ntokens = \"{wrong}\"\n"), format!("the tokens in {wrong} are wrong")),
+        (format!("[server]\ntokens = \"{closed}\"\n"), format!("cannot read the tokens in {closed}: user ")),
+        (
+            format!("[tls]\ncertificate = \"{wrong}\"\nkey = \"{wrong}\"\n"),
+            format!("there is no certificate in {wrong}"),
+        ),
+    ] {
+        let ended = Node::builder().config(&toml).begin().ends_by_itself();
+        assert!(ended.code == 78 && ended.stderr.contains(&words), "{words}: {ended:?}");
+    }
+}
+
+#[test]
+fn a_node_that_was_stopped_leaves_no_socket() {
+    let mut node = Node::builder().model("one", ECHO).start();
+    assert_eq!(node.http().run("one", &json!(1)).status, 200);
+    kill(node.pid(), Signal::SIGTERM).unwrap();
+    node.wait_for_end();
+    wait_for("the launcher to end", PATIENCE, || node.found().is_empty().then_some(()));
+    let runtime = node.control_socket().parent().unwrap().to_owned();
+    let mut left: Vec<_> = fs::read_dir(runtime).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    // Folders of root, empty, and a lock that must not change its file.
+    assert_eq!(left, ["instances", "launcher.lock", "zygotes"]);
+    node.stop();
+}
+
+#[test]
 fn a_wrong_configuration_has_an_exit_code_of_its_own() {
     let folder = TempDir::new().unwrap();
     let config = folder.path().join("omni.toml");

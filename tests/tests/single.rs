@@ -7,6 +7,7 @@ use omni_tests::process::is_alive;
 use omni_tests::{Node, Output, PATIENCE, program, wait_for};
 use serde_json::{Value, json};
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::thread;
@@ -38,6 +39,18 @@ def setup(context):
     time.sleep(60)
 
 def handle_request(request, context): ...
+"#;
+
+/// Goes on whatever happens.
+const DEAF: &str = r#"
+import time
+
+def handle_request(request, context):
+    while True:
+        try:
+            time.sleep(0.01)
+        except BaseException:
+            pass
 "#;
 
 fn says(word: &str) -> String {
@@ -162,6 +175,31 @@ fn a_crash_ends_the_service_after_it_has_answered() {
     assert_eq!(ended.code, 70, "{}", ended.stderr);
     let why = after(&ended, "the model has failed, and the service ends with it");
     assert!(why.contains("SIGABRT"), "{why}");
+}
+
+#[test]
+fn a_client_that_hangs_up_ends_no_service_unless_it_goes_on_so() {
+    let files = [("model.py", DEAF), ("omni.toml", "schema = 1\n[timeouts]\ncancel-grace = \"100ms\"\n")];
+    let node = Node::builder().model("m", &files).single("m").start();
+    let hang_up = || {
+        let client = node.http().connect();
+        let post = b"POST /ai/run/m HTTP/1.1\r\nhost: node\r\ncontent-length: 6\r\n\r\n\"wait\"";
+        (&client).write_all(post).unwrap();
+        wait_for("the request to be in work", PATIENCE, || (node.model("m").in_flight == 1).then_some(()));
+    };
+    let engine = node.engine("m");
+    hang_up();
+    wait_for("another instance", PATIENCE, || {
+        let model = node.model("m");
+        (model.state == State::Ready && model.restarts == 1).then_some(())
+    });
+    assert_ne!(node.engine("m"), engine);
+    assert_eq!(node.admin().get("/readyz").status, 200);
+    hang_up();
+    let ended = node.ends_by_itself();
+    assert_eq!(ended.code, 70, "{}", ended.stderr);
+    let why = after(&ended, "the model has failed, and the service ends with it");
+    assert!(why.contains("a handler ignored its cancellation"), "{why}");
 }
 
 #[test]

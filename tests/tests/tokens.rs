@@ -137,6 +137,32 @@ fn run(node: &Node, seconds: &str) -> Child {
 }
 
 #[test]
+fn what_was_admitted_once_is_not_held_against_its_rate_again() {
+    const MANY: usize = 4;
+    let file = File::new(&format!("[ci]\nsha256 = \"{ONE}\"\nrequests-per-second = 2\n[web]\nsha256 = \"{TWO}\"\n"));
+    let mut node = Node::builder().config(&file.config()).model("serial", &MODEL[..1]).start();
+    assert_eq!(ask(&node, Some("two"), "serial", 0.0).status, 200);
+    let (http, again) = (node.http(), node.http());
+    let slow = thread::spawn(move || ask_at(http, Some("two"), "serial", 8.0));
+    wait_for("the slow request to be in work", PATIENCE, || (node.model("serial").in_flight == 1).then_some(()));
+    // More than the bucket holds: who is too early comes again.
+    let ask_on = move || {
+        wait_for("the token's limits to have room", PATIENCE, || {
+            Some(ask_at(again, Some("one"), "serial", 0.0)).filter(|answer| answer.status != 429)
+        })
+    };
+    let quick: Vec<_> = (0..MANY).map(|_| thread::spawn(ask_on)).collect();
+    wait_for("all to be in the queue", PATIENCE, || (node.model("serial").queued == MANY as u64).then_some(()));
+    node.upgrade();
+    assert_eq!(slow.join().unwrap().status, 200);
+    quick.into_iter().for_each(|thread| assert_eq!(thread.join().unwrap().status, 200));
+    let metrics = node.admin().get("/metrics").text();
+    assert!(metrics.contains(r#"omni_token_requests_total{token="ci",outcome="admitted"} 4"#), "{metrics}");
+    assert!(!metrics.contains(r#"outcome="rate""#), "the successor refused some: {metrics}");
+    node.stop();
+}
+
+#[test]
 fn what_waits_is_asked_again_by_the_way_it_came() {
     let file = File::new(&format!("[ci]\nsha256 = \"{ONE}\"\nin-flight = 1\n"));
     let mut node = Node::builder().config(&file.config()).model("serial", &MODEL[..1]).start();

@@ -7,7 +7,7 @@ use nix::sys::socket::{AddressFamily, Backlog, MsgFlags, SockFlag, SockType, Uni
 use nix::unistd::Pid;
 use omni_api::State;
 use omni_tests::process::is_alive;
-use omni_tests::{Answer, Client, Node, PATIENCE, SetOnDrop, Stream, rounds, wait_for};
+use omni_tests::{Answer, Client, Node, PATIENCE, SERIAL, SetOnDrop, Stream, rounds, wait_for};
 use serde_json::{Value, json};
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -21,11 +21,6 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// Answers at once, or after so many seconds.
-const SERIAL: &[(&str, &str)] = &[(
-    "model.py",
-    "import time\ndef handle_request(request, context):\n    time.sleep(request.body.json or 0)\n    return context.model\n",
-)];
 /// As many events as asked for, one each 50 ms; 0: an answer at once.
 const CONCURRENT: &[(&str, &str)] = &[
     (

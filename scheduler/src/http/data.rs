@@ -5,6 +5,7 @@ use super::forward::{By, late};
 use super::run::{refuse, run};
 use crate::failure::Failure;
 use crate::node::Node;
+use crate::tokens::AdmittedBefore;
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response};
 use omni_config::name::ModelName;
@@ -28,7 +29,8 @@ pub async fn serve(node: &Node, request: Request<Incoming>) -> Response<AnswerBo
         Err(failure) => return refuse(request.headers(), &failure),
     };
     let Some(holder) = holder else { return run(node, By::Data, name.as_str(), request).await };
-    match holder.admit(&name) {
+    let before = request.extensions().get::<AdmittedBefore>().copied();
+    match holder.admit(&name, before) {
         Err(failure) => refuse(request.headers(), &failure),
         Ok(admitted) => {
             let admitted = Arc::new(admitted); // until the answer is whole

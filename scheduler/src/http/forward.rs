@@ -13,6 +13,7 @@ use crate::control_socket;
 use crate::failure::Failure;
 use crate::model::requests::{BodySocket, Reader, RequestBody};
 use crate::node::Node;
+use crate::tokens::AdmittedBefore;
 use bytes::{Bytes, BytesMut};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
@@ -76,7 +77,8 @@ pub(super) async fn late(node: &Node, request: Request<Incoming>) -> Response<An
     answer.unwrap_or_else(|failure| refuse(&parts.headers, &failure))
 }
 
-/// A request to a model, whose body was taken. Its client waits until `deadline`, and `id` is its id already.
+/// A request to a model that was admitted, and whose body was taken. Its client waits until `deadline`, and `id` is its id
+/// already.
 ///
 /// # Errors
 /// No answer came of it.
@@ -94,6 +96,7 @@ pub(super) async fn unsent(
         RequestBody::Streamed(None) => return Err(Failure::Died), // an instance had it
     };
     let mut parts = parts.clone();
+    parts.extensions.insert(AdmittedBefore);
     if let Ok(id) = HeaderValue::from_bytes(id) {
         parts.headers.insert(REQUEST_ID, id);
     }
@@ -107,7 +110,7 @@ async fn ask(node: &Node, by: By, parts: &Parts, body: Sent) -> Result<Response<
         let heir = node.successor().await?;
         let request = request(parts, body)?;
         let stream = match by {
-            By::Data => heir.ask().await?,
+            By::Data => heir.ask(parts.extensions.get::<AdmittedBefore>().is_some()).await?,
             By::Control => UnixStream::connect(node.context.runtime_dir.join(control_socket::NAME)).await.ok()?,
         };
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;

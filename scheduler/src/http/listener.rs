@@ -7,7 +7,7 @@ use super::body::passes_hyper;
 use super::connection::{Answering, Known, Socket};
 use super::hold::drain;
 use super::stream::Stream;
-use crate::tokens::Admitted;
+use crate::tokens::{Admitted, AdmittedBefore};
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HeaderValue};
 use hyper::service::service_fn;
@@ -143,6 +143,7 @@ async fn converse<H, F>(
     F: Future<Output = Response<AnswerBody>> + Send + 'static,
 {
     let is_tcp = matches!(stream, Stream::Tcp(_));
+    let admitted = matches!(stream, Stream::Asked { admitted: true, .. });
     let known = Arc::new(Known::default());
     let asked = Arc::clone(&known);
     let service = service_fn(move |mut request: Request<Incoming>| {
@@ -151,6 +152,9 @@ async fn converse<H, F>(
         let length = if is_tcp { passes_hyper(&request) } else { None };
         if !is_tcp {
             asked.linger(may_be_left(&request));
+        }
+        if admitted {
+            request.extensions_mut().insert(AdmittedBefore);
         }
         if let Some(length) = length {
             asked.hold.hold(length);

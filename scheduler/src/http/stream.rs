@@ -26,7 +26,12 @@ pub enum Stream {
     /// With TLS over it; boxed, since it is larger by far.
     Tls(Box<TlsStream<TcpStream>>),
     /// Over which an earlier scheduler asks again what it has taken.
-    Asked(UnixStream),
+    Asked {
+        /// To it.
+        stream: UnixStream,
+        /// What comes was within its token's limits when that scheduler took it.
+        admitted: bool,
+    },
 }
 
 /// What it can do in each case.
@@ -39,7 +44,7 @@ impl Stream {
     pub(super) fn duplicate(&self) -> io::Result<std::net::TcpStream> {
         match self {
             Self::Tcp(stream) => Ok(stream.as_fd().try_clone_to_owned()?.into()),
-            Self::Tls(_) | Self::Asked(_) => Err(io::ErrorKind::Unsupported.into()),
+            Self::Tls(_) | Self::Asked { .. } => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
@@ -48,7 +53,7 @@ impl Stream {
         let client = match self {
             Self::Tcp(stream) => stream,
             Self::Tls(stream) => stream.get_ref().0,
-            Self::Asked(_) => return, // the kernel keeps nothing for it
+            Self::Asked { .. } => return, // the kernel keeps nothing for it
         };
         let _ = setsockopt(client, Linger, &RESET); // refused only by sockets that are closed already
     }
@@ -57,7 +62,7 @@ impl Stream {
     pub(super) fn beneath(self) -> Self {
         match self {
             Self::Tls(stream) => Self::Tcp(stream.into_inner().0),
-            Self::Tcp(_) | Self::Asked(_) => self,
+            Self::Tcp(_) | Self::Asked { .. } => self,
         }
     }
 
@@ -65,7 +70,7 @@ impl Stream {
         Pin::new(match self {
             Self::Tcp(stream) => stream,
             Self::Tls(stream) => stream,
-            Self::Asked(stream) => stream,
+            Self::Asked { stream, .. } => stream,
         })
     }
 }
@@ -97,7 +102,7 @@ impl AsyncWrite for Stream {
         match self {
             Self::Tcp(stream) => stream.is_write_vectored(),
             Self::Tls(stream) => stream.is_write_vectored(),
-            Self::Asked(stream) => stream.is_write_vectored(),
+            Self::Asked { stream, .. } => stream.is_write_vectored(),
         }
     }
 

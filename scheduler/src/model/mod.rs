@@ -217,6 +217,8 @@ pub struct View {
     in_flight: Vec<Arc<AtomicU64>>,
     /// What has failed of what serves, since the model's task began.
     failures: u64,
+    /// Replacements in a row of what serves, for a request that was over.
+    overruns: u32,
     /// It does not fit on this node, or on none of its cards.
     too_big: bool,
     no_card: bool,
@@ -224,7 +226,7 @@ pub struct View {
 
 impl View {
     pub(crate) fn new(model: api::Model, in_flight: Vec<Arc<AtomicU64>>) -> Self {
-        Self { at: Instant::now(), model, in_flight, failures: 0, too_big: false, no_card: false }
+        Self { at: Instant::now(), model, in_flight, failures: 0, overruns: 0, too_big: false, no_card: false }
     }
 
     /// For a node that serves nothing else.
@@ -234,6 +236,7 @@ impl View {
         Seen {
             refused: model.directory.refused.is_some() && model.version.is_none(),
             failures: self.failures,
+            overruns: self.overruns,
             too_big: self.too_big,
             no_card: self.no_card,
             ready: model.state == api::State::Ready,

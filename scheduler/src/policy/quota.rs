@@ -65,6 +65,12 @@ impl Quota {
         Ok(())
     }
 
+    /// Takes a request that was admitted before this began: it is one of those at a time, even of one too many, and costs
+    /// nothing.
+    pub fn take_over(&mut self) {
+        self.in_flight = self.in_flight.saturating_add(1);
+    }
+
     /// A request that was taken is over.
     pub fn done(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);
@@ -109,7 +115,18 @@ mod tests {
         assert_eq!(quota.admit(&limits, ms(9)), Err(Over::InFlight));
         quota.done();
         quota.admit(&limits, ms(9)).unwrap();
+        quota.take_over();
+        quota.done();
+        assert_eq!(quota.admit(&limits, ms(9)), Err(Over::InFlight), "there was one too many");
         assert_eq!(Quota::default().admit(&Limits::default(), ms(0)), Ok(()), "no limits");
+    }
+
+    #[test]
+    fn what_was_admitted_before_costs_nothing() {
+        let (limits, mut quota) = (Limits::new(None, Some(2.0)), Quota::default());
+        (0..9).for_each(|_| quota.take_over());
+        (0..2).for_each(|_| quota.admit(&limits, ms(0)).unwrap());
+        quota.admit(&limits, ms(0)).unwrap_err();
     }
 
     proptest! {

@@ -19,11 +19,12 @@ impl Heir {
         Self(socket)
     }
 
-    /// A connection to it, for one request to a model; `None` when it has ended, or no descriptors are left.
-    pub async fn ask(&self) -> Option<UnixStream> {
+    /// A connection to it, for one request to a model, which was `admitted` here or was not asked for its token yet; `None`
+    /// when it has ended, or no descriptors are left.
+    pub async fn ask(&self, admitted: bool) -> Option<UnixStream> {
         let (ours, theirs) = StdUnixStream::pair().ok()?;
         ours.set_nonblocking(true).ok()?;
-        self.0.send_with(&ToSuccessor::Asks, &[theirs.as_raw_fd()]).await.ok()?;
+        self.0.send_with(&ToSuccessor::Asks { admitted }, &[theirs.as_raw_fd()]).await.ok()?;
         UnixStream::from_std(ours).ok()
     }
 }

@@ -100,9 +100,10 @@ impl Predecessor {
         socket.send(&FromSuccessor::Prepared { changes }).await.map_err(wire)?;
         match socket.receive().await.map_err(wire)? {
             ToSuccessor::Yours { busy } => Ok(Inheritance { socket, busy }),
-            ToSuccessor::Take { .. } | ToSuccessor::Has { .. } | ToSuccessor::Asks | ToSuccessor::Connection { .. } => {
-                Err(TakeoverError::Order(WHO))
-            }
+            ToSuccessor::Take { .. }
+            | ToSuccessor::Has { .. }
+            | ToSuccessor::Asks { .. }
+            | ToSuccessor::Connection { .. } => Err(TakeoverError::Order(WHO)),
         }
     }
 }
@@ -119,7 +120,7 @@ impl Inheritance {
                 ToSuccessor::Has { model, instance, requests } => {
                     node.predecessor_has(&model, &instance, requests).await;
                 }
-                ToSuccessor::Asks => give(&handed.data, fds, asked).await,
+                ToSuccessor::Asks { admitted } => give(&handed.data, fds, |fd| asked(fd, admitted)).await,
                 ToSuccessor::Connection { listener: Listener::Data } => give(&handed.data, fds, client).await,
                 ToSuccessor::Connection { listener: Listener::Admin } => give(&handed.admin, fds, client).await,
                 ToSuccessor::Take { .. } | ToSuccessor::Yours { .. } => {}
@@ -146,8 +147,8 @@ fn client(fd: OwnedFd) -> io::Result<Stream> {
     TcpStream::from_std(stream).map(Stream::Tcp)
 }
 
-fn asked(fd: OwnedFd) -> io::Result<Stream> {
+fn asked(fd: OwnedFd, admitted: bool) -> io::Result<Stream> {
     let stream = std::os::unix::net::UnixStream::from(fd);
     stream.set_nonblocking(true)?;
-    UnixStream::from_std(stream).map(Stream::Asked)
+    UnixStream::from_std(stream).map(|stream| Stream::Asked { stream, admitted })
 }

@@ -33,8 +33,13 @@ impl Certificate {
     }
 
     pub(crate) fn expired() -> Self {
+        Self::until(2001)
+    }
+
+    /// One that ends with the beginning of this year.
+    pub(crate) fn until(year: i32) -> Self {
         let mut params = CertificateParams::new([NAME.to_owned()]).unwrap();
-        (params.not_before, params.not_after) = (date_time_ymd(2000, 1, 1), date_time_ymd(2001, 1, 1));
+        (params.not_before, params.not_after) = (date_time_ymd(2000, 1, 1), date_time_ymd(year, 1, 1));
         Self::of(&params)
     }
 

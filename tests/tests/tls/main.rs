@@ -5,17 +5,12 @@ mod client;
 mod takeover;
 
 use client::{Certificate, Folder, NAME, ask, connect, over_http2, runtime, send};
-use omni_tests::{Node, NodeBuilder, Stream, program};
+use omni_tests::{Node, NodeBuilder, SERIAL, Stream, program};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
 
-/// Answers at once, or after so many seconds.
-const SERIAL: &[(&str, &str)] = &[(
-    "model.py",
-    "import time\ndef handle_request(request, context):\n    time.sleep(request.body.json or 0)\n    return context.model\n",
-)];
 /// As many events as asked for.
 const COUNT: &[(&str, &str)] = &[(
     "model.py",
@@ -155,6 +150,18 @@ fn who_does_not_speak_tls_costs_only_its_own_connection() {
     assert_eq!(node.admin().get("/readyz").status, 200, "the admin listener speaks plain HTTP");
     let log = node.log();
     assert!(!log.contains("speak TLS"), "nobody fills the log: {log}");
+    node.stop();
+}
+
+#[test]
+fn the_first_end_in_the_chain_is_a_metric() {
+    let (own, above) = (Certificate::until(2050), Certificate::until(2040));
+    let folder = Folder::new(&own);
+    folder.write("certificate.pem", &format!("{}{}", own.pem, above.pem));
+    let node = Node::builder().config(&folder.config()).start();
+    let metrics = node.admin().get("/metrics").text();
+    let ends = metrics.lines().find_map(|line| line.strip_prefix("omni_tls_certificate_not_after_seconds "));
+    assert_eq!(ends, Some("2208988800"), "{metrics}");
     node.stop();
 }
 

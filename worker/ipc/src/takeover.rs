@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 /// Version of this wire. The two are of two versions by nature; a successor that cannot follow says `failed`.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// To the successor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,7 +51,10 @@ pub enum ToSuccessor {
     },
     /// Brings one end of a socket pair, over which the speaker asks again one request for models that it took and nobody
     /// has. So it needs no listener, and no client's way of speaking.
-    Asks,
+    Asks {
+        /// It was within its token's limits when it came, and is not held against them again.
+        admitted: bool,
+    },
     /// Brings a client's connection, between two requests of HTTP/1.1, on which nothing but HTTP is spoken.
     Connection {
         /// Where it was accepted.

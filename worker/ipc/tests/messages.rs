@@ -237,7 +237,7 @@ fn takeover() {
             ToSuccessor::Take { protocol: 1, config: serde_json::json!({"server": {"connections": 7}}) },
             ToSuccessor::Yours { busy: [(instance(), 3)].into() },
             ToSuccessor::Has { model: "@cf/meta/llama".into(), instance: instance(), requests: 2 },
-            ToSuccessor::Asks,
+            ToSuccessor::Asks { admitted: true },
             ToSuccessor::Connection { listener: Listener::Data },
             ToSuccessor::Connection { listener: Listener::Admin },
         ])

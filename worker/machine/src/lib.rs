@@ -227,6 +227,16 @@ pub struct GpuFiles {
     pub shim: bool,
 }
 
+/// What the scheduler finds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Service {
+    /// The cards that models could use.
+    pub cards: Tried<Vec<Card>>,
+    /// A line for each listener of the configuration that is open to more than this machine, as a start says it.
+    pub exposure: Vec<String>,
+}
+
 /// A card that the scheduler finds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

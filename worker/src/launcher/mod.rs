@@ -216,7 +216,11 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
         builds,
         state,
     };
-    node.run().map_err(kernel("wait for events"))
+    let ended = node.run().map_err(kernel("wait for events"))?;
+    if ended == Ended::Done {
+        let _ = fs::remove_file(&socket); // who comes next would replace it, and cannot before the lock is free
+    }
+    Ok(ended)
 }
 
 /// Takes over the zygotes of an earlier launcher and removes what has no living worker.
@@ -315,7 +319,8 @@ fn prepared(settings: Settings) -> Result<Settings, LauncherError> {
     Ok(Settings { state_dir: made(&settings.state_dir, 0o755)?, cache_dir, runtime_dir, models, ..settings })
 }
 
-/// Only one launcher serves a runtime folder; the file names it. One that was killed leaves its lock for moments to a
+/// Only one launcher serves a runtime folder; the file names it, and stays: removed, it could be locked by one who waits for
+/// it and, made again, by another. One that was killed leaves its lock for moments to a
 /// process that it was about to start: the copy of the descriptor closes when that executes its program.
 fn lock(runtime_dir: &Path) -> Result<Flock<File>, LauncherError> {
     let path = runtime_dir.join("launcher.lock");

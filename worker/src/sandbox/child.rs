@@ -8,7 +8,7 @@
 use super::mount::Mount;
 use super::report::{Report, send};
 use super::root::{self, Brought};
-use super::seccomp::Filter;
+use super::seccomp::{Filter, forbid_unix_sockets};
 use super::step::{Step, StepError, invalid};
 use super::{ProcFiles, Program, kernel, landlock, pid1, privileges};
 use crate::spec::SandboxSpec;
@@ -86,7 +86,7 @@ fn prepare(start: &Start<'_>) -> Result<(), StepError> {
     }
     SigSet::all().thread_unblock().step(|| "unblock signals".into())?;
     if is_open && is_build {
-        start.filter.forbid_unix_sockets()?;
+        forbid_unix_sockets()?;
     }
     start.filter.apply()
 }

@@ -94,10 +94,7 @@ const TERMINAL_INPUT: [libc::c_ulong; 2] = [libc::TIOCSTI, libc::TIOCLINUX];
 const PERSONALITIES: [u64; 2] = [0, 0xffff_ffff];
 
 /// The whole policy, ready to be applied.
-pub(super) struct Filter {
-    programs: [BpfProgram; 2],
-    no_unix_sockets: BpfProgram,
-}
+pub(super) struct Filter([BpfProgram; 2]);
 
 impl Filter {
     /// Compiles the policy for this machine.
@@ -106,24 +103,25 @@ impl Filter {
         let mut refused: Rules = REFUSED.iter().map(|call| (*call, Vec::new())).collect();
         refused.extend(conditional().step(step)?);
         let absent = ABSENT.iter().map(|call| (*call, Vec::new())).collect();
-        let programs = [program(refused, libc::EPERM).step(step)?, program(absent, libc::ENOSYS).step(step)?];
-        let unix = any([vec![compare(0, SeccompCmpOp::Eq, bits(libc::AF_UNIX))]]).step(step)?;
-        let no_unix_sockets = program(Rules::from([(libc::SYS_socket, unix)]), libc::EPERM).step(step)?;
-        Ok(Self { programs, no_unix_sockets })
-    }
-
-    /// Refuses Unix sockets, before [`Filter::apply`] and for as long; pairs of them, which reach nobody, are no matter.
-    pub(super) fn forbid_unix_sockets(&self) -> Result<(), StepError> {
-        apply_filter(&self.no_unix_sockets).step(|| "forbid Unix sockets".into())
+        Ok(Self([program(refused, libc::EPERM).step(step)?, program(absent, libc::ENOSYS).step(step)?]))
     }
 
     /// Applies it to this thread and all that come from it, for good.
     pub(super) fn apply(&self) -> Result<(), StepError> {
-        self.programs
-            .iter()
-            .try_for_each(|program| apply_filter(program))
-            .step(|| "apply the system call filter".into())
+        self.0.iter().try_for_each(|program| apply_filter(program)).step(|| "apply the system call filter".into())
     }
+}
+
+/// Refuses Unix sockets to this thread and all that come from it, for good, whatever [`Filter`] allows; pairs of them,
+/// which reach nobody, are no matter. Compiled by the child itself: few sandboxes have a need of it.
+pub(super) fn forbid_unix_sockets() -> Result<(), StepError> {
+    let step = || "forbid Unix sockets".to_owned();
+    apply_filter(&no_unix_sockets().step(step)?).step(step)
+}
+
+fn no_unix_sockets() -> Result<BpfProgram, seccompiler::BackendError> {
+    let unix = any([vec![compare(0, SeccompCmpOp::Eq, bits(libc::AF_UNIX))]])?;
+    program(Rules::from([(libc::SYS_socket, unix)]), libc::EPERM)
 }
 
 fn conditional() -> Result<Rules, seccompiler::BackendError> {
@@ -184,12 +182,29 @@ fn no_x32() -> [sock_filter; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::sys::prctl;
+    use std::net::UdpSocket;
+    use std::os::unix::net::UnixDatagram;
+    use std::thread;
 
     #[test]
     fn the_policy_compiles_and_fits_the_kernel() {
-        let Filter { programs, no_unix_sockets } = Filter::compile().unwrap();
-        for program in programs.iter().chain([&no_unix_sockets]) {
+        let Filter(programs) = Filter::compile().unwrap();
+        for program in programs.iter().chain([&no_unix_sockets().unwrap()]) {
             assert!(program.len() < usize::from(libc::BPF_MAXINSNS as u16), "{} instructions", program.len());
         }
+    }
+
+    #[test]
+    fn where_unix_sockets_are_forbidden_pairs_of_them_and_others_are_not() {
+        // What is applied stays: it is given to a thread that ends.
+        let forbidden = thread::spawn(|| {
+            prctl::set_no_new_privs().unwrap();
+            forbid_unix_sockets().unwrap();
+            assert_eq!(UnixDatagram::unbound().unwrap_err().raw_os_error(), Some(libc::EPERM));
+            UnixDatagram::pair().unwrap();
+            UdpSocket::bind("127.0.0.1:0").unwrap();
+        });
+        forbidden.join().unwrap();
     }
 }

@@ -31,7 +31,7 @@ pub(super) fn all(config: Option<&Path>) -> Asked {
     Asked::Programs {
         worker: place.join("omni-worker").is_file(),
         machine: ask(&place.join(LAUNCHER), config).map(Box::new),
-        cards: ask(&place.join(SCHEDULER), config),
+        service: ask(&place.join(SCHEDULER), config),
         place: place.clone(),
     }
 }

@@ -11,6 +11,7 @@
 use super::ModelTask;
 use super::gpu::Turn;
 use super::instances::Instance;
+use crate::policy::fleet::Event;
 use crate::policy::liveness::{Liveness, Look};
 use crate::policy::{InstanceNumber, Moment};
 use omni_ipc::instance::ToWorker;
@@ -96,7 +97,7 @@ impl Instance {
 impl ModelTask {
     /// Asks who is due, and gives up who is silent.
     pub(super) fn look_after(&mut self, number: InstanceNumber) {
-        let now = self.now();
+        let (now, silent) = (self.now(), Event::Unresponsive(number));
         let Some(instance) = self.instances.get_mut(number) else { return };
         match instance.health.worker.as_mut().map_or(Look::Fine, |worker| worker.look(now)) {
             Look::Fine => {}
@@ -104,7 +105,8 @@ impl ModelTask {
             Look::Ask => drop(instance.link.as_ref().map(|link| link.send(&ToWorker::Ping, &[]))),
             Look::Silent => {
                 instance.link = None; // it would not hear that it is to end: the launcher ends it
-                return self.replace(number, "worker", &format!("its worker did not answer within {WORKER:?}"));
+                let why = format!("its worker did not answer within {WORKER:?}");
+                return self.replace(number, "worker", &why, &silent);
             }
         }
         let every = instance.content.manifest.timeouts.healthcheck;
@@ -113,7 +115,7 @@ impl ModelTask {
             Look::Ask => instance.ask_engine(),
             Look::Silent => {
                 let why = format!("it had nothing to do and did not answer its healthcheck within {every:?}");
-                self.replace(number, "healthcheck", &why);
+                self.replace(number, "healthcheck", &why, &silent);
             }
         }
     }
@@ -131,7 +133,8 @@ impl ModelTask {
         if !problem.is_empty() {
             let problem = String::from_utf8_lossy(problem).into_owned();
             let last = problem.lines().next_back().unwrap_or_default();
-            self.replace(number, "healthcheck", &format!("its healthcheck failed: {last}"));
+            let why = format!("its healthcheck failed: {last}");
+            self.replace(number, "healthcheck", &why, &Event::Unresponsive(number));
             self.say_of(number, problem);
         }
         true

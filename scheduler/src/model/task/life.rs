@@ -134,14 +134,16 @@ impl ModelTask {
             let Some(instance) = self.instances.get_mut(number) else { continue };
             if is_over(instance.grace_ends) {
                 instance.grace_ends = None;
-                self.replace(number, "cancellation", "a handler ignored its cancellation");
+                let event = Event::Overran(number);
+                self.replace(number, "cancellation", "a handler ignored its cancellation", &event);
             } else if is_over(instance.broken_ends) {
                 instance.broken_ends = None;
                 // One that has said why it fails takes its time to end: what it said is what people are to read.
+                let event = Event::Unresponsive(number);
                 if instance.failed {
-                    self.event(&Event::Unresponsive(number));
+                    self.event(&event);
                 } else {
-                    self.replace(number, "connection", "the engine closed its data connection and went on");
+                    self.replace(number, "connection", "the engine closed its data connection and went on", &event);
                 }
             }
             self.look_after(number);
@@ -176,8 +178,8 @@ impl ModelTask {
         }
     }
 
-    /// An instance is of no use any more.
-    pub(super) fn replace(&mut self, number: InstanceNumber, reason: &'static str, why: &str) {
+    /// An instance is of no use any more; `event` says so to the policy.
+    pub(super) fn replace(&mut self, number: InstanceNumber, reason: &'static str, why: &str, event: &Event) {
         let Some(instance) = self.instances.get_mut(number) else { return };
         tracing::warn!(
             message_id = Kind::InstanceReplaced.id(),
@@ -188,7 +190,7 @@ impl ModelTask {
         );
         instance.given_up = Some((reason, why.to_owned()));
         self.say_of(number, format!("{why}; the instance was replaced"));
-        self.event(&Event::Unresponsive(number));
+        self.event(event);
     }
 
     /// Says why an instance's generation does not do well.

@@ -90,8 +90,10 @@ pub enum Event {
     },
     /// All processes of the instance are gone, or none could be made.
     Gone(InstanceNumber),
-    /// A handler ignores its cancellation, or the engine broke the wire.
+    /// The engine broke the wire, or it or its worker does not answer.
     Unresponsive(InstanceNumber),
+    /// A handler ignores its cancellation: the request is over for whoever asked, and not for the instance.
+    Overran(InstanceNumber),
     /// The launcher is lost: what it was asked is not going to be answered.
     LauncherLost,
     /// A person says start.

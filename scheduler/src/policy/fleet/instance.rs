@@ -56,6 +56,11 @@ pub enum End {
     Wanted,
     /// It does not do its work: its end counts as a death.
     Failed,
+    /// It was well, and does not let go of a request that is over. Its end counts as a death, too.
+    Overran {
+        /// It was ready since then.
+        ready_since: Moment,
+    },
 }
 
 #[derive(Debug, Clone)]
@@ -89,7 +94,7 @@ impl Instance {
 
     /// Its death is certain and not reckoned yet: what replaces it waits for that.
     pub(super) fn is_dying(&self) -> bool {
-        matches!(self.phase, Phase::Stopping { end: End::Failed, .. })
+        matches!(self.phase, Phase::Stopping { end: End::Failed | End::Overran { .. }, .. })
     }
 
     /// When waiting for somebody else ends.
@@ -135,6 +140,16 @@ impl Instance {
             Phase::Starting { .. } | Phase::Ready { .. } => self.kill(number, End::Failed, now, actions),
             Phase::Draining { .. } => self.kill(number, End::Wanted, now, actions),
             Phase::Stopping { .. } => {}
+        }
+    }
+
+    /// It does not let go of a request.
+    pub(super) fn overran(&mut self, number: InstanceNumber, now: Moment, actions: &mut Vec<Action>) {
+        match self.phase {
+            Phase::Ready { since, .. } => self.kill(number, End::Overran { ready_since: since }, now, actions),
+            Phase::Starting { .. } | Phase::Draining { .. } | Phase::Stopping { .. } => {
+                self.give_up(number, now, actions);
+            }
         }
     }
 

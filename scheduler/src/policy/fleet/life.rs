@@ -116,9 +116,12 @@ impl Fleet {
         let ready_since = match instance.phase {
             Phase::Starting { .. } | Phase::Stopping { end: End::Failed, .. } => None,
             Phase::Ready { since, .. } => Some(since),
+            Phase::Stopping { end: End::Overran { ready_since }, .. } => {
+                return self.died(instance.generation, |record| record.overrun(ready_since, now, jitter));
+            }
             Phase::Draining { .. } | Phase::Stopping { end: End::Wanted, .. } => return,
         };
-        self.died(instance.generation, |record| record.fail(instance.refused, ready_since, now, jitter));
+        self.failed(instance.generation, |record| record.fail(instance.refused, ready_since, now, jitter));
     }
 
     /// It is asked again in a moment.
@@ -131,14 +134,21 @@ impl Fleet {
         }
     }
 
-    /// A death, or the like of one. What served is brought up again, though nobody may ask at the moment.
-    pub(super) fn died(&mut self, generation: Generation, reckon: impl FnOnce(&mut Record)) {
+    /// A death of the model's own doing, or the like of one.
+    pub(super) fn failed(&mut self, generation: Generation, reckon: impl FnOnce(&mut Record)) {
+        if self.serving == Some(generation) {
+            self.failures += 1;
+        }
+        self.died(generation, reckon);
+    }
+
+    /// A death. What served is brought up again, though nobody may ask at the moment.
+    fn died(&mut self, generation: Generation, reckon: impl FnOnce(&mut Record)) {
         self.deaths += 1;
         let Some(record) = self.generations.get_mut(&generation) else { return };
         reckon(record);
         let gives_up = !record.standing.is_coming();
         if self.serving == Some(generation) {
-            self.failures += 1;
             self.owed |= !self.held;
         }
         if gives_up && self.candidate() == Some(generation) {

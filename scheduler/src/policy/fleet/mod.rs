@@ -66,7 +66,7 @@ pub struct Fleet {
     owed: bool,
     held: bool,
     deaths: u64,
-    /// Of them, since this policy began, those of what took the traffic.
+    /// Of them, since this policy began, those of what took the traffic, without those for a request that was over.
     failures: u64,
 }
 
@@ -137,7 +137,7 @@ impl Fleet {
             }
             Event::PrepareFailed { generation, permanent } => {
                 if self.generations.get_mut(&generation).is_some_and(Record::unprepared) {
-                    self.died(generation, |record| record.fail(permanent, None, now, jitter));
+                    self.failed(generation, |record| record.fail(permanent, None, now, jitter));
                 }
             }
             Event::Placed(number) => self.on_placed(number, now),
@@ -159,6 +159,11 @@ impl Fleet {
             Event::Unresponsive(number) => {
                 if let Some(instance) = self.instances.get_mut(&number) {
                     instance.give_up(number, now, &mut actions);
+                }
+            }
+            Event::Overran(number) => {
+                if let Some(instance) = self.instances.get_mut(&number) {
+                    instance.overran(number, now, &mut actions);
                 }
             }
             // A start that was asked for and is not answered ends as one that was never asked for.

@@ -1,7 +1,7 @@
 //! What others see of a fleet, and when time matters next. Nothing is decided here.
 
 use super::Action;
-use super::generation::Standing;
+use super::generation::{Record, Standing};
 use super::instance::{End, Instance, Phase};
 use super::{Aim, Fleet};
 use crate::policy::{Generation, InstanceNumber, Moment};
@@ -55,10 +55,16 @@ impl Fleet {
         self.deaths
     }
 
-    /// Deaths since this policy began of what took the traffic.
+    /// Deaths since this policy began of what took the traffic, without those of [`Fleet::overruns`].
     #[must_use]
     pub fn failures(&self) -> u64 {
         self.failures
+    }
+
+    /// Deaths in a row of what takes the traffic for requests that were over.
+    #[must_use]
+    pub fn overruns(&self) -> u32 {
+        self.serving.and_then(|serving| self.generations.get(&serving)).map_or(0, Record::overruns)
     }
 
     /// Whether an end of the instance is what this node asked for, whatever its cause.

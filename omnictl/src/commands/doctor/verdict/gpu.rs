@@ -1,6 +1,6 @@
 //! GPUs: the driver, each card, and what models are given of both. Pure.
 
-use omni_machine::{Card, GpuFiles, Tried};
+use omni_machine::{Card, GpuFiles, Service, Tried};
 
 use super::{Check, Line};
 use crate::human::size;
@@ -10,8 +10,8 @@ const NO_GPU: &str = "models that ask for GPU memory are refused; all others are
 /// Device files that every card needs beside its own.
 const COMMON: [&str; 2] = ["nvidiactl", "nvidia-uvm"];
 
-pub(super) fn lines(files: &GpuFiles, cards: &Result<Tried<Vec<Card>>, String>) -> Vec<Line> {
-    let cards = match cards {
+pub(super) fn lines(files: &GpuFiles, service: &Result<Service, String>) -> Vec<Line> {
+    let cards = match service.as_ref().map(|service| &service.cards) {
         Ok(Tried::Works(cards)) => cards,
         Ok(Tried::Fails(words)) => return vec![driver(files).failed(words)],
         Ok(Tried::Untried(words)) | Err(words) => return vec![driver(files).unknown(words)],

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use omni_machine::{Cgroups, Identity, Layout, Limits, Machine};
+use omni_machine::{Cgroups, Identity, Layout, Limits, Machine, Service};
 
 use super::{Check, Line};
 
@@ -65,6 +65,25 @@ fn configuration(machine: &Machine) -> Line {
         (_, Some(problem)) => check.failed(problem.replace('\n', "; ")),
         (Some(file), None) => check.ok(file.display().to_string()),
         (None, None) => check.ok("none: the defaults"),
+    }
+}
+
+/// Who may do what by the network, in the words of a start.
+pub(super) fn listeners(service: &Result<Service, String>) -> Vec<Line> {
+    let check = || {
+        Check::wanted(
+            "listeners",
+            "who reaches the address does not have to be who should",
+            "what the line names, or another address: `listen`, `admin-listen` below [server]; it stays where a firewall \
+             or a proxy keeps others away",
+        )
+    };
+    match service {
+        Ok(Service { exposure, .. }) if exposure.is_empty() => {
+            vec![check().ok("only this machine reaches them, or there are tokens and TLS")]
+        }
+        Ok(Service { exposure, .. }) => exposure.iter().map(|line| check().failed(line)).collect(),
+        Err(words) => vec![check().unknown(words)],
     }
 }
 

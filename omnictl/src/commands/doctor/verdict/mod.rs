@@ -12,7 +12,7 @@ mod tests;
 
 use std::path::PathBuf;
 
-use omni_machine::{Card, Machine, Tried};
+use omni_machine::{Machine, Service, Tried};
 use serde::Serialize;
 
 /// What the node's programs said.
@@ -28,7 +28,7 @@ pub(super) enum Asked {
         /// Of the launcher.
         machine: Result<Box<Machine>, String>,
         /// Of the scheduler.
-        cards: Result<Tried<Vec<Card>>, String>,
+        service: Result<Service, String>,
     },
 }
 
@@ -135,7 +135,7 @@ impl Check {
 
 /// Every line, in the order in which they are mended.
 pub(super) fn lines(asked: &Asked) -> Vec<Line> {
-    let Asked::Programs { place, worker, machine, cards } = asked else {
+    let Asked::Programs { place, worker, machine, service } = asked else {
         return vec![host::no_programs()];
     };
     let mut lines = vec![host::programs(place, *worker, machine.as_ref().err())];
@@ -143,7 +143,8 @@ pub(super) fn lines(asked: &Asked) -> Vec<Line> {
         lines.extend(host::lines(machine));
         lines.extend(sandbox::lines(machine));
         lines.extend(models::lines(machine));
-        lines.extend(gpu::lines(&machine.gpu, cards));
+        lines.extend(host::listeners(service));
+        lines.extend(gpu::lines(&machine.gpu, service));
         if machine.identity.uid != 0 {
             // Before anything is mended, it has to be known.
             let unknown = lines.iter_mut().filter(|line| line.state == State::Unknown);

@@ -2,7 +2,7 @@
 
 use omni_machine::{
     Card, Cgroups, Configuration, Disk, Folder, GpuFiles, Identity, Layout, Limits, Machine, Parts, Python, Role,
-    Tried, Uv,
+    Service, Tried, Uv,
 };
 
 use super::{Asked, Line, State, lines, serves};
@@ -70,13 +70,21 @@ fn machine() -> Machine {
     }
 }
 
-fn no_cards() -> Result<Tried<Vec<Card>>, String> {
-    Ok(Tried::Fails("no NVIDIA driver can be used: libnvidia-ml.so.1: cannot open shared object file".into()))
+fn no_cards() -> Tried<Vec<Card>> {
+    Tried::Fails("no NVIDIA driver can be used: libnvidia-ml.so.1: cannot open shared object file".into())
 }
 
-fn asked(machine: Machine, cards: Result<Tried<Vec<Card>>, String>) -> Vec<Line> {
+fn closed(cards: Tried<Vec<Card>>) -> Result<Service, String> {
+    Ok(Service { cards, exposure: Vec::new() })
+}
+
+fn asked(machine: Machine, cards: Tried<Vec<Card>>) -> Vec<Line> {
+    looked_at(machine, closed(cards))
+}
+
+fn looked_at(machine: Machine, service: Result<Service, String>) -> Vec<Line> {
     let machine = Ok(Box::new(machine));
-    let lines = lines(&Asked::Programs { place: "/usr/lib/omni".into(), worker: true, machine, cards });
+    let lines = lines(&Asked::Programs { place: "/usr/lib/omni".into(), worker: true, machine, service });
     for line in &lines {
         let is_ok = line.state == State::Ok;
         assert_eq!((line.cost.is_none(), line.mend.is_none()), (is_ok, is_ok), "{line:?}");
@@ -180,7 +188,7 @@ fn an_old_driver_is_named_with_what_it_lacks() {
     let mut old = machine();
     old.gpu.driver = Some("418.226.00".into());
     let symbol = "no NVIDIA driver can be used: undefined symbol: nvmlDeviceGetComputeRunningProcesses_v2";
-    let lines = asked(old, Ok(Tried::Fails(symbol.into())));
+    let lines = asked(old, Tried::Fails(symbol.into()));
     assert_eq!(wrong(&lines), [("GPU driver", State::Degraded)]);
     let line = find(&lines, "GPU driver");
     assert_eq!(line.found, symbol);
@@ -200,7 +208,7 @@ fn a_card_without_unified_memory_or_its_device_file() {
         shim: true,
     };
     let cards = vec![card(0, Tried::Works(())), card(1, Tried::Fails("it has no concurrent managed access".into()))];
-    let lines = asked(two, Ok(Tried::Works(cards)));
+    let lines = asked(two, Tried::Works(cards));
     assert_eq!(
         wrong(&lines),
         [("GPU 1", State::Degraded), ("nvidia1", State::Degraded), ("nvidia-uvm", State::Degraded)]
@@ -276,9 +284,22 @@ fn a_machine_without_the_nodes_programs_is_told_so_and_nothing_else() {
         place: "/usr/lib/omni".into(),
         worker: true,
         machine: Err("it did not answer".into()),
-        cards: no_cards(),
+        service: closed(no_cards()),
     };
     assert_eq!(wrong(&super::lines(&silent)), [("programs", State::Missing)]);
+}
+
+#[test]
+fn open_listeners_are_told_as_a_start_tells_them() {
+    let exposure = ["anyone who reaches 0.0.0.0:80 may ask any model", "requests to 0.0.0.0:80 can be read"];
+    let service = Service { cards: no_cards(), exposure: exposure.map(str::to_owned).into() };
+    let lines = looked_at(machine(), Ok(service));
+    let told: Vec<_> = lines.iter().filter(|line| line.check == "listeners").map(|line| &*line.found).collect();
+    assert_eq!(told, exposure);
+    let degraded = ["listeners", "listeners", "GPU driver"].map(|check| (check, State::Degraded));
+    assert_eq!((wrong(&lines), serves(&lines)), (degraded.into(), Some(true)));
+    let silent = looked_at(machine(), Err("it did not answer".into()));
+    assert_eq!(wrong(&silent), ["listeners", "GPU driver"].map(|check| (check, State::Unknown)));
 }
 
 #[test]

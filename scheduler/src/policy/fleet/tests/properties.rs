@@ -227,6 +227,7 @@ fn nonsense() -> impl Strategy<Value = Event> {
         ),
         4 => instance().prop_map(Event::Gone),
         1 => instance().prop_map(Event::Unresponsive),
+        1 => instance().prop_map(Event::Overran),
         1 => Just(Event::LauncherLost),
         1 => Just(Event::Start),
         1 => Just(Event::Stop),

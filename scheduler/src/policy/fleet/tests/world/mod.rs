@@ -234,10 +234,10 @@ impl World {
                     return;
                 };
                 if self.rng.f64() < self.faults.request {
-                    if self.rng.bool() {
-                        self.gone(instance, Event::Gone(instance));
-                    } else {
-                        self.pump(Event::Unresponsive(instance));
+                    match self.rng.u8(..3) {
+                        0 => self.gone(instance, Event::Gone(instance)),
+                        1 => self.pump(Event::Unresponsive(instance)),
+                        _ => self.pump(Event::Overran(instance)),
                     }
                     return;
                 }
