@@ -31,7 +31,7 @@ for library in libomni_cuda.so libomni_cuda_proxy.so; do
     put 644 "$programs/$library" "usr/lib/omni/$library"
 done
 put 755 "$programs/omnictl" usr/bin/omnictl
-strip --strip-unneeded "$root"/usr/lib/omni/omni-* "$root"/usr/lib/omni/*.so "$root/usr/bin/omnictl"
+strip --strip-unneeded --remove-section=.comment "$root"/usr/lib/omni/omni-* "$root"/usr/lib/omni/*.so "$root/usr/bin/omnictl"
 put 644 config/default-node.toml etc/omni/omni.toml
 for unit in systemd/*.service systemd/*.socket systemd/*.slice; do
     put 644 "$unit" "usr/lib/systemd/system/${unit##*/}"

@@ -1,11 +1,12 @@
-//! A whole node in a container: namespaces of its own, a root that cannot be written, and no more capabilities than
-//! `container/README.md` names.
+//! A whole node in a container: namespaces of its own, a root that cannot be written, and no more capabilities and devices
+//! than `container/README.md` names.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use omni_tests::{Client, PATIENCE, program, wait_for};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -13,8 +14,11 @@ use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
 const README: &str = include_str!("../../container/README.md");
-/// As an engine makes it: the node's folders can be written, the rest of the root cannot.
-const CONTAINER: &str = "mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro / && exec \"$@\"";
+/// As an engine makes it: the node's folders can be written, the rest of the root cannot, and of the machine's devices there
+/// are those of every container and what the README asks for.
+const CONTAINER: &str = "mount --bind \"$0\" \"$0\" && mkdir \"$0/dev\" && mount -t tmpfs -o mode=755 dev \"$0/dev\" \
+    && (cd /dev && cp -a null zero full random urandom tty $DEVICES \"$0/dev\") && mount --move \"$0/dev\" /dev \
+    && mount -o remount,bind,ro / && exec \"$@\"";
 const MODEL: &str = "def handle_request(request, context):\n    open(str(context.cache_dir) + '/x', 'w').write('1')\n    \
                      return open('/proc/meminfo').readline().split()[1]\n";
 
@@ -24,6 +28,14 @@ fn capabilities() -> String {
     let names: Vec<_> = names.map(|name| format!("+{}", name.to_lowercase())).collect();
     assert!(names.len() > 10, "{names:?}");
     format!("-all,{}", names.join(","))
+}
+
+/// The devices of the README's command.
+fn devices() -> String {
+    let names = README.split("--device=/dev/").skip(1).filter_map(|text| text.split([' ', '`']).next());
+    let names: BTreeSet<_> = names.collect();
+    assert!(names.contains("fuse") && names.contains("loop-control"), "{names:?}");
+    Vec::from_iter(names).join(" ")
 }
 
 /// A node's folder, as its operator fills it.
@@ -59,7 +71,8 @@ fn inside(folder: &Path) -> Command {
         "--uts",
         "--fork",
     ]);
-    command.args(["--kill-child", "--mount-proc", "sh", "-c", CONTAINER]).arg(folder).stdin(Stdio::null());
+    command.args(["--kill-child", "--mount-proc", "sh", "-c", CONTAINER]).arg(folder);
+    command.env("DEVICES", devices()).stdin(Stdio::null());
     command
 }
 

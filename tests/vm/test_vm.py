@@ -48,7 +48,14 @@ def test_a_job_that_does_not_end_is_ended(guest: Guest) -> None:
 
 
 @pytest.mark.parametrize(
-    "job", ["sees_its_limit", "comes_back_after_oom", "survives_its_scheduler", "comes_back_without_its_worker"]
+    "job",
+    [
+        "sees_its_limit",
+        "comes_back_after_oom",
+        "survives_its_scheduler",
+        "comes_back_without_its_worker",
+        "serves_where_the_root_is_not_empty",
+    ],
 )
 def test_a_node_by_hand(guest: Guest, programs: dict[str, Path], job: str) -> None:
     run(guest, job, programs)

@@ -37,7 +37,10 @@ LOG = Path("/var/log/omni")
 
 
 class Node:
-    """A node of the job's programs."""
+    """A node of the job's programs, started by what these words begin with."""
+
+    def __init__(self, *inside: str) -> None:
+        self.inside = inside
 
     def __enter__(self) -> Node:
         self.start()
@@ -57,7 +60,8 @@ class Node:
     def start(self) -> None:
         """Starts the scheduler, and returns when it has seen all models."""
         with LOG.open("a") as log:
-            self.scheduler = subprocess.Popen(["omni-scheduler", "--models", MODELS], stdout=log, stderr=log)
+            command = [*self.inside, "omni-scheduler", "--models", MODELS]
+            self.scheduler = subprocess.Popen(command, stdout=log, stderr=log)
         wait_for("the node to be ready", lambda: self.scheduler.poll() is not None or is_ready())
         assert self.scheduler.poll() is None, f"the node ended with {self.scheduler.returncode}"
 
@@ -121,6 +125,24 @@ def comes_back_without_its_worker() -> None:
         assert await_death("eats").startswith("lost together with its worker")
         assert ask("eats", 0)[0] == 200
         assert not Path(f"/proc/{before}").exists()
+
+
+def serves_where_the_root_is_not_empty() -> None:
+    """In a control group namespace, as an engine makes one: its root is a group that has the first processes in it."""
+    publish("eats", EATS)
+    box = Path("/sys/fs/cgroup/box")
+    box.mkdir()
+    Path("/sys/fs/cgroup/cgroup.subtree_control").write_text("+cpu +cpuset +memory +pids")
+    join = f'echo $$ > {box}/cgroup.procs && exec unshare --cgroup --mount "$@"'
+    mount = 'umount /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup && exec "$@"'
+    with Node("sh", "-c", join, "sh", "sh", "-c", mount, "sh") as node:
+        answered, seen = ask("eats", 64)
+        assert answered == 200, seen
+        place = group(engine("eats"))
+        assert place.is_relative_to(box / "omni"), place
+        assert (place / "memory.max").read_text().strip() == f"{LIMIT_KB << 10}"
+        assert f"{node.scheduler.pid}" in (box / "init/cgroup.procs").read_text().split()
+    assert not (box / "omni").exists()
 
 
 def serves_the_seed() -> None:

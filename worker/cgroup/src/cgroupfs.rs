@@ -8,6 +8,7 @@ use crate::hierarchy;
 use crate::members;
 use crate::mounts::{self, NEEDED, USED};
 use crate::name::check_parent;
+use crate::own_root;
 use crate::units::Units;
 use crate::{CgroupPaths, CpuSet, Driver, Error, GroupName, Limits};
 use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, statfs};
@@ -98,8 +99,14 @@ impl Cgroupfs {
             let mut left = DESCENTS;
             while let Err(error) = self.descend(root, &above) {
                 left -= 1;
-                if left == 0 || !matches!(error, Error::ControllersMissing { .. }) {
-                    return Err(error);
+                match &error {
+                    Error::ControllersMissing { dir, source: Some(source), .. }
+                        if left > 0 && dir == root && source.kind() == io::ErrorKind::ResourceBusy =>
+                    {
+                        own_root::make_room(root)?;
+                    }
+                    Error::ControllersMissing { .. } if left > 0 => {}
+                    _ => return Err(error),
                 }
             }
         }

@@ -6,7 +6,8 @@
 //! What always holds:
 //! - A group that [`Driver::create`] returned has every limit: each one was read back from a file whose file system
 //!   was checked. On failure nothing that it made is left.
-//! - Nothing outside the driver's parent group is ever changed, but for enabling controllers on the way down to it.
+//! - Nothing outside the driver's parent group is ever changed, but for enabling controllers on the way down to it, and in a
+//!   container for room that this needs.
 //! - Every wait has an end.
 //!
 //! `cgroups-rs` writes the limits. It drops errors of single files and takes any directory for a cgroup, so this crate
@@ -26,6 +27,7 @@ mod members;
 mod mounts;
 mod name;
 mod oom;
+mod own_root;
 mod paths;
 mod pidfd;
 mod place;

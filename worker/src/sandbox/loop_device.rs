@@ -1,20 +1,28 @@
 //! Loop devices over image files. A device detaches itself when its last user is gone: nothing to clean up.
 //!
-//! Called by [`super::cache`], which holds the image's lock.
+//! Called by [`super::cache`], which holds the image's lock. The /dev of a container has only what its engine was told to
+//! put there, while devices are given out among the whole machine: the node of one that is not there is made.
 #![allow(unsafe_code, reason = "LOOP_* requests have no safe wrapper")]
 
 use nix::errno::Errno;
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 // `linux/loop.h`
 const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4C82;
 const LOOP_CONFIGURE: libc::c_ulong = 0x4C0A;
 const LOOP_GET_STATUS64: libc::c_ulong = 0x4C05;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
+
+/// Nodes of devices.
+const DEV: &str = "/dev";
+const CONTROL: &str = "/dev/loop-control";
+/// What the kernel says of each block device, its numbers among it.
+const BLOCK: &str = "/sys/block";
 
 /// `struct loop_info64`.
 #[repr(C)]
@@ -71,12 +79,13 @@ pub(super) fn attach(image: &File) -> io::Result<LoopDevice> {
     if let Some(device) = attached(image)? {
         return Ok(device);
     }
-    let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control")?;
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{CONTROL}: {error}"));
+    let control = read_write(Path::new(CONTROL)).map_err(named)?;
     loop {
         // SAFETY: the request takes no argument.
         let number = Errno::result(unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE) })?;
-        let path = PathBuf::from(format!("/dev/loop{number}"));
-        let device = OpenOptions::new().read(true).write(true).open(&path)?;
+        let name = format!("loop{number}");
+        let device = open(&name)?;
         let config = LoopConfig {
             fd: image.as_raw_fd().unsigned_abs(),
             block_size: 0,
@@ -85,7 +94,7 @@ pub(super) fn attach(image: &File) -> io::Result<LoopDevice> {
         };
         // SAFETY: `config` is what LOOP_CONFIGURE reads, and lives for the call.
         match Errno::result(unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE, &raw const config) }) {
-            Ok(_) => return Ok(LoopDevice { path, _held: device }),
+            Ok(_) => return Ok(LoopDevice { path: Path::new(DEV).join(name), _held: device }),
             Err(Errno::EBUSY) => {} // somebody else was quicker with this number; each round one of us succeeds
             Err(errno) => return Err(errno.into()),
         }
@@ -94,20 +103,41 @@ pub(super) fn attach(image: &File) -> io::Result<LoopDevice> {
 
 fn attached(image: &File) -> io::Result<Option<LoopDevice>> {
     let image = image.metadata()?;
-    for entry in fs::read_dir("/sys/block")? {
+    for entry in fs::read_dir(BLOCK)? {
         let entry = entry?;
         if !entry.path().join("loop/backing_file").exists() {
             continue;
         }
-        let path = PathBuf::from("/dev").join(entry.file_name());
-        let Ok(device) = OpenOptions::new().read(true).write(true).open(&path) else { continue };
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Ok(device) = open(&name) else { continue };
         let mut info = EMPTY;
         // SAFETY: `info` is room for what LOOP_GET_STATUS64 writes.
         let status = Errno::result(unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64, &raw mut info) });
         // It may have been detached since it was listed. From here on `device` holds it.
         if status.is_ok() && info.device == image.dev() && info.inode == image.ino() {
-            return Ok(Some(LoopDevice { path, _held: device }));
+            return Ok(Some(LoopDevice { path: Path::new(DEV).join(name), _held: device }));
         }
     }
     Ok(None)
+}
+
+/// Opens a device by its name, after its node is made where this /dev has none.
+fn open(name: &str) -> io::Result<File> {
+    let path = Path::new(DEV).join(name);
+    match read_write(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        found => return found,
+    }
+    let numbers = fs::read_to_string(format!("{BLOCK}/{name}/dev"))?;
+    let numbers =
+        numbers.trim().split_once(':').and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+    let (major, minor) = numbers.ok_or(io::ErrorKind::InvalidData)?;
+    match mknod(&path, SFlag::S_IFBLK, Mode::S_IRUSR | Mode::S_IWUSR, makedev(major, minor)) {
+        Ok(()) | Err(Errno::EEXIST) => read_write(&path), // somebody else, or the kernel, was quicker
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn read_write(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).open(path)
 }

@@ -17,9 +17,8 @@ const PROCESS_IDS: u64 = 65_536;
 /// Each directory of each model takes one.
 const WATCHES: u64 = 8192;
 
-/// Capabilities of the launcher by their number (`linux/capability.h`): those that sandboxes are made with, and the one that
-/// only figures need.
-const NEEDED: [(u32, &str); 10] = [
+/// Capabilities that sandboxes are made with, by their number (`linux/capability.h`).
+const NEEDED: [(u32, &str); 11] = [
     (0, "CAP_CHOWN"),
     (1, "CAP_DAC_OVERRIDE"),
     (3, "CAP_FOWNER"),
@@ -28,10 +27,10 @@ const NEEDED: [(u32, &str); 10] = [
     (7, "CAP_SETUID"),
     (8, "CAP_SETPCAP"),
     (12, "CAP_NET_ADMIN"),
+    (19, "CAP_SYS_PTRACE"),
     (21, "CAP_SYS_ADMIN"),
     (27, "CAP_MKNOD"),
 ];
-const WANTED: [(u32, &str); 1] = [(19, "CAP_SYS_PTRACE")];
 
 pub(super) fn no_programs() -> Line {
     let mend = "install the package, or run the omnictl that is in one folder with omni-launcher";
@@ -51,7 +50,6 @@ pub(super) fn programs(place: &Path, worker: bool, unanswered: Option<&String>) 
 
 pub(super) fn lines(machine: &Machine) -> Vec<Line> {
     let mut lines = vec![configuration(machine), privileges(&machine.identity)];
-    lines.extend(further(&machine.identity));
     lines.push(kernel(&machine.kernel));
     lines.extend(cgroups(&machine.cgroups));
     lines.extend(limits(&machine.limits));
@@ -88,7 +86,8 @@ pub(super) fn listeners(service: &Result<Service, String>) -> Vec<Line> {
 }
 
 fn privileges(identity: &Identity) -> Line {
-    let missing = lacks(identity, &NEEDED);
+    let has = |bit: u32| identity.capabilities.checked_shr(bit).is_some_and(|bits| bits & 1 == 1);
+    let missing: Vec<_> = NEEDED.iter().filter(|(bit, _)| !has(*bit)).map(|(_, name)| *name).collect();
     if identity.uid != 0 {
         let check = Check::needed("privileges", "most of what a node does could not be tried", AS_ROOT);
         return check.unknown(format!("asked as user {}", identity.uid));
@@ -105,23 +104,6 @@ fn privileges(identity: &Identity) -> Line {
     let check = Check::needed("privileges", "no instance starts", mend);
     let found = if missing.is_empty() { "root".to_owned() } else { format!("root without {}", missing.join(", ")) };
     check.enough(missing.is_empty(), found)
-}
-
-/// What a node does without.
-fn further(identity: &Identity) -> Option<Line> {
-    let missing = lacks(identity, &WANTED);
-    let check = Check::wanted(
-        "further privileges",
-        "`omnictl top` does not show what instances of one zygote share of their memory",
-        "in a container: `--cap-add SYS_PTRACE`; in a unit: CapabilityBoundingSet= as in omni-launcher.service",
-    );
-    (identity.uid == 0 && !identity.confined && !missing.is_empty())
-        .then(|| check.failed(format!("root without {}", missing.join(", "))))
-}
-
-fn lacks(identity: &Identity, wanted: &[(u32, &'static str)]) -> Vec<&'static str> {
-    let has = |bit: u32| identity.capabilities.checked_shr(bit).is_some_and(|bits| bits & 1 == 1);
-    wanted.iter().filter(|(bit, _)| !has(*bit)).map(|(_, name)| *name).collect()
 }
 
 fn kernel(release: &str) -> Line {
@@ -147,7 +129,7 @@ fn cgroups(cgroups: &Cgroups) -> [Line; 4] {
     let limits = Check::needed(
         "limits of groups",
         "no instance starts: it would run without its limits",
-        "in a container: `--privileged --cgroupns=host`; in a unit: without ProtectControlGroups=",
+        "in a container: `--security-opt unmask=/sys/fs/cgroup` of podman, else `--privileged`; in a unit: without ProtectControlGroups=",
     );
     let container = if cgroups.confined { ", as a container sees it" } else { "" };
     let layout = layout.tried(&cgroups.layout, |layout| {

@@ -115,23 +115,30 @@ fn a_virtual_machine_lacks_only_a_gpu() {
 }
 
 #[test]
-fn a_hybrid_machine_without_two_capabilities_serves_all_the_same() {
+fn a_hybrid_machine_without_a_capability_that_no_sandbox_needs_serves_all_the_same() {
     let mut hybrid = machine();
     hybrid.cgroups.layout = Tried::Works(Layout::Hybrid);
     let why = Some("the controllers are not in the unified tree".into());
     hybrid.cgroups.driver = Tried::Works(("cgroupfs".into(), why));
-    hybrid.identity.capabilities = ALL & !(1 << 24) & !(1 << 19);
+    hybrid.identity.capabilities = ALL & !(1 << 24);
     hybrid.cgroups.processors = Tried::Fails("there is no cpuset controller".into());
     hybrid.limits.open_files = Some(20_000);
     hybrid.limits.process_ids = Some(32_768);
     let lines = asked(hybrid, no_cards());
-    let expected = ["further privileges", "processors of groups", "process ids", "GPU driver"]
-        .map(|check| (check, State::Degraded));
+    let expected = ["processors of groups", "process ids", "GPU driver"].map(|check| (check, State::Degraded));
     assert_eq!(wrong(&lines), expected);
     assert_eq!(serves(&lines), Some(true));
-    assert_eq!(find(&lines, "further privileges").found, "root without CAP_SYS_PTRACE");
     assert!(find(&lines, "control groups").found.starts_with("version 1, beside"));
     assert_eq!(find(&lines, "driver of groups").found, "cgroupfs: the controllers are not in the unified tree");
+}
+
+#[test]
+fn a_capability_that_every_sandbox_needs_is_named() {
+    let mut container = machine();
+    container.identity.capabilities = ALL & !(1 << 19);
+    let lines = asked(container, no_cards());
+    assert_eq!(serves(&lines), Some(false));
+    assert_eq!(find(&lines, "privileges").found, "root without CAP_SYS_PTRACE");
 }
 
 #[test]
