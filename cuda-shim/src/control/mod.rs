@@ -1,6 +1,6 @@
 //! The control thread: one in each process that has GPU memory, at the other end of the worker's socket.
 //!
-//! It begins with a process's first allocation, says hello, and carries out one order after the other until the
+//! It begins with a process's first allocation, which says hello, and carries out one order after the other until the
 //! connection ends. Then nothing is moved any more, and nothing else changes: the next allocation begins it again, at
 //! most once a second. A forked child has no thread until it allocates itself, nor has a program that was executed.
 //!
@@ -69,7 +69,8 @@ pub(crate) fn allocated() {
     }
 }
 
-/// Starts the thread with all signals blocked, which it inherits.
+/// Says hello and starts the thread, with all signals blocked, which it inherits. The worker knows of the memory before
+/// the program goes on: an order that comes then waits for the thread, however late that begins, and is not passed by.
 fn begin(control: &'static Control) -> bool {
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
@@ -79,19 +80,28 @@ fn begin(control: &'static Control) -> bool {
     if unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) } != 0 {
         return false;
     }
-    let begun = thread::Builder::new().name(NAME.into()).stack_size(STACK).spawn(move || {
-        serve(control);
-        control.runs.store(false, Ordering::Release);
+    let begun = greet(control).is_some_and(|socket| {
+        let thread = thread::Builder::new().name(NAME.into()).stack_size(STACK);
+        let serves = move || {
+            serve(&socket);
+            drop(socket);
+            control.runs.store(false, Ordering::Release);
+        };
+        thread.spawn(serves).is_ok()
     });
     // SAFETY: the mask that was.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), null_mut()) };
-    begun.is_ok()
+    begun
+}
+
+fn greet(control: &Control) -> Option<Socket> {
+    let socket = Socket::connect(control.path.as_ref()?)?;
+    socket.send(report(Kind::Hello, 0, Moved::default()))?;
+    Some(socket)
 }
 
 /// Until the connection ends, or is no connection of ours any more.
-fn serve(control: &Control) -> Option<()> {
-    let socket = Socket::connect(control.path.as_ref()?)?;
-    socket.send(report(Kind::Hello, 0, Moved::default()))?;
+fn serve(socket: &Socket) -> Option<()> {
     loop {
         let order = socket.receive()?;
         let moved = match order.verb {

@@ -43,8 +43,11 @@ def show(unit: str, name: str) -> str:
 
 def main(unit: str) -> int:
     """The process id of a service's only process, 0 for none: as its MainPID, but a file is read in no time."""
-    place = Path("/sys/fs/cgroup/omni.slice", unit, "cgroup.procs")
-    return int(place.read_text() or "0") if place.exists() else 0
+    try:
+        found = Path("/sys/fs/cgroup/omni.slice", unit, "cgroup.procs").read_text().split()
+    except OSError:
+        return 0  # the group is gone
+    return int(found[0]) if found else 0
 
 
 def ask(mib: int = 0) -> tuple[int, Any]:
