@@ -1,5 +1,7 @@
 #!/bin/bash
-# The tests in guests, each Debian in a process of its own: tests/vm/run.sh [PYTEST ARGUMENTS]      called by `make vm-test`
+# The tests in guests, each Debian in a process of its own. Called by `make vm-test`
+#
+# Usage: tests/vm/run.sh [ARGUMENTS OF PYTEST]      without -k, which chooses the Debian
 #
 # What a guest's tests print stands in target/vm/RELEASE.log and is shown when all have ended. In CI, whose processors
 # others want as well, what fails is tried once more, as nextest does there, and is listed as FLAKY: it is to be mended.

@@ -93,7 +93,7 @@ def engine(model: str) -> int:
 
 
 def await_death(model: str) -> str:
-    """Waits until a model that has died once is back, and says of what, the kernel's cause first."""
+    """Waits until a model that has died once is back, and says of what it died."""
     wait_for("the death to be seen", lambda: status(model)["restarts"] == 1)
     return wait_for("the next instance", lambda: (now := status(model))["state"] == "ready" and now["last_exit"])
 

@@ -61,7 +61,7 @@ def tell_want_of_memory() -> None:
     """A model that eats past its limit is told so, comes back, and leaves no failed unit."""
     answered, text = ask(256)
     assert answered == 502, text
-    assert client.await_death("eats").startswith("killed for exceeding its memory limit")
+    assert client.await_death("eats") == "killed for exceeding its memory limit"
     assert run("systemctl", "list-units", "--failed", "--no-legend").strip() == ""
     wait_for("one scope", lambda: len([*SCOPES.glob("*.scope")]) == 1)
 

@@ -161,7 +161,7 @@ impl ModelTask {
             FromWorker::Ready { mode } => self.ready(number, mode),
             FromWorker::EngineFailed { phase, message } => {
                 instance.failed = true;
-                self.say_of(number, format!("{phase} failed: {message}"));
+                self.generations.say(instance.generation, Some(format!("{phase} failed: {message}")));
                 if matches!(phase.as_str(), "import" | "entrypoint") {
                     self.event(&Event::EngineRefused(number));
                 }

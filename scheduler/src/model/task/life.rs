@@ -138,7 +138,7 @@ impl ModelTask {
                 self.replace(number, "cancellation", "a handler ignored its cancellation", &event);
             } else if is_over(instance.broken_ends) {
                 instance.broken_ends = None;
-                // One that has said why it fails takes its time to end: what it said is what people are to read.
+                // One that has said why it fails did not go on: it takes its time to end.
                 let event = Event::Unresponsive(number);
                 if instance.failed {
                     self.event(&event);
@@ -168,9 +168,7 @@ impl ModelTask {
             if instance.launched {
                 let why = format!("it was not ready within {limit:?}, its `startup` in [timeouts]");
                 instance.given_up = Some(("startup", why.clone()));
-                if !instance.failed {
-                    self.say_of(number, why);
-                }
+                self.say_of(number, why);
             } else {
                 let lack = if instance.turn.is_some() { Lack::Gpu } else { Lack::Node };
                 self.no_place(number, lack, false, format!("no room became free for it within {limit:?}"));
@@ -193,9 +191,10 @@ impl ModelTask {
         self.event(event);
     }
 
-    /// Says why an instance's generation does not do well.
+    /// Says why an instance's generation does not do well. What its engine said of itself is not overwritten: whatever is
+    /// seen of it after that follows from it.
     pub(super) fn say_of(&mut self, number: InstanceNumber, message: String) {
-        if let Some(instance) = self.instances.get(number) {
+        if let Some(instance) = self.instances.get(number).filter(|instance| !instance.failed) {
             self.generations.say(instance.generation, Some(message));
         }
     }
