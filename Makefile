@@ -84,6 +84,7 @@ bench: build  ## the benchmarks, 40 minutes (needs lxcfs, bubblewrap, runc; PEER
 	bench/upgrade.py
 	bench/abuse.py
 	bench/connections.py
+	bench/upload.py
 	bench/day.py
 	$(if $(PEERS),bench/peers.sh,@echo "PEERS is not set: bench/peers.sh left out")
 

@@ -2,18 +2,20 @@
 //!
 //! Called by [`super::upload`]. Not one byte crosses this process's memory: pages go from the receive queue of the one
 //! socket to that of the other. What always holds: exactly as many bytes are taken from the connection as were asked for, at
-//! most what the pipe holds is under way, and waiting for a model that does not read ends when the client is gone.
+//! most what pipe and socket hold is under way, and waiting for a model that does not read ends when the client is gone.
 
 use super::hold::Hold;
 use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice as splice_once};
+use nix::sys::socket::{setsockopt, sockopt::SndBuf};
 use nix::unistd::pipe2;
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
-/// Asked for as the pipe's size. The kernel gives less to a user with many pipes: then more steps are needed, no more.
-const PIPE: usize = 1024 * 1024;
+/// Asked for as the size of the pipe and of the model's socket: each piece costs a turn of the client, of this process and of
+/// the model. The kernel may give less, to a user with many pipes for example: then more steps are needed, no more.
+const ROOM: usize = 1024 * 1024;
 
 /// How it ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -30,10 +32,11 @@ pub(super) enum Spliced {
 /// The client closed the connection before, or it broke; or there are no descriptors left.
 pub(super) async fn splice(from: &TcpStream, to: &UnixStream, length: u64, hold: &Hold) -> io::Result<Spliced> {
     let (reader, writer) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
-    let _ = fcntl(&writer, FcntlArg::F_SETPIPE_SZ(PIPE as i32));
+    let _ = fcntl(&writer, FcntlArg::F_SETPIPE_SZ(ROOM as i32));
+    let _ = setsockopt(to, SndBuf, &ROOM);
     let mut rest = length;
     while rest > 0 {
-        let room = usize::try_from(rest).unwrap_or(PIPE).min(PIPE);
+        let room = usize::try_from(rest).unwrap_or(ROOM).min(ROOM);
         let mut held = from.async_io(Interest::READABLE, || step(from, &writer, room)).await?;
         if held == 0 {
             return Err(ErrorKind::UnexpectedEof.into());

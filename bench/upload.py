@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""What a large upload costs the scheduler: its own processor time and memory, apart from the model's.
+
+Usage (root): bench/upload.py [--mib 64] [--rounds 15]
+
+One client sends a body at once and reads the answer, again and again: to a model that reads the stream which the
+scheduler passes on, and to one that is trusted and is handed the connection. The time is what the kernel counts for the
+scheduler's threads, less what they take in a pause as long. `cat` reads as much from a connection into nothing: what a
+process that copies would take for half of the way, at least.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import subprocess
+import time
+from pathlib import Path
+
+from node import Node
+from report import machine, row, spread
+
+COUNTS = "def handle_request(request, context):\n    return sum(map(len, request.body.stream()))\n"
+LARGE = '[limits]\nbody = "1GiB"\n'
+TRUSTED = LARGE + "body-handover = true\n"
+CONFIG = '[server]\nbody-handover = ["trusted"]\n'
+# Processor time of the scheduler for 64 MiB, and what its memory may grow by.
+GOAL_MS = 10.0
+GOAL_MIB = 2.0
+
+
+def processor_ms(pid: int) -> float:
+    """What all threads of a process have had of processors, in milliseconds."""
+    return sum(int(each.read_text().split()[0]) for each in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e6
+
+
+def resident_mib(pid: int) -> float:
+    """The memory that a process holds."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
+def upload(node: Node, model: str, body: bytes) -> float:
+    """Sends a body; seconds to the end of the answer. Raises when the model has not counted all of it."""
+    begun = time.perf_counter()
+    head = f"POST /ai/run/{model} HTTP/1.1\r\nhost: node\r\nconnection: close\r\n"
+    # Without a type it would be taken for JSON, which is collected.
+    head += f"content-type: application/octet-stream\r\ncontent-length: {len(body)}\r\n\r\n"
+    with socket.create_connection(node.address, 60) as connection:
+        connection.sendall(head.encode())
+        connection.sendall(body)
+        answer = connection.makefile("rb").read()
+    seconds = time.perf_counter() - begun
+    if json.loads(answer.partition(b"\r\n\r\n")[2])["result"] != len(body):
+        raise RuntimeError(answer.decode())
+    return seconds
+
+
+def copied_ms(body: bytes) -> float:
+    """Milliseconds of processor time that `cat` takes to read a body from a connection into nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname())
+        served = listener.accept()[0]
+    with client:
+        with served:
+            reader = subprocess.Popen(["cat"], stdin=served, stdout=subprocess.DEVNULL)
+        client.sendall(body)
+        client.shutdown(socket.SHUT_WR)
+        _, reader.returncode, usage = os.wait4(reader.pid, 0)
+    return (usage.ru_utime + usage.ru_stime) * 1000
+
+
+def cost(node: Node, model: str, body: bytes) -> tuple[float, float]:
+    """Milliseconds of the scheduler's time that one upload takes beyond a pause as long, and the upload's seconds."""
+    before = processor_ms(node.pid)
+    seconds = upload(node, model, body)
+    # What is done after the answer counts as well.
+    time.sleep(0.05)
+    taken = processor_ms(node.pid) - before
+    time.sleep(seconds + 0.05)
+    return taken - (processor_ms(node.pid) - before - taken), seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mib", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=15)
+    asked = parser.parse_args()
+    machine()
+    body = os.urandom(1 << 20) * asked.mib
+    manifests = {"streamed": LARGE, "trusted": TRUSTED}
+    models = {name: {"model.py": COUNTS, "omni.toml": manifest} for name, manifest in manifests.items()}
+    with Node(models, config=CONFIG) as node:
+        for model in models:
+            node.ctl("start", model, "--wait")
+            upload(node, model, body)
+        resident = resident_mib(node.pid)
+        reads = [copied_ms(body) for _ in range(asked.rounds)]
+        found: dict[str, list[tuple[float, float]]] = {model: [] for model in models}
+        for _ in range(asked.rounds):
+            for model, costs in found.items():
+                costs.append(cost(node, model, body))
+        grown = resident_mib(node.pid) - resident
+    scale = 64 / asked.mib
+    row("cat: time for 64 MiB", spread([taken * scale for taken in reads], ".1f", " ms"))
+    for model, costs in found.items():
+        times = [taken * scale for taken, _ in costs]
+        reached = statistics.median(times) <= GOAL_MS
+        row(f"{model}: scheduler's time for 64 MiB", spread(times, ".1f", " ms"), f"at most {GOAL_MS:.0f} ms", reached)
+        row(f"{model}: throughput", spread([asked.mib / seconds for _, seconds in costs], ".0f", " MiB/s"))
+    row("scheduler's memory grows by", f"{grown:.1f} MiB", f"at most {GOAL_MIB:.0f} MiB", grown <= GOAL_MIB)
+
+
+if __name__ == "__main__":
+    main()
