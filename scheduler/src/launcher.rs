@@ -222,7 +222,7 @@ impl LauncherHandle {
         self.leaving.notify_one();
     }
 
-    /// Tells a launcher that was started by hand to end, and waits until it has closed the connection.
+    /// Tells the launcher that the node ends, and waits until it has closed the connection: nothing is left then.
     pub async fn quit(&self) {
         let mut connected = self.connected.subscribe();
         self.routes().quitting = true;

@@ -65,8 +65,8 @@ pub enum ToLauncher {
         /// The instance.
         instance: InstanceId,
     },
-    /// The node is being shut down: a launcher that was started by a scheduler (not by systemd) exits with code 0 once
-    /// its workers are gone.
+    /// The node is being shut down. Once its workers are gone, a launcher that was started by a scheduler exits with code 0,
+    /// and one that was not, by systemd for example, closes the connection.
     Quit,
 }
 

@@ -119,8 +119,8 @@ impl Link {
         }
     }
 
-    /// Ends the connection to a scheduler that is not understood.
-    pub(super) fn turn_away(&mut self) {
+    /// Ends the connection to a scheduler that is not understood, or that ends itself.
+    pub(super) fn let_go(&mut self) {
         self.peer = None;
     }
 

@@ -89,7 +89,8 @@ enum Token {
 }
 
 impl Node {
-    /// Runs until SIGTERM, SIGINT, SIGUSR2, or `Quit` and the end of the last worker. Workers are left as they are.
+    /// Runs until SIGTERM, SIGINT, SIGUSR2, or with a keeper until `Quit` and the end of the last worker. Workers are left
+    /// as they are.
     pub(super) fn run(mut self) -> Result<Ended, Errno> {
         let mut beat = Beat::new(self.settings.kept);
         loop {
@@ -115,6 +116,7 @@ impl Node {
                     Token::Listener => {
                         self.link.accept();
                         self.state.heard = false;
+                        self.state.quitting &= self.settings.kept; // that was the one before
                     }
                     Token::Scheduler => self.link.receive().into_iter().for_each(|message| self.on_message(message)),
                     Token::Worker(id) => self.on_worker_end(&id),
@@ -132,10 +134,15 @@ impl Node {
                 self.kill_zygotes();
             }
             if self.state.quitting && self.instances.is_empty() && self.zygotes.is_empty() {
-                tracing::info!("the launcher ends with its scheduler");
-                self.end_builds();
-                self.remove_group();
-                return Ok(Ended::Done);
+                if self.settings.kept {
+                    tracing::info!("the launcher ends with its scheduler");
+                    self.end_builds();
+                    self.remove_group();
+                    return Ok(Ended::Done);
+                }
+                tracing::info!("nothing is left of what the scheduler has stopped");
+                self.state.quitting = false;
+                self.link.let_go();
             }
         }
     }
@@ -181,8 +188,7 @@ impl Node {
             }
             ToLauncher::Start(spec) => self.start(*spec),
             ToLauncher::Kill { instance } => self.kill(instance),
-            ToLauncher::Quit if self.settings.kept => self.state.quitting = true,
-            ToLauncher::Quit => {}
+            ToLauncher::Quit => self.state.quitting = true,
         }
     }
 
@@ -193,7 +199,7 @@ impl Node {
                 ours = VERSIONS.newest,
                 "a scheduler of a version that cannot be spoken to was turned away: upgrade both"
             );
-            return self.link.turn_away();
+            return self.link.let_go();
         };
         if spoken < theirs.newest.max(VERSIONS.newest) {
             tracing::warn!(

@@ -78,8 +78,8 @@ struct Zygote {
     generation: Option<Generation>,
     uid: u32,
     phase: Phase,
-    /// It takes no more callers although it has not been told to end: counted as a failure already.
-    failed: bool,
+    /// Its end is no failure to be counted: it takes no more callers and was counted for that, or it was told to end.
+    judged: bool,
 }
 
 enum Phase {
@@ -115,8 +115,8 @@ impl Zygotes {
                 Phase::Starting | Phase::Running(_) if traces.socket(id).exists() => {
                     found = Some((id.clone(), zygote.uid));
                 }
-                Phase::Starting | Phase::Running(_) if !zygote.failed => {
-                    zygote.failed = true;
+                Phase::Starting | Phase::Running(_) if !zygote.judged => {
+                    zygote.judged = true;
                     failed = true;
                 }
                 Phase::Starting | Phase::Running(_) | Phase::Ending => {}
@@ -140,13 +140,13 @@ impl Zygotes {
     /// A new one is being started.
     pub(super) fn begin(&mut self, id: InstanceId, generation: Generation, uid: u32) {
         let generation = Some(generation);
-        self.living.insert(id, Zygote { generation, uid, phase: Phase::Starting, failed: false });
+        self.living.insert(id, Zygote { generation, uid, phase: Phase::Starting, judged: false });
     }
 
     /// One of an earlier launcher.
     pub(super) fn adopt(&mut self, id: InstanceId, record: ZygoteRecord, running: Running) -> u32 {
         let ZygoteRecord { uid, generation, .. } = record;
-        self.living.insert(id, Zygote { generation, uid, phase: Phase::Running(running), failed: false });
+        self.living.insert(id, Zygote { generation, uid, phase: Phase::Running(running), judged: false });
         uid
     }
 
@@ -173,7 +173,7 @@ impl Zygotes {
                 self.failures.remove(&generation.model);
             }
             ExitCause::Exited { code: PERMANENT_FAILURE } => self.fail(generation, true, now),
-            _ if zygote.failed => {}
+            _ if zygote.judged => {}
             ExitCause::Exited { .. }
             | ExitCause::Signaled { .. }
             | ExitCause::OomKilled
@@ -193,6 +193,11 @@ impl Zygotes {
 
     pub(super) fn is_empty(&self) -> bool {
         self.living.is_empty()
+    }
+
+    /// All of them are to end: that is nobody's failure.
+    pub(super) fn dismiss(&mut self) {
+        self.living.values_mut().for_each(|zygote| zygote.judged = true);
     }
 
     /// For poll: workers whose end is to be seen; with the user id that each has.

@@ -101,7 +101,6 @@ fn what_is_not_of_the_wire_ends_the_connection_and_nothing_else() {
     let node = Node::start();
     let scheduler = node.connect();
     scheduler.hear_until(scanned);
-    scheduler.say(&ToLauncher::Quit); // without a keeper this is for a service manager to decide
     let bad = node.connect();
     bad.hear_until(scanned);
     bad.send_raw(b"{\"type\":\"start\",\"instance\":\"../../etc\"}");

@@ -150,6 +150,26 @@ fn a_node_that_ends_leaves_none() {
 }
 
 #[test]
+fn a_node_that_ends_leaves_a_launcher_that_somebody_else_started_and_nothing_in_it() {
+    let mut node = Node::start();
+    let scheduler = node.connect();
+    let model = prepared(&node, &scheduler);
+    begin(&node, &scheduler, model.instance("00000000000a"));
+    scheduler.say(&ToLauncher::Quit);
+    end(&scheduler, "00000000000a");
+    assert!(scheduler.is_closed());
+    assert!(node.groups().is_empty() && zygotes(&node).is_empty(), "the connection ends last");
+    let next = node.connect();
+    assert_eq!(next.snapshot_of("m"), model.snapshot);
+    next.prepare("m", &model.snapshot).unwrap();
+    begin(&node, &next, model.instance("00000000000b"));
+    assert_eq!(zygotes(&node), ["00000000000b"]);
+    end(&next, "00000000000b");
+    assert_eq!(node.end(Signal::SIGTERM).code(), Some(0));
+    assert_nothing_left(&node);
+}
+
+#[test]
 fn requests_for_zygotes_are_checked() {
     let node = Node::start();
     let scheduler = node.connect();

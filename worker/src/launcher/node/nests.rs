@@ -90,7 +90,8 @@ impl Node {
     }
 
     /// The node ends, and no instance is left: neither is a reason for a zygote.
-    pub(super) fn kill_zygotes(&self) {
+    pub(super) fn kill_zygotes(&mut self) {
+        self.zygotes.dismiss();
         for (id, pidfd, _) in self.zygotes.running() {
             if let Err(errno) = pidfd_send_signal(pidfd, Signal::SIGKILL) {
                 tracing::debug!(zygote = %id, %errno, "a zygote had ended already");
