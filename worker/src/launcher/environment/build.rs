@@ -37,6 +37,9 @@ const TMP_BYTES: u64 = 2 << 30;
 const UV: &str = "/omni/uv";
 const MODEL: &str = "/model";
 
+/// From so many bytes of sources on, several processes compile: below, starting them takes longer than it saves.
+const POOL_FROM: u64 = 256 << 10;
+
 /// An environment to be built.
 #[derive(Debug, Clone)]
 pub(in crate::launcher) struct Plan {
@@ -212,11 +215,13 @@ impl Builder {
     ) -> Result<(), Failure> {
         // Without `site` and apart from the packages' directory: nothing of a package runs here.
         let mut argv = vec![plan.interpreter.base.display().to_string()];
+        let packages = tree::packages(dir, &plan.interpreter);
+        let jobs = if tree::sources(&packages).is_ok_and(|bytes| bytes < POOL_FROM) { "1" } else { "0" };
         argv.extend(
-            ["-I", "-S", "-m", "compileall", "-qq", "-j", "0", "--invalidation-mode", "unchecked-hash"]
+            ["-I", "-S", "-m", "compileall", "-qq", "-j", jobs, "--invalidation-mode", "unchecked-hash"]
                 .map(str::to_owned),
         );
-        argv.push(tree::packages(dir, &plan.interpreter).display().to_string());
+        argv.push(packages.display().to_string());
         line("compiling bytecode");
         let access = Access { uid, network: false };
         let finished = self.run(plan, argv, vec![writable(dir)], Vec::new(), "/tmp", access, deadline, line)?;

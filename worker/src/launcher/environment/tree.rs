@@ -51,6 +51,18 @@ pub(super) fn installed(packages: &Path) -> Vec<String> {
     found
 }
 
+/// How many bytes of Python sources are in the tree.
+pub(super) fn sources(dir: &Path) -> Result<u64, Errno> {
+    let mut bytes = 0;
+    each(dir, &mut |_, name, stat| {
+        if name.to_bytes().ends_with(b".py") {
+            bytes += stat.st_size.unsigned_abs();
+        }
+        Ok(())
+    })?;
+    Ok(bytes)
+}
+
 /// Copies a snapshot: directories, files and links, with their modes.
 pub(super) fn copy(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir(to)?;
@@ -164,6 +176,18 @@ mod tests {
         assert_eq!(seen("shared"), (OWNER, 0o644));
         assert_eq!(seen("foreign").0, 0);
         assert_eq!(Path::new("/etc/passwd").metadata().unwrap().uid(), 0);
+    }
+
+    #[test]
+    fn sources_are_counted_without_following_links() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("one/deeper")).unwrap();
+        for (name, text) in [("one/a.py", "12345"), ("one/deeper/b.py", "123"), ("one/deeper/data.json", "1")] {
+            fs::write(dir.path().join(name), text).unwrap();
+        }
+        symlink(dir.path().join("one"), dir.path().join("two")).unwrap();
+        assert_eq!(sources(dir.path()).unwrap(), 8);
+        assert!(sources(Path::new("/nowhere")).is_err());
     }
 
     #[test]
