@@ -18,7 +18,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 use zbus::zvariant::Value;
 
-/// How long systemd may take to see that a scope is empty, and to remove its directory.
+/// How long systemd may take to see by itself that a scope is empty: some milliseconds. It never does where the first
+/// process ended before it was in the scope, as that of a launcher which is killed.
+const SEEN_WITHIN: Duration = Duration::from_millis(200);
+/// How long it may take to remove the directory of one that it was told to stop.
 const GONE_WITHIN: Duration = Duration::from_secs(5);
 const GONE_AGAIN: Duration = Duration::from_millis(5);
 
@@ -93,11 +96,16 @@ impl Systemd {
 
     /// Waits until systemd has removed an empty scope.
     fn await_gone(&self, instance: &str, dir: &Path) -> Result<(), Error> {
-        if gone(dir) {
+        if gone(dir, SEEN_WITHIN) {
             return Ok(());
         }
-        self.bus.stop(&self.units.scope(instance))?;
-        if gone(dir) { Ok(()) } else { Err(Error::Busy { dir: dir.to_owned(), waited: GONE_WITHIN }) }
+        let stopped = self.bus.stop(&self.units.scope(instance));
+        // It may have seen it meanwhile, whatever became of the order.
+        if gone(dir, GONE_WITHIN) {
+            return Ok(());
+        }
+        stopped?;
+        Err(Error::Busy { dir: dir.to_owned(), waited: GONE_WITHIN })
     }
 }
 
@@ -186,8 +194,8 @@ impl Driver for Systemd {
     }
 }
 
-fn gone(dir: &Path) -> bool {
-    let until = Instant::now() + GONE_WITHIN;
+fn gone(dir: &Path, within: Duration) -> bool {
+    let until = Instant::now() + within;
     while dir.exists() {
         if Instant::now() >= until {
             return false;
