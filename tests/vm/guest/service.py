@@ -194,18 +194,21 @@ def outlives_its_models() -> None:
 
 
 def survives_kills() -> None:
-    """Scheduler and launcher are killed again and again: the model's process goes on, and no client notices."""
+    """Scheduler and launcher are killed again and again: the model's process goes on, no client notices, and neither
+    takes the other along.
+    """
     before = engine()
     for count in range(KILLS):
         if count % 4 == 0:  # as many ends in a minute are what StartLimitBurst is for
             run("systemctl", "reset-failed", *UNITS)
-        unit = UNITS[count % 4 == 3]
-        killed = main(unit)
+        unit, other = UNITS if count % 4 < 3 else UNITS[::-1]
+        killed, stays = main(unit), main(other)
         os.kill(killed, signal.SIGKILL)
         # Who connects before the next one serves waits in the socket.
         status, text = ask()
         assert status == 200, f"after kill {count}: {status} {text}\n{journal()}"
         wait_for("the next process", lambda unit=unit, killed=killed: main(unit) not in (0, killed))
+        assert main(other) == stays, f"after kill {count} of {unit}\n{journal()}"
     wait_for("the launcher", lambda: json.loads(run("omnictl", "-o", "json", "status"))["launcher_connected"])
     for unit in UNITS:
         wait_for("the service", lambda unit=unit: show(unit, "ActiveState") == "active")
@@ -236,11 +239,11 @@ def reloads() -> None:
 
 def restarts() -> None:
     """`systemctl restart` under load: requests wait, the model goes on."""
-    before, main = engine(), show("omni.service", "MainPID")
+    before, killed, stays = engine(), *map(main, UNITS)
     with Load():
         run("systemctl", "restart", "omni")
-    assert show("omni.service", "MainPID") not in ("0", main)
-    assert engine() == before
+    assert main(UNITS[0]) not in (0, killed)
+    assert (main(UNITS[1]), engine()) == (stays, before)
 
 
 def is_upgraded_under_load() -> None:
@@ -270,16 +273,20 @@ def is_not_tried_again_when_misconfigured() -> None:
     wait_for("an answer", lambda: ask()[0] == 200)
 
 
-def serves_a_single_model() -> None:
-    """With drop-ins as the operators' page has them: ready when the model is, started again when that has died."""
+def publish_alone() -> None:
+    """A model, and the drop-ins that the operators' page has for a node of it alone."""
     publish("alone", EATS)
     for unit, program in (("omni", "omni-scheduler"), ("omni-launcher", "omni-launcher")):
         drop_in = Path(f"/etc/systemd/system/{unit}.service.d/single.conf")
         drop_in.parent.mkdir()
         drop_in.write_text(f"[Service]\nExecStart=\nExecStart=/usr/lib/omni/{program} --model {MODELS}/alone\n")
-    run("systemctl", "stop", "omni")
     run("systemctl", "daemon-reload")
-    run("systemctl", "start", "omni")
+
+
+def serves_a_single_model() -> None:
+    """With drop-ins as the operators' page has them: ready when the model is, started again when that has died."""
+    publish_alone()
+    run("systemctl", "restart", "omni-launcher", "omni")
     assert client.ask("alone", 0)[0] == 200, "ready before its model"
     assert ask()[0] == 404
     model = client.engine("alone")
@@ -288,6 +295,11 @@ def serves_a_single_model() -> None:
     wait_for("an answer", lambda: client.ask("alone", 0)[0] == 200)
     assert client.engine("alone") != model
     assert "the model has failed, and the service ends with it" in journal(), journal()
+
+
+def refuses_a_broken_single_model() -> None:
+    """One that cannot be served is a wrong configuration: one try, and a clear word."""
+    publish_alone()
     run("systemctl", "stop", "omni")
     (MODELS / "alone/omni.toml").write_text("[scaling]\nconcurency = 2\n")
     assert subprocess.run(["systemctl", "start", "omni"], capture_output=True, check=False).returncode != 0
