@@ -1,9 +1,9 @@
 //! The escape suite: what foreign code, and who writes it, can try to get out of its sandbox.
 //!
 //! An attempt is a probe, a Python function in `probes/`. All of them are tried wherever a node runs foreign code: in
-//! models of every kind and in a package's build step ([`places`]). There each must be refused. The same functions are
-//! tried once more where nothing stands in their way ([`control`]): as root, without a sandbox, in namespaces and a
-//! control group made for it, against a neighbour in sight. There each must succeed.
+//! models of every kind and in a package's build step ([`places`]), a test each. There each must be refused. The same
+//! functions are tried once more where nothing stands in their way ([`control`]): as root, without a sandbox, in namespaces
+//! and a control group made for it, against a neighbour in sight. There each must succeed.
 //!
 //! What the control run proves: that a probe does what it says, so that its refusal is the sandbox's doing and no mistake
 //! of the probe. What it does not prove: which wall refused it; most probes meet several. The product has no switch for
@@ -23,18 +23,45 @@ mod wires;
 
 use outcomes::{assert_all_refused, assert_all_succeeded};
 use places::Places;
+use std::collections::BTreeSet;
 
 /// The models of a test may together use more than a small machine has: none of them comes near its limit.
 const ROOMY: &str = "[capacity]\nmemory = \"64GiB\"\n";
 
-#[test]
-fn every_probe_is_refused_in_a_sandbox_and_succeeds_without_one() {
-    let places = Places::start();
-    let control = control::run(&places.interpreter());
-    assert_all_succeeded(&control);
-    for (place, found) in places.try_all() {
-        assert_eq!(found.keys().collect::<Vec<_>>(), control.keys().collect::<Vec<_>>(), "{place} tries the same");
-        assert_all_refused(place, &found);
-    }
+/// Tries everything in one place.
+fn try_in(place: &str) {
+    let places = Places::start(place);
+    let found = places.try_all();
+    assert_eq!(found.keys().map(String::as_str).collect::<BTreeSet<_>>(), places::probes(), "{place} tries them all");
+    assert_all_refused(place, &found);
     places.assert_untouched();
+}
+
+#[test]
+fn every_probe_succeeds_where_nothing_stands_in_its_way() {
+    let places = Places::start(places::BUILD);
+    let found = control::run(&places.interpreter());
+    assert_eq!(found.keys().map(String::as_str).collect::<BTreeSet<_>>(), places::probes(), "it tries them all");
+    assert_all_succeeded(&found);
+    places.assert_untouched();
+}
+
+#[test]
+fn every_probe_is_refused_in_a_model() {
+    try_in("alone");
+}
+
+#[test]
+fn every_probe_is_refused_in_an_instance_of_a_zygote() {
+    try_in("forked");
+}
+
+#[test]
+fn every_probe_is_refused_in_a_model_with_the_hosts_network() {
+    try_in("networked");
+}
+
+#[test]
+fn every_probe_is_refused_in_a_build_step() {
+    try_in(places::BUILD);
 }

@@ -9,6 +9,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 use tempfile::TempDir;
 
 /// A folder of the host that everybody may read.
@@ -18,50 +19,60 @@ fn folder() -> TempDir {
     folder
 }
 
-/// Says what a package holds.
-fn says(package: &str) -> String {
-    format!("import {package}\ndef handle_request(request, context):\n    return {package}.WORD\n")
+/// A node that takes packages from these places.
+fn node(index: &Index, more: &str) -> Node {
+    let sources = format!("[python]\nindex-url = \"{}\"\n{more}", index.url());
+    Node::builder().config(crate::ROOMY).config(&sources).start()
 }
 
-/// Publishes a model and asks it once.
-fn outcome(node: &Node, model: &str, code: &str, requirements: &str) -> (u16, Value) {
-    node.publish(model, &[("model.py", code), ("requirements.txt", requirements)]);
-    wait_for("the model", PATIENCE, || node.models().iter().any(|known| known.name == model).then_some(()));
-    let answer = node.http().run(model, &json!(null));
-    (answer.status, answer.json()["result"].take())
+/// Publishes models, asks each once, all at a time, and gives the status and the result of each.
+fn outcomes(node: &Node, code: &str, models: &[(&str, String)]) -> Vec<(u16, Value)> {
+    for (model, requirements) in models {
+        node.publish(model, &[("model.py", code), ("requirements.txt", requirements)]);
+    }
+    wait_for("the models", PATIENCE, || {
+        let seen: Vec<String> = node.models().into_iter().map(|known| known.name).collect();
+        models.iter().all(|(model, _)| seen.iter().any(|seen| seen == model)).then_some(())
+    });
+    let ask = |model: &str| {
+        let answer = node.http().run(model, &json!(null));
+        (answer.status, answer.json()["result"].take())
+    };
+    thread::scope(|scope| {
+        let asked: Vec<_> = models.iter().map(|(model, _)| scope.spawn(|| ask(model))).collect();
+        asked.into_iter().map(|asked| asked.join().unwrap()).collect()
+    })
 }
 
-#[test]
-fn requirements_reach_no_file_of_the_host_and_no_other_model() {
-    let (host, index, evil) = (folder(), Index::start(Mood::Serves), Index::start(Mood::Serves));
-    index.add("omni-one", "WORD = 'one'\n", &[]);
-    evil.add("omni-one", "WORD = 'poisoned'\n", &[]);
-    // No requirement, so that whoever reads it as one says what it read.
-    fs::write(host.path().join("secret"), format!("{SECRET} = ;\n")).unwrap();
-    fs::create_dir(host.path().join("package")).unwrap();
-    let project = "[project]\nname = \"omni-private\"\nversion = \"1.0\"\n[tool.setuptools]\npy-modules = []\n";
-    fs::write(host.path().join("package/pyproject.toml"), project).unwrap();
-    let at = host.path().display();
+/// Says nothing.
+const QUIET: &str = "def handle_request(request, context):\n    return 1\n";
 
-    let node =
-        Node::builder().config(crate::ROOMY).config(&format!("[python]\nindex-url = \"{}\"\n", index.url())).start();
-    let table = [
-        ("includes", format!("-r {at}/secret\n")),
-        ("constrains", format!("omni-one\n-c {at}/secret\n")),
-        ("climbs", format!("-r ../../../../../../../..{at}/secret\n")),
-        ("file", format!("omni-private @ file://{at}/package\n")),
-        ("editable", format!("-e {at}/package\n")),
-        ("path", format!("{at}/package\n")),
-        ("shadow", "-r /etc/shadow\n".to_owned()),
-        ("environment", "-r /proc/1/environ\n".to_owned()),
-    ];
-    for (model, requirements) in &table {
-        let (status, _) = outcome(&node, model, "def handle_request(request, context):\n    return 1\n", requirements);
+/// None of these models is served, and what anybody is told has nothing of the host in it.
+fn assert_none_is_served(node: &Node, table: &[(&str, String)]) {
+    for ((model, _), (status, _)) in table.iter().zip(outcomes(node, QUIET, table)) {
         let told =
             [node.omnictl(["status", model]).stdout, node.omnictl(["logs", model]).stdout, node.log()].join("\n");
         assert_eq!(status, 503, "{model}: {told}");
         assert!(!told.contains(SECRET) && !told.contains("root:$") && !told.contains("root:*"), "{model}: {told}");
     }
+}
+
+#[test]
+fn requirements_include_no_file_of_the_host() {
+    let (host, index) = (folder(), Index::start(Mood::Serves));
+    index.add("omni-one", "WORD = 'one'\n", &[]);
+    // No requirement, so that whoever reads it as one says what it read.
+    fs::write(host.path().join("secret"), format!("{SECRET} = ;\n")).unwrap();
+    let at = host.path().display();
+    let table = [
+        ("includes", format!("-r {at}/secret\n")),
+        ("constrains", format!("omni-one\n-c {at}/secret\n")),
+        ("climbs", format!("-r ../../../../../../../..{at}/secret\n")),
+        ("shadow", "-r /etc/shadow\n".to_owned()),
+        ("environment", "-r /proc/1/environ\n".to_owned()),
+    ];
+    let node = node(&index, "");
+    assert_none_is_served(&node, &table);
     // The control: the same tool with the same file in its sight says all of it.
     fs::write(host.path().join("requirements.txt"), &table[0].1).unwrap();
     let mut uv = Command::new(program("uv"));
@@ -70,19 +81,51 @@ fn requirements_reach_no_file_of_the_host_and_no_other_model() {
     let said =
         uv.arg("-r").arg(host.path().join("requirements.txt")).env("UV_CACHE_DIR", host.path().join("c")).output();
     assert!(String::from_utf8_lossy(&said.as_ref().unwrap().stderr).contains(SECRET), "{said:?}");
-
-    // An author may name an index, for this model alone: who comes next gets what the node's index has.
-    let elsewhere = format!("--index-url {}\nomni-one==1.0\n", evil.url());
-    let (_, poisoned) = outcome(&node, "elsewhere", &says("omni_one"), &elsewhere);
-    assert_eq!(outcome(&node, "beside", &says("omni_one"), "omni-one==1.0\n"), (200, json!("one")), "{poisoned}");
-    let elsewhere = format!("--extra-index-url {}\nomni-one==1.0\n", evil.url());
-    outcome(&node, "elsewhere-too", &says("omni_one"), &elsewhere);
-    assert_eq!(outcome(&node, "after", &says("omni_one"), "omni-one\n"), (200, json!("one")));
     node.stop();
 }
 
-/// Packages of `probes/wheels.py`, each for another way out, and the names of what they would leave there.
-const NAMES: [&str; 9] = ["climbs", "absolute", "inside", "scripts", "data", "backslash", "link", "command", "headers"];
+#[test]
+fn requirements_install_no_folder_of_the_host() {
+    let (host, index) = (folder(), Index::start(Mood::Serves));
+    fs::create_dir(host.path().join("package")).unwrap();
+    let project = "[project]\nname = \"omni-private\"\nversion = \"1.0\"\n[tool.setuptools]\npy-modules = []\n";
+    fs::write(host.path().join("package/pyproject.toml"), project).unwrap();
+    let at = host.path().display();
+    let table = [
+        ("file", format!("omni-private @ file://{at}/package\n")),
+        ("editable", format!("-e {at}/package\n")),
+        ("path", format!("{at}/package\n")),
+    ];
+    let node = node(&index, "");
+    assert_none_is_served(&node, &table);
+    node.stop();
+}
+
+/// An author may name an index with this option, for this model alone: who comes next gets what the node's index has.
+fn assert_others_are_not_poisoned(option: &str, later: &str) {
+    let (index, evil) = (Index::start(Mood::Serves), Index::start(Mood::Serves));
+    index.add("omni-one", "WORD = 'one'\n", &[]);
+    evil.add("omni-one", "WORD = 'poisoned'\n", &[]);
+    let node = node(&index, "");
+    let says = "import omni_one\ndef handle_request(request, context):\n    return omni_one.WORD\n";
+    let elsewhere = [("elsewhere", format!("{option} {}\nomni-one==1.0\n", evil.url()))];
+    let poisoned = outcomes(&node, says, &elsewhere);
+    let found = outcomes(&node, says, &[("later", format!("{later}\n"))]);
+    assert_eq!(found, [(200, json!("one"))], "{poisoned:?}");
+    node.stop();
+}
+
+#[test]
+fn an_authors_index_gives_nothing_to_other_models() {
+    assert_others_are_not_poisoned("--index-url", "omni-one==1.0");
+}
+
+#[test]
+fn an_authors_further_index_gives_nothing_to_other_models() {
+    assert_others_are_not_poisoned("--extra-index-url", "omni-one");
+}
+
+/// What packages of `probes/wheels.py` would leave elsewhere: each takes another way out.
 const LED: [&str; 9] =
     ["climbed", "absolute", "inside", "scripted", "data", "backslashed", "linked", "commanded", "headed.h"];
 
@@ -91,37 +134,54 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
 
+/// Runs `probes/wheels.py`.
+fn wheels(arguments: &[&Path]) {
+    let mut command = Command::new("python3");
+    let ended = command.args(["-B", &format!("{FOLDER}/probes/wheels.py")]).args(arguments).status().unwrap();
+    assert!(ended.success(), "{arguments:?}");
+}
+
+/// Installs these packages, each for a model: some can be, and none leads out of its environment.
+fn assert_installed_in_place(names: &[&str]) {
+    let (links, index) = (folder(), Index::start(Mood::Serves));
+    let node = node(&index, &format!("find-links = [\"{}\"]\n", links.path().display()));
+    // The worst target: the cache of all environments, where the unpacking user may write.
+    let cache = node.folder().with_file_name("cache").join("uv");
+    wheels(&[Path::new("make"), links.path(), &cache]);
+    let models: Vec<_> = names.iter().map(|name| (*name, format!("omni-{name}==1.0\n"))).collect();
+    let served = outcomes(&node, QUIET, &models).iter().any(|(status, _)| *status == 200);
+    assert!(served, "nothing was unpacked: {}", node.log());
+    let led: Vec<_> = entries(&cache).into_iter().filter(|path| LED.iter().any(|name| path.ends_with(name))).collect();
+    assert_eq!(led, Vec::<PathBuf>::new());
+    node.stop();
+}
+
 #[test]
-fn archives_of_packages_are_unpacked_nowhere_else() {
-    let (links, target, index) = (folder(), folder(), Index::start(Mood::Serves));
-    let program = format!("{FOLDER}/probes/wheels.py");
-    let python = |arguments: &[&Path]| {
-        let mut command = Command::new("python3");
-        let ended = command.args(["-B", &program]).args(arguments).status().unwrap();
-        assert!(ended.success(), "{arguments:?}");
-    };
-    let scratch = folder();
-    // The control: unpacked as they stand, they lead to the target.
-    python(&[Path::new("make"), scratch.path(), target.path()]);
+fn archives_of_packages_lead_elsewhere_when_they_are_unpacked_as_they_stand() {
+    let (scratch, target) = (folder(), folder());
+    wheels(&[Path::new("make"), scratch.path(), target.path()]);
     for name in ["climbs", "absolute", "inside", "link"] {
         let into = scratch.path().join(name);
         fs::create_dir(&into).unwrap();
         let wheel = scratch.path().join(format!("omni_{name}-1.0-py3-none-any.whl"));
-        python(&[Path::new("unpack"), &wheel, &into]);
+        wheels(&[Path::new("unpack"), &wheel, &into]);
         let led = entries(target.path());
         assert_eq!(led.len(), 1, "{name}: {led:?}");
         fs::remove_file(&led[0]).unwrap();
     }
+}
 
-    // The worst target: the cache of all environments, where the unpacking user may write.
-    let sources = format!("[python]\nindex-url = \"{}\"\nfind-links = [\"{}\"]\n", index.url(), links.path().display());
-    let node = Node::builder().config(crate::ROOMY).config(&sources).start();
-    let cache = node.folder().with_file_name("cache").join("uv");
-    python(&[Path::new("make"), links.path(), &cache]);
-    let code = "def handle_request(request, context):\n    return 1\n";
-    let served = NAMES.map(|name| outcome(&node, name, code, &format!("omni-{name}==1.0\n")).0 == 200);
-    assert!(served.contains(&true), "nothing was unpacked: {}", node.log());
-    let led: Vec<_> = entries(&cache).into_iter().filter(|path| LED.iter().any(|name| path.ends_with(name))).collect();
-    assert_eq!(led, Vec::<PathBuf>::new());
-    node.stop();
+#[test]
+fn archives_of_packages_are_unpacked_nowhere_else() {
+    assert_installed_in_place(&["climbs", "absolute", "inside"]);
+}
+
+#[test]
+fn odd_members_of_archives_lead_nowhere_else() {
+    assert_installed_in_place(&["backslash", "link", "data"]);
+}
+
+#[test]
+fn what_packages_bring_beside_their_modules_is_put_nowhere_else() {
+    assert_installed_in_place(&["scripts", "command", "headers"]);
 }

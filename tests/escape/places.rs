@@ -1,5 +1,5 @@
-//! The places where a node runs foreign code, each of which tries every probe: models of all kinds, beside a neighbour
-//! with a secret, and a package's build step.
+//! The places where a node runs foreign code, each of which tries every probe beside a neighbour with a secret: models of
+//! all kinds, and a package's build step.
 
 use crate::control::SECRET;
 use crate::outcomes::Outcomes;
@@ -8,6 +8,7 @@ use omni_tests::index::{Index, Mood, write_source};
 use omni_tests::process::{is_alive, parent};
 use omni_tests::{Node, PATIENCE, program, wait_for};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -32,13 +33,24 @@ const MODELS: [(&str, &str); 3] = [
     ("forked", "[python]\nzygote = true\n"),
     ("networked", "[network]\naccess = \"host\"\n"),
 ];
+/// The place that is no model.
+pub(crate) const BUILD: &str = "build";
 const REQUIREMENTS: (&str, &str) = ("requirements.txt", "omni-one==1.0\n");
 const BUILT: &str = "import omni_hostile\ndef handle_request(request, context):\n    return omni_hostile.FOUND\n";
 /// Ends what the manager hears.
 const ENOUGH: &[u8] = b"enough";
 
+/// The names of all probes, as their files have them.
+pub(crate) fn probes() -> BTreeSet<&'static str> {
+    let functions = PROBES.iter().flat_map(|(_, text)| text.split("@probe\ndef ").skip(1));
+    let names: BTreeSet<_> = functions.filter_map(|text| Some(text.split_once('(')?.0)).collect();
+    assert!(names.len() > 50, "{names:?}");
+    names
+}
+
 pub(crate) struct Places {
     node: Node,
+    place: String,
     victim: Pid,
     /// What the victim says of itself.
     facts: Value,
@@ -90,30 +102,33 @@ impl Host {
 }
 
 impl Places {
-    pub(crate) fn start() -> Self {
+    /// A node with this place, which is started, and a neighbour.
+    pub(crate) fn start(place: &str) -> Self {
         let (host, index, links) = (Host::start(), Index::start(Mood::Serves), tempfile::tempdir().unwrap());
         fs::set_permissions(links.path(), Permissions::from_mode(0o755)).unwrap();
         index.add("omni-one", "WORD = 'one'\n", &[]);
         let sources =
             format!("[python]\nindex-url = \"{}\"\nfind-links = [\"{}\"]\n", index.url(), links.path().display());
         let secret = format!("[env]\nESCAPE_SECRET = \"{SECRET}\"\n");
+        let victim = [("model.py", include_str!("probes/victim.py")), ("omni.toml", &secret), REQUIREMENTS];
         let mut builder = Node::builder()
             .config(crate::ROOMY)
             .config(&sources)
             .config("[network]\nhost-access = [\"networked\"]\n")
             .environment("NOTIFY_SOCKET", host.path("notify").to_str().unwrap())
-            .model("victim", &[("model.py", include_str!("probes/victim.py")), ("omni.toml", &secret)]);
-        for (model, manifest) in MODELS {
-            let own = [("model.py", include_str!("probes/model.py")), ("omni.toml", manifest), REQUIREMENTS];
+            .model("victim", &victim);
+        let model = MODELS.iter().find(|(model, _)| *model == place);
+        if let Some((model, manifest)) = model {
+            let own = [("model.py", include_str!("probes/model.py")), ("omni.toml", *manifest), REQUIREMENTS];
             builder = builder.model(model, &[&PROBES[..], &own].concat());
         }
         let node = builder.start();
         let facts = answer(&node, "victim", &json!(null));
         let victim = node.engine("victim").expect("a process");
-        for (model, _) in MODELS {
+        if let Some((model, _)) = model {
             assert_eq!(node.omnictl(["start", model, "--wait"]).code, 0, "{model}: {}", node.log());
         }
-        Self { node, victim, facts, index, links, host }
+        Self { node, place: place.to_owned(), victim, facts, index, links, host }
     }
 
     /// The interpreter of the models, on the host.
@@ -122,22 +137,23 @@ impl Places {
         fs::canonicalize(python).unwrap()
     }
 
-    /// What every probe came to, place by place.
-    pub(crate) fn try_all(&self) -> Vec<(&'static str, Outcomes)> {
-        let outcomes = |found: Value| serde_json::from_value(found).expect("an object");
-        let mut world = self.world();
-        // A build has a copy of its own there.
-        world["files"].as_array_mut().expect("paths").push(json!("/model/model.py"));
-        let mut all: Vec<_> =
-            MODELS.iter().map(|(model, _)| (*model, outcomes(answer(&self.node, model, &world)))).collect();
-        self.publish_build();
-        all.push(("build", outcomes(answer(&self.node, "hostile", &json!(null)))));
-        all
+    /// What every probe came to.
+    pub(crate) fn try_all(&self) -> Outcomes {
+        let found = if self.place == BUILD {
+            self.publish_build();
+            answer(&self.node, "hostile", &json!(null))
+        } else {
+            let mut world = self.world();
+            // A build has a copy of its own there.
+            world["files"].as_array_mut().expect("paths").push(json!("/model/model.py"));
+            answer(&self.node, &self.place, &world)
+        };
+        serde_json::from_value(found).expect("an object")
     }
 
     /// Nobody has heard, lost or changed anything.
     pub(crate) fn assert_untouched(self) {
-        let Self { node, victim, facts, index: _index, links: _links, host } = self;
+        let Self { node, place: _, victim, facts, index: _index, links: _links, host } = self;
         assert_eq!(answer(&node, "victim", &json!(null)), facts);
         assert_eq!((node.model("victim").restarts, node.engine("victim")), (0, Some(victim)));
         assert!(is_alive(victim) && node.launcher().is_some());

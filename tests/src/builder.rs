@@ -18,6 +18,8 @@ use std::{env, process};
 use tempfile::TempDir;
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
+/// In the environment: the Python of all models, on a machine that lacks the one they have by default.
+const PYTHON: &str = "OMNI_TEST_PYTHON";
 
 /// What a node will serve and how. Models can also be published later, on the running node.
 #[derive(Debug)]
@@ -224,6 +226,11 @@ impl NodeBuilder {
             let file = fresh.join(name);
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, content).unwrap();
+        }
+        if let Ok(version) = env::var(PYTHON) {
+            let manifest = fresh.join("omni.toml");
+            let own = fs::read_to_string(&manifest).unwrap_or_default();
+            fs::write(manifest, format!("{own}\n[runtime]\npython = \"{version}\"\n")).unwrap();
         }
         if target.exists() {
             renameat2(AT_FDCWD, &fresh, AT_FDCWD, &target, RenameFlags::RENAME_EXCHANGE).expect("exchanged");
