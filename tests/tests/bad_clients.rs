@@ -2,6 +2,11 @@
 //! the scheduler has no descriptor more than before.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use omni_tests::process::descriptors;
 use omni_tests::{Client, Node, PATIENCE, Stream, rounds, wait_for};
 use serde_json::json;
@@ -10,6 +15,7 @@ use std::net::{Shutdown, TcpStream};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
 
 const ECHO: &[(&str, &str)] = &[("model.py", "def handle_request(request, context):\n    return request.body.json\n")];
 
@@ -282,6 +288,33 @@ fn clients_that_do_not_take_their_answer() {
         assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset, "nothing lies in the kernel for it either");
     }
     serves(&node, "clients that take nothing");
+    node.stop();
+}
+
+#[test]
+fn a_client_of_http_2_that_does_not_take_its_answers() {
+    let node = Node::builder().model("much", MUCH).model("echo", ECHO).start();
+    serves(&node, "nothing");
+    assert_eq!(node.http().run("much", &json!("text")).status, 200);
+    let before = at_rest(&node);
+    Runtime::new().unwrap().block_on(async {
+        let socket = tokio::net::TcpStream::connect(node.data_address()).await.unwrap();
+        // Room for little of such an answer.
+        let mut client = http2::Builder::new(TokioExecutor::new());
+        client.initial_stream_window_size(1 << 16).initial_connection_window_size(1 << 16);
+        let (mut sender, connection) = client.handshake(TokioIo::new(socket)).await.unwrap();
+        let driver = tokio::spawn(connection);
+        let request = Request::post("http://node/ai/run/much").header("x-omni-timeout-ms", "1000");
+        let request = request.body(Full::new(Bytes::from("\"events\""))).unwrap();
+        let answer = sender.send_request(request).await.unwrap();
+        assert_eq!(answer.status(), 200);
+        // A stream cannot be given up alone while its window is closed: nobody asks for more of it. The connection is.
+        assert_at_rest(&node, &before);
+        wait_for("the model to be free", PATIENCE, || (node.model("much").in_flight == 0).then_some(()));
+        assert!(answer.into_body().collect().await.is_err(), "half an answer is told from a whole one");
+        assert!(driver.await.unwrap().is_err());
+    });
+    serves(&node, "a client that takes nothing");
     node.stop();
 }
 
