@@ -20,7 +20,7 @@ import time
 from datetime import datetime
 from pathlib import Path
 
-from node import BIN, ROOT, Node, post
+from node import BIN, ROOT, Node, post, status
 
 ECHO = "def handle_request(request, context):\n    return request.body.json\n"
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -46,12 +46,6 @@ def steps(log: str) -> list[list[float]]:
                     found[number].append(at - last)
                 last = at
     return found
-
-
-def status(pid: int, key: str) -> float:
-    """A size of /proc/PID/status in MiB."""
-    found = re.search(rf"^{key}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.M)
-    return int(found[1]) / 1024 if found else 0.0
 
 
 def parent(pid: int) -> int:

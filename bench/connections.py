@@ -25,7 +25,7 @@ from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 
 from load import Address, Answer, Offer, failed, failures, milliseconds, request, statuses, steady
-from node import Node
+from node import Node, status
 from report import machine, row
 
 GOAL = 1.2
@@ -158,8 +158,7 @@ async def _drip(held: socket.socket, kind: Kind, came: bytearray) -> None:
 
 def resident(node: Node) -> float:
     """The scheduler's memory, MiB."""
-    found = re.search(r"^VmRSS:\s+(\d+)", Path(f"/proc/{node.process.pid}/status").read_text(), re.M)
-    return int(found[1]) / 1024 if found else float("nan")
+    return status(node.pid, "VmRSS")
 
 
 def held(address: Address, kind: Kind, count: int) -> Pipe:

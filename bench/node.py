@@ -9,6 +9,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -143,6 +144,12 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def status(pid: int, key: str) -> float:
+    """A size of /proc/PID/status in MiB."""
+    found = re.search(rf"^{key}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.M)
+    return int(found[1]) / 1024 if found else 0.0
 
 
 def post(connection: http.client.HTTPConnection, model: str, body: object) -> int:

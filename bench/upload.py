@@ -20,7 +20,8 @@ import subprocess
 import time
 from pathlib import Path
 
-from node import Node
+from load import request
+from node import Node, status
 from report import machine, row, spread
 
 COUNTS = "def handle_request(request, context):\n    return sum(map(len, request.body.stream()))\n"
@@ -37,20 +38,13 @@ def processor_ms(pid: int) -> float:
     return sum(int(each.read_text().split()[0]) for each in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e6
 
 
-def resident_mib(pid: int) -> float:
-    """The memory that a process holds."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
-
-
 def upload(node: Node, model: str, body: bytes) -> float:
     """Sends a body; seconds to the end of the answer. Raises when the model has not counted all of it."""
+    # No JSON, which would be collected.
+    sent = request(node.address, model, body, "application/octet-stream", keeps=False)
     begun = time.perf_counter()
-    head = f"POST /ai/run/{model} HTTP/1.1\r\nhost: node\r\nconnection: close\r\n"
-    # Without a type it would be taken for JSON, which is collected.
-    head += f"content-type: application/octet-stream\r\ncontent-length: {len(body)}\r\n\r\n"
     with socket.create_connection(node.address, 60) as connection:
-        connection.sendall(head.encode())
-        connection.sendall(body)
+        connection.sendall(sent)
         answer = connection.makefile("rb").read()
     seconds = time.perf_counter() - begun
     if json.loads(answer.partition(b"\r\n\r\n")[2])["result"] != len(body):
@@ -96,13 +90,13 @@ def main() -> None:
         for model in models:
             node.ctl("start", model, "--wait")
             upload(node, model, body)
-        resident = resident_mib(node.pid)
+        resident = status(node.pid, "VmRSS")
         reads = [copied_ms(body) for _ in range(asked.rounds)]
         found: dict[str, list[tuple[float, float]]] = {model: [] for model in models}
         for _ in range(asked.rounds):
             for model, costs in found.items():
                 costs.append(cost(node, model, body))
-        grown = resident_mib(node.pid) - resident
+        grown = status(node.pid, "VmRSS") - resident
     scale = 64 / asked.mib
     row("cat: time for 64 MiB", spread([taken * scale for taken in reads], ".1f", " ms"))
     for model, costs in found.items():

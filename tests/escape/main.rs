@@ -21,18 +21,17 @@ mod packages;
 mod places;
 mod wires;
 
-use outcomes::{assert_all_refused, assert_all_succeeded};
+use outcomes::{assert_all_refused, assert_all_succeeded, assert_all_tried};
 use places::Places;
-use std::collections::BTreeSet;
 
 /// The models of a test may together use more than a small machine has: none of them comes near its limit.
 const ROOMY: &str = "[capacity]\nmemory = \"64GiB\"\n";
 
 /// Tries everything in one place.
-fn try_in(place: &str) {
+fn try_in(place: &'static str) {
     let places = Places::start(place);
     let found = places.try_all();
-    assert_eq!(found.keys().map(String::as_str).collect::<BTreeSet<_>>(), places::probes(), "{place} tries them all");
+    assert_all_tried(&found);
     assert_all_refused(place, &found);
     places.assert_untouched();
 }
@@ -41,7 +40,7 @@ fn try_in(place: &str) {
 fn every_probe_succeeds_where_nothing_stands_in_its_way() {
     let places = Places::start(places::BUILD);
     let found = control::run(&places.interpreter());
-    assert_eq!(found.keys().map(String::as_str).collect::<BTreeSet<_>>(), places::probes(), "it tries them all");
+    assert_all_tried(&found);
     assert_all_succeeded(&found);
     places.assert_untouched();
 }

@@ -1,7 +1,8 @@
 //! Outcomes of probes, as `probes/attempt.py` tells them, and what they must be.
 
+use crate::places::probes;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// By the probe's name: an object with `succeeded`, `refused` or `broken`.
 pub(crate) type Outcomes = BTreeMap<String, Value>;
@@ -17,6 +18,11 @@ const BY_DESIGN: &[(&str, &str, &str)] = &[
 /// Landlock's wall around abstract sockets is that of Linux 6.12. Before, who has the host's network has these as well, as
 /// the threat model says.
 const BY_KERNEL: (&str, &str) = ("networked", "connect_by_abstract_name");
+
+/// No probe was left out.
+pub(crate) fn assert_all_tried(found: &Outcomes) {
+    assert_eq!(found.keys().map(String::as_str).collect::<BTreeSet<_>>(), probes());
+}
 
 /// Where nothing stands in the way.
 pub(crate) fn assert_all_succeeded(control: &Outcomes) {

@@ -3,7 +3,7 @@
 
 use crate::control::{FOLDER, SECRET};
 use omni_tests::index::{Index, Mood};
-use omni_tests::{Node, PATIENCE, program, wait_for};
+use omni_tests::{Node, program};
 use serde_json::{Value, json};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -30,10 +30,7 @@ fn outcomes(node: &Node, code: &str, models: &[(&str, String)]) -> Vec<(u16, Val
     for (model, requirements) in models {
         node.publish(model, &[("model.py", code), ("requirements.txt", requirements)]);
     }
-    wait_for("the models", PATIENCE, || {
-        let seen: Vec<String> = node.models().into_iter().map(|known| known.name).collect();
-        models.iter().all(|(model, _)| seen.iter().any(|seen| seen == model)).then_some(())
-    });
+    models.iter().for_each(|(model, _)| node.await_seen(model));
     let ask = |model: &str| {
         let answer = node.http().run(model, &json!(null));
         (answer.status, answer.json()["result"].take())

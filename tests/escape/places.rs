@@ -50,7 +50,7 @@ pub(crate) fn probes() -> BTreeSet<&'static str> {
 
 pub(crate) struct Places {
     node: Node,
-    place: String,
+    place: &'static str,
     victim: Pid,
     /// What the victim says of itself.
     facts: Value,
@@ -103,7 +103,7 @@ impl Host {
 
 impl Places {
     /// A node with this place, which is started, and a neighbour.
-    pub(crate) fn start(place: &str) -> Self {
+    pub(crate) fn start(place: &'static str) -> Self {
         let (host, index, links) = (Host::start(), Index::start(Mood::Serves), tempfile::tempdir().unwrap());
         fs::set_permissions(links.path(), Permissions::from_mode(0o755)).unwrap();
         index.add("omni-one", "WORD = 'one'\n", &[]);
@@ -128,7 +128,7 @@ impl Places {
         if let Some((model, _)) = model {
             assert_eq!(node.omnictl(["start", model, "--wait"]).code, 0, "{model}: {}", node.log());
         }
-        Self { node, place: place.to_owned(), victim, facts, index, links, host }
+        Self { node, place, victim, facts, index, links, host }
     }
 
     /// The interpreter of the models, on the host.
@@ -146,7 +146,7 @@ impl Places {
             let mut world = self.world();
             // A build has a copy of its own there.
             world["files"].as_array_mut().expect("paths").push(json!("/model/model.py"));
-            answer(&self.node, &self.place, &world)
+            answer(&self.node, self.place, &world)
         };
         serde_json::from_value(found).expect("an object")
     }
@@ -237,8 +237,7 @@ impl Places {
         let backend = format!("SOURCES = {sources}\nWORLD = {}\n{own}", self.world());
         write_source(self.links.path(), "omni-hostile", &backend);
         self.node.publish("hostile", &[("model.py", BUILT), ("requirements.txt", "omni-hostile==1.0\n")]);
-        let seen = || self.node.models().iter().any(|model| model.name == "hostile");
-        wait_for("the model", PATIENCE, || seen().then_some(()));
+        self.node.await_seen("hostile");
     }
 }
 

@@ -78,8 +78,7 @@ impl GpuModel {
              [env]\nWEIGHTS_MIB = \"{weights}\"\n{extra}"
         );
         node.publish(name, &[("model.py", code), ("omni.toml", &manifest)]);
-        let seen = || node.models().iter().any(|model| model.name == *name).then_some(());
-        crate::wait_for("the model to be seen", crate::PATIENCE, seen);
+        node.await_seen(name);
     }
 }
 

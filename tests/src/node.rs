@@ -247,6 +247,11 @@ impl Node {
         self.setup.unpublish(model);
     }
 
+    /// Waits until the node knows of a model that was published.
+    pub fn await_seen(&self, model: &str) {
+        wait_for(model, PATIENCE, || self.models().iter().any(|known| known.name == model).then_some(()));
+    }
+
     /// Ends the scheduler with SIGKILL, as a crash would; models go on. [`Node::start_again`] brings a successor.
     pub fn crash(&mut self) {
         kill(self.pid(), Signal::SIGKILL).expect("killed");

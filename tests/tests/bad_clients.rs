@@ -267,12 +267,18 @@ fn the_time_to_take_an_answer_is_no_matter_of_the_next_one() {
     node.stop();
 }
 
-#[test]
-fn clients_that_do_not_take_their_answer() {
+/// A node with a model that says much, which has done so, and what it has open at rest.
+fn talkative() -> (Node, Vec<String>) {
     let node = Node::builder().model("much", MUCH).model("echo", ECHO).start();
     serves(&node, "nothing");
     assert_eq!(node.http().run("much", &json!("text")).status, 200);
     let before = at_rest(&node);
+    (node, before)
+}
+
+#[test]
+fn clients_that_do_not_take_their_answer() {
+    let (node, before) = talkative();
     for asked in ["\"events\"", "\"text\"", "\"bytes\""] {
         let mut client = node.http().connect();
         let headers = format!("content-length: {}\r\nx-omni-timeout-ms: 1000\r\n", asked.len());
@@ -293,10 +299,7 @@ fn clients_that_do_not_take_their_answer() {
 
 #[test]
 fn a_client_of_http_2_that_does_not_take_its_answers() {
-    let node = Node::builder().model("much", MUCH).model("echo", ECHO).start();
-    serves(&node, "nothing");
-    assert_eq!(node.http().run("much", &json!("text")).status, 200);
-    let before = at_rest(&node);
+    let (node, before) = talkative();
     Runtime::new().unwrap().block_on(async {
         let socket = tokio::net::TcpStream::connect(node.data_address()).await.unwrap();
         // Room for little of such an answer.

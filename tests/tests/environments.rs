@@ -223,7 +223,7 @@ fn a_packages_build_reaches_nothing_of_the_node() {
         .replace("OWN", &own);
     write_source(links.path(), "omni-hostile", &backend);
     node.publish("hostile", &[("model.py", &says("omni_hostile")), ("requirements.txt", "omni-hostile\n")]);
-    wait_for("the model", PATIENCE, || node.models().iter().any(|model| model.name == "hostile").then_some(()));
+    node.await_seen("hostile");
     let found = result(&node, "hostile", &json!({}));
     let found = found.as_object().unwrap();
     assert_eq!(found.len(), 15, "{found:?}");

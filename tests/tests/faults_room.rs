@@ -93,11 +93,11 @@ fn a_full_disk_below_caches_and_environments_is_told_to_those_who_need_it() {
     assert_eq!((answer.status, answer.error_code()), (500, Some(3043)), "{}", answer.text());
     // Nor is there room for an image, or for an environment.
     node.publish("late", &[WRITES[0], cache]);
-    wait_for("late", PATIENCE, || node.models().iter().any(|model| model.name == "late").then_some(()));
+    node.await_seen("late");
     assert_eq!(http.run("late", &json!(1)).status, 503);
     is_told(&node, "late", "cache image");
     node.publish("needs", &[WELL[0], ("requirements.txt", "cowsay==6.1\n")]);
-    wait_for("needs", PATIENCE, || node.models().iter().any(|model| model.name == "needs").then_some(()));
+    node.await_seen("needs");
     assert_eq!(http.run("needs", &json!(1)).status, 503);
     is_told(&node, "needs", "No space left");
     node.says("neighbour", "well");
