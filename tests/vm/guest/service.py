@@ -41,13 +41,17 @@ def show(unit: str, name: str) -> str:
     return run("systemctl", "show", "--value", "-p", name, unit).strip()
 
 
-def main(unit: str) -> int:
-    """The process id of a service's only process, 0 for none: as its MainPID, but a file is read in no time."""
+def processes(unit: str) -> list[int]:
+    """The process ids of a service's processes, as its MainPID, but a file is read in no time."""
     try:
-        found = Path("/sys/fs/cgroup/omni.slice", unit, "cgroup.procs").read_text().split()
+        return [int(pid) for pid in Path("/sys/fs/cgroup/omni.slice", unit, "cgroup.procs").read_text().split()]
     except OSError:
-        return 0  # the group is gone
-    return int(found[0]) if found else 0
+        return []  # the group is gone
+
+
+def main(unit: str) -> int:
+    """That of a service's only process, 0 for none."""
+    return next(iter(processes(unit)), 0)
 
 
 def ask(mib: int = 0) -> tuple[int, Any]:

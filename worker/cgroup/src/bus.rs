@@ -7,6 +7,7 @@
 
 use crate::Error;
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -32,11 +33,13 @@ const NO_SUCH_UNIT: &str = "org.freedesktop.systemd1.NoSuchUnit";
 pub(crate) type Properties<'a> = Vec<(&'a str, Value<'a>)>;
 
 /// The connection, or the lack of one.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Bus(Arc<Shared>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
+    socket: PathBuf,
+    within: Duration,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -58,6 +61,16 @@ enum Link {
 }
 
 impl Bus {
+    /// The machine's.
+    pub(crate) fn system() -> Self {
+        Self::at(Path::new(SOCKET), WITHIN)
+    }
+
+    /// One that listens there, with a bound for each wait.
+    fn at(socket: &Path, within: Duration) -> Self {
+        Self(Arc::new(Shared { socket: socket.to_owned(), within, state: Mutex::default(), changed: Condvar::new() }))
+    }
+
     /// Starts a scope with these properties, and waits until it is there.
     pub(crate) fn start_scope(&self, unit: &str, properties: &Properties<'_>) -> Result<(), Error> {
         let auxiliary: Vec<(&str, Properties<'_>)> = Vec::new();
@@ -125,7 +138,8 @@ impl Bus {
             let silent = io.kind() == std::io::ErrorKind::TimedOut;
             self.lock().link = Link::Down;
             let _ = connection.clone().close();
-            if silent { silence(unit) } else { failed(method, unit)(error) }
+            // In both cases the call may be carried out.
+            if silent { self.silence(unit) } else { Error::BusLost { unit: unit.to_owned() } }
         })
     }
 
@@ -135,20 +149,20 @@ impl Bus {
         if let Link::Down | Link::Failed(_) = state.link {
             let shared = Arc::clone(&self.0);
             let spawned = thread::Builder::new().name("bus".into()).spawn(move || shared.serve());
-            spawned.map_err(Error::io("start a thread for", std::path::Path::new(SOCKET)))?;
+            spawned.map_err(Error::io("start a thread for", &self.0.socket))?;
             state.link = Link::Opening;
         }
         drop(state);
         self.wait_until(unit, |state| match &state.link {
             Link::Opening => None,
             Link::Up(connection) => Some(Ok(connection.clone())),
-            Link::Failed(error) => Some(Err(failed("connect", unit)(error.clone()))),
+            Link::Failed(error) => Some(Err(Error::NoBus { unit: unit.to_owned(), source: Box::new(error.clone()) })),
             Link::Down => Some(Err(Error::BusLost { unit: unit.to_owned() })),
         })
     }
 
     fn wait_until<T>(&self, unit: &str, look: impl Fn(&State) -> Option<Result<T, Error>>) -> Result<T, Error> {
-        let until = Instant::now() + WITHIN;
+        let until = Instant::now() + self.0.within;
         let mut state = self.lock();
         loop {
             if let Some(found) = look(&state) {
@@ -156,10 +170,14 @@ impl Bus {
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(silence(unit));
+                return Err(self.silence(unit));
             }
             state = self.0.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    fn silence(&self, unit: &str) -> Error {
+        Error::BusSilent { unit: unit.to_owned(), waited: self.0.within }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -174,7 +192,7 @@ impl Shared {
 
     /// The thread: connects, then hears of jobs until the connection ends.
     fn serve(&self) {
-        let (connection, jobs) = match open() {
+        let (connection, jobs) = match self.open() {
             Ok(opened) => opened,
             Err(error) => {
                 self.lock().link = Link::Failed(error);
@@ -203,15 +221,16 @@ impl Shared {
         drop(state);
         self.changed.notify_all();
     }
-}
 
-fn open() -> Result<(Connection, MessageIterator), zbus::Error> {
-    let connection = Builder::address(format!("unix:path={SOCKET}").as_str())?.method_timeout(WITHIN).build()?;
-    let rule = format!("type='signal',sender='{MANAGER}',interface='{MANAGER}.Manager',member='JobRemoved'");
-    let jobs = MessageIterator::for_match_rule(rule.as_str(), &connection, Some(SIGNALS))?;
-    let manager = Some("org.freedesktop.systemd1.Manager");
-    connection.call_method(Some(MANAGER), "/org/freedesktop/systemd1", manager, "Subscribe", &())?;
-    Ok((connection, jobs))
+    fn open(&self) -> Result<(Connection, MessageIterator), zbus::Error> {
+        let address = format!("unix:path={}", self.socket.display());
+        let connection = Builder::address(address.as_str())?.method_timeout(self.within).build()?;
+        let rule = format!("type='signal',sender='{MANAGER}',interface='{MANAGER}.Manager',member='JobRemoved'");
+        let jobs = MessageIterator::for_match_rule(rule.as_str(), &connection, Some(SIGNALS))?;
+        let manager = Some("org.freedesktop.systemd1.Manager");
+        connection.call_method(Some(MANAGER), "/org/freedesktop/systemd1", manager, "Subscribe", &())?;
+        Ok((connection, jobs))
+    }
 }
 
 fn is(error: &zbus::Error, name: &str) -> bool {
@@ -223,6 +242,5 @@ fn failed(action: &'static str, unit: &str) -> impl FnOnce(zbus::Error) -> Error
     move |source| Error::Systemd { action, unit, source: Box::new(source) }
 }
 
-fn silence(unit: &str) -> Error {
-    Error::BusSilent { unit: unit.to_owned(), waited: WITHIN }
-}
+#[cfg(test)]
+mod tests;

@@ -119,6 +119,15 @@ pub enum Error {
         #[source]
         source: Box<zbus::Error>,
     },
+    /// Nobody listens, or not to us.
+    #[error("the system bus cannot be reached for {unit}: systemctl status dbus.socket dbus")]
+    NoBus {
+        /// The unit.
+        unit: String,
+        /// Why.
+        #[source]
+        source: Box<zbus::Error>,
+    },
     /// A job of systemd did not do what it should.
     #[error("the job of systemd for {unit} ended as `{result}`: journalctl -u {unit}")]
     Job {

@@ -36,7 +36,7 @@ pub(crate) struct Systemd {
 
 impl Systemd {
     pub(crate) fn new(host: &Cgroupfs, units: Units) -> Self {
-        Self { tree: host.with_scopes(units.clone()), units, bus: Bus::default(), held: Mutex::default() }
+        Self { tree: host.with_scopes(units.clone()), units, bus: Bus::system(), held: Mutex::default() }
     }
 
     /// Whether the group is, or was, in a scope of this node.
