@@ -136,7 +136,8 @@ def fail_at_once_without_a_bus() -> None:
     os.kill(int(show("dbus.service", "MainPID")), signal.SIGKILL)
     answered, text = client.ask("later", 0)
     assert answered == 503, text
-    assert "the system bus cannot be reached" in run("journalctl", "--no-pager", "-u", "omni-launcher"), text
+    words = ["journalctl", "--no-pager", "-o", "verbose", "-u", "omni-launcher"]
+    assert "the system bus cannot be reached" in run(*words), run(*words)
     assert (ask()[0], engine()) == (200, before)
     Path("/run/dbus/away").rename(BUS)
     wait_for("an answer", lambda: client.ask("later", 0)[0] == 200)
