@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Many connections that do little: what they cost in memory, what the others notice, and whether all are ended in time.
 
-Usage (root): bench/connections.py [--seconds 8] [--rate 200] [--idle 10000] [--slow 500] [--large 100] [--only KIND]
+Usage (root): bench/connections.py [--seconds 12] [--rate 200] [--idle 10000] [--slow 500] [--large 100] [--only KIND]
 
 For each kind: a quiet time of normal load, then the same load while the connections are there, then a wait until the
 node has ended all of them. Normal load is offered at a fixed rate by a process of its own, a latency counting from the
@@ -14,19 +14,22 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import multiprocessing
+import random
 import re
 import resource
 import socket
+import statistics
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 
-from load import Address, Answer, Offer, failed, failures, milliseconds, request, statuses, steady
+from load import Address, Answer, Offer, between, failed, failures, milliseconds, request, statuses, steady
 from node import Node, status
-from report import machine, row
+from report import machine, row, spread
 
 GOAL = 1.2
 ECHO = "def handle_request(request, context):\n    return None\n"
@@ -51,6 +54,8 @@ MANIFEST = f'[scaling]\nmin-instances = 1\nconcurrency = 1024\nqueue = 10000\n[t
 CONFIG = f'[server]\nheader-timeout = "{HEAD}s"\n'
 # A slow client sends or takes a little so often, in seconds.
 PAUSE = 1.0
+# A time is looked at in so many parts.
+PARTS = 4
 # Opened at a time, so that the kernel's queue of the listener never overflows.
 OPENING = 64
 # A timer of the node may be this late, and the connections of one kind take a while to be opened.
@@ -141,7 +146,12 @@ async def _silent(held: socket.socket) -> None:
 
 async def _drip(held: socket.socket, kind: Kind, came: bytearray) -> None:
     """Sends and takes a little again and again until the node ends it; keeps the beginning of what it answered."""
+    # Each in its own time: together they would be bursts.
+    await asyncio.sleep(random.uniform(0, PAUSE))
     while True:
+        # A reset is known before all is read that had come until then.
+        if held.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            break
         try:
             if kind.drips:
                 held.send(kind.drips)
@@ -177,10 +187,14 @@ def offered(node: Node, seconds: float, rate: float) -> Offer:
     return Offer(node.address, steady("echo", rate, seconds), {"echo": b"null"})
 
 
-def compared(quiet: list[Answer], answers: list[Answer]) -> tuple[str, float]:
+def compared(quiet: list[Answer], answers: list[Answer], seconds: float) -> tuple[str, float]:
     """The p99 of both, as words, and how many times the first the second is."""
-    ratio = milliseconds(answers, 0.99) / milliseconds(quiet, 0.99)
-    return f"{milliseconds(quiet, 0.99):.2f} to {milliseconds(answers, 0.99):.2f} ms, {ratio:.2f}x", ratio
+    edges = [seconds * part / PARTS for part in range(PARTS + 1)]
+    first, second = (
+        [milliseconds(between(some, *edge), 0.99) for edge in itertools.pairwise(edges)] for some in (quiet, answers)
+    )
+    ratio = statistics.median(second) / statistics.median(first)
+    return f"{spread(first)} to {spread(second)} ms, {ratio:.2f}x", ratio
 
 
 def control(node: Node, kind: Kind, count: int, seconds: float, rate: float) -> None:
@@ -190,7 +204,7 @@ def control(node: Node, kind: Kind, count: int, seconds: float, rate: float) -> 
         pipe = held(nobody.getsockname(), kind, count)
         answers = offered(node, seconds, rate).answers()
     pipe.recv()
-    row(f"{count:,} {kind.what}, beside the node: p99 of its requests", compared(quiet, answers)[0])
+    row(f"{count:,} {kind.what}, beside the node: p99 of its requests", compared(quiet, answers, seconds)[0])
 
 
 def measure(node: Node, kind: Kind, count: int, seconds: float, rate: float) -> None:
@@ -207,7 +221,7 @@ def measure(node: Node, kind: Kind, count: int, seconds: float, rate: float) -> 
 
     row(f"{count:,} {kind.what}: scheduler, MiB", f"{before:.0f}, with {most:.0f}, after {after:.0f}")
     row("    for each connection", f"{(most - before) * 1024 / count:.1f} KiB")
-    figure, ratio = compared(quiet, answers)
+    figure, ratio = compared(quiet, answers, seconds)
     row("    p99 of the others", figure, f"<= {GOAL}x", ratio <= GOAL)
     row("    requests of the others that failed", failures(quiet + answers), "0", not failed(quiet + answers))
     times = [end.seconds for end in ends]
@@ -226,7 +240,7 @@ def sizes(node: Node, offer: Offer, seconds: float) -> Iterator[float]:
 def main() -> None:
     """Runs it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=8, help="of normal load, quiet and with each kind")
+    parser.add_argument("--seconds", type=float, default=12, help="of normal load, quiet and with each kind")
     parser.add_argument("--rate", type=float, default=200, help="requests a second of normal load")
     parser.add_argument("--idle", type=int, default=10_000, help="idle connections")
     parser.add_argument("--slow", type=int, default=500, help="connections of each slow kind")

@@ -6,7 +6,7 @@ use crate::outcomes::Outcomes;
 use nix::unistd::Pid;
 use omni_tests::index::{Index, Mood, write_source};
 use omni_tests::process::{is_alive, parent};
-use omni_tests::{Node, PATIENCE, program, wait_for};
+use omni_tests::{Node, program};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};

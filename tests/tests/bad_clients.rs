@@ -10,6 +10,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use omni_tests::process::descriptors;
 use omni_tests::{Client, Node, PATIENCE, Stream, rounds, wait_for};
 use serde_json::json;
+use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::process::{Command, Stdio};
@@ -276,6 +277,16 @@ fn talkative() -> (Node, Vec<String>) {
     (node, before)
 }
 
+/// What the kernel has taken from the node for a client and not got rid of, in bytes; `None` when the node has no such
+/// connection any more. The ports of the two.
+fn held_by_kernel(ends: [u16; 2]) -> Option<u64> {
+    let ends = ends.map(|port| format!(":{port:04X}"));
+    let table = fs::read_to_string("/proc/net/tcp").unwrap();
+    let rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let row = rows.into_iter().find(|row| row[1].ends_with(&ends[0]) && row[2].ends_with(&ends[1]))?;
+    Some(u64::from_str_radix(row[4].split(':').next()?, 16).unwrap())
+}
+
 #[test]
 fn clients_that_do_not_take_their_answer() {
     let (node, before) = talkative();
@@ -288,6 +299,16 @@ fn clients_that_do_not_take_their_answer() {
             matches!(client.peek(&mut byte), Ok(1)).then_some(())
         });
         // It reads nothing from here on: at its deadline it is given up, and the model is free for others.
+        let ends = [client.peer_addr(), client.local_addr()].map(|end| end.unwrap().port());
+        let mut most = 0;
+        wait_for("the node to give it up", PATIENCE, || match held_by_kernel(ends) {
+            Some(bytes) => {
+                most = most.max(bytes);
+                None
+            }
+            None => Some(()),
+        });
+        assert!((1..1 << 20).contains(&most), "{most} bytes of {asked} were kept where nobody counts them");
         assert_at_rest(&node, &before);
         wait_for("the model to be free", PATIENCE, || (node.model("much").in_flight == 0).then_some(()));
         let end = client.read_to_end(&mut Vec::new());

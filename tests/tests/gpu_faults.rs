@@ -110,6 +110,24 @@ fn a_model_that_is_killed_while_its_memory_comes_back() {
     node.stop();
 }
 
+/// A model whose memory may be away is not asked for its own `healthcheck`: the order to come back finds out.
+#[test]
+fn a_model_that_hangs_while_its_memory_is_away_is_replaced_when_it_is_asked() {
+    let node = node();
+    // `two` was asked before: a part of its memory is away.
+    kill(node.engine("two").unwrap(), Signal::SIGSTOP).unwrap();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| node.http().run("two", &json!(null)));
+        ended(&node, "two", "did not answer an order to move its GPU memory");
+        // It was not handed over yet: the next instance may answer it.
+        let answer = waits.join().unwrap();
+        assert!([200, 502, 503].contains(&answer.status), "{}", answer.text());
+    });
+    assert_eq!(node.model("one").restarts, 0);
+    both_are_well(&node);
+    node.stop();
+}
+
 #[test]
 fn a_request_that_goes_away_while_memory_moves_leaves_everything_in_order() {
     let node = node();

@@ -16,6 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::TcpUserTimeout;
+use nix::{libc, setsockopt_impl, sockopt_impl};
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -44,12 +45,24 @@ const HEADERS: usize = 100;
 const STREAMS: u32 = 256;
 /// A client that takes nothing of its answer for this long is gone, as far as the kernel is concerned; in milliseconds.
 const UNREAD_MS: u32 = 120_000;
+/// What the kernel takes of an answer beyond what is on its way; in bytes. Without it, it keeps megabytes for each client
+/// that is slow to take its answer, which nobody counts.
+const UNSENT: u32 = 256 * 1024;
 /// For the first request of a connection to come when all are closed: it may be on its way already, and would be reset.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
 /// For TLS to be begun, from the client's first byte to its last one. It takes two turns, and counts as a connection.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Pause after the kernel refused a connection for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+sockopt_impl!(
+    /// `TCP_NOTSENT_LOWAT` of tcp(7).
+    Unsent,
+    SetOnly,
+    libc::IPPROTO_TCP,
+    libc::TCP_NOTSENT_LOWAT,
+    u32
+);
 
 /// What a listener does with its connections.
 #[derive(Debug, Clone)]
@@ -261,6 +274,7 @@ async fn accept(
         Ok((stream, _)) => {
             let _ = stream.set_nodelay(true); // refused only by sockets that are closed already
             let _ = setsockopt(&stream, TcpUserTimeout, &UNREAD_MS);
+            let _ = setsockopt(&stream, Unsent, &UNSENT);
             Some((Arrived::Accepted(stream), permit))
         }
         Err(error) => {

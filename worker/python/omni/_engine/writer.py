@@ -6,6 +6,8 @@ in flight.
 
 from __future__ import annotations
 
+import os
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
@@ -64,10 +66,14 @@ class Writer:
             self._loop.call_soon(self._turn)
 
     def begin(self, data: bytes) -> None:
-        """Takes the first frames of a stream; with others they leave before the end of a turn in which many begin."""
+        """Takes the first frames of a stream; with others they leave before the end of a turn in which many begin.
+
+        Whoever passes them on gets the processor, if he waits for this one: kernels wake him up where we run.
+        """
         self.write(data)
         if len(self._parts) >= _BEGINNINGS:
             self.flush()
+            os.sched_yield()
 
     def _turn(self) -> None:
         self.turns += 1
