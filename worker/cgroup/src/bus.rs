@@ -8,6 +8,7 @@
 use crate::Error;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -57,7 +58,21 @@ enum Link {
     Down,
     Opening,
     Failed(zbus::Error),
-    Up(Connection),
+    Up(Arc<Line>),
+}
+
+impl Link {
+    fn is(&self, line: &Arc<Line>) -> bool {
+        matches!(self, Self::Up(up) if Arc::ptr_eq(up, line))
+    }
+}
+
+/// A connection, which several callers may have at the same time.
+#[derive(Debug)]
+struct Line {
+    connection: Connection,
+    /// One of them waited in vain for an answer and closed it: that is why it ended, for the others too.
+    silent: AtomicBool,
 }
 
 impl Bus {
@@ -96,55 +111,68 @@ impl Bus {
 
     /// Sets properties until the unit ends.
     pub(crate) fn set(&self, unit: &str, properties: &Properties<'_>) -> Result<(), Error> {
-        let connection = self.connection(unit)?;
-        self.call(&connection, unit, "SetUnitProperties", &(unit, true, properties)).map(drop)
+        let line = self.line(unit)?;
+        self.call(&line, unit, "SetUnitProperties", &(unit, true, properties)).map(drop)
     }
 
     /// Calls what begins a job, and waits for its end.
     fn job<B: serde::Serialize + DynamicType>(&self, unit: &str, method: &'static str, body: &B) -> Result<(), Error> {
-        let connection = self.connection(unit)?;
+        let line = self.line(unit)?;
         // Before the call: the job may end before its number is known here.
         self.lock().ended.insert(unit.to_owned(), Vec::new());
-        let result = self.call(&connection, unit, method, body).and_then(|answer| {
+        let result = self.call(&line, unit, method, body).and_then(|answer| {
             let job: OwnedObjectPath = answer.body().deserialize().map_err(failed(method, unit))?;
-            self.wait_for(unit, job.as_str())
+            self.wait_for(&line, unit, job.as_str())
         });
         self.lock().ended.remove(unit);
         result
     }
 
-    fn wait_for(&self, unit: &str, job: &str) -> Result<(), Error> {
+    fn wait_for(&self, line: &Arc<Line>, unit: &str, job: &str) -> Result<(), Error> {
         let result = self.wait_until(unit, |state| {
-            if let Link::Down | Link::Failed(_) = state.link {
-                return Some(Err(Error::BusLost { unit: unit.to_owned() }));
+            if let Some((_, result)) = state.ended.get(unit)?.iter().find(|(ended, _)| ended == job) {
+                return Some(Ok(result.clone()));
             }
-            let (_, result) = state.ended.get(unit)?.iter().find(|(ended, _)| ended == job)?;
-            Some(Ok(result.clone()))
+            if state.link.is(line) { None } else { Some(Err(self.end_of(line, unit))) }
         })?;
         if result == "done" { Ok(()) } else { Err(Error::Job { unit: unit.to_owned(), result }) }
     }
 
     fn call<B: serde::Serialize + DynamicType>(
         &self,
-        connection: &Connection,
+        line: &Arc<Line>,
         unit: &str,
         method: &'static str,
         body: &B,
     ) -> Result<zbus::Message, Error> {
         let manager = Some("org.freedesktop.systemd1.Manager");
-        connection.call_method(Some(MANAGER), "/org/freedesktop/systemd1", manager, method, body).map_err(|error| {
-            let zbus::Error::InputOutput(io) = &error else { return failed(method, unit)(error) };
+        let answer = line.connection.call_method(Some(MANAGER), "/org/freedesktop/systemd1", manager, method, body);
+        answer.map_err(|error| {
+            if !matches!(error, zbus::Error::InputOutput(_)) {
+                return failed(method, unit)(error);
+            }
+            if timed_out(&error) {
+                line.silent.store(true, Ordering::Release);
+            }
+            let mut state = self.lock();
+            if state.link.is(line) {
+                state.link = Link::Down;
+            }
+            drop(state);
             // Whatever the kernel said: the next caller has another connection.
-            let silent = io.kind() == std::io::ErrorKind::TimedOut;
-            self.lock().link = Link::Down;
-            let _ = connection.clone().close();
-            // In both cases the call may be carried out.
-            if silent { self.silence(unit) } else { Error::BusLost { unit: unit.to_owned() } }
+            let _ = line.connection.clone().close();
+            self.0.changed.notify_all();
+            self.end_of(line, unit)
         })
     }
 
+    /// Why a connection is no more. What was asked over it may be carried out.
+    fn end_of(&self, line: &Line, unit: &str) -> Error {
+        if line.silent.load(Ordering::Acquire) { self.silence(unit) } else { Error::BusLost { unit: unit.to_owned() } }
+    }
+
     /// The connection, made if there is none. One attempt is made at a time, however many wait for it.
-    fn connection(&self, unit: &str) -> Result<Connection, Error> {
+    fn line(&self, unit: &str) -> Result<Arc<Line>, Error> {
         let mut state = self.lock();
         if let Link::Down | Link::Failed(_) = state.link {
             let shared = Arc::clone(&self.0);
@@ -155,7 +183,8 @@ impl Bus {
         drop(state);
         self.wait_until(unit, |state| match &state.link {
             Link::Opening => None,
-            Link::Up(connection) => Some(Ok(connection.clone())),
+            Link::Up(line) => Some(Ok(Arc::clone(line))),
+            Link::Failed(error) if timed_out(error) => Some(Err(self.silence(unit))),
             Link::Failed(error) => Some(Err(Error::NoBus { unit: unit.to_owned(), source: Box::new(error.clone()) })),
             Link::Down => Some(Err(Error::BusLost { unit: unit.to_owned() })),
         })
@@ -199,8 +228,8 @@ impl Shared {
                 return self.changed.notify_all();
             }
         };
-        let own = connection.unique_name().cloned();
-        self.lock().link = Link::Up(connection);
+        let line = Arc::new(Line { connection, silent: AtomicBool::new(false) });
+        self.lock().link = Link::Up(Arc::clone(&line));
         self.changed.notify_all();
         for message in jobs {
             let Ok(message) = message else { break };
@@ -215,7 +244,7 @@ impl Shared {
         }
         let mut state = self.lock();
         // Another one may be in use by now.
-        if matches!(&state.link, Link::Up(connection) if connection.unique_name() == own.as_ref()) {
+        if state.link.is(&line) {
             state.link = Link::Down;
         }
         drop(state);
@@ -235,6 +264,10 @@ impl Shared {
 
 fn is(error: &zbus::Error, name: &str) -> bool {
     matches!(error, zbus::Error::MethodError(found, ..) if found.as_str() == name)
+}
+
+fn timed_out(error: &zbus::Error) -> bool {
+    matches!(error, zbus::Error::InputOutput(io) if io.kind() == std::io::ErrorKind::TimedOut)
 }
 
 fn failed(action: &'static str, unit: &str) -> impl FnOnce(zbus::Error) -> Error {

@@ -156,8 +156,12 @@ fn a_bus_that_stands_still_is_given_up_and_found_again() {
     known.stop("done.scope").unwrap();
     machine.signal(Signal::SIGSTOP);
     thread::scope(|scope| {
-        // With a connection, and without one: two of each.
-        let callers = [&known, &known, &new, &new].map(|bus| scope.spawn(|| bus.stop("done.scope").unwrap_err()));
+        // With a connection, and without one: two of each. The second has a part of its time left when the first gives the
+        // connection up.
+        let callers = [&known, &new, &known, &new].map(|bus| {
+            thread::sleep(SHORT / 20);
+            scope.spawn(|| bus.stop("done.scope").unwrap_err())
+        });
         for caller in callers {
             let error = caller.join().unwrap();
             assert!(matches!(error, Error::BusSilent { waited: SHORT, .. }), "{error}");
