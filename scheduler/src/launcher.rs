@@ -10,7 +10,7 @@ use crate::model::content::Content;
 use crate::watchdog::Pulse;
 use omni_config::name::ModelName;
 use omni_ipc::id::{InstanceId, SnapshotDigest};
-use omni_ipc::launcher::{FromLauncher, HASHES_SINCE, StartSpec, ToLauncher, VERSIONS};
+use omni_ipc::launcher::{END_ZYGOTES_SINCE, FromLauncher, HASHES_SINCE, StartSpec, ToLauncher, VERSIONS};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -215,6 +215,14 @@ impl LauncherHandle {
     /// Asks for the end of an instance whose worker does not answer.
     pub fn kill(&self, instance: InstanceId) {
         let _ = self.outbox.try_send(ToLauncher::Kill { instance });
+    }
+
+    /// Asks for the end of a model's zygotes that have no instances. One that does not know the words lets them wait for
+    /// the time that they would.
+    pub fn end_zygotes(&self, model: &str) {
+        if self.routes().spoken.is_some_and(|spoken| spoken >= END_ZYGOTES_SINCE) {
+            let _ = self.outbox.try_send(ToLauncher::EndZygotes { model: model.to_owned() });
+        }
     }
 
     /// Lets go of the launcher: it has one scheduler, and that is another one from now on.

@@ -118,6 +118,7 @@ impl Node {
         let lasting = if context.models.single().is_some() { BTreeMap::new() } else { lasting };
         let pulse = context.watchdog.pulse("the connection to the launcher");
         let launcher = LauncherHandle::start(context.runtime_dir.join("launcher.sock"), kept, seen_sender, pulse);
+        context.capacity.speak_to(launcher.clone());
         let node = Arc::new(Self {
             context,
             launcher,

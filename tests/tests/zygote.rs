@@ -4,6 +4,7 @@
 use nix::sys::signal::{Signal, kill};
 use omni_tests::{Node, PATIENCE, rounds, wait_for};
 use serde_json::{Value, json};
+use std::fs;
 
 /// Says whether it was forked, and by which process's child it was preloaded.
 const MODEL: &str = r#"
@@ -87,5 +88,45 @@ fn a_model_whose_preload_fails_answers_all_the_same_and_its_log_says_why() {
     assert_eq!(ask(&node)["forked"], false);
     let log = node.omnictl(["logs", "m"]).stdout;
     assert!(log.contains("started without the zygote") && log.contains("cannot import not_there"), "{log}");
+    node.stop();
+}
+
+/// Sockets of zygotes: each that takes callers has one.
+fn zygotes(node: &Node) -> usize {
+    let folder = node.worker_socket("any").parent().unwrap().with_file_name("zygotes");
+    let is_socket = |name: String| name.ends_with(".sock");
+    fs::read_dir(folder)
+        .unwrap()
+        .filter(|entry| is_socket(entry.as_ref().unwrap().file_name().into_string().unwrap()))
+        .count()
+}
+
+#[test]
+fn one_without_instances_counts_and_makes_room_at_once() {
+    let small = format!("{PRELOAD}[resources]\nmemory = \"256MiB\"\n");
+    let large = "schema = 1\n[resources]\nmemory = \"600MiB\"\n";
+    let plain = "def handle_request(request, context):\n    return context.model\n";
+    let node = Node::builder()
+        .config("[capacity]\nmemory = \"1GiB\"\n")
+        .model("m", &[("model.py", MODEL), ("state.py", STATE), ("omni.toml", &small)])
+        .model("large", &[("model.py", plain), ("omni.toml", large)])
+        .start();
+    let committed = || {
+        let metrics = node.admin().get("/metrics").text();
+        let line = metrics.lines().find(|line| line.starts_with("omni_capacity_committed{resource=\"memory"));
+        line.and_then(|line| line.split(' ').nth(1)?.parse::<f64>().ok()).expect("the metric")
+    };
+    assert_eq!(ask(&node)["preloaded"], true);
+    assert_eq!(node.omnictl(["stop", "m"]).code, 0);
+    wait_for("the end of the instance", PATIENCE, || node.instance("m").is_none().then_some(()));
+    assert_eq!((zygotes(&node), committed()), (1, f64::from(256 << 20)), "it waits for the next one");
+
+    assert_eq!(node.http().run("large", &json!(null)).status, 200);
+    assert_eq!(committed(), f64::from(600 << 20));
+    wait_for("the end of the zygote", PATIENCE, || (zygotes(&node) == 0).then_some(()));
+    assert!(node.log().contains("its room is needed"), "{}", node.log());
+
+    assert_eq!(node.omnictl(["start", "m"]).code, 0);
+    assert_eq!(ask(&node)["preloaded"], true, "it was nobody's failure: the next one is made at once");
     node.stop();
 }

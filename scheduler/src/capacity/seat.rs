@@ -4,6 +4,7 @@
 //! is bounded by the seats, since each is answered once and displaced once.
 
 use super::settings::{need, shown};
+use crate::launcher::LauncherHandle;
 use crate::metrics::CapacityMetrics;
 use crate::model::Message;
 use crate::policy::Moment;
@@ -81,6 +82,8 @@ struct Book {
     next_key: SeatKey,
     /// What is to be told, in order.
     told: Vec<(SeatKey, Told)>,
+    /// Who ends zygotes, once it is known.
+    launcher: Option<LauncherHandle>,
     metrics: CapacityMetrics,
 }
 
@@ -115,6 +118,12 @@ impl Book {
                 Action::Displace(seat) => {
                     self.metrics.displaced();
                     self.told.push((seat, Told::Displaced));
+                }
+                // Said before who has their room can be started.
+                Action::EndZygotes(model) => {
+                    if let Some(launcher) = &self.launcher {
+                        launcher.end_zygotes(&model);
+                    }
                 }
             }
         }
@@ -188,6 +197,11 @@ impl CapacityHandle {
         CapacitySeat { key, model, idle_since, desk: Arc::clone(&self.0) }
     }
 
+    /// From now on this launcher is told of zygotes whose room is needed. Nothing has come from one before.
+    pub fn speak_to(&self, launcher: LauncherHandle) {
+        self.0.book().launcher = Some(launcher);
+    }
+
     /// What there is, and what is promised of it.
     #[must_use]
     pub fn view(&self) -> View {
@@ -243,9 +257,10 @@ impl CapacitySeat {
 
 impl Drop for CapacitySeat {
     fn drop(&mut self) {
+        let now = self.desk.started.elapsed();
         let mut book = self.desk.book();
         book.seated.remove(&self.key);
-        book.step(&Event::Gone(self.key));
+        book.step(&Event::Gone { seat: self.key, now });
         drop(book);
         self.desk.notify.notify_one();
     }
@@ -269,11 +284,19 @@ impl Answers {
     /// Waits until there may be something to tell. That somebody became idle is nobody's word: while one hopes for it, all
     /// are looked at every now and then.
     async fn news(&self) {
-        let has_hopes = self.0.book().ledger.has_hopes();
+        let look_in = self.look_in();
         tokio::select! {
             () = self.0.notify.notified() => {}
-            () = tokio::time::sleep(LOOK), if has_hopes => self.look(),
+            () = tokio::time::sleep(look_in.unwrap_or_default()), if look_in.is_some() => self.look(),
         }
+    }
+
+    fn look_in(&self) -> Option<Duration> {
+        let book = self.0.book();
+        if book.ledger.has_hopes() {
+            return Some(LOOK);
+        }
+        book.ledger.next_expiry().map(|expiry| expiry.saturating_sub(self.0.started.elapsed()))
     }
 
     fn look(&self) {
@@ -298,7 +321,7 @@ impl Answers {
 pub(super) fn new(budget: Amounts, metrics: CapacityMetrics, started: Instant) -> (CapacityHandle, Answers) {
     let ledger = Ledger::new(budget);
     metrics.set(&ledger.view());
-    let book = Book { ledger, seated: BTreeMap::new(), next_key: 0, told: Vec::new(), metrics };
+    let book = Book { ledger, seated: BTreeMap::new(), next_key: 0, told: Vec::new(), launcher: None, metrics };
     let desk = Arc::new(Desk { book: Mutex::new(book), notify: Notify::new(), started });
     (CapacityHandle(Arc::clone(&desk)), Answers(desk))
 }

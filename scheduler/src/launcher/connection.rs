@@ -72,6 +72,7 @@ fn still_wanted(commands: &mut mpsc::Receiver<ToLauncher>, unanswered: Vec<Insta
             | ToLauncher::KeptAll
             | ToLauncher::Prepare { .. }
             | ToLauncher::Start(_)
+            | ToLauncher::EndZygotes { .. }
             | ToLauncher::Quit => {}
         }
     }

@@ -1,7 +1,7 @@
 //! Which instances the node has room for: `step(event) -> actions` over budgets of memory, processor time, processes.
 //!
 //! What counts is what an instance may use, its limits, not what it uses; a zygote counts once for all instances of its
-//! generation, as long as there is one. [`crate::capacity`] owns one [`Ledger`] for
+//! generation, and on while it waits for the next one. [`crate::capacity`] owns one [`Ledger`] for
 //! the node. An instance that wants to start asks for a seat; it gets one at once, or when those that leave for it are
 //! gone. The first one of a model whose room others are at work in hopes for [`PATIENCE`] that one of them becomes idle;
 //! else it is refused. What always holds:
@@ -11,15 +11,18 @@
 //!   hopes has nothing, and those who hope are looked at in the order in which they asked;
 //! - only an instance that is idle is displaced, the one that is idle longest first, and none that its model needs for
 //!   its `min`; the last one of a model goes only for a model that has none;
-//! - nobody is displaced in vain: with one less of those that go, the asker would not fit.
+//! - nobody is displaced in vain: with one less of those that go, the asker would not fit;
+//! - a zygote that waits keeps nobody from a seat: it goes when its room is given, the one that waits longest first.
 
 mod amounts;
 mod events;
+mod lingering;
 
-use super::Moment;
+use super::{Generation, Moment};
 use amounts::Tally;
 pub use amounts::{Amounts, Resource};
 pub use events::{Action, Event, Refusal, SeatKey, View, Zygote};
+use lingering::Lingering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,6 +49,13 @@ struct Seat {
     phase: Phase,
 }
 
+impl Seat {
+    /// Whose instances share its zygote.
+    fn family(&self) -> Option<(&str, Generation)> {
+        self.zygote.map(|zygote| (&*self.model, zygote.generation))
+    }
+}
+
 /// All seats of the node.
 #[derive(Debug, Clone)]
 pub struct Ledger {
@@ -54,6 +64,7 @@ pub struct Ledger {
     hopes: BTreeMap<SeatKey, Hope>,
     /// Of models that have one.
     mins: BTreeMap<Arc<str>, u32>,
+    lingering: Lingering,
 }
 
 /// An ask that nobody is idle for.
@@ -68,14 +79,15 @@ impl Ledger {
     /// A node without instances.
     #[must_use]
     pub fn new(budget: Amounts) -> Self {
-        Self { budget, seats: BTreeMap::new(), hopes: BTreeMap::new(), mins: BTreeMap::new() }
+        let (seats, hopes, mins) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { budget, seats, hopes, mins, lingering: Lingering::default() }
     }
 
     /// What there is and what is promised.
     #[must_use]
     pub fn view(&self) -> View {
         let waiting = self.seats.values().filter(|seat| seat.phase == Phase::Waiting).count();
-        let committed = self.tally(|_| true).sum();
+        let committed = self.tally(|_| true).sum().plus(self.lingering.sum());
         let seats = self.seats.len() - waiting;
         View { budget: self.budget, committed, seats, waiting: waiting + self.hopes.len() }
     }
@@ -86,18 +98,29 @@ impl Ledger {
         !self.hopes.is_empty()
     }
 
+    /// When the next zygote that waits has waited for long enough: [`Event::Look`] then has it out of the sum.
+    #[must_use]
+    pub fn next_expiry(&self) -> Option<Moment> {
+        self.lingering.next_expiry()
+    }
+
     /// Takes one event.
     pub fn step(&mut self, event: &Event) -> Vec<Action> {
         let mut actions = Vec::new();
         match event {
             Event::Ask { seat, model, need, zygote, min, now } => {
+                self.lingering.expire(*now);
                 self.look(*now, &mut actions);
                 let asker = Seat { model: Arc::clone(model), need: *need, zygote: *zygote, phase: Phase::Waiting };
                 self.ask(*seat, Hope { asker, min: *min, until: *now + PATIENCE }, *now, &mut actions);
             }
-            Event::Look(now) => self.look(*now, &mut actions),
+            Event::Look(now) => {
+                self.lingering.expire(*now);
+                self.look(*now, &mut actions);
+            }
             Event::Adopted { seat, model, need, zygote, min } => {
                 let there = Seat { model: Arc::clone(model), need: *need, zygote: *zygote, phase: Phase::Starting };
+                self.lingering.is_used(&there);
                 self.seats.insert(*seat, there);
                 self.set_min(model, *min);
                 self.refuse_what_cannot_fit(&mut actions);
@@ -114,15 +137,36 @@ impl Ledger {
                 }
             }
             Event::Leaves(seat) => self.leaves(*seat),
-            Event::Gone(seat) => {
+            Event::Gone { seat, now } => {
+                self.lingering.expire(*now);
                 self.hopes.remove(seat);
                 if let Some(gone) = self.seats.remove(seat) {
+                    self.leave_zygote(&gone, *now);
                     self.set_min(&gone.model, self.mins.get(&gone.model).copied().unwrap_or(0));
                     self.grant(&mut actions);
                 }
             }
         }
+        self.end_zygotes(&mut actions);
         actions
+    }
+
+    /// The last one of its generation leaves its zygote behind, if it has come from it.
+    fn leave_zygote(&mut self, gone: &Seat, now: Moment) {
+        let has = |seat: &Seat| seat.phase != Phase::Waiting && seat.family() == gone.family();
+        if gone.phase != Phase::Waiting && !self.seats.values().any(has) {
+            self.lingering.begin(gone, now);
+        }
+    }
+
+    /// As many of those that wait as it takes to be within the budget with all that was given.
+    fn end_zygotes(&mut self, actions: &mut Vec<Action>) {
+        let given = self.tally(|phase| phase != Phase::Waiting).sum();
+        while given.plus(self.lingering.sum()).beyond(&self.budget).is_some()
+            && let Some(model) = self.lingering.end_first()
+        {
+            actions.push(Action::EndZygotes(model));
+        }
     }
 
     fn set_min(&mut self, model: &Arc<str>, min: u32) {
@@ -188,6 +232,7 @@ impl Ledger {
         for key in granted {
             if let Some(seat) = self.seats.get_mut(&key) {
                 seat.phase = Phase::Starting;
+                self.lingering.is_used(seat);
                 actions.push(Action::Grant(key));
             }
         }

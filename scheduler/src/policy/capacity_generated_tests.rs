@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::policy::Generation;
+use omni_ipc::zygote::LINGER;
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
@@ -57,6 +58,8 @@ struct Reference {
     seats: BTreeMap<SeatKey, (usize, State)>,
     mins: [u32; MODELS.len()],
     adopted: bool,
+    /// Models whose zygote waits for an instance, and until when; who waits longest first.
+    lingering: Vec<(usize, Moment)>,
 }
 
 /// Of instances of these models: each its own, and one zygote for all of a model.
@@ -161,22 +164,52 @@ impl Reference {
         self.seats.insert(seat, (model, State::Waits));
     }
 
+    fn zygotes(&self) -> Amounts {
+        let needs = self.lingering.iter().filter_map(|(model, _)| MODELS[*model].2).map(|zygote| zygote.need);
+        needs.fold(Amounts::default(), Amounts::plus)
+    }
+
+    fn gone(&mut self, seat: SeatKey, now: Moment) {
+        let Some((model, state)) = self.seats.remove(&seat) else { return };
+        let others = self.count(model, |state| !state.waits());
+        if MODELS[model].2.is_some() && !state.waits() && others == 0 {
+            self.lingering.push((model, now.saturating_add(LINGER)));
+        }
+    }
+
+    /// Zygotes go when their room was given, the one that waits longest first.
+    fn ended(&mut self, actions: &[Action]) {
+        for action in actions {
+            if let Action::EndZygotes(name) = action {
+                let given = self.sum(|state| !state.waits());
+                assert!(given.plus(self.zygotes()).beyond(&NODE).is_some(), "in vain");
+                let (model, _) = self.lingering.remove(0);
+                assert_eq!(*MODELS[model].0, **name);
+            }
+        }
+    }
+
     fn granted(&mut self, actions: &[Action]) {
         for action in actions {
             if let Action::Grant(seat) = action {
-                let (_, state) = self.seats.get_mut(seat).unwrap();
+                let (model, state) = self.seats.get_mut(seat).unwrap();
                 assert_eq!(*state, State::Waits, "granted twice");
                 *state = State::Starts;
+                self.lingering.retain(|(waits, _)| waits != model);
                 let given = self.sum(|state| !state.waits());
                 assert!(given.beyond(&NODE).is_none(), "beyond the budget");
             }
         }
+        self.ended(actions);
     }
 
     fn check(&mut self, ledger: &Ledger) {
         self.adopted &= self.sum(|state| !state.waits()).beyond(&NODE).is_some();
         assert!(self.adopted || self.sum(|state| !state.waits()).beyond(&NODE).is_none());
-        assert_eq!(ledger.view().committed, self.sum(|state| !matches!(state, State::Hopes(..))));
+        let given = self.sum(|state| !state.waits());
+        assert!(self.lingering.is_empty() || given.plus(self.zygotes()).beyond(&NODE).is_none());
+        let committed = self.sum(|state| !matches!(state, State::Hopes(..)));
+        assert_eq!(ledger.view().committed, committed.plus(self.zygotes()));
         let waiting = self.seats.values().filter(|(_, state)| state.waits()).count();
         assert_eq!((ledger.view().waiting, ledger.view().seats), (waiting, self.seats.len() - waiting));
     }
@@ -188,6 +221,7 @@ proptest! {
         let (mut ledger, mut node) = (Ledger::new(NODE), Reference::default());
         for (seat, step) in (0..).zip(steps) {
             let now = Duration::from_secs(seat);
+            node.lingering.retain(|(_, until)| *until > now);
             let actions = ledger.step(&Event::Look(now));
             match node.hope() {
                 Some((seat, model, hope)) => {
@@ -213,7 +247,11 @@ proptest! {
                     let actions = ledger.step(&Event::Adopted { seat, model: name.into(), need, zygote, min });
                     node.seats.insert(seat, (model, State::Starts));
                     node.adopted = true;
-                    for action in actions {
+                    node.lingering.retain(|(waits, _)| *waits != model);
+                    let (refused, ended): (Vec<Action>, Vec<Action>) =
+                        actions.into_iter().partition(|action| matches!(action, Action::Refuse { .. }));
+                    node.ended(&ended);
+                    for action in refused {
                         let Action::Refuse { seat, .. } = action else { panic!("{action:?}") };
                         prop_assert!(!node.fits(None), "it could wait on");
                         prop_assert_eq!(node.seats.remove(&seat).map(|(_, state)| state), Some(State::Waits));
@@ -237,8 +275,8 @@ proptest! {
                 }
                 Step::Gone(nth) => {
                     if let Some(seat) = node.seats.keys().nth(nth).copied() {
-                        node.seats.remove(&seat);
-                        node.granted(&ledger.step(&Event::Gone(seat)));
+                        node.gone(seat, now);
+                        node.granted(&ledger.step(&Event::Gone { seat, now }));
                     }
                 }
                 Step::Min { model, min } => {
@@ -262,6 +300,7 @@ proptest! {
         }
         // Every ask is answered, as soon as those who leave are gone or patience is over.
         let never = Moment::MAX;
+        node.lingering.clear();
         let actions = ledger.step(&Event::Look(never));
         if let Some((seat, model, hope)) = node.hope() {
             node.asked(seat, model, hope, never, &actions);
@@ -270,8 +309,8 @@ proptest! {
         prop_assert!(!ledger.has_hopes());
         let leaves = |(seat, (_, state)): (&SeatKey, &(usize, State))| (*state == State::Leaves).then_some(*seat);
         while let Some(seat) = node.seats.iter().find_map(leaves) {
-            node.seats.remove(&seat);
-            node.granted(&ledger.step(&Event::Gone(seat)));
+            node.gone(seat, never);
+            node.granted(&ledger.step(&Event::Gone { seat, now: never }));
         }
         let waits = node.seats.values().any(|(_, state)| *state == State::Waits);
         prop_assert!(!waits, "somebody waits for nobody");

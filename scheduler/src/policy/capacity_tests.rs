@@ -5,6 +5,7 @@ mod generated;
 
 use super::*;
 use crate::policy::Generation;
+use omni_ipc::zygote::LINGER;
 
 const MIB: u64 = 1 << 20;
 
@@ -38,6 +39,10 @@ fn idle(ledger: &mut Ledger, seat: SeatKey, second: u64) {
     assert_eq!(ledger.step(&Event::Serves { seat, idle_since }), []);
 }
 
+fn gone(ledger: &mut Ledger, second: u64, seat: SeatKey) -> Vec<Action> {
+    ledger.step(&Event::Gone { seat, now: Duration::from_secs(second) })
+}
+
 fn busy(ledger: &mut Ledger, seat: SeatKey) {
     assert_eq!(ledger.step(&Event::Serves { seat, idle_since: None }), []);
 }
@@ -68,7 +73,7 @@ fn what_fits_starts_to_the_last_byte() {
     assert_eq!(ask(&mut ledger, 3, "c", 1), full(3, 0));
     let view = ledger.view();
     assert_eq!((view.committed.memory, view.seats, view.waiting), (100 * MIB, 2, 0));
-    assert_eq!(ledger.step(&Event::Gone(2)), []);
+    assert_eq!(gone(&mut ledger, 0, 2), []);
     assert_eq!(ask(&mut ledger, 4, "c", 1), [Action::Grant(4)]);
 }
 
@@ -119,10 +124,10 @@ fn who_goes_for_whom() {
         let actions = ask(&mut ledger, 99, model, *mib);
         match expected {
             None => assert!(matches!(actions[..], [Action::Refuse { seat: 99, .. }]), "{seats:?} {model} {actions:?}"),
-            Some(gone) => {
-                let displaced: Vec<_> = gone.iter().map(|seat| Action::Displace(*seat)).collect();
+            Some(went) => {
+                let displaced: Vec<_> = went.iter().map(|seat| Action::Displace(*seat)).collect();
                 assert_eq!(actions, displaced, "{seats:?} {model}");
-                let granted: Vec<_> = gone.iter().flat_map(|seat| ledger.step(&Event::Gone(*seat))).collect();
+                let granted: Vec<_> = went.iter().flat_map(|seat| gone(&mut ledger, 0, *seat)).collect();
                 assert_eq!(granted, [Action::Grant(99)], "{seats:?} {model}");
             }
         }
@@ -139,8 +144,8 @@ fn a_model_keeps_its_min() {
     assert_eq!(ask(&mut ledger, 10, "b", 60), full(10, 0));
     assert_eq!(ask(&mut ledger, 11, "b", 50), [Action::Displace(0)]);
     assert_eq!(ask(&mut ledger, 12, "b", 50), full(12, 0), "the other is the only one that stays");
-    ledger.step(&Event::Gone(0));
-    ledger.step(&Event::Gone(1));
+    gone(&mut ledger, 0, 0);
+    gone(&mut ledger, 0, 1);
     assert!(ledger.mins.is_empty(), "a model without instances is forgotten");
 }
 
@@ -153,7 +158,7 @@ fn one_that_starts_is_left_alone() {
     assert_eq!(ask(&mut ledger, 2, "b", 100), [Action::Displace(0)]);
     idle(&mut ledger, 0, 2);
     assert_eq!(ask(&mut ledger, 3, "c", 100), full(3, 0), "what was freed for another is not free");
-    assert_eq!(ledger.step(&Event::Gone(0)), [Action::Grant(2)]);
+    assert_eq!(gone(&mut ledger, 0, 0), [Action::Grant(2)]);
 }
 
 #[test]
@@ -162,7 +167,7 @@ fn room_that_comes_anyway_is_waited_for() {
     assert_eq!(ledger.step(&Event::Leaves(1)), []);
     assert_eq!(ask(&mut ledger, 2, "c", 50), [], "nobody is displaced");
     assert_eq!(ledger.view().waiting, 1);
-    assert_eq!(ledger.step(&Event::Gone(1)), [Action::Grant(2)]);
+    assert_eq!(gone(&mut ledger, 0, 1), [Action::Grant(2)]);
 }
 
 #[test]
@@ -171,7 +176,7 @@ fn a_small_one_does_not_wait_behind_a_large_one_that_has_to() {
     assert_eq!(ask(&mut ledger, 2, "c", 60), [Action::Displace(0)]);
     assert_eq!(ask(&mut ledger, 3, "d", 20), [Action::Grant(3)], "there is room for both in the end");
     assert_eq!(ask(&mut ledger, 4, "d", 1), full(4, 0));
-    assert_eq!(ledger.step(&Event::Gone(0)), [Action::Grant(2)]);
+    assert_eq!(gone(&mut ledger, 0, 0), [Action::Grant(2)]);
 }
 
 #[test]
@@ -179,9 +184,9 @@ fn who_gives_up_waiting_leaves_its_room_to_the_next() {
     let mut ledger = node(100, &[("a", 100, Some(1))]);
     assert_eq!(ask(&mut ledger, 1, "b", 60), [Action::Displace(0)]);
     assert_eq!(ask(&mut ledger, 2, "c", 50), full(2, 40));
-    assert_eq!(ledger.step(&Event::Gone(1)), []);
+    assert_eq!(gone(&mut ledger, 0, 1), []);
     assert_eq!(ask(&mut ledger, 3, "c", 50), []);
-    assert_eq!(ledger.step(&Event::Gone(0)), [Action::Grant(3)]);
+    assert_eq!(gone(&mut ledger, 0, 0), [Action::Grant(3)]);
 }
 
 #[test]
@@ -195,7 +200,7 @@ fn those_of_an_earlier_scheduler_are_there_whatever_the_budget_says() {
     }
     assert_eq!(ask(&mut ledger, 2, "c", 21), full(2, 0), "even without the one that could go");
     assert_eq!(ask(&mut ledger, 3, "c", 20), [Action::Displace(0)]);
-    assert_eq!(ledger.step(&Event::Gone(0)), [Action::Grant(3)]);
+    assert_eq!(gone(&mut ledger, 0, 0), [Action::Grant(3)]);
 }
 
 #[test]
@@ -205,11 +210,11 @@ fn what_was_promised_to_one_that_waits_goes_to_one_that_is_there() {
     assert_eq!(ask(&mut ledger, 3, "d", 40), []);
     let adopted = Event::Adopted { seat: 4, model: "e".into(), need: memory(40), zygote: None, min: 0 };
     assert_eq!(ledger.step(&adopted), full(3, 10));
-    assert_eq!(ledger.step(&Event::Gone(0)), [Action::Grant(2)]);
+    assert_eq!(gone(&mut ledger, 0, 0), [Action::Grant(2)]);
 }
 
 #[test]
-fn a_zygote_counts_once_and_until_the_last_of_its_generation_is_gone() {
+fn a_zygote_counts_once_and_on_while_it_waits_for_the_next_instance() {
     let mut ledger = Ledger::new(budget(100));
     let ask = |ledger: &mut Ledger, seat, generation| {
         let zygote = Some(Zygote { generation: Generation(generation), need: memory(30) });
@@ -222,10 +227,39 @@ fn a_zygote_counts_once_and_until_the_last_of_its_generation_is_gone() {
     assert_eq!(ledger.view().committed, Amounts { memory: 90 * MIB, millicpus: 4000, processes: 40 });
     assert_eq!(ask(&mut ledger, 3, 2), full(3, 10), "another generation has another zygote");
     assert_eq!(ask_at(&mut ledger, 0, 4, "b", 50), [Action::Displace(0), Action::Displace(1)]);
-    ledger.step(&Event::Gone(0));
-    assert_eq!(ledger.step(&Event::Gone(1)), [Action::Grant(4)]);
-    ledger.step(&Event::Gone(2));
-    assert_eq!(ledger.view().committed, memory(50));
+    gone(&mut ledger, 0, 0);
+    assert_eq!(gone(&mut ledger, 0, 1), [Action::Grant(4)]);
+    assert_eq!(gone(&mut ledger, 9, 2), []);
+    assert_eq!(ledger.view().committed, memory(50).plus(memory(30)), "it waits");
+    assert_eq!(ask(&mut ledger, 5, 1), [Action::Grant(5)]);
+    assert_eq!(ledger.view().committed, Amounts { memory: 100 * MIB, millicpus: 3000, processes: 30 }, "and is used");
+    gone(&mut ledger, 10, 5);
+    let last = Duration::from_secs(10) + LINGER;
+    ledger.step(&Event::Look(last - Duration::from_nanos(1)));
+    assert_eq!(ledger.view().committed, memory(50).plus(memory(30)));
+    ledger.step(&Event::Look(last));
+    assert_eq!(ledger.view().committed, memory(50), "by itself it does not wait for longer");
+}
+
+#[test]
+fn zygotes_that_wait_make_room_at_once() {
+    let mut ledger = Ledger::new(budget(100));
+    let ask = |ledger: &mut Ledger, seat, model: &str, second| {
+        let (zygote, now) = (Some(Zygote { generation: Generation(1), need: memory(20) }), Duration::from_secs(second));
+        ledger.step(&Event::Ask { seat, model: model.into(), need: memory(10), zygote, min: 0, now })
+    };
+    for (seat, model) in [(0, "a"), (1, "b"), (2, "c")] {
+        assert_eq!(ask(&mut ledger, seat, model, 0), [Action::Grant(seat)]);
+    }
+    for (seat, second) in [(1, 1), (0, 2)] {
+        assert_eq!(gone(&mut ledger, second, seat), []);
+    }
+    assert_eq!(ledger.view().committed.memory, 70 * MIB);
+    assert_eq!(ask_at(&mut ledger, 3, 3, "d", 30), [Action::Grant(3)], "as long as there is room for all");
+    let ended = [Action::Grant(4), Action::EndZygotes("b".into())];
+    assert_eq!(ask_at(&mut ledger, 4, 4, "e", 5), ended, "the one that waits longest");
+    assert_eq!(ask(&mut ledger, 5, "a", 5), [Action::Grant(5)], "what waits for it is no room that it needs");
+    assert_eq!(ledger.view().committed.memory, 95 * MIB);
 }
 
 #[test]
@@ -237,8 +271,8 @@ fn the_first_of_a_model_gets_the_room_of_who_becomes_idle() {
     assert_eq!(ledger.step(&at(3)), []);
     idle(&mut ledger, 1, 3);
     assert_eq!(ask_at(&mut ledger, 3, 4, "e", 50), [Action::Displace(1)], "the one that asked first, at any look");
-    assert_eq!(ledger.step(&Event::Gone(1)), [Action::Grant(2)]);
-    assert_eq!(ledger.step(&Event::Gone(0)), []);
+    assert_eq!(gone(&mut ledger, 0, 1), [Action::Grant(2)]);
+    assert_eq!(gone(&mut ledger, 0, 0), []);
     assert_eq!(ledger.step(&at(4)), [Action::Grant(3)], "room that became free by itself");
     assert_eq!(ledger.step(&at(12)), []);
     assert_eq!(ledger.step(&at(13)), full(4, 0), "ten seconds after it asked");
@@ -256,6 +290,6 @@ fn who_cannot_be_helped_does_not_hope() {
     assert_eq!(ledger.step(&Event::Look(Duration::ZERO)), full(4, 0), "not any more");
     ledger.step(&Event::Min { model: "a".into(), min: 0 });
     assert_eq!(ask_at(&mut ledger, 0, 5, "c", 50), []);
-    assert_eq!(ledger.step(&Event::Gone(5)), []);
+    assert_eq!(gone(&mut ledger, 0, 5), []);
     assert!(!ledger.has_hopes(), "it does not want to start any more");
 }

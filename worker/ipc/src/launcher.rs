@@ -12,11 +12,13 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Versions of this wire that this release speaks. In version 3 the launcher did not say [`FromLauncher::Welcome`].
 pub const VERSIONS: Versions = Versions { oldest: 3, newest: PROTOCOL };
 /// The newest of them.
-pub const PROTOCOL: u32 = 5;
+pub const PROTOCOL: u32 = 6;
 /// The first version with [`FromLauncher::Welcome`] and [`FromLauncher::Runs`].
 pub const WELCOME_SINCE: u32 = 4;
 /// The first version whose launcher heeds [`ToLauncher::Prepare::require_hashes`].
 pub const HASHES_SINCE: u32 = 5;
+/// The first version with [`ToLauncher::EndZygotes`].
+pub const END_ZYGOTES_SINCE: u32 = 6;
 /// The largest `omni.toml` that is read, in bytes.
 pub const MAX_MANIFEST: usize = 64 * 1024;
 
@@ -64,6 +66,11 @@ pub enum ToLauncher {
     Kill {
         /// The instance.
         instance: InstanceId,
+    },
+    /// End the zygotes of a model that have no instances: their room is needed. Nothing answers; they end within moments.
+    EndZygotes {
+        /// The model's name.
+        model: String,
     },
     /// The node is being shut down. Once its workers are gone, a launcher that was started by a scheduler exits with code 0,
     /// and one that was not, by systemd for example, closes the connection.

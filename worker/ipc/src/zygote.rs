@@ -18,6 +18,11 @@
 use crate::id::InstanceId;
 use crate::instance::LogLine;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// How long a zygote waits for the next instance: long enough that one that crashed, or a model that fell idle, finds it on
+/// its way back.
+pub const LINGER: Duration = Duration::from_secs(60);
 
 /// Version of this wire and of the engine's: a zygote of another version is not forked from.
 pub const PROTOCOL: u32 = 1;

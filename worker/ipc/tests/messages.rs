@@ -208,6 +208,7 @@ fn launcher() {
             ToLauncher::Start(Box::new(with_gpu)),
             ToLauncher::Start(Box::new(with_zygote)),
             ToLauncher::Kill { instance: instance() },
+            ToLauncher::EndZygotes { model: "cowsay".into() },
             ToLauncher::Quit,
         ])
     );

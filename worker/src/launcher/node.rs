@@ -188,6 +188,7 @@ impl Node {
             }
             ToLauncher::Start(spec) => self.start(*spec),
             ToLauncher::Kill { instance } => self.kill(instance),
+            ToLauncher::EndZygotes { model } => self.end_idle_zygotes_of(&model),
             ToLauncher::Quit => self.state.quitting = true,
         }
     }

@@ -112,7 +112,7 @@ impl Zygotes {
         for (id, zygote) in self.living.iter_mut().filter(|(_, zygote)| zygote.generation.as_ref() == Some(generation))
         {
             match zygote.phase {
-                Phase::Starting | Phase::Running(_) if traces.socket(id).exists() => {
+                Phase::Starting | Phase::Running(_) if !zygote.judged && traces.socket(id).exists() => {
                     found = Some((id.clone(), zygote.uid));
                 }
                 Phase::Starting | Phase::Running(_) if !zygote.judged => {
@@ -198,6 +198,24 @@ impl Zygotes {
     /// All of them are to end: that is nobody's failure.
     pub(super) fn dismiss(&mut self) {
         self.living.values_mut().for_each(|zygote| zygote.judged = true);
+    }
+
+    /// Those of a model are to end whose user ids are so: they take no more callers.
+    pub(super) fn dismiss_those(
+        &mut self,
+        model: &str,
+        is_so: impl Fn(u32) -> bool,
+    ) -> Vec<(&InstanceId, BorrowedFd<'_>)> {
+        let is_one = |zygote: &Zygote| zygote.generation.as_ref().is_some_and(|generation| generation.model == model);
+        let mut dismissed = Vec::new();
+        for (id, zygote) in self.living.iter_mut().filter(|(_, zygote)| is_one(zygote) && is_so(zygote.uid)) {
+            zygote.judged = true;
+            match &zygote.phase {
+                Phase::Running(running) => dismissed.push((id, running.pidfd.as_fd())),
+                Phase::Starting | Phase::Ending => {}
+            }
+        }
+        dismissed
     }
 
     /// For poll: workers whose end is to be seen; with the user id that each has.

@@ -79,10 +79,10 @@ impl<'a> Tally<'a> {
 
     pub(super) fn add(&mut self, seat: &'a Seat) {
         self.sum = self.sum.plus(seat.need);
-        if let Some(zygote) = &seat.zygote {
-            let family = self.families.entry((&seat.model, zygote.generation)).or_default();
-            *family += 1;
-            if *family == 1 {
+        if let (Some(zygote), Some(family)) = (&seat.zygote, seat.family()) {
+            let count = self.families.entry(family).or_default();
+            *count += 1;
+            if *count == 1 {
                 self.sum = self.sum.plus(zygote.need);
             }
         }
@@ -91,12 +91,12 @@ impl<'a> Tally<'a> {
     /// One that was added.
     pub(super) fn remove(&mut self, seat: &'a Seat) {
         self.sum = self.sum.less(seat.need);
-        if let Some(zygote) = &seat.zygote
-            && let Some(family) = self.families.get_mut(&(&*seat.model, zygote.generation))
+        if let (Some(zygote), Some(family)) = (&seat.zygote, seat.family())
+            && let Some(count) = self.families.get_mut(&family)
         {
-            *family -= 1;
-            if *family == 0 {
-                self.families.remove(&(&*seat.model, zygote.generation));
+            *count -= 1;
+            if *count == 0 {
+                self.families.remove(&family);
                 self.sum = self.sum.less(zygote.need);
             }
         }

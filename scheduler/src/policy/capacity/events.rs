@@ -66,7 +66,12 @@ pub enum Event {
     /// It is on its way out, for whatever reason.
     Leaves(SeatKey),
     /// It is gone, or does not want to start any more.
-    Gone(SeatKey),
+    Gone {
+        /// The instance's seat.
+        seat: SeatKey,
+        /// The time.
+        now: Moment,
+    },
 }
 
 /// Why there is no room.
@@ -89,7 +94,7 @@ pub enum Refusal {
 }
 
 /// What to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// It may start.
     Grant(SeatKey),
@@ -102,6 +107,8 @@ pub enum Action {
     },
     /// This instance has to go: its room is needed.
     Displace(SeatKey),
+    /// The zygotes of this model that have no instances have to go: their room is needed.
+    EndZygotes(Arc<str>),
 }
 
 /// The node's budgets and what is promised of them.
@@ -109,7 +116,7 @@ pub enum Action {
 pub struct View {
     /// What there is.
     pub budget: Amounts,
-    /// What all who have a seat, wait for one or leave one may use.
+    /// What all who have a seat, wait for one or leave one may use, and zygotes that wait for the next instance.
     pub committed: Amounts,
     /// Instances that have a seat.
     pub seats: usize,

@@ -99,6 +99,17 @@ impl Node {
         }
     }
 
+    /// The room of a model's zygotes is needed, and no instance has come from them for now.
+    pub(super) fn end_idle_zygotes_of(&mut self, model: &str) {
+        let uids = &self.instances.uids;
+        for (id, pidfd) in self.zygotes.dismiss_those(model, |uid| uids.users(uid) == 1) {
+            tracing::info!(zygote = %id, model, "a zygote without instances is ended: its room is needed");
+            if let Err(errno) = pidfd_send_signal(pidfd, Signal::SIGKILL) {
+                tracing::debug!(zygote = %id, %errno, "a zygote had ended already");
+            }
+        }
+    }
+
     /// The launcher ends and leaves instances as they are: a zygote without any has nothing to stay for.
     pub(super) fn end_idle_zygotes(&self) {
         for (id, pidfd, _) in self.zygotes.running().filter(|(_, _, uid)| self.instances.uids.users(*uid) == 1) {

@@ -6,15 +6,12 @@
 //! | is ready | gets a process, or waits | a few at a time: a zygote forks one after the other |
 //! | is spent: it ended, cannot be used, or was told to end | is refused | what came from it lives on |
 //!
-//! It is over when nobody holds a process and the zygote is spent, or has had no caller for [`LINGER`]: long enough that
-//! an instance that crashed, or a model that fell idle, finds it on its way back.
+//! It is over when nobody holds a process and the zygote is spent, or has had no caller for [`LINGER`].
 
 use omni_ipc::id::InstanceId;
+use omni_ipc::zygote::LINGER;
 use std::collections::BTreeMap;
 use std::time::Duration;
-
-/// How long a zygote waits for the next instance.
-pub(super) const LINGER: Duration = Duration::from_secs(60);
 
 /// How long a fork may take until it is claimed: less than a caller's patience, which would hide that the zygote hangs.
 const FORK_WITHIN: Duration = Duration::from_secs(2);
