@@ -17,6 +17,10 @@ const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4C82;
 const LOOP_CONFIGURE: libc::c_ulong = 0x4C0A;
 const LOOP_GET_STATUS64: libc::c_ulong = 0x4C05;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
+/// The image is read and written past the page cache, where its file system can: what a model has cached of its files is
+/// in memory once, and is the model's; and what it writes is not written a second time, by threads of the kernel that no
+/// control group bounds.
+const LO_FLAGS_DIRECT_IO: u32 = 16;
 
 /// Nodes of devices.
 const DEV: &str = "/dev";
@@ -89,7 +93,7 @@ pub(super) fn attach(image: &File) -> io::Result<LoopDevice> {
         let config = LoopConfig {
             fd: image.as_raw_fd().unsigned_abs(),
             block_size: 0,
-            info: LoopInfo { flags: LO_FLAGS_AUTOCLEAR, ..EMPTY },
+            info: LoopInfo { flags: LO_FLAGS_AUTOCLEAR | LO_FLAGS_DIRECT_IO, ..EMPTY },
             reserved: [0; 8],
         };
         // SAFETY: `config` is what LOOP_CONFIGURE reads, and lives for the call.
