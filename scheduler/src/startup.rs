@@ -120,8 +120,12 @@ pub fn set_up<T, E: From<StartupError>>(
     read: impl FnOnce() -> Result<T, E>,
 ) -> Result<(Listeners, T), E> {
     if let Some(Listeners { data, admin, control, lock }) = handed {
-        // All the rest was done by the scheduler that hands over.
-        let (data, admin) = (kept(data, config.server.listen)?, kept(admin, config.server.admin_listen)?);
+        // All the rest was done by the scheduler that hands over. What is wrong is to be found while that one still serves.
+        let data = kept("data", data, config.server.listen)?;
+        let admin = kept("admin", admin, config.server.admin_listen)?;
+        for own in [directories.own_state(), directories.runtime.clone()] {
+            can_write(&own)?;
+        }
         return Ok((Listeners { data, admin, control, lock }, read()?));
     }
     let root = Uid::effective().is_root();
@@ -190,11 +194,7 @@ fn listeners(config: &NodeConfig, runtime: &Path, lock: File) -> Result<Listener
     let mut tcp = |name: &str, address: std::net::SocketAddr| match inherited.remove(name) {
         Some(fd) => {
             let listener = TcpListener::from(fd);
-            if let Ok(given) = listener.local_addr()
-                && given != address
-            {
-                tracing::warn!(%given, configured = %address, "the service manager's socket `{name}` is used, the configured address is not");
-            }
+            compare(name, &listener, address);
             Ok(listener)
         }
         None => listen(address),
@@ -215,10 +215,32 @@ fn listeners(config: &NodeConfig, runtime: &Path, lock: File) -> Result<Listener
     Ok(Listeners { data, admin, control, lock })
 }
 
-/// A listener of the scheduler before, unless another address is wanted by now.
-fn kept(handed: TcpListener, wanted: std::net::SocketAddr) -> Result<TcpListener, StartupError> {
+/// A listener of the scheduler before, unless another address is wanted by now. One of the service manager's stays: it
+/// would go on taking connections that nobody accepts.
+fn kept(name: &str, handed: TcpListener, wanted: std::net::SocketAddr) -> Result<TcpListener, StartupError> {
+    // Successors have it from the first scheduler, whom the service manager meant.
+    let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
+    if names.split(':').any(|given| given == name) {
+        compare(name, &handed, wanted);
+        return Ok(handed);
+    }
     let is_it = wanted.port() == 0 || handed.local_addr().is_ok_and(|address| address == wanted);
     if is_it { Ok(handed) } else { listen(wanted) }
+}
+
+fn compare(name: &str, listener: &TcpListener, address: std::net::SocketAddr) {
+    if let Ok(given) = listener.local_addr()
+        && given != address
+    {
+        tracing::warn!(%given, configured = %address, "the service manager's socket `{name}` is used, the configured address is not");
+    }
+}
+
+/// A folder of this process's own, made if it is not there.
+fn can_write(folder: &Path) -> Result<(), StartupError> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(at("create", folder))?;
+    faccessat(AT_FDCWD, folder, AccessFlags::W_OK | AccessFlags::X_OK, AtFlags::AT_EACCESS)
+        .map_err(|errno| at("write into", folder)(errno.into()))
 }
 
 fn listen(address: std::net::SocketAddr) -> Result<TcpListener, StartupError> {

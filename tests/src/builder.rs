@@ -20,6 +20,8 @@ use tempfile::TempDir;
 static COUNT: AtomicU32 = AtomicU32::new(0);
 /// In the environment: the Python of all models, on a machine that lacks the one they have by default.
 const PYTHON: &str = "OMNI_TEST_PYTHON";
+/// For a node without a service manager, whose sockets would be used whatever is configured.
+const ANY_PORTS: &[&str] = &["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
 
 /// What a node will serve and how. Models can also be published later, on the running node.
 #[derive(Debug)]
@@ -179,7 +181,7 @@ impl NodeBuilder {
             .arg(self.path("cache"))
             .arg("--runtime-dir")
             .arg(self.runtime_dir())
-            .args(["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"])
+            .args(if self.held.is_none() { ANY_PORTS } else { &[] })
             .stderr(log)
             .spawn()
             .expect("omni-scheduler starts")

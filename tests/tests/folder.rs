@@ -3,11 +3,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use omni_api::State;
-use omni_tests::{Node, PATIENCE, Stream, wait_for};
+use omni_tests::{Node, PATIENCE, SetOnDrop, Stream, wait_for};
 use serde_json::json;
 use std::fs;
 use std::io::{BufReader, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
 
 /// Answers with a word of its version when the body has come to its end.
 fn version(word: &str) -> String {
@@ -100,6 +102,36 @@ fn what_is_gone_is_drained() {
     node.says("going", "third");
     assert_eq!(finish(begun), (200, "again".to_owned()));
     assert_eq!(node.http().run("going", &json!(0)).json()["result"], "third");
+    node.stop();
+}
+
+/// `mv going .old && mv .new going`, as people do it: for a moment there is no such directory.
+#[test]
+fn who_is_replaced_by_two_renames_is_not_gone() {
+    let node = Node::builder().model("going", &[("model.py", &version("0"))]).start();
+    node.says("going", "0");
+    let folder = node.folder();
+    let (stop, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        let stopping = SetOnDrop(&stop);
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let answer = node.http().run("going", &json!(0));
+                assert_eq!(answer.status, 200, "{}", answer.text());
+                asked.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        for number in 1..=5 {
+            let new = folder.join(".new");
+            fs::create_dir(&new).unwrap();
+            fs::write(new.join("model.py"), version(&number.to_string())).unwrap();
+            fs::rename(folder.join("going"), folder.join(format!(".old-{number}"))).unwrap();
+            fs::rename(&new, folder.join("going")).unwrap();
+            node.says("going", &number.to_string());
+        }
+        drop(stopping);
+    });
+    assert!(asked.into_inner() > 0);
     node.stop();
 }
 

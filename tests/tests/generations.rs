@@ -221,3 +221,26 @@ fn what_served_last_serves_after_a_stop_too_until_the_new_content_has_proven_its
     node.says("app", "good");
     node.stop();
 }
+
+/// A rollback that never became ready is not what the next scheduler begins with.
+#[test]
+fn a_rollback_that_failed_serves_no_more_after_a_restart_than_before() {
+    // The first version does not start any more once the second one has served.
+    let first = "import os\ndef setup(context):\n    assert not os.path.exists(context.cache_dir / 'mark')\n\ndef handle_request(request, context):\n    return 'first'\n";
+    let second =
+        "def handle_request(request, context):\n    (context.cache_dir / 'mark').touch()\n    return 'second'\n";
+    let manifest = ("omni.toml", "[scaling]\nidle-timeout = \"300ms\"\n");
+    let mut node = Node::builder().hold_listeners().model("app", &[("model.py", first), manifest]).start();
+    node.says("app", "first");
+    node.publish("app", &[("model.py", second), manifest]);
+    node.says("app", "second");
+    assert_eq!(node.omnictl(["rollback", "app"]).code, 0);
+    candidate(&node, |found| found.state == State::Failed);
+    node.says("app", "second");
+    wait_for("it to rest", PATIENCE, || node.traces().is_empty().then_some(()));
+    node.crash();
+    node.start_again();
+    let answer = ask(node.http());
+    assert_eq!((answer.status, &answer.json()["result"]), (200, &json!("second")), "{}", node.log());
+    node.stop();
+}

@@ -92,7 +92,7 @@ fn a_manager_hears_how_the_node_is_and_reloads_it() {
     manager.hears("STATUS=Serving on "); // the model is ready by now
     manager.hears("WATCHDOG=1");
 
-    let first = node.pid();
+    let (first, address) = (node.pid(), node.data_address());
     node.configure("[server]\nno-such-key = 1\n");
     kill(first, Signal::SIGHUP).unwrap();
     let begun = manager.hears("RELOADING=1");
@@ -112,6 +112,7 @@ fn a_manager_hears_how_the_node_is_and_reloads_it() {
     assert!(node.log().contains("server.connections = 77, was "), "{}", node.log());
     assert_eq!(node.http().run("one", &json!(1)).status, 200);
     assert_eq!((node.pid(), node.engine("one")), (second, engine));
+    assert_eq!(node.data_address(), address, "the manager's socket, not the address that the configuration has");
     // From here on only the new one speaks, and it feeds the watchdog.
     manager.forget();
     manager.hears("WATCHDOG=1");

@@ -32,18 +32,23 @@ impl ModelTask {
             Ok(content) => Some(&content.snapshot),
             Err(unservable) => unservable.snapshot.as_ref(),
         };
-        if let Some(chosen) = self.chosen_instead_of(seen) {
-            return self.aim_at(chosen);
-        }
+        let chosen = self.chosen_instead_of(seen);
         // A directory that cannot be read says nothing of what it holds.
-        if seen.is_some() {
+        if chosen.is_none() && seen.is_some() {
             self.lasting.pinned = None;
         }
+        // Whether that is good enough to serve before it has proven itself again.
+        let is_good = match &chosen {
+            // A rollback that was carried out is what served last; one that never became ready is not.
+            Some(chosen) => self.served_last() == Some(&chosen.snapshot),
+            None => seen.is_some_and(|seen| self.lasting.is_proven(seen)),
+        };
         // One that was removed and came back has its versions, but serves what it came with.
-        if is_first && !self.came_back && !self.fleet.serving().is_some_and(|serving| self.fleet.proven(serving)) {
-            self.fall_back(seen);
+        let serves = self.fleet.serving().is_some_and(|serving| self.fleet.proven(serving));
+        if is_first && !self.came_back && !is_good && !serves {
+            self.fall_back();
         }
-        match content {
+        match chosen.map_or(content, Ok) {
             Ok(content) => self.aim_at(content),
             Err(_) => self.event(&Event::BadContent),
         }
@@ -55,14 +60,13 @@ impl ModelTask {
         self.remembered(&pin.to)
     }
 
-    /// What served last for an earlier scheduler serves until the directory's content, if that is new, has proven itself.
-    fn fall_back(&mut self, seen: Option<&SnapshotDigest>) {
-        if seen.is_some_and(|seen| self.lasting.is_proven(seen)) {
-            return;
-        }
-        let pinned = self.lasting.pinned.as_ref().map(|pin| pin.to.clone());
-        let last = pinned.or_else(|| self.lasting.history.first().map(|version| version.snapshot.clone()));
-        if let Some(content) = last.and_then(|snapshot| self.remembered(&snapshot)) {
+    fn served_last(&self) -> Option<&SnapshotDigest> {
+        self.lasting.history.first().map(|version| &version.snapshot)
+    }
+
+    /// What served last for an earlier scheduler serves until something else has proven itself.
+    fn fall_back(&mut self) {
+        if let Some(content) = self.served_last().and_then(|snapshot| self.remembered(snapshot)) {
             self.aim_at(content);
         }
     }

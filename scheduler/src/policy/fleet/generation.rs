@@ -224,14 +224,16 @@ impl Record {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Candidate {
     pub(super) generation: Generation,
-    /// So many instances are ready before traffic moves; known when the first one is started.
+    /// So many instances are ready before traffic moves: as many as served when the first one was started, or have since.
     pub(super) goal: Option<u32>,
+    /// There is room for so many, as far as is known.
+    pub(super) most: u32,
     /// There was no room beside the serving generation, and a person said that it takes its place.
     pub(super) in_place: bool,
 }
 
 impl Candidate {
     pub(super) fn new(generation: Generation) -> Self {
-        Self { generation, goal: None, in_place: false }
+        Self { generation, goal: None, most: u32::MAX, in_place: false }
     }
 }

@@ -69,7 +69,7 @@ impl Fleet {
         let (up, live) = (self.up(generation), self.live(generation));
         if let Some(candidate) = self.candidate.as_mut().filter(|candidate| candidate.generation == generation) {
             if up > 0 {
-                candidate.goal = Some(up); // as many as there is room for
+                candidate.most = up;
                 return false;
             }
             self.give_back_place();

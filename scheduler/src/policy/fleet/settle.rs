@@ -3,13 +3,17 @@
 //! Called at the end of each step. It is level-triggered: it looks at the whole state, never at the event.
 
 use super::events::Action;
-use super::generation::Standing;
+use super::generation::{Candidate, Standing};
 use super::instance::{Instance, Phase};
 use super::{Aim, Fleet};
 use crate::policy::{Generation, InstanceNumber, Moment};
 
 impl Fleet {
     pub(super) fn settle(&mut self, now: Moment, actions: &mut Vec<Action>) {
+        let ready = self.ready_of_serving();
+        if let Some(Candidate { goal: Some(goal), .. }) = &mut self.candidate {
+            *goal = ready.max(*goal);
+        }
         self.move_traffic(now);
         for number in self.without_business() {
             self.leave(number, now, actions);
@@ -35,7 +39,7 @@ impl Fleet {
     fn move_traffic(&mut self, now: Moment) {
         let Some(candidate) = self.candidate.filter(|_| !self.held) else { return };
         let generation = candidate.generation;
-        let most = candidate.goal.unwrap_or(self.max(generation)).max(1);
+        let most = candidate.most.min(self.max(generation)).max(1);
         if self.ready(generation) < self.ready_of_serving().clamp(1, most) {
             return;
         }
@@ -162,7 +166,8 @@ impl Fleet {
             }
         } else {
             let candidate = self.candidate.filter(|candidate| candidate.generation == generation);
-            candidate.map_or(0, |candidate| candidate.goal.unwrap_or(self.ready_of_serving().max(1)))
+            candidate
+                .map_or(0, |candidate| candidate.goal.unwrap_or(self.ready_of_serving().max(1)).min(candidate.most))
         };
         count.min(settings.max.max(1))
     }

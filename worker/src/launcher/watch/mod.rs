@@ -6,11 +6,13 @@
 //! On a node of a single model nothing is watched: its directory is looked at for each scheduler ([`single`]).
 
 mod debounce;
+mod missing;
 mod scan;
 mod single;
 
 use super::event::{Event, Events, ModelState};
 use debounce::Debounce;
+use missing::Missing;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
@@ -106,6 +108,7 @@ pub(super) struct Watcher {
     inotify: Inotify,
     watched: HashMap<WatchDescriptor, PathBuf>,
     models: BTreeMap<String, Option<Snapshot>>,
+    missing: Missing,
     changed: Changed,
 }
 
@@ -128,6 +131,7 @@ impl Watcher {
             inotify,
             watched: HashMap::new(),
             models: BTreeMap::new(),
+            missing: Missing::default(),
             changed: Changed::All,
         })
     }
@@ -224,7 +228,12 @@ impl Watcher {
         };
         let path = self.folder.clone();
         let found = scan(&path, &mut |dir| self.watch(dir));
-        if !self.forget(|name| !found.contains_key(name)) {
+        let missing = self.models.keys().filter(|name| !found.contains_key(*name));
+        let (gone, again) = self.missing.look(missing, Instant::now());
+        if let Some(again) = again {
+            debounce.later(again);
+        }
+        if !self.forget(|name| gone.contains(name)) {
             return false;
         }
         for (name, found) in &found {

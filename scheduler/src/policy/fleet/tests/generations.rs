@@ -75,6 +75,19 @@ fn as_many_as_serve_are_ready_before_the_traffic_moves() {
 }
 
 #[test]
+fn as_many_as_serve_by_then_are_ready_before_the_traffic_moves() {
+    let mut table = Table::ready(up_to(3));
+    table.feed(content(NEW, up_to(3)));
+    assert_eq!(table.feed(Event::Prepared(NEW)), [start(B, NEW)]);
+    let e = InstanceNumber(5);
+    assert_eq!(table.feed(Event::Wanted(3)), [start(C, OLD), start(D, OLD)], "load comes while the new one starts");
+    assert_eq!(table.feed(Event::Ready(C)), [Action::Open(C), start(e, NEW)]);
+    assert_eq!(table.feed(Event::Ready(B)), [], "one for two is too few");
+    table.feed(Event::Gone(C));
+    assert_eq!(table.fleet.serving(), Some(NEW), "one for one");
+}
+
+#[test]
 fn when_nothing_serves_any_more_the_first_ready_one_is_enough() {
     let mut table = Table::ready(up_to(2));
     table.feed(Event::Wanted(2));
