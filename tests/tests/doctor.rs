@@ -93,7 +93,10 @@ fn as_root_everything_that_is_needed_is_there_and_nothing_stays() {
     assert_eq!(answer.in_state("missing"), Vec::<&str>::new(), "{}", answer.0);
     assert_eq!(answer.in_state("unknown"), Vec::<&str>::new(), "{}", answer.0);
     assert_eq!((answer.1, &answer.0["serves"]), (Some(0), &Value::Bool(true)));
-    assert_eq!(answer.found("listeners"), "only this machine reaches them, or there are tokens and TLS");
+    assert_eq!(
+        answer.found("listeners"),
+        "only this machine reaches them, or there are tokens and TLS (by the configuration, without flags and units)"
+    );
     for (check, found) in [
         ("privileges", "root"),
         ("sandbox", "a program ran in one"),

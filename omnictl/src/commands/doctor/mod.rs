@@ -1,13 +1,15 @@
 //! `omnictl doctor`: what this machine has of what a node needs, what is lost without it, and how to mend it.
 //!
-//! Needs no running node. The node's own programs try things ([`ask`]), [`verdict`] says what that means. What always holds:
-//! what could not be tried is said to be unknown, never to be missing.
+//! Needs no running node. The node's own programs try things ([`ask`]), [`verdict`] says what that means. A node that runs
+//! knows where it listens, which flags and the service manager may have said. What always holds: what could not be tried is
+//! said to be unknown, never to be missing.
 
 mod ask;
 mod verdict;
 
 use std::path::Path;
 
+use omni_api::Node;
 use serde::Serialize;
 
 use super::Context;
@@ -25,8 +27,12 @@ struct Answer {
     checks: Vec<Line>,
 }
 
-pub(super) fn run(context: &mut Context<'_>, config: Option<&Path>) -> Result<Exit, Failure> {
-    let checks = verdict::lines(&ask::all(config));
+pub(super) async fn run(context: &mut Context<'_>, config: Option<&Path>) -> Result<Exit, Failure> {
+    let running = match context.client.get("/v1/node").await {
+        Ok(answer) => answer.value::<Node>().ok(),
+        Err(_) => None, // there need not be one
+    };
+    let checks = verdict::lines(&ask::all(config), running.map(|node| node.warnings).as_deref());
     let serves = verdict::serves(&checks);
     match context.format {
         Format::Json => {

@@ -66,8 +66,8 @@ fn configuration(machine: &Machine) -> Line {
     }
 }
 
-/// Who may do what by the network, in the words of a start.
-pub(super) fn listeners(service: &Result<Service, String>) -> Vec<Line> {
+/// Who may do what by the network, in the words of a start: of a node that runs its own, else what its configuration says.
+pub(super) fn listeners(service: &Result<Service, String>, running: Option<&[String]>) -> Vec<Line> {
     let check = || {
         Check::wanted(
             "listeners",
@@ -76,13 +76,17 @@ pub(super) fn listeners(service: &Result<Service, String>) -> Vec<Line> {
              or a proxy keeps others away",
         )
     };
-    match service {
-        Ok(Service { exposure, .. }) if exposure.is_empty() => {
-            vec![check().ok("only this machine reaches them, or there are tokens and TLS")]
-        }
-        Ok(Service { exposure, .. }) => exposure.iter().map(|line| check().failed(line)).collect(),
-        Err(words) => vec![check().unknown(words)],
+    let exposure = match (running, service) {
+        (Some(warnings), _) => warnings,
+        (None, Ok(Service { exposure, .. })) => exposure,
+        (None, Err(words)) => return vec![check().unknown(words)],
+    };
+    if exposure.is_empty() {
+        let whose =
+            if running.is_some() { "of the node that runs" } else { "by the configuration, without flags and units" };
+        return vec![check().ok(format!("only this machine reaches them, or there are tokens and TLS ({whose})"))];
     }
+    exposure.iter().map(|line| check().failed(line)).collect()
 }
 
 fn privileges(identity: &Identity) -> Line {

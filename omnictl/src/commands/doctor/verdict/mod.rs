@@ -133,8 +133,8 @@ impl Check {
     }
 }
 
-/// Every line, in the order in which they are mended.
-pub(super) fn lines(asked: &Asked) -> Vec<Line> {
+/// Every line, in the order in which they are mended. `running`: what a node that runs says of its listeners.
+pub(super) fn lines(asked: &Asked, running: Option<&[String]>) -> Vec<Line> {
     let Asked::Programs { place, worker, machine, service } = asked else {
         return vec![host::no_programs()];
     };
@@ -143,7 +143,7 @@ pub(super) fn lines(asked: &Asked) -> Vec<Line> {
         lines.extend(host::lines(machine));
         lines.extend(sandbox::lines(machine));
         lines.extend(models::lines(machine));
-        lines.extend(host::listeners(service));
+        lines.extend(host::listeners(service, running));
         lines.extend(gpu::lines(&machine.gpu, service));
         if machine.identity.uid != 0 {
             // Before anything is mended, it has to be known.

@@ -5,7 +5,7 @@ use omni_machine::{
     Service, Tried, Uv,
 };
 
-use super::{Asked, Line, State, lines, serves};
+use super::{Asked, Line, State, host, lines, serves};
 
 const ALL: u64 = (1 << 41) - 1;
 
@@ -84,7 +84,7 @@ fn asked(machine: Machine, cards: Tried<Vec<Card>>) -> Vec<Line> {
 
 fn looked_at(machine: Machine, service: Result<Service, String>) -> Vec<Line> {
     let machine = Ok(Box::new(machine));
-    let lines = lines(&Asked::Programs { place: "/usr/lib/omni".into(), worker: true, machine, service });
+    let lines = lines(&Asked::Programs { place: "/usr/lib/omni".into(), worker: true, machine, service }, None);
     for line in &lines {
         let is_ok = line.state == State::Ok;
         assert_eq!((line.cost.is_none(), line.mend.is_none()), (is_ok, is_ok), "{line:?}");
@@ -285,7 +285,7 @@ fn another_python_than_the_usual_one_is_not_enough_for_all_models() {
 
 #[test]
 fn a_machine_without_the_nodes_programs_is_told_so_and_nothing_else() {
-    let lines = lines(&Asked::Nobody);
+    let lines = lines(&Asked::Nobody, None);
     assert_eq!(wrong(&lines), [("programs", State::Missing)]);
     let silent = Asked::Programs {
         place: "/usr/lib/omni".into(),
@@ -293,7 +293,7 @@ fn a_machine_without_the_nodes_programs_is_told_so_and_nothing_else() {
         machine: Err("it did not answer".into()),
         service: closed(no_cards()),
     };
-    assert_eq!(wrong(&super::lines(&silent)), [("programs", State::Missing)]);
+    assert_eq!(wrong(&super::lines(&silent, None)), [("programs", State::Missing)]);
 }
 
 #[test]
@@ -305,6 +305,13 @@ fn open_listeners_are_told_as_a_start_tells_them() {
     assert_eq!(told, exposure);
     let degraded = ["listeners", "listeners", "GPU driver"].map(|check| (check, State::Degraded));
     assert_eq!((wrong(&lines), serves(&lines)), (degraded.into(), Some(true)));
+    let running = |warnings: &[String]| {
+        let found = host::listeners(&closed(no_cards()), Some(warnings));
+        found.into_iter().map(|line| (line.state, line.found)).collect::<Vec<_>>()
+    };
+    assert!(matches!(&running(&[])[..], [(State::Ok, found)] if found.ends_with("(of the node that runs)")));
+    let by_unit = "anyone who reaches 0.0.0.0:80 may ask any model".to_owned();
+    assert_eq!(running(std::slice::from_ref(&by_unit)), [(State::Degraded, by_unit)], "whatever the file says");
     let silent = looked_at(machine(), Err("it did not answer".into()));
     assert_eq!(wrong(&silent), ["listeners", "GPU driver"].map(|check| (check, State::Unknown)));
 }
