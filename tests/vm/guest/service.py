@@ -76,7 +76,10 @@ class Load:
 
     def _ask(self) -> None:
         while not self._stop.wait(0.02):
-            self.answers.append(ask())
+            try:
+                self.answers.append(ask())
+            except Exception as error:  # an answer that is cut off, for example: it must not end the load unseen
+                self.answers.append((0, repr(error)))
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
