@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,6 +98,68 @@ def test_an_alert_says_what_to_do(rule: dict[str, Any]) -> None:
             kept &= set(part.modifier.labels)
     named = set(re.findall(r"\$labels\.(\w+)", " ".join(words.values())))
     assert named <= kept, rule["expr"]
+
+
+# Seconds from one scrape to the next.
+SCRAPE = 15
+# Starts that fail after half a minute, with the pauses of `scheduler/src/policy/backoff.rs`.
+SLOW_FAILURES = [
+    part for pause in (0, 0.5, 1, 2, 4, 8, 16, 32, *[60] * 10) for part in (("starting", 30), ("failed", pause))
+]
+# The states that a model is in, each with its seconds, and whether somebody is woken within that time.
+STORIES = {
+    "its content is refused": ([("failed", 600)], True),
+    "setup dies after half a minute": (SLOW_FAILURES, True),
+    "each start takes ten minutes and fails": ([("starting", 600), ("failed", 60)] * 3, True),
+    "mended soon": ([("failed", 120), ("preparing", 60), ("starting", 60), ("ready", 1200)], False),
+    "asked again and again without room": ([("failed", 30), ("stopped", 60)] * 20, False),
+    "asked once without room": ([("failed", 30), ("stopped", 1200)], False),
+    "stopped by hand": ([("failed", 240), ("draining", 10), ("stopped", 1200)], False),
+    "removed": ([("failed", 240), ("gone", 1200)], False),
+    "a long first start": ([("stopped", 60), ("preparing", 900), ("starting", 900), ("ready", 60)], False),
+    "it serves": ([("ready", 1800)], False),
+}
+
+
+def vector(node: Any, scrapes: list[str], now: int) -> dict[str, float]:
+    """What an expression over `omni_instances` of one model gives at a scrape, by state; once aggregated, one value.
+
+    Prometheus is not here to ask: this knows the few parts that the alert is made of, and refuses others.
+    """
+    match node:
+        case promql.VectorSelector():
+            if scrapes[now] == "gone":
+                return {}
+            (wanted,) = node.matchers.matchers
+            assert node.name == "omni_instances" and wanted.op in (promql.MatchOp.Equal, promql.MatchOp.Re)
+            return {state: float(state == scrapes[now]) for state in wanted.value.split("|")}
+        case promql.Call() if node.func.name == "max_over_time":
+            (matrix,) = node.args
+            first = max(0, now + 1 - int(matrix.range.total_seconds()) // SCRAPE)
+            found = [vector(matrix.vector_selector, scrapes, at) for at in range(first, now + 1)]
+            return {state: max(each[state] for each in found if each) for each in found for state in each}
+        case promql.AggregateExpr() if str(node.op) == "max" and node.modifier.labels == ["instance", "model"]:
+            values = vector(node.expr, scrapes, now).values()
+            return {"": max(values)} if values else {}
+        case promql.BinaryExpr() if str(node.op) == "and":
+            right = vector(node.rhs, scrapes, now)
+            return {state: value for state, value in vector(node.lhs, scrapes, now).items() if state in right}
+        case promql.BinaryExpr() if str(node.op) in (">", "=="):
+            holds = {">": float.__gt__, "==": float.__eq__}[str(node.op)]
+            left = vector(node.lhs, scrapes, now)
+            return {state: value for state, value in left.items() if holds(value, node.rhs.val)}
+    raise AssertionError(f"not known here: {node}")
+
+
+@pytest.mark.parametrize(("story", "wakes"), STORIES.values(), ids=STORIES)
+def test_a_model_that_cannot_serve_wakes_somebody(story: list[tuple[str, float]], wakes: bool) -> None:
+    (rule,) = (rule for rule in alerts() if rule["alert"] == "OmniModelFailed")
+    expression, patience = promql.parse(rule["expr"]), 60 * int(rule["for"].removesuffix("m"))
+    ends = [sum(seconds for _, seconds in story[: count + 1]) for count in range(len(story))]
+    scrapes = [story[bisect(ends, at)][0] for at in range(0, int(ends[-1]), SCRAPE)]
+    holds = [bool(vector(expression, scrapes, now)) for now in range(len(scrapes))]
+    fires = any(all(holds[now : now + patience // SCRAPE + 1]) for now in range(len(holds) - patience // SCRAPE))
+    assert fires == wakes
 
 
 def test_panels_do_not_lie_on_each_other() -> None:

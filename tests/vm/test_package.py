@@ -92,6 +92,7 @@ def test_scopes(served: Guest, name: str) -> None:
     assert outcome.status == 0, outcome.output
 
 
-def test_an_upgrade(served: Guest, packages: dict[str, Path]) -> None:
-    outcome = served.run({"next.deb": packages["next.deb"], **job("is_upgraded_under_load")})
+@pytest.mark.parametrize("name", ["is_upgraded_under_load", "is_not_upgraded_into_a_wrong_configuration"])
+def test_an_upgrade(served: Guest, packages: dict[str, Path], name: str) -> None:
+    outcome = served.run({"next.deb": packages["next.deb"], **job(name)})
     assert outcome.status == 0, outcome.output

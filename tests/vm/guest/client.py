@@ -58,15 +58,18 @@ def publish(model: str, code: str, resources: str = "") -> None:
 
 
 def http(port: int, request: str, body: bytes = b"") -> tuple[int, bytes]:
-    """Status and body of an answer; 0 when nobody listens."""
+    """Status and body of an answer; 0 and why when there is none, as when nobody listens."""
     head = f"{request} HTTP/1.1\r\nhost: node\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
     try:
         with socket.create_connection(("127.0.0.1", port), PATIENCE) as connection:
             connection.sendall(head.encode() + body)
             head, _, answer = connection.makefile("rb").read().partition(b"\r\n\r\n")
-    except ConnectionRefusedError:
-        return 0, b""
-    return int(head.split()[1]), answer
+    except OSError as error:
+        return 0, repr(error).encode()
+    version, _, status = head.partition(b"\r\n")[0].partition(b" ")
+    if not version.startswith(b"HTTP/") or not status[:3].isdigit():
+        return 0, b"no status line: %r" % head
+    return int(status[:3]), answer
 
 
 def is_ready() -> bool:
