@@ -1,8 +1,10 @@
-//! Processor time of one group: its limit, its use, and which processors it may be on. For the launcher, which keeps who
-//! computes all the time to few processors. Needs the cpuset controller; without it there is no share to open.
+//! Processor time of one group: its limit, its use, which processors it may be on, and how it stands back there. For the
+//! launcher, which keeps who computes all the time to few processors. Needs the cpuset controller; without it there is no
+//! share to open.
 
+use crate::limits::Setting;
 use crate::stats::Counter;
-use crate::{CgroupPaths, CpuSet, Error};
+use crate::{CgroupPaths, CpuSet, Error, Limits};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -15,7 +17,13 @@ pub struct CpuShare {
     /// Written to have no bound of its own: on v2 nothing, and on v1, where a group with processes must name some, those
     /// of the group above.
     inherits: bool,
+    /// The file with the weight of its instance among the others, and what it is there.
+    weight: Option<(PathBuf, u64)>,
 }
+
+/// Who is kept to processors has this part of its weight. A neighbour that was put there, since it was idle for a moment,
+/// then does what it has to do at once, instead of in turns of some milliseconds.
+const STANDS_BACK: u64 = 8;
 
 impl CpuShare {
     /// Opens a group; `None` when it has no limit of processor time, or its processors cannot be chosen.
@@ -34,7 +42,10 @@ impl CpuShare {
             }
         };
         let Some(limit_millis) = millis(&limit) else { return Ok(None) };
-        Ok(Some(Self { used: Counter::of_cpu(paths)?, limit_millis, processors, inherits }))
+        let limits = Limits { cpu_millis: Some(limit_millis), ..Limits::default() };
+        let weight = limits.weight(paths).filter(|setting| setting.file.exists());
+        let weight = weight.and_then(|Setting { file, value }| Some((file, value.parse().ok()?)));
+        Ok(Some(Self { used: Counter::of_cpu(paths)?, limit_millis, processors, inherits, weight }))
     }
 
     /// The limit in thousandths of a processor.
@@ -51,24 +62,28 @@ impl CpuShare {
         Ok(self.used.read()?.unwrap_or(0))
     }
 
-    /// Keeps the group to these processors from now on, what runs in it already as well.
+    /// Keeps the group to these processors from now on, what runs in it already as well, and has it stand back there.
     ///
     /// # Errors
     /// [`Error::Io`] when the kernel refuses: a processor is gone, or the group.
     pub fn keep_to(&self, processors: &CpuSet) -> Result<(), Error> {
-        self.write(&processors.to_string())
+        write(&self.processors, &processors.to_string())?;
+        self.weigh(STANDS_BACK)
     }
 
-    /// Lets it be on all processors again, which are these.
+    /// Lets it be on all processors again, which are these, as everybody else.
     ///
     /// # Errors
     /// As [`CpuShare::keep_to`].
     pub fn let_go(&self, all: &CpuSet) -> Result<(), Error> {
-        if self.inherits { self.write("\n") } else { self.write(&all.to_string()) }
+        write(&self.processors, &if self.inherits { "\n".to_owned() } else { all.to_string() })?;
+        self.weigh(1)
     }
 
-    fn write(&self, text: &str) -> Result<(), Error> {
-        fs::write(&self.processors, text).map_err(Error::io("write", &self.processors))
+    fn weigh(&self, part: u64) -> Result<(), Error> {
+        // No weight is below 2 on version 1.
+        let of = |whole: u64| (whole / part).max(whole.min(2));
+        self.weight.as_ref().map_or(Ok(()), |(file, whole)| write(file, &of(*whole).to_string()))
     }
 }
 
@@ -111,6 +126,10 @@ fn millis(text: &str) -> Option<u32> {
     let (quota, period) = text.trim().split_once(' ')?;
     let (quota, period): (u64, u64) = (quota.parse().ok()?, period.parse().ok()?);
     u32::try_from((quota * 1000).checked_div(period)?).ok()
+}
+
+fn write(file: &Path, text: &str) -> Result<(), Error> {
+    fs::write(file, text).map_err(Error::io("write", file))
 }
 
 fn read(file: &Path) -> Result<String, Error> {

@@ -161,12 +161,20 @@ fn a_group_is_kept_to_a_processor_and_let_go() {
         let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
         CpuSet::parse(line.unwrap()).unwrap()
     };
+    let weight = || {
+        let (dir, file) = match &paths {
+            CgroupPaths::V2 { dir } => (dir, "cpu.weight"),
+            CgroupPaths::V1 { cpu, .. } => (cpu, "cpu.shares"),
+        };
+        read(dir.parent().unwrap(), file).trim().parse::<u64>().unwrap()
+    };
     assert_eq!(allowed(), all);
+    let whole = weight();
     let last: CpuSet = all.iter().next_back().into_iter().collect();
     share.keep_to(&last).unwrap();
-    assert_eq!(allowed(), last);
+    assert_eq!((allowed(), weight()), (last, whole / 8), "and it stands back there");
     share.let_go(&all).unwrap();
-    assert_eq!(allowed(), all);
+    assert_eq!((allowed(), weight()), (all.clone(), whole));
     let none: CpuSet = [8191].into_iter().collect();
     assert!(matches!(share.keep_to(&none), Err(Error::Io { .. })), "a processor that is not there");
     assert_eq!(allowed(), all);

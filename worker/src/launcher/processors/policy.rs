@@ -13,10 +13,10 @@ use std::time::Duration;
 
 /// One processor, in thousandths.
 const WHOLE: u32 = 1000;
-/// Uses up its limit: seven eighths of it, since a tick is not a whole number of the kernel's periods.
-const HUNGRY: u64 = 875;
-/// Does not any more: below half of it, for [`CALM`] ticks in a row.
-const SATED: u64 = 500;
+/// Uses up its limit: three fifths of it. Who also has the kernel work for it, on files or memory, waits for that in between.
+const HUNGRY: u64 = 600;
+/// Does not any more: below a third of it or so, for [`CALM`] ticks in a row.
+const SATED: u64 = 350;
 const CALM: u32 = 8;
 
 /// What a group did since the last tick.

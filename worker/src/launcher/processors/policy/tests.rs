@@ -30,8 +30,8 @@ fn changes(expected: &[(&str, &str)]) -> Vec<(String, String)> {
 fn who_uses_up_its_limit_is_kept_to_as_many_processors() {
     for (all, limit, used, expected) in [
         ("0-1", 1000, 1000, Some("1")),
-        ("0-1", 1000, 876, Some("1")),
-        ("0-1", 1000, 870, None),
+        ("0-1", 1000, 601, Some("1")),
+        ("0-1", 1000, 590, None),
         ("0-1", 500, 500, Some("1")),
         ("0-7", 1500, 1450, Some("6-7")),
         ("0-7", 4000, 4000, Some("4-7")),
@@ -51,11 +51,11 @@ fn who_uses_up_its_limit_is_kept_to_as_many_processors() {
 fn it_is_let_go_when_it_has_been_calm_for_a_while() {
     let mut policy = Policy::default();
     assert_eq!(look(&mut policy, "0-1", &[("a", 1000, 1000)]), changes(&[("a", "1")]));
-    for used in [400, 400, 400, 400, 400, 400, 400, 600, 400, 400, 400, 400, 400, 400, 400] {
+    for used in [300, 300, 300, 300, 300, 300, 300, 600, 300, 300, 300, 300, 300, 300, 300] {
         assert_eq!(look(&mut policy, "0-1", &[("a", 1000, used)]), []);
     }
-    assert_eq!(look(&mut policy, "0-1", &[("a", 1000, 400)]), changes(&[("a", "all")]));
-    assert_eq!(look(&mut policy, "0-1", &[("a", 1000, 400)]), []);
+    assert_eq!(look(&mut policy, "0-1", &[("a", 1000, 300)]), changes(&[("a", "all")]));
+    assert_eq!(look(&mut policy, "0-1", &[("a", 1000, 300)]), []);
 }
 
 #[test]
