@@ -6,7 +6,8 @@
 //! - a request goes to the instance with least in flight, or to its session's ([`route`]);
 //! - an instance has at most its `concurrency` of requests at once, those of another scheduler included, and what lies
 //!   ahead ([`lane`]);
-//! - waiting and sent requests together never exceed `places + queue`;
+//! - a request is taken only while those that wait and those that open lanes have are less than `places + queue`: what
+//!   an instance on its way out has to finish keeps nobody from the one after it;
 //! - a request is sent once, and again only if the instance it was sent to has certainly not begun it;
 //! - after a death only requests that may have begun fail; the others wait again, in their old order.
 //!
@@ -81,7 +82,7 @@ pub struct Dispatch {
     /// By number, so that the oldest comes first.
     lanes: Vec<Lane>,
     in_flight: usize,
-    /// The most requests, waiting and sent together.
+    /// The most requests that are taken: waiting, and sent to those who take further ones.
     most: usize,
     /// Of the instances that are gone.
     usual_time: Option<Duration>,
@@ -121,7 +122,8 @@ impl Dispatch {
 
     /// A request came.
     pub fn submit(&mut self, ticket: Ticket, now: Moment) -> Admission {
-        if self.queue.len() + self.in_flight >= self.most {
+        let open = self.lanes.iter().filter(|lane| lane.open).map(|lane| lane.sent.len());
+        if self.queue.len() + open.sum::<usize>() >= self.most {
             return Admission::Full;
         }
         self.queue.push(ticket, now);

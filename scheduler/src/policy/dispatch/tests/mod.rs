@@ -82,6 +82,24 @@ fn requests_wait_for_an_instance_that_is_not_there_yet() {
 }
 
 #[test]
+fn what_an_instance_on_its_way_out_has_takes_no_place() {
+    for mode in [HandlerMode::Serial, HandlerMode::Concurrent] {
+        let mut dispatch = ready(1, 0, mode);
+        submit(&mut dispatch, [1]);
+        assert_eq!(next(&mut dispatch, MS), Some((1, ONE)));
+        assert_eq!(dispatch.submit(plain(2), MS), Admission::Full);
+        dispatch.close(ONE);
+        submit(&mut dispatch, [3]);
+        assert_eq!(dispatch.submit(plain(4), MS), Admission::Full, "one waits for the next instance");
+        dispatch.open(TWO, mode, 1);
+        assert_eq!(next(&mut dispatch, MS), Some((3, TWO)));
+        assert_eq!(dispatch.submit(plain(5), MS), Admission::Full);
+        assert_eq!((dispatch.finished(3, 2 * MS), dispatch.in_flight()), (Some(TWO), 1));
+        submit(&mut dispatch, [6]);
+    }
+}
+
+#[test]
 fn a_fast_serial_handler_is_sent_requests_ahead_and_a_slow_one_is_not() {
     for (took, ahead) in [(Duration::from_micros(20), 32), (Duration::from_micros(250), 4), (5 * MS, 0)] {
         let mut dispatch = ready(1, 1000, HandlerMode::Serial);

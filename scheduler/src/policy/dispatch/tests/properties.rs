@@ -78,6 +78,12 @@ impl Reference {
         self.ended += 1;
     }
 
+    /// Those that wait, and those of who takes further ones: what a new one has to find its place beside.
+    fn counted(&self) -> usize {
+        let counts = |at: InstanceNumber| self.lanes.get(&at).is_some_and(|(open, ..)| *open);
+        self.alive.values().filter(|request| request.at.is_none_or(counts)).count()
+    }
+
     fn at(&self, instance: InstanceNumber) -> usize {
         self.alive.values().filter(|request| request.at == Some(instance)).count()
     }
@@ -149,7 +155,7 @@ proptest! {
                 Step::Wait(micros) => now += Duration::from_micros(micros),
                 Step::Submit { priority, session } => {
                     now += Duration::from_nanos(1);
-                    let full = reference.alive.len() >= (queue + places) as usize;
+                    let full = reference.counted() >= (queue + places) as usize;
                     let admission = dispatch.submit(Ticket { id: next_id, priority, session }, now);
                     prop_assert_eq!(admission == Admission::Full, full);
                     if !full {
