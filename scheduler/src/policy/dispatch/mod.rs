@@ -6,7 +6,8 @@
 //! - a request goes to the instance with least in flight, or to its session's ([`route`]);
 //! - an instance has at most its `concurrency` of requests at once, those of another scheduler included, and what lies
 //!   ahead ([`lane`]);
-//! - waiting and sent requests together never exceed `places + queue`;
+//! - a request is taken only while those that wait and those that open lanes have are less than `places + queue`: what
+//!   an instance on its way out has to finish keeps nobody from the one after it;
 //! - a request is sent once, and again only if the instance it was sent to has certainly not begun it;
 //! - after a death only requests that may have begun fail; the others wait again, in their old order.
 //!
@@ -19,6 +20,7 @@ mod queue;
 mod route;
 
 pub use queue::HIGHEST;
+pub use route::hash;
 
 use super::{InstanceNumber, Moment};
 use lane::Lane;
@@ -41,7 +43,7 @@ pub struct Ticket {
     pub id: RequestId,
     /// What it may claim, at most [`HIGHEST`].
     pub priority: u8,
-    /// A hash of its session's name: the session's requests would like to meet at one instance.
+    /// The [`hash`] of its session's name: the session's requests would like to meet at one instance.
     pub session: Option<u64>,
 }
 
@@ -81,7 +83,7 @@ pub struct Dispatch {
     /// By number, so that the oldest comes first.
     lanes: Vec<Lane>,
     in_flight: usize,
-    /// The most requests, waiting and sent together.
+    /// The most requests that are taken: waiting, and sent to those who take further ones.
     most: usize,
     /// Of the instances that are gone.
     usual_time: Option<Duration>,
@@ -94,10 +96,10 @@ impl Dispatch {
         self.most = queue as usize + places as usize;
     }
 
-    /// An instance takes requests from now on, `concurrency` at once if it is concurrent.
-    pub fn open(&mut self, instance: InstanceNumber, mode: HandlerMode, concurrency: u32) {
+    /// An instance takes requests from now on, `concurrency` at once if it is concurrent. `name`: its [`hash`].
+    pub fn open(&mut self, instance: InstanceNumber, name: u64, mode: HandlerMode, concurrency: u32) {
         let at = self.find(instance).unwrap_or_else(|at| {
-            self.lanes.insert(at, Lane::new(instance));
+            self.lanes.insert(at, Lane::new(instance, name));
             at
         });
         if let Some(lane) = self.lanes.get_mut(at) {
@@ -121,7 +123,8 @@ impl Dispatch {
 
     /// A request came.
     pub fn submit(&mut self, ticket: Ticket, now: Moment) -> Admission {
-        if self.queue.len() + self.in_flight >= self.most {
+        let open = self.lanes.iter().filter(|lane| lane.open).map(|lane| lane.sent.len());
+        if self.queue.len() + open.sum::<usize>() >= self.most {
             return Admission::Full;
         }
         self.queue.push(ticket, now);

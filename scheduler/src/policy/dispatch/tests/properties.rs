@@ -78,6 +78,12 @@ impl Reference {
         self.ended += 1;
     }
 
+    /// Those that wait, and those of who takes further ones: what a new one has to find its place beside.
+    fn counted(&self) -> usize {
+        let counts = |at: InstanceNumber| self.lanes.get(&at).is_some_and(|(open, ..)| *open);
+        self.alive.values().filter(|request| request.at.is_none_or(counts)).count()
+    }
+
     fn at(&self, instance: InstanceNumber) -> usize {
         self.alive.values().filter(|request| request.at == Some(instance)).count()
     }
@@ -103,7 +109,7 @@ impl Reference {
         let mut empty = with_room(1);
         for (instance, (open, ..)) in &self.lanes {
             if *open {
-                empty.open(*instance, HandlerMode::Serial, 1);
+                open(&mut empty, *instance, HandlerMode::Serial, 1);
             }
         }
         empty.submit(Ticket { id: 0, priority: 0, session: Some(session) }, Duration::ZERO);
@@ -149,7 +155,7 @@ proptest! {
                 Step::Wait(micros) => now += Duration::from_micros(micros),
                 Step::Submit { priority, session } => {
                     now += Duration::from_nanos(1);
-                    let full = reference.alive.len() >= (queue + places) as usize;
+                    let full = reference.counted() >= (queue + places) as usize;
                     let admission = dispatch.submit(Ticket { id: next_id, priority, session }, now);
                     prop_assert_eq!(admission == Admission::Full, full);
                     if !full {
@@ -202,7 +208,7 @@ proptest! {
                     // An instance is opened anew only when it has nothing.
                     if reference.at(instance) == 0 {
                         let mode = if serial { HandlerMode::Serial } else { HandlerMode::Concurrent };
-                        dispatch.open(instance, mode, concurrency);
+                        open(&mut dispatch, instance, mode, concurrency);
                         reference.lanes.insert(instance, (true, serial, concurrency));
                     }
                 }
