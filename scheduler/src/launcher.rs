@@ -247,6 +247,11 @@ impl LauncherHandle {
         if !matches!(said, FromLauncher::Welcome { .. }) {
             self.routes().spoken.get_or_insert(VERSIONS.oldest);
         }
+        self.pass_on(said, seen).await;
+    }
+
+    /// To who is to hear it, whether the launcher said it or was not asked.
+    async fn pass_on(&self, said: FromLauncher, seen: &mpsc::Sender<Seen>) {
         match said {
             FromLauncher::Welcome { protocol } => self.routes().spoken = Some(protocol),
             FromLauncher::Model { name, snapshot, manifest } => {

@@ -2,7 +2,12 @@
 
 use super::*;
 use crate::watchdog::Watchdog;
+use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
 use omni_config::node::NodeConfig;
+use omni_ipc::packet::{MAX_PACKET, recv_packet_no_fds, send_packet};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
 
 fn pulse() -> Pulse {
     Watchdog::default().pulse("launcher")
@@ -24,21 +29,24 @@ async fn who_asks_a_launcher_that_is_not_there_is_told_at_once() {
     assert!(told.is_empty(), "no answer comes beside");
 }
 
+/// Where a launcher listens that the test plays. The standard library's accepts any kind of Unix socket.
+fn listener(path: &Path) -> UnixListener {
+    let listener = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).unwrap();
+    bind(listener.as_raw_fd(), &UnixAddr::new(path).unwrap()).unwrap();
+    listen(&listener, Backlog::new(1).unwrap()).unwrap();
+    listener.into()
+}
+
 /// A launcher of this or an earlier release, which the test plays: what it hears first, and the version
 /// that it is taken to speak if that is an old one.
 async fn greeted_by(welcome: Option<FromLauncher>) -> (ToLauncher, Option<u32>) {
-    use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
-    use omni_ipc::packet::{recv_packet_no_fds, send_packet};
-    use std::os::fd::AsRawFd;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("launcher.sock");
-    let listener = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).unwrap();
-    bind(listener.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
-    listen(&listener, Backlog::new(1).unwrap()).unwrap();
+    let listener = listener(&path);
     let (seen, mut told) = mpsc::channel(4);
     let handle = LauncherHandle::start(path, BTreeMap::new(), seen, pulse());
     let hello = tokio::task::spawn_blocking(move || {
-        let peer = std::os::unix::net::UnixListener::from(listener).accept().unwrap().0;
+        let peer = listener.accept().unwrap().0;
         let hello = recv_packet_no_fds(&peer).unwrap();
         for said in welcome.into_iter().chain([FromLauncher::Scanned]) {
             send_packet(&peer, &said, &[]).unwrap();
@@ -85,4 +93,51 @@ async fn a_launcher_that_does_not_look_at_hashes_is_not_asked_to() {
         heard.push(require_hashes);
     }
     assert_eq!(heard, [false, false, false, true, false]);
+}
+
+#[tokio::test]
+async fn what_no_packet_holds_fails_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("launcher.sock");
+    let listener = listener(&path);
+    let (seen, mut told) = mpsc::channel(4);
+    let handle = LauncherHandle::start(path, BTreeMap::new(), seen, pulse());
+    let hears = tokio::task::spawn_blocking(move || {
+        let peer = listener.accept().unwrap().0;
+        send_packet(&peer, &FromLauncher::Scanned, &[]).unwrap();
+        loop {
+            match recv_packet_no_fds(&peer).unwrap() {
+                ToLauncher::Start(spec) => return (spec.instance, peer),
+                ToLauncher::Prepare { python, .. } => assert_eq!(python, "3.11"),
+                ToLauncher::Hello { .. } | ToLauncher::KeptAll => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    });
+    assert!(matches!(told.recv().await, Some(Seen::Scanned)));
+    let name = ModelName::try_from("a".to_owned()).unwrap();
+    let snapshot = SnapshotDigest::parse(&"0".repeat(64)).unwrap();
+    let content = Content::parse(&name, snapshot.clone(), None, &NodeConfig::default()).unwrap();
+    let (inbox, mut answers) = mpsc::channel(4);
+
+    let mut large = content.clone();
+    large.manifest.runtime.interpreter = Some("/x".repeat(MAX_PACKET / 2).into());
+    handle.prepare(&name, &large, &inbox).unwrap();
+    let answer = answers.recv().await;
+    assert!(matches!(answer, Some(Message::PrepareFailed { permanent: true, .. })), "{answer:?}");
+
+    let environment = omni_ipc::id::EnvironmentKey::parse(&"0".repeat(64)).unwrap();
+    let start = |id: &str| {
+        content.start_spec(&name, InstanceId::parse(id).unwrap(), environment.clone(), &NodeConfig::default())
+    };
+    let (large, small) = (start("0123456789ab"), start("ba9876543210"));
+    handle.start_instance(StartSpec { note: "x".repeat(MAX_PACKET), ..large.clone() }, &inbox).unwrap();
+    let Some(Message::StartFailed(id, why)) = answers.recv().await else { panic!("no answer") };
+    assert_eq!(id, large.instance);
+    assert!(why.contains("larger than a packet"), "{why}");
+
+    handle.start_instance(small.clone(), &inbox).unwrap();
+    let (heard, _peer) = hears.await.unwrap();
+    assert_eq!(heard, small.instance, "on the same connection");
+    assert!(told.is_empty(), "nobody lost the launcher");
 }

@@ -301,7 +301,7 @@ async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>, pulse: Pulse) {
             _ if node.draining() || !node.hears(&event) => {}
             Seen::Model { name, snapshot, manifest } => match ModelName::try_from(name) {
                 Ok(name) => {
-                    let content = node.content(&name, snapshot.clone(), manifest);
+                    let content = node.content(&name, snapshot.clone(), manifest).and_then(Content::sendable);
                     if let Err(message) = &content {
                         tracing::warn!(
                             message_id = Kind::ModelRefused.id(),

@@ -200,7 +200,10 @@ fn names_that_are_none() {
 
 #[test]
 fn manifests() {
+    let json = format!("'[{}1]'", "\"a\",".repeat(7_500));
+    let two_values = format!("[env]\nA = {json}\nB = {json}\n");
     let table: &[(&str, &str, &[&str])] = &[
+        ("too-large", &two_values, &["omni.toml and its [env] are too large", "at most"]),
         ("unknown-key", "[scaling]\nconcurency = 2\n", &["`scaling.concurency` (line 2)", "`concurrency`"]),
         ("unknown-section", "[resource]\nmemory = \"1GiB\"\n", &["resource", "(line 1)", "`resources`"]),
         ("wrong-type", "[resources]\ncpus = \"two\"\n", &["`resources.cpus` (line 2)", "number", "two"]),

@@ -6,7 +6,7 @@ use crate::packet_socket::PacketSocket;
 use crate::watchdog::Pulse;
 use nix::errno::Errno;
 use omni_ipc::id::InstanceId;
-use omni_ipc::launcher::{ToLauncher, VERSIONS};
+use omni_ipc::launcher::{FromLauncher, ToLauncher, VERSIONS};
 use omni_ipc::packet::PacketError;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -91,7 +91,7 @@ async fn serve(
     handle.routes().spoken = None;
     let hello = ToLauncher::Hello { protocol: VERSIONS.newest, oldest: Some(VERSIONS.oldest) };
     for message in std::iter::once(hello).chain(keep).chain(kills) {
-        if let Err(error) = send(socket, &message).await {
+        if let Err(error) = send(socket, handle, message, seen).await {
             return error;
         }
     }
@@ -107,14 +107,14 @@ async fn serve(
             () = handle.keeping.notified() => {
                 let keep = handle.routes().keep_changed();
                 for message in keep {
-                    if let Err(error) = send(socket, &message).await {
+                    if let Err(error) = send(socket, handle, message, seen).await {
                         return error;
                     }
                 }
             }
             command = commands.recv() => {
                 let Some(command) = command else { return PacketError::Closed };
-                if let Err(error) = send(socket, &command).await {
+                if let Err(error) = send(socket, handle, command, seen).await {
                     return error;
                 }
             }
@@ -122,8 +122,40 @@ async fn serve(
     }
 }
 
-/// A launcher that takes nothing for [`TAKES_WITHIN`] is as good as lost.
-async fn send(socket: &PacketSocket, message: &ToLauncher) -> Result<(), PacketError> {
-    let sent = tokio::time::timeout(TAKES_WITHIN, socket.send(message)).await;
-    sent.unwrap_or(Err(PacketError::Socket(Errno::ETIMEDOUT)))
+/// A launcher that takes nothing for [`TAKES_WITHIN`] is as good as lost. A message that no packet holds is its sender's
+/// failure alone: the connection is everybody's.
+async fn send(
+    socket: &PacketSocket,
+    handle: &LauncherHandle,
+    message: ToLauncher,
+    seen: &mpsc::Sender<Seen>,
+) -> Result<(), PacketError> {
+    let sent = tokio::time::timeout(TAKES_WITHIN, socket.send(&message)).await;
+    match sent.unwrap_or(Err(PacketError::Socket(Errno::ETIMEDOUT))) {
+        Err(error @ PacketError::TooLarge(_)) => {
+            let error = omni_log::chain(&error);
+            tracing::error!(error, "the launcher is not told something");
+            if let Some(answer) = refusal(message, error) {
+                handle.pass_on(answer, seen).await;
+            }
+            Ok(())
+        }
+        sent => sent,
+    }
+}
+
+/// What the launcher would answer, to who waits for an answer.
+fn refusal(unsent: ToLauncher, message: String) -> Option<FromLauncher> {
+    match unsent {
+        ToLauncher::Start(spec) => Some(FromLauncher::StartFailed { instance: spec.instance, message }),
+        ToLauncher::Prepare { snapshot, .. } => {
+            Some(FromLauncher::PrepareFailed { snapshot, message, permanent: true })
+        }
+        ToLauncher::Hello { .. }
+        | ToLauncher::Keep { .. }
+        | ToLauncher::KeptAll
+        | ToLauncher::Kill { .. }
+        | ToLauncher::EndZygotes { .. }
+        | ToLauncher::Quit => None,
+    }
 }

@@ -7,6 +7,11 @@ use omni_config::name::ModelName;
 use omni_config::node::NodeConfig;
 use omni_ipc::id::{EnvironmentKey, InstanceId, SnapshotDigest};
 use omni_ipc::launcher::{StartSpec, ZygoteSpec};
+use omni_ipc::packet::MAX_PACKET;
+
+/// The most that the author's part of a message takes, in bytes. What is left is for what the node puts beside it: names
+/// and numbers, a card, why an instance could not be started.
+const MOST_SAID: usize = MAX_PACKET - 16 * 1024;
 
 /// A content that can be served.
 #[derive(Debug, Clone)]
@@ -50,6 +55,23 @@ impl Content {
             return Err(not_granted("limits.body-handover = true", "[server] body-handover"));
         }
         Ok(Self { snapshot, manifest, text })
+    }
+
+    /// The same, refused when it could not be told to who starts and runs it: the longest message has the text and, once
+    /// more, what the text sets, and JSON escapes both. For what a directory has; what runs already was told.
+    ///
+    /// # Errors
+    /// A message for the model's author.
+    pub fn sendable(self) -> Result<Self, String> {
+        let said = serde_json::to_vec(&(&self.text, &self.manifest)).map_err(|error| format!("omni.toml: {error}"))?;
+        if said.len() > MOST_SAID {
+            let said = said.len();
+            return Err(format!(
+                "omni.toml and its [env] are too large for an instance to be started with: {said} bytes as the node sends \
+                 them, at most {MOST_SAID}; put long values into files of the model's directory"
+            ));
+        }
+        Ok(self)
     }
 
     /// The same, with an instance that is there whether or not requests come.
@@ -115,9 +137,77 @@ impl Content {
         }
     }
 }
+
 /// What a manifest asks for, and where the operator lists who may have it.
 fn not_granted(asked: &str, list: &str) -> String {
     format!(
         "`{asked}` is not allowed for this model: the operator has to list it under `{list}` of the node's configuration"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use omni_ipc::exit::ExitCause;
+    use omni_ipc::instance::{FromWorker, Welcome};
+    use omni_ipc::launcher::{GpuMode, GpuSpec, ToLauncher};
+
+    fn content(manifest: String) -> Content {
+        let digest = SnapshotDigest::parse(&"0".repeat(64)).unwrap();
+        Content::parse(&name(), digest, Some(manifest), &NodeConfig::default()).unwrap()
+    }
+
+    /// As long as one can be.
+    fn name() -> ModelName {
+        vec!["x".repeat(49); 4].join("/").parse().unwrap()
+    }
+
+    #[test]
+    fn what_an_instance_cannot_be_started_with_is_refused() {
+        let json = format!("'[{}1]'", "\"a\",".repeat(7_500));
+        let values = format!("[env]\nA = {json}\nB = {json}\n");
+        assert!(values.len() < 64 << 10, "the file is not too long");
+        let variables: String = (0..3_000).map(|number| format!("VARIABLE_{number:04} = ''\n")).collect();
+        for manifest in [values, format!("[env]\n{variables}")] {
+            let why = content(manifest).sendable().unwrap_err();
+            assert!(why.contains("[env] are too large") && why.contains(&MOST_SAID.to_string()), "{why}");
+        }
+        content("[env]\nA = '1'\n".to_owned()).sendable().unwrap();
+    }
+
+    #[test]
+    fn what_is_not_refused_fits_into_every_message() {
+        let manifest = |quotes: usize| {
+            let preload = vec!["'a'"; 256].join(", ");
+            format!("[python]\npreload = [{preload}]\n[env]\nA = '{}'\n", "\"".repeat(quotes))
+        };
+        let is_sendable = |quotes: &usize| content(manifest(*quotes)).sendable().is_ok();
+        let most = (1..40_000).step_by(100).take_while(is_sendable).last().unwrap();
+        let content = content(manifest(most));
+        let instance = InstanceId::parse("0123456789ab").unwrap();
+        let environment = EnvironmentKey::parse(&"0".repeat(64)).unwrap();
+        let uuid = "GPU-00000000-0000-0000-0000-000000000000".to_owned();
+        let gpu = Some(GpuSpec { uuid, minor: u32::MAX, limit_bytes: u64::MAX, mode: GpuMode::Unified });
+        let spec = content.start_spec(&name(), instance.clone(), environment, &NodeConfig::default());
+        assert!(spec.zygote.is_some());
+        let spec = StartSpec { gpu: gpu.clone(), ..spec };
+        let welcome = FromWorker::Welcome(Welcome {
+            protocol: u32::MAX,
+            instance,
+            model: name().as_str().to_owned(),
+            snapshot: content.snapshot.clone(),
+            note: spec.note.clone(),
+            engine_pid: Some(i32::MAX),
+            started_unix_ms: u64::MAX,
+            ready: None,
+            // The longest report of a sandbox that could not be made.
+            exited: Some(ExitCause::StartFailed { message: "x".repeat(8 * 1024) }),
+            ending: true,
+            gpu,
+        });
+        let start = serde_json::to_vec(&ToLauncher::Start(Box::new(spec))).unwrap().len();
+        let welcome = serde_json::to_vec(&welcome).unwrap().len();
+        assert!(start > MOST_SAID / 2, "a test of something large");
+        assert!(start <= MAX_PACKET && welcome <= MAX_PACKET, "{start}, {welcome}");
+    }
 }

@@ -114,6 +114,11 @@ impl Link {
             match send_packet(&peer.socket, message, &[]) {
                 Ok(()) => drop(peer.waiting.pop_front()),
                 Err(error) if error.would_block() => return,
+                // Its own failure: the connection is that of all models.
+                Err(error @ PacketError::TooLarge(_)) => {
+                    tracing::error!(error = omni_log::chain(&error), "the scheduler is not told something");
+                    peer.waiting.pop_front();
+                }
                 Err(error) => self.disconnect(&error),
             }
         }
@@ -133,5 +138,27 @@ impl Link {
                 tracing::warn!(error = omni_log::chain(error), "disconnected the scheduler");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::socket::connect;
+    use omni_ipc::packet::MAX_PACKET;
+
+    #[test]
+    fn what_no_packet_holds_is_not_said_and_the_rest_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("launcher.sock");
+        let mut link = Link::listen(&path, Uid::current().as_raw()).unwrap();
+        let scheduler = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).unwrap();
+        connect(scheduler.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
+        link.accept();
+        link.tell(FromLauncher::ModelRefused { name: "a".into(), message: "x".repeat(MAX_PACKET) });
+        link.tell(FromLauncher::Scanned);
+        link.flush();
+        assert_eq!(recv_packet_no_fds::<FromLauncher>(&scheduler).unwrap(), FromLauncher::Scanned);
+        assert!(link.peer().is_some());
     }
 }
