@@ -5,6 +5,7 @@
 //! the instance's name, not its number: a scheduler that adopts instances numbers them anew, and has each session stay.
 
 use super::lane::Lane;
+use crate::policy::InstanceNumber;
 use std::num::NonZeroU64;
 
 /// The lane for a request; `None` when no lane that may be sent to has room. A session's home comes first while it has

@@ -107,8 +107,8 @@ impl Reference {
 
     fn home(&self, session: u64) -> InstanceNumber {
         let mut empty = with_room(1);
-        for (instance, (open, ..)) in &self.lanes {
-            if *open {
+        for (instance, (takes, ..)) in &self.lanes {
+            if *takes {
                 open(&mut empty, *instance, HandlerMode::Serial, 1);
             }
         }
