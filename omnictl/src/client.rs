@@ -73,8 +73,8 @@ pub(crate) enum ClientError {
     #[error("the connection to the daemon broke")]
     Broken(#[source] hyper::Error),
     /// Connected, and no answer.
-    #[error("the daemon took the connection and has not answered for {} seconds", LOOKUP_LIMIT.as_secs())]
-    Mute,
+    #[error("the daemon took the connection and has not answered for {} seconds", .0.as_secs())]
+    Mute(Duration),
     /// The body of an answer ended too early or is too long to be kept.
     #[error("the daemon's answer could not be read to its end")]
     Body(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -131,20 +131,25 @@ impl Client {
 
     /// Asks for a value.
     pub(crate) async fn get(&self, route: &str) -> Result<Answer, ClientError> {
-        self.exchange(Method::GET, route).await
+        self.exchange(Method::GET, route, LOOKUP_LIMIT).await
     }
 
     /// Tells the daemon to do something, without a body.
     pub(crate) async fn post(&self, route: &str) -> Result<Answer, ClientError> {
-        self.exchange(Method::POST, route).await
+        self.post_within(LOOKUP_LIMIT, route).await
     }
 
-    async fn exchange(&self, method: Method, route: &str) -> Result<Answer, ClientError> {
-        let lookup = async {
+    /// The same for what takes the daemon longer.
+    pub(crate) async fn post_within(&self, limit: Duration, route: &str) -> Result<Answer, ClientError> {
+        self.exchange(Method::POST, route, limit).await
+    }
+
+    async fn exchange(&self, method: Method, route: &str, limit: Duration) -> Result<Answer, ClientError> {
+        let answered = async {
             let answer = self.send(request(method, route, empty())).await?;
             read(route, answer.into_body()).await
         };
-        tokio::time::timeout(LOOKUP_LIMIT, lookup).await.map_err(|_| ClientError::Mute)?
+        tokio::time::timeout(limit, answered).await.map_err(|_| ClientError::Mute(limit))?
     }
 
     /// Sends a request and returns the answer as soon as its head is there; the body can be read as it arrives.

@@ -238,7 +238,7 @@ fn client_exit(error: &ClientError) -> Exit {
         | ClientError::NobodyListens(_)
         | ClientError::Connect { .. }
         | ClientError::Broken(_)
-        | ClientError::Mute => Exit::Unreachable,
+        | ClientError::Mute(_) => Exit::Unreachable,
         ClientError::Body(_) | ClientError::Answer { .. } => Exit::Failed,
         ClientError::Refused(problem) if problem.kind == NOT_ALLOWED => Exit::NotAllowed,
         ClientError::Refused(problem) => status_exit(problem.status),
@@ -263,7 +263,7 @@ fn client_hint(error: &ClientError) -> Option<&'static str> {
         ClientError::Refused(problem) if problem.kind == NOT_ALLOWED => {
             Some("use sudo, or become a member of the group that is named, and log in again")
         }
-        ClientError::Mute => Some("the daemon hangs or the machine is overloaded: look at the daemon's own log"),
+        ClientError::Mute(_) => Some("the daemon hangs or the machine is overloaded: look at the daemon's own log"),
         ClientError::Broken(_) => Some("the daemon may have been stopped or restarted meanwhile: try again"),
         ClientError::Answer { .. } => Some("`omnictl version` shows whether omnictl and the daemon belong together"),
         ClientError::Connect { .. } | ClientError::Body(_) | ClientError::Refused(_) => None,

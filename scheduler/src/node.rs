@@ -15,7 +15,7 @@ use crate::metrics::Metrics;
 use crate::model::content::{Content, Unservable};
 use crate::model::{self, Message, Model};
 use crate::state::{Lasting, StateStore, expired};
-use crate::takeover::Heir;
+use crate::takeover::{Before, Heir, Working};
 use crate::watchdog::{Pulse, Watchdog};
 use omni_api::State;
 use omni_config::Models;
@@ -102,15 +102,17 @@ pub struct Node {
     found: Mutex<Option<BTreeSet<InstanceId>>>,
     /// Instances that cannot be adopted and still work for the scheduler before this one.
     foreign: Mutex<BTreeSet<InstanceId>>,
+    /// The scheduler before this one.
+    before: Before,
 }
 
 impl Node {
     /// Finds surviving instances, connects to the launcher and serves what it sees. `lasting`: what an earlier scheduler
-    /// knew. `elsewhere`: instances that work for it still, and how many requests each has.
+    /// knew. `before`: the one that finishes what it has begun.
     pub async fn start(
         context: Arc<NodeContext>,
         lasting: BTreeMap<ModelName, Lasting>,
-        elsewhere: BTreeMap<InstanceId, u32>,
+        before: Option<Working>,
     ) -> Arc<Self> {
         let (seen_sender, seen) = mpsc::channel(SEEN);
         let kept = lasting.iter().map(|(model, lasting)| (model.clone(), lasting.snapshots())).collect();
@@ -119,6 +121,7 @@ impl Node {
         let pulse = context.watchdog.pulse("the connection to the launcher");
         let launcher = LauncherHandle::start(context.runtime_dir.join("launcher.sock"), kept, seen_sender, pulse);
         context.capacity.speak_to(launcher.clone());
+        let elsewhere = before.as_ref().map(|working| working.busy.clone()).unwrap_or_default();
         let node = Arc::new(Self {
             context,
             launcher,
@@ -130,6 +133,7 @@ impl Node {
             successor: watch::Sender::new(None),
             found: Mutex::default(),
             foreign: Mutex::default(),
+            before: Before::new(before),
         });
         node.adopt_all(&elsewhere).await;
         let (follower, pulse) = (Arc::clone(&node), node.context.watchdog.pulse("the set of models"));

@@ -9,7 +9,7 @@ use crate::args::Directories;
 use crate::budget::Budget;
 use crate::control_socket;
 use crate::exposure::exposure;
-use crate::http::control::{Addresses, Control, NOT_READY};
+use crate::http::control::{Addresses, Control};
 use crate::http::listener::{Bounds, Phase, serve};
 use crate::http::{admin, data};
 use crate::metrics::Metrics;
@@ -20,12 +20,11 @@ use crate::service::{self, Service};
 use crate::single::{News, Single};
 use crate::startup::Listeners;
 use crate::state::StateStore;
-use crate::takeover::{Estate, Handed, Predecessor, hand_over};
+use crate::takeover::{self, Answer, Estate, Handed, Predecessor, hand_over};
 use crate::tls::Tls;
 use crate::tokens::{self, Tokens};
 use crate::watchdog::Watchdog;
 use nix::unistd::{getegid, geteuid};
-use omni_api::Upgrade;
 use omni_config::node::NodeConfig;
 use omni_config::tokens::Token;
 use omni_log::Kind;
@@ -38,7 +37,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 /// Connections to the admin listener, and to the control socket of who may look and of who may do more, each.
@@ -90,7 +89,8 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut leave = signal(SignalKind::user_defined2())?;
     let mut reload = signal(SignalKind::hangup())?;
-    let mut handed = listeners.try_clone()?; // for a successor; also keeps the lock
+    let mut handed = Some(listeners.try_clone()?); // for a successor; also keeps the lock
+    drop(listeners.lock);
     let data_listener = TcpListener::from_std(listeners.data)?;
     let admin_listener = TcpListener::from_std(listeners.admin)?;
     let listen = data_listener.local_addr()?;
@@ -120,7 +120,7 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
         Some(predecessor) => Some(predecessor.relieve(&told).await.map_err(io::Error::other)?),
         None => None,
     };
-    let elsewhere = inheritance.as_ref().map(|inheritance| inheritance.busy.clone()).unwrap_or_default();
+    let before = inheritance.as_ref().map(|inheritance| inheritance.working.clone());
     let (state, lasting) = StateStore::open(&directories.own_state()).map_err(io::Error::other)?;
     let context = Arc::new(NodeContext {
         config,
@@ -138,7 +138,7 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
         touched_unix_ms: AtomicU64::new(0),
     });
     context.touch();
-    let node = Node::start(Arc::clone(&context), lasting, elsewhere).await;
+    let node = Node::start(Arc::clone(&context), lasting, before).await;
     let (data_phase, data_phases) = watch::channel(Phase::Open);
     // Who watches the node is answered while it drains.
     let (admin_phase, admin_phases) = watch::channel(Phase::Open);
@@ -186,6 +186,7 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
         }
     }
     let mut service = Service::default();
+    let mut reloads = JoinSet::new();
 
     let ending = loop {
         tokio::select! {
@@ -205,9 +206,14 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
                     break Ending::Stop;
                 }
                 service::reloading();
-                let asked = node.can_be_handed_over() && upgrades.try_send(oneshot::channel().0).is_ok();
-                if !asked {
-                    tracing::error!("no reload: {NOT_READY}");
+                if reloads.is_empty() {
+                    let (node, upgrades) = (Arc::clone(&node), upgrades.clone());
+                    reloads.spawn(async move { takeover::ask(&node, &upgrades).await.map(drop) });
+                }
+            }
+            Some(asked) = reloads.join_next() => {
+                if let Ok(Err(why)) = asked {
+                    tracing::error!("no reload: {why}");
                     if is_ready {
                         service::ready();
                     }
@@ -216,15 +222,18 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
             _ = looks.tick() => {
                 service.status(&addresses.listen, &node);
                 let Some([fresh, also]) = control_file.mend() else { continue };
-                handed.control = also;
+                if let Some(handed) = &mut handed {
+                    handed.control = also;
+                }
                 control_task.abort();
                 control_task = serve_control(fresh);
             }
             Some(answer) = upgrade.recv() => {
-                let answer: oneshot::Sender<Result<Upgrade, String>> = answer;
-                let listeners = match handed.try_clone() {
-                    Ok(listeners) => listeners,
-                    Err(error) => {
+                let answer: Answer = answer;
+                let listeners = match handed.as_ref().map(Listeners::try_clone) {
+                    Some(Ok(listeners)) => listeners,
+                    None => continue, // another scheduler has them
+                    Some(Err(error)) => {
                         let error = format!("no takeover: the listening sockets cannot be handed on: {error}");
                         tracing::error!("{error}");
                         service::ready();
@@ -246,7 +255,15 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
                 };
                 let handed_over = hand_over(&program, estate, answered, |said| {
                     match &said {
-                        Ok(_) => control_task.abort(), // who asks from now on asks the successor
+                        Ok(_) => {
+                            control_task.abort(); // who asks from now on asks the successor
+                            upgrade.close();
+                            while let Ok(late) = upgrade.try_recv() {
+                                let _ = late.send(Err(takeover::ALREADY.to_owned()));
+                            }
+                            // They are the successor's alone: without it, somebody else can be started.
+                            handed = None;
+                        }
                         Err(_) => service::ready(),
                     }
                     let _ = answer.send(said); // or nobody waits for it
@@ -263,8 +280,8 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
         }
     };
     control_task.abort();
-    let Listeners { data, admin, control: also, lock } = handed;
-    drop((data, admin, also)); // a socket is closed to clients with its last descriptor
+    // A socket is closed to clients with its last descriptor.
+    let lock = handed.map(|Listeners { lock, data: _, admin: _, control: _ }| lock);
     if ending != Ending::Succeeded {
         service::stopping();
     }
@@ -299,7 +316,7 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
         }
     }
     context.state.settled().await; // before the next one reads it
-    drop((lock, listeners.lock));
+    drop(lock);
     Ok(match ending {
         Ending::Fault(fault) => Some(fault),
         Ending::Stop | Ending::Leave | Ending::Succeeded => None,

@@ -12,6 +12,7 @@ use super::run::run;
 use crate::model::{Message, Model, Order};
 use crate::node::Node;
 use crate::policy::control::{Owners, Peer, Role};
+use crate::takeover;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
@@ -47,7 +48,7 @@ pub struct Control {
     /// See there.
     pub addresses: Addresses,
     /// Who has a successor take over, and answers with what came of it or with why there is none.
-    pub upgrades: mpsc::Sender<oneshot::Sender<Result<api::Upgrade, String>>>,
+    pub upgrades: mpsc::Sender<takeover::Answer>,
     /// To whom the node belongs.
     pub owners: Arc<Owners>,
 }
@@ -185,26 +186,16 @@ fn node_view(node: &Node, addresses: &Addresses) -> api::Node {
     }
 }
 
-/// Why a node cannot be handed over now.
-pub const NOT_READY: &str = "the node is not ready: it starts, ends, is being taken over, or misses its launcher";
-
-/// Has the program that is on disk take over; answers once it serves.
-async fn upgrade(
-    node: &Node,
-    upgrades: &mpsc::Sender<oneshot::Sender<Result<api::Upgrade, String>>>,
-) -> Result<Response<AnswerBody>, Refusal> {
-    let refusal = |status, detail: &str| Refusal { status, kind: "not-upgraded", detail: detail.to_owned() };
-    if !node.can_be_handed_over() {
-        return Err(refusal(StatusCode::CONFLICT, NOT_READY));
-    }
-    let (answer, answered) = oneshot::channel();
-    if upgrades.try_send(answer).is_err() {
-        return Err(refusal(StatusCode::CONFLICT, "the node is being taken over already"));
-    }
+/// Has the program that is on disk take over, as soon as the scheduler before this one has ended; answers once it serves.
+async fn upgrade(node: &Node, upgrades: &mpsc::Sender<takeover::Answer>) -> Result<Response<AnswerBody>, Refusal> {
+    let refusal = |status, detail: String| Refusal { status, kind: "not-upgraded", detail };
+    let answered = takeover::ask(node, upgrades).await.map_err(|why| refusal(StatusCode::CONFLICT, why))?;
     match answered.await {
         Ok(Ok(upgrade)) => Ok(json(&upgrade)),
-        Ok(Err(why)) => Err(refusal(StatusCode::UNPROCESSABLE_ENTITY, &why)),
-        Err(_) => Err(refusal(StatusCode::INTERNAL_SERVER_ERROR, "the successor failed: see the node's log")),
+        Ok(Err(why)) => Err(refusal(StatusCode::UNPROCESSABLE_ENTITY, why)),
+        Err(_) => {
+            Err(refusal(StatusCode::INTERNAL_SERVER_ERROR, "the successor failed: see the node's log".to_owned()))
+        }
     }
 }
 

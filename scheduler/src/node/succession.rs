@@ -2,15 +2,17 @@
 //! [`crate::takeover`].
 
 use super::Node;
-use crate::model::{Has, Leave, Message};
+use crate::model::{Has, Leave, Message, Model};
 use crate::takeover::Heir;
 use omni_ipc::id::InstanceId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
+/// Why a node cannot be handed over now.
+const NOT_READY: &str = "the node is not ready: it starts, ends, is being taken over, or misses its launcher";
 /// For a scheduler that takes over to serve; requests wait for it meanwhile.
 const SUCCESSOR: Duration = Duration::from_secs(60);
 
@@ -35,10 +37,26 @@ impl Node {
         all
     }
 
-    /// Whether another scheduler can take over at this moment.
-    #[must_use]
-    pub fn can_be_handed_over(&self) -> bool {
-        !self.draining() && !self.has_left() && self.scanned() && self.launcher.connected() && self.single_is_ready()
+    /// Returns when another scheduler can take over. The end of the one before this one is waited for, within a bound.
+    ///
+    /// # Errors
+    /// Why none can.
+    pub async fn can_be_handed_over(&self) -> Result<(), String> {
+        self.is_ready()?;
+        self.before.end().await.map_err(|working| {
+            let its = |model: &&Arc<Model>| {
+                model.view().instances.iter().any(|instance| working.busy.keys().any(|id| id.as_str() == instance.id))
+            };
+            let models: Vec<String> = self.models().iter().filter(its).map(|model| model.name.to_string()).collect();
+            working.refusal(&models)
+        })?;
+        self.is_ready()
+    }
+
+    fn is_ready(&self) -> Result<(), String> {
+        let goes_on = !self.draining() && !self.has_left();
+        let is_ready = goes_on && self.scanned() && self.launcher.connected() && self.single_is_ready();
+        if is_ready { Ok(()) } else { Err(NOT_READY.to_owned()) }
     }
 
     /// Whether another scheduler takes over, or has.
@@ -66,6 +84,7 @@ impl Node {
 
     /// So many requests of the scheduler before this one an instance has still.
     pub async fn predecessor_has(&self, model: &str, instance: &InstanceId, requests: u32) {
+        self.before.has(instance, requests);
         if requests == 0
             && let Some(foreign) = self.foreign().take(instance)
         {
@@ -91,5 +110,6 @@ impl Node {
         for model in self.models() {
             let _ = model.tell(Message::NoneElsewhere).await;
         }
+        self.before.ended();
     }
 }

@@ -5,20 +5,45 @@
 //! instance finishes for this scheduler what it has been sent, over the data connection of this life, and everything
 //! else is asked again at the successor. No connection is refused, none is closed while a request may be in the air.
 
+mod before;
 mod changes;
 mod heir;
 mod predecessor;
 mod successor;
 
+pub use before::{Before, Working};
 pub use heir::Heir;
 pub use predecessor::{Handed, Predecessor};
 pub use successor::{Estate, hand_over};
 
+use crate::node::Node;
 use crate::startup::StartupError;
+use omni_api::Upgrade;
 use omni_ipc::packet::PacketError;
 use omni_ipc::takeover::PROTOCOL;
 use std::io;
 use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+
+/// Hears what came of a takeover, or why there was none.
+pub type Answer = oneshot::Sender<Result<Upgrade, String>>;
+
+/// Why there is no second takeover.
+pub const ALREADY: &str = "the node is being taken over already";
+
+/// Asks for a takeover as soon as there can be one, and returns where its answer comes.
+///
+/// # Errors
+/// Why there can be none.
+pub async fn ask(
+    node: &Node,
+    upgrades: &mpsc::Sender<Answer>,
+) -> Result<oneshot::Receiver<Result<Upgrade, String>>, String> {
+    node.can_be_handed_over().await?;
+    let (answer, answered) = oneshot::channel();
+    upgrades.try_send(answer).map_err(|_| ALREADY.to_owned())?;
+    Ok(answered)
+}
 
 /// A takeover did not come about.
 #[derive(Debug, thiserror::Error)]

@@ -1,23 +1,22 @@
 //! The successor's side: what it is handed, and when.
 
-use super::TakeoverError;
 use super::changes::changes;
+use super::{TakeoverError, Working};
 use crate::http::stream::Stream;
 use crate::node::Node;
 use crate::packet_socket::PacketSocket;
 use crate::startup::Listeners;
 use nix::unistd::dup2_stdin;
-use omni_ipc::id::InstanceId;
 use omni_ipc::packet::{recv_packet, send_packet};
 use omni_ipc::takeover::{FromSuccessor, Listener, PROTOCOL, ToSuccessor};
 use omni_log::Kind;
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
+use std::os::unix::process::parent_id;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::mpsc;
 
@@ -35,8 +34,8 @@ pub struct Predecessor {
 #[derive(Debug)]
 pub struct Inheritance {
     socket: PacketSocket,
-    /// Instances that still work for it, and how many requests each has.
-    pub busy: BTreeMap<InstanceId, u32>,
+    /// What it has still.
+    pub working: Working,
 }
 
 /// Where connections go that it hands over.
@@ -99,7 +98,8 @@ impl Predecessor {
         }
         socket.send(&FromSuccessor::Prepared { changes }).await.map_err(wire)?;
         match socket.receive().await.map_err(wire)? {
-            ToSuccessor::Yours { busy } => Ok(Inheritance { socket, busy }),
+            // It has started this process.
+            ToSuccessor::Yours { busy } => Ok(Inheritance { socket, working: Working { pid: parent_id(), busy } }),
             ToSuccessor::Take { .. }
             | ToSuccessor::Has { .. }
             | ToSuccessor::Asks { .. }

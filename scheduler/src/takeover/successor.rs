@@ -163,7 +163,7 @@ pub async fn hand_over(
     admin.send_replace(Phase::HandOver(to_admin));
     done(Ok(Upgrade { pid, changes }));
     let mut answered = std::pin::pin!(answered);
-    loop {
+    let is_alone = loop {
         let told = tokio::select! {
             biased;
             Some(stream) = from_data.recv() => successor.give(&stream, Listener::Data).await,
@@ -171,12 +171,17 @@ pub async fn hand_over(
             Some((model, instance, requests)) = tells.recv() => {
                 successor.tell(&ToSuccessor::Has { model, instance, requests }, &[]).await
             }
-            () = &mut answered => break,
+            () = &mut answered => break false,
         };
         if let Err(TakeoverError::Wire(_, PacketError::Closed)) = told {
             tracing::warn!("the successor has ended already");
-            break;
+            break true;
         }
+    };
+    if is_alone {
+        // Who still waits to be handed over would wait in vain.
+        drop((from_data, from_admin, tells));
+        answered.await;
     }
     Ok(true)
 }

@@ -1,0 +1,113 @@
+//! What comes between two schedulers while a takeover is under way: another takeover, the successor's end, a stop.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, mkfifo};
+use omni_tests::process::is_alive;
+use omni_tests::{Node, PATIENCE, SERIAL, Stream, wait_for};
+use serde_json::{Value, json};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Output, Stdio};
+
+/// As many events as asked for, one each 50 ms; 0: an answer at once.
+const EVENTS: &[(&str, &str)] = &[
+    (
+        "model.py",
+        "import asyncio\nasync def handle_request(request, context):\n    for number in range(request.body.json):\n        yield str(number)\n        await asyncio.sleep(0.05)\n",
+    ),
+    ("omni.toml", "schema = 1\n[scaling]\nconcurrency = 8\n"),
+];
+
+/// Two answers that have begun, a short one and a long one.
+fn two_streams(node: &Node) -> [Stream; 2] {
+    let mut streams = [40, 120].map(|count: usize| node.http().stream("events", &json!(count)));
+    streams.iter_mut().for_each(|stream| assert!(stream.chunk().unwrap().is_some()));
+    streams
+}
+
+fn assert_whole(stream: Stream, node: &Node) {
+    assert_eq!(stream.events().last().map(String::as_str), Some("[DONE]"), "{}", node.log());
+}
+
+fn upgrade(node: &Node) -> Child {
+    let mut command = node.omnictl_command();
+    command.args(["upgrade", "-o", "json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Who serves, as an upgrade that has succeeded says.
+fn successor(said: &Output, node: &Node) -> Pid {
+    let answer: Value = serde_json::from_slice(&said.stdout).unwrap_or_else(|_| panic!("{said:?}\n{}", node.log()));
+    Pid::from_raw(answer["pid"].as_i64().unwrap().try_into().unwrap())
+}
+
+fn await_end(scheduler: Pid) {
+    wait_for("a scheduler's end", PATIENCE, || (!is_alive(scheduler)).then_some(()));
+}
+
+#[test]
+fn a_second_takeover_waits_for_the_end_of_the_first() {
+    let mut node = Node::builder().model("events", EVENTS).start();
+    let [short, long] = two_streams(&node);
+    let (first, second) = (node.pid(), node.upgrade());
+    let again = upgrade(&node);
+    assert_whole(short, &node);
+    assert_whole(long, &node);
+    let third = successor(&again.wait_with_output().unwrap(), &node);
+    node.succeeded(third);
+    await_end(first);
+    await_end(second);
+    let log = node.log();
+    let at = |line: &str| log.rfind(line).unwrap_or_else(|| panic!("no `{line}`\n{log}"));
+    assert!(log.find("the scheduler before this one has ended") < Some(at("handing over")), "{log}");
+    assert_eq!(node.http().stream("events", &json!(1)).events().len(), 2);
+    node.stop();
+}
+
+#[test]
+fn who_asks_for_a_takeover_during_one_is_refused_and_holds_nobody_up() {
+    let mut node = Node::builder().model("serial", SERIAL).start();
+    let first = node.pid();
+    // The successor waits until somebody writes its configuration.
+    let config = node.folder().with_file_name("node.toml");
+    fs::remove_file(&config).unwrap();
+    mkfifo(&config, Mode::S_IRWXU).unwrap();
+    fs::set_permissions(&config, Permissions::from_mode(0o644)).unwrap();
+    let succeeds = upgrade(&node);
+    wait_for("a successor", PATIENCE, || {
+        let line = |pid: &Pid| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        node.processes().iter().any(|pid| line(pid).contains("--succeed")).then_some(())
+    });
+    // One waits for its turn, the other one is refused at once.
+    let mut late = vec![upgrade(&node), upgrade(&node)];
+    let refused =
+        wait_for("a refusal", PATIENCE, || late.iter_mut().position(|late| late.try_wait().unwrap().is_some()));
+    let refused = late.swap_remove(refused).wait_with_output().unwrap();
+    node.configure("");
+    let second = successor(&succeeds.wait_with_output().unwrap(), &node);
+    node.succeeded(second);
+    for said in [refused, late.remove(0).wait_with_output().unwrap()] {
+        let why = String::from_utf8_lossy(&said.stderr);
+        assert!(said.status.code() == Some(1) && why.contains("is being taken over already"), "{said:?}");
+    }
+    await_end(first);
+    node.stop();
+}
+
+#[test]
+fn who_has_lost_its_successor_finishes_and_is_in_nobodys_way() {
+    let mut node = Node::builder().model("events", EVENTS).start();
+    let [short, long] = two_streams(&node);
+    let engine = node.engine("events");
+    let (first, second) = (node.pid(), node.upgrade());
+    kill(second, Signal::SIGKILL).unwrap();
+    node.start_again();
+    assert_eq!(node.http().stream("events", &json!(1)).events().len(), 2);
+    assert_eq!(node.engine("events"), engine);
+    assert!(is_alive(first), "it streams still");
+    assert_whole(short, &node);
+    assert_whole(long, &node);
+    await_end(first);
+    node.stop();
+}
