@@ -28,7 +28,7 @@ mod uids;
 mod watch;
 mod zygotes;
 
-use environment::{Environments, Package, Planner, build_all};
+use environment::{Environments, Package, Planner, Sandboxes, build_all};
 use gpu::Gpus;
 use instances::{InstanceRecord, Instances, Traces};
 use link::Link;
@@ -180,15 +180,15 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     let link = Link::listen(&socket, settings.scheduler_uid).map_err(at("listen at", &socket))?;
     let (plans, plan_jobs) = sync_channel(JOBS);
     let (builds, build_jobs) = sync_channel(JOBS);
-    let planner = Planner::new(&settings, Arc::clone(&package));
+    let sandboxes = Sandboxes::new(&settings, Arc::clone(&driver), Arc::clone(&worker));
+    let planner = Planner::new(&settings, Arc::clone(&package), sandboxes.clone());
     spawn("watch", move || watch.run())?;
     let shared = Arc::clone(&driver);
     spawn("processors", move || processors::share_out(&*shared))?;
     let tell = events.clone();
     spawn("plan", move || planner.run(&plan_jobs, &tell))?;
-    let (builder, groups, runs, tell) =
-        (Arc::clone(&settings), Arc::clone(&driver), Arc::clone(&worker), events.clone());
-    spawn("build", move || build_all(&builder, groups, runs, &build_jobs, &tell))?;
+    let (builder, tell) = (Arc::clone(&settings), events.clone());
+    spawn("build", move || build_all(&builder, sandboxes, &build_jobs, &tell))?;
     tracing::info!(models = %settings.models.path().display(), socket = %socket.display(), "the launcher is ready");
     let _ = sd_notify::notify(&[NotifyState::Ready]); // no service manager: nobody to tell
     let unflushed = Unflushed::default();

@@ -8,7 +8,7 @@ mod prepare;
 
 use super::beat::Beat;
 use super::catalog::Catalog;
-use super::environment::{BuildPlan, Environments, Package, PlanJob};
+use super::environment::{BuildPlan, Environments, GROUPS, Package, PlanJob};
 use super::event::{Event, Events, Inbox, ModelState};
 use super::gpu::Gpus;
 use super::instances::{Instances, Traces};
@@ -290,7 +290,7 @@ impl Node {
     /// A build has nobody to finish it for.
     fn end_builds(&self) {
         let names = self.driver.list().unwrap_or_default();
-        for name in names.iter().filter(|name| name.starts_with("build-")) {
+        for name in names.iter().filter(|name| name.starts_with(GROUPS)) {
             if let Err(error) = self.driver.destroy(name) {
                 tracing::warn!(build = name, error = chain(&error), "a build is left");
             }

@@ -2,7 +2,7 @@
 
 use super::node::Node;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::process::Command;
 
 const MODEL: (&str, &str) = ("model.py", "def handle_request(request, context):\n    return 'hi'\n");
@@ -184,6 +184,80 @@ fn an_existing_environment_is_used_as_it_is() {
     let (_, error) = scheduler.prepare_with("m", &snapshot, Some("/nowhere/bin/python"));
     let (message, permanent) = error.unwrap_err();
     assert!(message.contains("/nowhere/bin/python cannot be run") && permanent, "{message}");
+}
+
+/// Programs of root that are no interpreters, whatever they say: what they do as root would be done to the machine.
+#[test]
+fn a_program_that_a_manifest_names_is_never_run_as_root() {
+    let node = Node::start();
+    let scheduler = node.connect();
+    node.publish("m", &[MODEL]);
+    let snapshot = scheduler.snapshot_of("m");
+    let root = node.path("root");
+    fs::create_dir_all(root.join("tool/bin")).unwrap();
+    let write = |name: &str, text: &str| {
+        let path = root.join("tool/bin").join(name);
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path.display().to_string()
+    };
+    let marks = root.display();
+    let mark = |name: &str| format!("touch {marks}/{name} {marks}/tool/{name} 2>/dev/null");
+
+    let cleans =
+        write("cleans", &format!("{}\necho \"uid $(id -u) $(grep NoNewPrivs /proc/self/status)\"", mark("gain")));
+    let (message, permanent) = scheduler.prepare_with("m", &snapshot, Some(&cleans)).1.unwrap_err();
+    assert!(
+        permanent && message.contains("does not answer as a Python") && message.contains("NoNewPrivs:\t1"),
+        "{message}"
+    );
+    let uid: u32 = message.split("uid ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    assert_ne!(uid, 0, "{message}");
+
+    // One that answers as an interpreter does, of bytecode that nobody has yet: its own words name what compiles.
+    let compiles = write("compiles", &mark("compiled"));
+    let answer = format!(
+        r#"{{"version": "3.99.1", "build": "", "tag": "cpython-399", "base": "{compiles}", "prefix": "{marks}/tool", "base_prefix": "/usr"}}"#
+    );
+    let answers = write("answers", &format!("{}\necho '{answer}'", mark("answered")));
+    scheduler.prepare_with("m", &snapshot, Some(&answers)).1.unwrap();
+
+    let written: Vec<_> = [root.clone(), root.join("tool")]
+        .iter()
+        .flat_map(|dir| fs::read_dir(dir).unwrap())
+        .map(|entry| entry.unwrap().file_name())
+        .filter(|name| name != "tool" && name != "bin")
+        .collect();
+    assert!(written.is_empty(), "{written:?}");
+    assert!(node.groups().is_empty());
+}
+
+/// A Python outside `/usr`, behind a directory that only root may enter, and a virtual environment of it: as uv makes them.
+#[test]
+fn an_environment_of_a_python_below_a_private_directory_is_asked_and_used() {
+    let node = Node::start();
+    let scheduler = node.connect();
+    node.publish("m", &[MODEL]);
+    let snapshot = scheduler.snapshot_of("m");
+    let base = node.path("private/share/python/cpython-3.11");
+    fs::create_dir_all(base.join("bin")).unwrap();
+    fs::create_dir_all(base.join("lib")).unwrap();
+    let python = base.join("bin/python3.11");
+    fs::copy("/usr/bin/python3.11", &python).unwrap();
+    symlink("/usr/lib/python3.11", base.join("lib/python3.11")).unwrap();
+    fs::set_permissions(node.path("private"), fs::Permissions::from_mode(0o700)).unwrap();
+    let venv = node.path("venvs/one");
+    fs::create_dir_all(venv.join("bin")).unwrap();
+    fs::create_dir_all(venv.join("lib/python3.11/site-packages")).unwrap();
+    fs::write(venv.join("pyvenv.cfg"), format!("home = {}\n", base.join("bin").display())).unwrap();
+    symlink(&python, venv.join("bin/python")).unwrap();
+    for (named, mounts) in [(&python, vec![&base]), (&venv.join("bin/python"), vec![&base, &venv])] {
+        let (_, key) = scheduler.prepare_with("m", &snapshot, named.to_str());
+        let key = key.unwrap_or_else(|(message, _)| panic!("{}: {message}", named.display()));
+        let record = fs::read_to_string(node.path("cache/environments").join(format!("{key}.json"))).unwrap();
+        let record: serde_json::Value = serde_json::from_str(&record).unwrap();
+        assert_eq!(record["mounts"], serde_json::json!(mounts));
+    }
 }
 
 #[test]

@@ -13,20 +13,18 @@
 
 use super::interpreter::Interpreter;
 use super::record::{self, Record};
+use super::sandboxed::{Errand, ErrandError, Sandboxes, shown};
 use super::verdict::{Verdict, complaint, judge};
 use super::{Failure, hashes, tree};
-use crate::launcher::command::{self, CommandError, Finished};
-use crate::launcher::program::Program;
-use crate::spec::{Bind, BuildSpec, SandboxSpec, WorkerSpec};
+use crate::launcher::command::{CommandError, Finished};
+use crate::spec::Bind;
 use nix::unistd::syncfs;
-use omni_cgroup::{Driver, GroupName, Limits, Part};
 use omni_config::node::{BUILDER_UID, Python};
 use omni_ipc::id::EnvironmentKey;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Beginning of the names of folders, below the cache directory, in which builds from source write.
 pub(super) const SCRATCH: &str = "build-";
@@ -70,23 +68,18 @@ pub(super) struct Builder {
     pub(super) settings: Vec<(String, String)>,
     /// The user of foreign code.
     pub(super) source_uid: u32,
-    pub(super) driver: Arc<dyn Driver>,
-    pub(super) worker: Arc<Program>,
+    pub(super) sandboxes: Sandboxes,
 }
 
 /// Why a step did not work.
 #[derive(Debug, thiserror::Error)]
-enum StepError {
-    #[error("cannot make the control group of the build")]
-    Cgroup(#[from] omni_cgroup::Error),
-    #[error("cannot write the build's sandbox")]
-    Spec(#[from] serde_json::Error),
-    #[error("{}", match .0 {
-        CommandError::TimedOut { .. } => "the build did not end (`build-timeout` in [python] of the node's configuration)",
-        CommandError::Io(_) => "the build could not be run",
-    })]
-    Run(#[from] CommandError),
-}
+#[error("{}", match .0 {
+    ErrandError::Run(CommandError::TimedOut { .. }) => {
+        "the build did not end (`build-timeout` in [python] of the node's configuration)"
+    }
+    ErrandError::Run(CommandError::Io(_)) | ErrandError::Cgroup(_) | ErrandError::Spec(_) => "the build could not be run",
+})]
+struct StepError(#[source] ErrandError);
 
 impl Builder {
     /// Builds an environment, unless it is there. Lines of uv go to `line`.
@@ -190,15 +183,17 @@ impl Builder {
         if plan.require_hashes {
             argv.push("--require-hashes".to_owned());
         }
-        let mut binds = vec![read_only(uv, UV), writable(step.writable)];
+        let mut binds = vec![read_only(uv, UV), shown(step.writable, true)];
         if step.wheels_only {
             binds.push(read_only(&plan.snapshot, MODEL));
         } else {
             // Build backends write beside the sources.
             let source = Scratch::at(&self.cache_dir, &plan.key).model();
-            binds.extend([writable(step.cache), Bind { source, target: MODEL.into(), writable: true }]);
+            binds.extend([shown(step.cache, true), Bind { source, target: MODEL.into(), writable: true }]);
         }
-        binds.extend(self.python.find_links.iter().filter(|link| link.starts_with('/')).map(|dir| read_only(dir, dir)));
+        binds.extend(
+            self.python.find_links.iter().filter(|link| link.starts_with('/')).map(|dir| shown(dir.as_ref(), false)),
+        );
         let mut env = self.settings.clone();
         env.push(("UV_CACHE_DIR".into(), step.cache.display().to_string()));
         self.run(plan, argv, binds, env, MODEL, Access { uid: step.uid, network: true }, deadline, line)
@@ -224,7 +219,7 @@ impl Builder {
         argv.push(packages.display().to_string());
         line("compiling bytecode");
         let access = Access { uid, network: false };
-        let finished = self.run(plan, argv, vec![writable(dir)], Vec::new(), "/tmp", access, deadline, line)?;
+        let finished = self.run(plan, argv, vec![shown(dir, true)], Vec::new(), "/tmp", access, deadline, line)?;
         if finished.code.is_none_or(|code| code > 1) {
             return Err(failed(plan, &finished, false));
         }
@@ -237,61 +232,20 @@ impl Builder {
         plan: &Plan,
         argv: Vec<String>,
         mut binds: Vec<Bind>,
-        mut env: Vec<(String, String)>,
-        cwd: &str,
+        env: Vec<(String, String)>,
+        cwd: &'static str,
         access: Access,
         deadline: Instant,
         line: &mut dyn FnMut(&str),
     ) -> Result<Finished, Failure> {
-        binds.extend(plan.interpreter.mounts().iter().map(|dir| read_only(dir, dir)));
-        env.extend(
-            [("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", "/tmp/home"), ("LANG", "C.UTF-8")]
-                .map(|(k, v)| (k.into(), v.into())),
-        );
-        let sandbox = SandboxSpec {
-            hostname: "build".to_owned(),
-            uid: access.uid,
-            gid: access.uid,
-            binds,
-            devices: Vec::new(),
-            cache: None,
-            tmp_bytes: TMP_BYTES,
-            host_network: access.network,
-            env,
-            argv,
-            cwd: cwd.into(),
-        };
+        binds.extend(plan.interpreter.mounts().iter().map(|dir| shown(dir, false)));
+        let Access { uid, network } = access;
+        let errand = Errand { argv, binds, env, cwd, uid, network, tmp_bytes: TMP_BYTES };
+        let name: String = plan.key.as_str().chars().take(12).collect();
         let limit = deadline.saturating_duration_since(Instant::now());
-        self.step(&plan.key, sandbox, limit, line)
-            .map_err(|error| Failure { message: omni_log::chain(&error), permanent: false })
-    }
-
-    /// One command in a sandbox and in control groups of its own, which are gone when this returns.
-    fn step(
-        &self,
-        key: &EnvironmentKey,
-        sandbox: SandboxSpec,
-        limit: Duration,
-        line: &mut dyn FnMut(&str),
-    ) -> Result<Finished, StepError> {
-        let name: String = format!("build-{}", key.as_str().chars().take(12).collect::<String>());
-        let limits = Limits {
-            memory_bytes: Some(self.python.build_memory.bytes()),
-            pids: Some(self.python.build_pids),
-            cpu_millis: None,
-        };
-        let run = || {
-            let worker = self.driver.create(&GroupName::new(&name, Part::Worker)?, &Limits::default())?;
-            let cgroup = self.driver.create(&GroupName::new(&name, Part::Model)?, &limits)?;
-            let spec = serde_json::to_vec(&WorkerSpec::Build(Box::new(BuildSpec { cgroup, sandbox })))?;
-            let join = |pid: nix::unistd::Pid| self.driver.enter(&worker, pid.as_raw()).map_err(io::Error::other);
-            Ok(command::run(self.worker.command(), &spec, limit, join, &mut *line)?)
-        };
-        let result = run();
-        if let Err(error) = self.driver.destroy(&name) {
-            tracing::warn!(build = name, error = omni_log::chain(&error), "the control group of a build is left");
-        }
-        result
+        self.sandboxes
+            .run(&name, errand, limit, line)
+            .map_err(|error| Failure { message: omni_log::chain(&StepError(error)), permanent: false })
     }
 
     /// An empty environment in the place of whatever was there.
@@ -359,10 +313,6 @@ fn read_only(source: impl Into<PathBuf>, target: impl Into<PathBuf>) -> Bind {
     Bind { source: source.into(), target: target.into(), writable: false }
 }
 
-fn writable(path: &Path) -> Bind {
-    Bind { source: path.to_owned(), target: path.to_owned(), writable: true }
-}
-
 fn failed(plan: &Plan, finished: &Finished, wheels_only: bool) -> Failure {
     // With hashes there is no other step that could do better.
     let permanent = judge(&finished.tail, wheels_only && !plan.require_hashes) == Verdict::Permanent;
@@ -386,12 +336,13 @@ fn ignore_missing(error: io::Error) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn a_time_out_is_told_as_one_and_nothing_else_is() {
-        let broken = StepError::from(CommandError::Io(io::ErrorKind::BrokenPipe.into()));
+        let broken = StepError(CommandError::Io(io::ErrorKind::BrokenPipe.into()).into());
         assert_eq!(omni_log::chain(&broken), "the build could not be run: cannot run it: broken pipe");
         let late = CommandError::TimedOut { limit: Duration::from_secs(1), tail: "begun".to_owned() };
-        assert!(omni_log::chain(&StepError::from(late)).contains("`build-timeout`"));
+        assert!(omni_log::chain(&StepError(late.into())).contains("`build-timeout`"));
     }
 }

@@ -1,10 +1,11 @@
 //! Python interpreters: finding one for a version, and asking it who it is.
 //!
-//! An interpreter is asked by running it, as root and outside of any sandbox. That is right for the system's own ones,
-//! which the operator names or has in PATH; one that a manifest names must belong to root all the way
-//! ([`existing`]), so that only who is root already can put it there.
+//! The node's own interpreters, which the operator names or has in PATH, are asked by running them as root and outside of
+//! any sandbox. What a manifest names ([`existing`]) is foreign, although it must belong to root all the way: not every
+//! program of root is an interpreter, and what an interpreter loads may be others'. It is only ever run in a sandbox.
 
-use crate::launcher::command::{self, CommandError};
+use super::sandboxed::ErrandError;
+use crate::launcher::command::{self, CommandError, Finished};
 use omni_config::PythonVersion;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -17,7 +18,9 @@ use std::process::Command;
 use std::time::Duration;
 
 /// How long an interpreter may take to say who it is.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+/// What it may write meanwhile, in a sandbox.
+pub(super) const TMP_BYTES: u64 = 16 << 20;
 /// Where interpreters are, beside PATH.
 const PLACES: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
 /// What is asked. `sys._base_executable` is the interpreter behind a virtual environment or a pyenv shim.
@@ -25,6 +28,14 @@ const QUESTION: &str = "import json, os, sys
 print(json.dumps({'version': sys.version.split()[0], 'build': sys.version, 'tag': sys.implementation.cache_tag,
     'base': os.path.realpath(getattr(sys, '_base_executable', None) or sys.executable),
     'prefix': os.path.realpath(sys.prefix), 'base_prefix': os.path.realpath(sys.base_prefix)}))";
+
+/// What is run in a sandbox to ask a foreign program.
+pub(super) struct Question {
+    /// The command.
+    pub(super) argv: Vec<String>,
+    /// Directories of the host that it sees beside `/usr`.
+    pub(super) shown: Vec<PathBuf>,
+}
 
 /// Who an interpreter says it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,27 +86,22 @@ pub(in crate::launcher) enum Unusable {
     #[error(transparent)]
     Run(#[from] CommandError),
     #[error(transparent)]
+    Errand(#[from] ErrandError),
+    #[error(transparent)]
     Io(#[from] io::Error),
     #[error("it is not executable")]
     NotExecutable,
     #[error("it does not answer as a Python interpreter does; it said: {0}")]
     Answer(String),
+    #[error("it says that its files are in {}, which is not where it is", .0.display())]
+    Elsewhere(PathBuf),
     #[error("it is Python {found}, not {wanted}")]
     Version { found: String, wanted: PythonVersion },
 }
 
 impl Interpreter {
-    /// Asks the program at `path`.
-    pub(super) fn ask(path: &Path) -> Result<Self, Unusable> {
-        #[derive(Deserialize)]
-        struct Answer {
-            version: String,
-            build: String,
-            tag: String,
-            base: PathBuf,
-            prefix: PathBuf,
-            base_prefix: PathBuf,
-        }
+    /// Asks the program at `path`, which is the operator's.
+    fn ask(path: &Path) -> Result<Self, Unusable> {
         if !is_executable(path) {
             return Err(Unusable::NotExecutable);
         }
@@ -111,10 +117,24 @@ impl Interpreter {
         if let Some(home) = std::env::var_os("HOME") {
             program.env("HOME", home);
         }
-        let finished = command::run(program, b"", PATIENCE, |_| Ok(()), |_| ())?;
+        Self::answered(&command::run(program, b"", PATIENCE, |_| Ok(()), |_| ())?)
+    }
+
+    fn answered(finished: &Finished) -> Result<Self, Unusable> {
+        #[derive(Deserialize)]
+        struct Answer {
+            version: String,
+            build: String,
+            tag: String,
+            base: PathBuf,
+            prefix: PathBuf,
+            base_prefix: PathBuf,
+        }
         let answer = finished.tail.lines().rev().find_map(|line| serde_json::from_str::<Answer>(line).ok());
+        // The tag becomes part of a file's name.
+        let is_plain = |tag: &str| tag.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         let Some(Answer { version, build, tag, base, prefix, base_prefix }) =
-            answer.filter(|_| finished.code == Some(0))
+            answer.filter(|answer| finished.code == Some(0) && is_plain(&answer.tag))
         else {
             return Err(Unusable::Answer(finished.tail.chars().take(400).collect()));
         };
@@ -140,13 +160,12 @@ impl Interpreter {
 
     /// Directories that a sandbox needs beside `/usr`, which it always has.
     pub(super) fn mounts(&self) -> Vec<PathBuf> {
-        let mut mounts: Vec<PathBuf> = Vec::new();
-        for prefix in [&self.base_prefix, &self.prefix] {
-            if !prefix.starts_with("/usr") && !mounts.iter().any(|mount| prefix.starts_with(mount)) {
-                mounts.push(prefix.clone());
-            }
-        }
-        mounts
+        beside_usr([&self.base_prefix, &self.prefix])
+    }
+
+    /// "3.11" of "3.11.7"; `None` for one that no model can ask for by its version.
+    pub(super) fn release(&self) -> Option<PythonVersion> {
+        self.version.rsplit_once('.')?.0.parse().ok()
     }
 
     fn is(&self, wanted: PythonVersion) -> bool {
@@ -175,23 +194,55 @@ pub(in crate::launcher) fn find(
     usable.ok_or_else(|| InterpreterError::NotFound { version: wanted, there: there(&dirs) })
 }
 
-/// The interpreter that a manifest names.
-pub(super) fn existing(path: &Path) -> Result<Interpreter, InterpreterError> {
+/// The interpreter that a manifest names. `ask` runs a question where it can do no harm.
+pub(super) fn existing(
+    path: &Path,
+    ask: impl FnOnce(Question) -> Result<Finished, ErrandError>,
+) -> Result<Interpreter, InterpreterError> {
     let unusable = |source: Unusable| InterpreterError::Unusable { path: path.to_owned(), source };
+    let of_root = |way: &Path| match not_roots(way).map_err(|error| unusable(error.into()))? {
+        Some(at) => Err(InterpreterError::Foreign { path: path.to_owned(), at }),
+        None => Ok(()),
+    };
     let behind = fs::canonicalize(path).map_err(|error| unusable(error.into()))?;
     for way in [path, behind.as_path()] {
-        if let Some(at) = not_roots(way).map_err(|error| unusable(error.into()))? {
-            return Err(InterpreterError::Foreign { path: path.to_owned(), at });
-        }
+        of_root(way)?;
     }
-    let found = Interpreter::ask(path).map_err(unusable)?;
+    if !is_executable(path) {
+        return Err(unusable(Unusable::NotExecutable));
+    }
+    // A Python lies in `bin` of its prefix, and so does a link to one in a virtual environment.
+    let prefix = |way: &Path| fs::canonicalize(way.parent()?.parent()?).ok().filter(|prefix| !is_shallow(prefix));
+    let shown = beside_usr([prefix(&behind), prefix(path)].iter().flatten());
+    shown.iter().try_for_each(|dir| of_root(dir))?;
+    let argv = [&path.display().to_string(), "-I", "-c", QUESTION].map(str::to_owned).into();
+    let finished = ask(Question { argv, shown: shown.clone() }).map_err(|error| unusable(error.into()))?;
+    let found = Interpreter::answered(&finished).map_err(unusable)?;
     for prefix in found.mounts() {
-        let shallow = prefix.components().count() < 3; // "/opt": somebody's whole tree would be shown to the model
-        if let Some(at) = not_roots(&prefix).map_err(|error| unusable(error.into()))?.or(shallow.then_some(prefix)) {
-            return Err(InterpreterError::Foreign { path: path.to_owned(), at });
+        of_root(&prefix)?;
+        // Whatever it says, also with `..`, a model is shown no more of the host than this program was.
+        let is_real = fs::canonicalize(&prefix).is_ok_and(|real| real == prefix);
+        if !is_real || !shown.iter().any(|dir| prefix.starts_with(dir)) {
+            return Err(unusable(Unusable::Elsewhere(prefix)));
         }
     }
     Ok(found)
+}
+
+/// Of these directories, those that a sandbox needs beside `/usr`, none within another.
+fn beside_usr<'a>(dirs: impl IntoIterator<Item = &'a PathBuf>) -> Vec<PathBuf> {
+    let mut needed: Vec<PathBuf> = Vec::new();
+    for dir in dirs {
+        if !dir.starts_with("/usr") && !needed.iter().any(|other| dir.starts_with(other)) {
+            needed.push(dir.clone());
+        }
+    }
+    needed
+}
+
+/// "/opt": somebody's whole tree would be shown to the model.
+fn is_shallow(dir: &Path) -> bool {
+    dir.components().count() < 3
 }
 
 /// The first part of an absolute path that somebody else than root can change. In a sticky directory (such as `/tmp`)
@@ -258,18 +309,50 @@ mod tests {
 
     #[test]
     fn only_roots_environments_are_taken_from_a_manifest() {
+        let run = |question: Question| {
+            let mut program = Command::new(&question.argv[0]);
+            program.args(&question.argv[1..]);
+            Ok(command::run(program, b"", PATIENCE, |_| Ok(()), |_| ())?)
+        };
         let dir = tempfile::tempdir().unwrap();
-        let python = dir.path().join("python");
-        fs::write(&python, "#!/bin/sh\necho hello\n").unwrap();
-        fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
-        let unusable = existing(&python).unwrap_err();
+        let prefix = dir.path().join("env");
+        let python = prefix.join("bin/python");
+        fs::create_dir_all(prefix.join("bin")).unwrap();
+        let write = |text: &str| {
+            fs::write(&python, text).unwrap();
+            fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
+        };
+        write("#!/bin/sh\necho hello\n");
+        let unusable = existing(&python, run).unwrap_err();
         assert!(
             matches!(&unusable, InterpreterError::Unusable { source: Unusable::Answer(said), .. } if said == "hello\n")
         );
+        let says = |tag: &str, prefix: &str| {
+            write(&format!(
+                "#!/bin/sh\necho '{{\"version\": \"3.11.1\", \"build\": \"\", \"tag\": \"{tag}\", \"base\": \"/bin/sh\", \
+                 \"prefix\": \"{prefix}\", \"base_prefix\": \"/usr\"}}'\n"
+            ));
+            existing(&python, |question| {
+                assert_eq!(question.shown, [prefix_of(&python)]);
+                run(question)
+            })
+        };
+        let own = prefix.display().to_string();
+        assert_eq!(says("cpython-311", &own).unwrap().mounts(), [prefix.clone()]);
+        let named = says("/../../tag", &own).unwrap_err();
+        assert!(matches!(named, InterpreterError::Unusable { source: Unusable::Answer(_), .. }), "{named:?}");
+        for elsewhere in ["/etc/ssl", &format!("{own}/bin/../../../../etc/ssl")] {
+            let error = says("cpython-311", elsewhere).unwrap_err();
+            assert!(matches!(&error, InterpreterError::Unusable { source: Unusable::Elsewhere(_), .. }), "{error:?}");
+        }
         std::os::unix::fs::chown(dir.path(), Some(1234), None).unwrap();
-        let foreign = existing(&python).unwrap_err();
+        let foreign = existing(&python, |_| unreachable!("it is not run")).unwrap_err();
         assert!(matches!(&foreign, InterpreterError::Foreign { at, .. } if at == dir.path()), "{foreign:?}");
-        assert!(matches!(existing(Path::new("/nowhere/python")), Err(InterpreterError::Unusable { .. })));
-        assert_eq!(existing(Path::new("/usr/bin/python3.11")).unwrap().mounts(), Vec::<PathBuf>::new());
+        assert!(matches!(existing(Path::new("/nowhere/python"), run), Err(InterpreterError::Unusable { .. })));
+        assert_eq!(existing(Path::new("/usr/bin/python3.11"), run).unwrap().mounts(), Vec::<PathBuf>::new());
+    }
+
+    fn prefix_of(python: &Path) -> PathBuf {
+        fs::canonicalize(python.parent().unwrap().parent().unwrap()).unwrap()
     }
 }

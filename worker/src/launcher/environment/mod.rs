@@ -10,6 +10,7 @@ mod interpreter;
 mod key;
 mod package;
 mod record;
+mod sandboxed;
 mod tree;
 mod verdict;
 
@@ -17,20 +18,20 @@ pub(super) use build::Plan as BuildPlan;
 pub(super) use interpreter::find as find_interpreter;
 pub(super) use package::{ENGINE, INSIDE, Package};
 pub(super) use record::Record;
+pub(super) use sandboxed::{GROUPS, Sandboxes};
 
 use super::Settings;
 use super::command;
 use super::event::{Event, Events};
-use super::program::Program;
 use build::Builder;
-use interpreter::Interpreter;
+use interpreter::{Interpreter, InterpreterError, Question};
 use key::Inputs;
 use nix::unistd::{Gid, Uid, chown};
-use omni_cgroup::Driver;
 use omni_config::PythonVersion;
 use omni_config::node::{BUILDER_UID, Python};
 use omni_ipc::id::{EnvironmentKey, SnapshotDigest};
 use omni_log::Kind;
+use sandboxed::Errand;
 use std::collections::HashMap;
 use std::fs;
 use std::io;
@@ -150,17 +151,22 @@ pub(super) struct Planner {
     python: Python,
     index: Vec<String>,
     package: Arc<Package>,
+    sandboxes: Sandboxes,
+    /// The user of foreign code.
+    source_uid: u32,
     known: HashMap<String, Interpreter>,
 }
 
 impl Planner {
     /// A planner for this node.
-    pub(super) fn new(settings: &Settings, package: Arc<Package>) -> Self {
+    pub(super) fn new(settings: &Settings, package: Arc<Package>, sandboxes: Sandboxes) -> Self {
         Self {
             environments: settings.cache_dir.join("environments"),
             python: settings.config.python.clone(),
             index: index(&uv_settings(&settings.config.python, std::env::vars())),
             package,
+            sandboxes,
+            source_uid: settings.source_uid(),
             known: HashMap::new(),
         }
     }
@@ -177,7 +183,7 @@ impl Planner {
 
     fn plan(&mut self, job: &PlanJob) -> Result<Plan, Failure> {
         let interpreter = self.interpreter(job)?;
-        self.package.compile(&interpreter).map_err(|error| Failure::passing(omni_log::chain(&error)))?;
+        self.compile(job, &interpreter)?;
         let (requirements, overrides) = match job.interpreter {
             Some(_) => (None, None),
             None => (
@@ -226,18 +232,36 @@ impl Planner {
             return Ok(known.clone());
         }
         let found = match &job.interpreter {
-            Some(path) => interpreter::existing(Path::new(path)),
+            Some(path) => interpreter::existing(Path::new(path), |question| {
+                let Question { argv, shown: dirs } = question;
+                let binds = dirs.iter().map(|dir| sandboxed::shown(dir, false)).collect();
+                let (uid, tmp_bytes) = (self.source_uid, interpreter::TMP_BYTES);
+                let errand = Errand { argv, binds, env: Vec::new(), cwd: "/", uid, network: false, tmp_bytes };
+                self.sandboxes.run("interpreter", errand, interpreter::PATIENCE, &mut |_| ())
+            }),
             None => {
                 let version: PythonVersion = job.python.parse().map_err(|error| {
                     Failure::permanent(format!("`python` in [runtime] of omni.toml, `{}`: {error}", job.python))
                 })?;
-                let search = std::env::var_os("PATH").unwrap_or_default();
-                find_interpreter(version, &self.python.interpreters, &search)
+                self.own(version)
             }
         };
         let found = found.map_err(|error| Failure::permanent(omni_log::chain(&error)))?;
         self.known.insert(name.clone(), found.clone());
         Ok(found)
+    }
+
+    fn own(&self, version: PythonVersion) -> Result<Interpreter, InterpreterError> {
+        find_interpreter(version, &self.python.interpreters, &std::env::var_os("PATH").unwrap_or_default())
+    }
+
+    /// Bytecode of the package omni is root's, and for all models: only the node's own interpreters make it. Where none is
+    /// like the one that a manifest names, engines compile the package as they start, each for itself.
+    fn compile(&self, job: &PlanJob, interpreter: &Interpreter) -> Result<(), Failure> {
+        let like_it = || self.own(interpreter.release()?).ok().filter(|own| own.tag == interpreter.tag);
+        let compiler = if job.interpreter.is_some() { like_it() } else { Some(interpreter.clone()) };
+        let compiled = compiler.map_or(Ok(()), |own| self.package.compile(&own));
+        compiled.map_err(|error| Failure::passing(omni_log::chain(&error)))
     }
 
     /// An environment that somebody else made has a record too: `Start` looks nowhere else.
@@ -260,13 +284,7 @@ impl Planner {
 }
 
 /// Builds environments, one after the other, until the main loop is gone.
-pub(super) fn build_all(
-    settings: &Settings,
-    driver: Arc<dyn Driver>,
-    worker: Arc<Program>,
-    jobs: &Receiver<Box<BuildPlan>>,
-    events: &Events,
-) {
+pub(super) fn build_all(settings: &Settings, sandboxes: Sandboxes, jobs: &Receiver<Box<BuildPlan>>, events: &Events) {
     let uv = find_uv(&settings.config.python, settings.program_dir.as_deref());
     let builder = Builder {
         cache_dir: settings.cache_dir.clone(),
@@ -276,8 +294,7 @@ pub(super) fn build_all(
         python: settings.config.python.clone(),
         settings: uv_settings(&settings.config.python, std::env::vars()),
         source_uid: settings.source_uid(),
-        driver,
-        worker,
+        sandboxes,
     };
     for plan in jobs {
         let key = plan.key.clone();

@@ -65,7 +65,8 @@ impl Package {
         &self.dir
     }
 
-    /// Compiles the package for an interpreter, unless that is done. The interpreter is trusted: it runs as root.
+    /// Compiles the package for an interpreter, unless that is done. The interpreter is the
+    /// operator's: it runs as root.
     pub(super) fn compile(&self, interpreter: &Interpreter) -> Result<(), CompileError> {
         let done = self.dir.join(format!(".{}", interpreter.tag));
         if done.exists() {

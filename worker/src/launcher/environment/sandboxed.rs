@@ -1,0 +1,108 @@
+//! Foreign programs of the launcher's own errands: each in a sandbox, and in control groups that are gone when it is.
+
+use crate::launcher::Settings;
+use crate::launcher::command::{self, CommandError, Finished};
+use crate::launcher::program::Program;
+use crate::spec::{Bind, BuildSpec, SandboxSpec, WorkerSpec};
+use omni_cgroup::{Driver, GroupName, Limits, Part};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Beginning of the names of their control groups.
+pub(in crate::launcher) const GROUPS: &str = "build-";
+
+/// What sandboxes are made with on this node.
+#[derive(Clone)]
+pub(in crate::launcher) struct Sandboxes {
+    driver: Arc<dyn Driver>,
+    worker: Arc<Program>,
+    limits: Limits,
+}
+
+/// One command: what it sees, and who it is.
+pub(super) struct Errand {
+    /// Absolute path of the program inside, then its arguments.
+    pub(super) argv: Vec<String>,
+    /// Beside what a sandbox always has.
+    pub(super) binds: Vec<Bind>,
+    /// Beside what every errand gets.
+    pub(super) env: Vec<(String, String)>,
+    /// Where it begins.
+    pub(super) cwd: &'static str,
+    /// User and group.
+    pub(super) uid: u32,
+    /// Whether it has the host's network.
+    pub(super) network: bool,
+    /// Size of `/tmp` and of `/dev/shm`.
+    pub(super) tmp_bytes: u64,
+}
+
+/// A command did not come to its end.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::launcher) enum ErrandError {
+    #[error("cannot make its control group")]
+    Cgroup(#[from] omni_cgroup::Error),
+    #[error("cannot write its sandbox")]
+    Spec(#[from] serde_json::Error),
+    #[error(transparent)]
+    Run(#[from] CommandError),
+}
+
+impl Sandboxes {
+    /// Sandboxes with the bounds of a build.
+    pub(in crate::launcher) fn new(settings: &Settings, driver: Arc<dyn Driver>, worker: Arc<Program>) -> Self {
+        let python = &settings.config.python;
+        let limits =
+            Limits { memory_bytes: Some(python.build_memory.bytes()), pids: Some(python.build_pids), cpu_millis: None };
+        Self { driver, worker, limits }
+    }
+
+    /// Runs a command. Of all that it started nothing lives when this returns; `name` is that of its groups, behind
+    /// [`GROUPS`], and nobody else's meanwhile.
+    pub(super) fn run(
+        &self,
+        name: &str,
+        errand: Errand,
+        limit: Duration,
+        line: &mut dyn FnMut(&str),
+    ) -> Result<Finished, ErrandError> {
+        let Errand { argv, binds, mut env, cwd, uid, network, tmp_bytes } = errand;
+        env.extend(
+            [("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", "/tmp/home"), ("LANG", "C.UTF-8")]
+                .map(|(k, v)| (k.into(), v.into())),
+        );
+        let sandbox = SandboxSpec {
+            hostname: "build".to_owned(),
+            uid,
+            gid: uid,
+            binds,
+            devices: Vec::new(),
+            cache: None,
+            tmp_bytes,
+            host_network: network,
+            env,
+            argv,
+            cwd: cwd.into(),
+        };
+        let name = format!("{GROUPS}{name}");
+        let run = || {
+            let worker = self.driver.create(&GroupName::new(&name, Part::Worker)?, &Limits::default())?;
+            let cgroup = self.driver.create(&GroupName::new(&name, Part::Model)?, &self.limits)?;
+            let spec = serde_json::to_vec(&WorkerSpec::Build(Box::new(BuildSpec { cgroup, sandbox })))?;
+            let join = |pid: nix::unistd::Pid| self.driver.enter(&worker, pid.as_raw()).map_err(io::Error::other);
+            Ok(command::run(self.worker.command(), &spec, limit, join, &mut *line)?)
+        };
+        let result = run();
+        if let Err(error) = self.driver.destroy(&name) {
+            tracing::warn!(build = name, error = omni_log::chain(&error), "the control group of a build is left");
+        }
+        result
+    }
+}
+
+/// A directory or file of the host at the same path inside.
+pub(super) fn shown(path: &Path, writable: bool) -> Bind {
+    Bind { source: path.to_owned(), target: path.to_owned(), writable }
+}
