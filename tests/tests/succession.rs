@@ -111,3 +111,22 @@ fn who_has_lost_its_successor_finishes_and_is_in_nobodys_way() {
     await_end(first);
     node.stop();
 }
+
+/// What is wrong is found while the scheduler before still serves.
+#[test]
+fn a_successor_that_could_not_write_down_what_lasts_changes_nothing() {
+    let mut node = Node::builder().model("events", EVENTS).start();
+    let scheduler = node.pid();
+    let own_state = node.folder().with_file_name("state").join("scheduler");
+    let aside = own_state.with_file_name("aside");
+    fs::rename(&own_state, &aside).unwrap();
+    fs::write(&own_state, "").unwrap();
+    let said = node.omnictl(["upgrade"]);
+    assert!(said.code == 1 && said.stderr.contains("state/scheduler"), "{said:?}");
+    assert_eq!((node.http().run("events", &json!(0)).status, node.pid()), (200, scheduler));
+    fs::remove_file(&own_state).unwrap();
+    fs::rename(&aside, &own_state).unwrap();
+    node.upgrade();
+    assert_eq!(node.http().run("events", &json!(0)).status, 200);
+    node.stop();
+}

@@ -224,16 +224,6 @@ fn a_successor_that_cannot_serve_changes_nothing() {
     assert_eq!(http.run("serial", &json!(0)).status, 200);
     assert_eq!((node.pid(), node.engine("serial")), (scheduler, engine));
     node.configure("");
-    let own_state = node.folder().with_file_name("state").join("scheduler");
-    let aside = own_state.with_file_name("aside");
-    fs::rename(&own_state, &aside).unwrap();
-    fs::write(&own_state, "").unwrap();
-    let said = node.omnictl(["upgrade"]);
-    assert!(said.code == 1 && said.stderr.contains("state/scheduler"), "{said:?}");
-    assert_eq!(http.run("serial", &json!(0)).status, 200);
-    assert_eq!((node.pid(), node.engine("serial")), (scheduler, engine));
-    fs::remove_file(&own_state).unwrap();
-    fs::rename(&aside, &own_state).unwrap();
     node.upgrade();
     assert_eq!(http.run("serial", &json!(0)).status, 200);
     assert_eq!(node.engine("serial"), engine);
