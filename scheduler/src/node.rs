@@ -6,6 +6,8 @@
 mod adoption;
 mod succession;
 
+pub use succession::Held;
+
 use crate::budget::Budget;
 use crate::capacity::CapacityHandle;
 use crate::gpu::GpuHandle;

@@ -2,7 +2,8 @@
 //!
 //! SIGTERM and SIGINT drain and stop the models. SIGUSR2 finishes what is in flight and leaves them to who is started
 //! next. `omnictl upgrade` and SIGHUP have a successor take over while both run ([`crate::takeover`]); on a terminal SIGHUP
-//! is the terminal's end, and the node's. A second signal while draining ends at once; workers then notice that their
+//! is the terminal's end, and the node's. A stop in the moment in which the models change hands is passed on to who gets
+//! them. A second signal while draining ends at once; workers then notice that their
 //! scheduler is gone and keep the models. A single model's failure drains and stops as SIGTERM does, and is in the exit code.
 
 use crate::args::Directories;
@@ -13,7 +14,7 @@ use crate::http::control::{Addresses, Control};
 use crate::http::listener::{Bounds, Phase, serve};
 use crate::http::{admin, data};
 use crate::metrics::Metrics;
-use crate::node::{Node, NodeContext};
+use crate::node::{Held, Node, NodeContext};
 use crate::policy::control::Owners;
 use crate::policy::single::Fault;
 use crate::service::{self, Service};
@@ -24,7 +25,8 @@ use crate::takeover::{self, Answer, Estate, Handed, Predecessor, hand_over};
 use crate::tls::Tls;
 use crate::tokens::{self, Tokens};
 use crate::watchdog::Watchdog;
-use nix::unistd::{getegid, geteuid};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, getegid, geteuid};
 use omni_config::node::NodeConfig;
 use omni_config::tokens::Token;
 use omni_log::Kind;
@@ -32,8 +34,9 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -253,9 +256,13 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
                     while serving.join_next().await.is_some() {}
                     speaking.close().await;
                 };
+                let to_stop = AtomicBool::new(false);
                 let handed_over = hand_over(&program, estate, answered, |said| {
                     match &said {
-                        Ok(_) => {
+                        Ok(by) => {
+                            if to_stop.load(Ordering::Relaxed) {
+                                stop(by.pid);
+                            }
                             control_task.abort(); // who asks from now on asks the successor
                             upgrade.close();
                             while let Ok(late) = upgrade.try_recv() {
@@ -268,10 +275,21 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
                     }
                     let _ = answer.send(said); // or nobody waits for it
                 });
-                let ending = tokio::select! {
-                    done = handed_over => done.map_err(io::Error::other)?.then_some(Ending::Succeeded),
-                    _ = terminate.recv() => Some(interrupted(&node)),
-                    _ = interrupt.recv() => Some(interrupted(&node)),
+                let mut handed_over = pin!(handed_over);
+                let ending = loop {
+                    tokio::select! {
+                        done = &mut handed_over => break done.map_err(io::Error::other)?.then_some(Ending::Succeeded),
+                        _ = terminate.recv() => {}
+                        _ = interrupt.recv() => {}
+                    }
+                    match node.held() {
+                        Held::Here => break Some(Ending::Stop),
+                        Held::Nowhere => {
+                            tracing::info!("the models change hands: who gets them is told to stop");
+                            to_stop.store(true, Ordering::Relaxed);
+                        }
+                        Held::Elsewhere => break Some(Ending::Succeeded),
+                    }
                 };
                 if let Some(ending) = ending {
                     break ending;
@@ -335,9 +353,12 @@ fn told(config: &NodeConfig, tokens: Option<&BTreeMap<String, Token>>, tls: Opti
     told
 }
 
-/// A signal in the middle of a takeover. Until the models are let go of, nobody else has them.
-fn interrupted(node: &Node) -> Ending {
-    if node.has_left() { Ending::Succeeded } else { Ending::Stop }
+/// Has the scheduler that has taken over do what this one was asked for meanwhile: stop, and all models with it.
+fn stop(successor: u32) {
+    let told = kill(Pid::from_raw(successor.cast_signed()), Signal::SIGTERM);
+    if let Err(errno) = told {
+        tracing::warn!(%errno, "the successor cannot be told to stop");
+    }
 }
 
 /// Writes `<runtime-dir>/node.json`: who serves where. Written beside and renamed, so that a reader sees all or nothing.

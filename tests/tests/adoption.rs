@@ -4,6 +4,7 @@
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use omni_api::State;
+use omni_tests::fault::Programs;
 use omni_tests::process::{descriptors, is_alive};
 use omni_tests::{Client, Node, PATIENCE, SERIAL, Stream, rounds, under_load, wait_for};
 use serde_json::json;
@@ -157,6 +158,21 @@ fn a_launcher_that_is_killed_while_it_starts_a_model_is_asked_again() {
         });
         wait_for("an answer", PATIENCE, || (http.post(&run("cold"), &json!(0)).status == 200).then_some(()));
     }
+    node.stop();
+}
+
+#[test]
+fn a_launcher_whose_program_is_away_for_a_moment_is_started_all_the_same() {
+    let programs = Programs::new();
+    let node = Node::builder().model("one", SERIAL).programs(&programs).start();
+    let (program, away) = (programs.folder().join("omni-launcher"), programs.folder().join("away"));
+    fs::rename(&program, &away).unwrap();
+    let launcher = node.launcher().unwrap();
+    kill(launcher, Signal::SIGKILL).unwrap();
+    wait_for("a start that fails", PATIENCE, || node.log().contains("the launcher cannot be started").then_some(()));
+    fs::rename(&away, &program).unwrap();
+    node.await_launcher(launcher);
+    assert_eq!(node.http().post(&run("one"), &json!(0)).status, 200, "{}", node.log());
     node.stop();
 }
 

@@ -272,6 +272,15 @@ def sockets():
     fds = [fd for fd in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{fd}")]
     return {(int(fd), link) for fd in fds if (link := os.readlink(f"/proc/self/fd/{fd}")).startswith("socket:")}
 
+def read_on(kept):
+    read, end = b"", "its end"
+    try:
+        while piece := kept.recv(65536):
+            read += piece
+    except OSError as error:
+        end = type(error).__name__
+    return [read[-200:].decode("latin-1"), end]
+
 def handle_request(request, context):
     if request.headers.get("content-type") != "image/x":
         KNOWN.update(link for _, link in sockets())  # the engine's
@@ -279,7 +288,7 @@ def handle_request(request, context):
             kept.settimeout(0)
         return [{
             "family": kept.family.name,
-            "on": tried(lambda: kept.recv(100)),
+            "on": read_on(kept),
             "send": tried(lambda: kept.send(b"HTTP/1.1 200 OK\r\n\r\n")),
             "listen": tried(lambda: kept.listen()),
             "connect": tried(lambda: kept.connect("/run/any" if kept.family == socket.AF_UNIX else ("127.0.0.1", 9))),
@@ -310,12 +319,28 @@ fn a_model_gains_nothing_from_the_descriptor_of_a_body() {
     assert!(!kept.is_empty());
     for socket in kept {
         assert_eq!(socket["family"], "AF_UNIX", "the client's connection is not in there");
-        assert_eq!((&socket["on"], &socket["send"]), (&json!("b''"), &json!("BrokenPipeError")), "{socket}");
+        assert_eq!((&socket["on"], &socket["send"]), (&json!(["", "its end"]), &json!("BrokenPipeError")), "{socket}");
         for name in ["listen", "connect", "accept"] {
             assert!(socket[name].as_str().unwrap().ends_with("Error"), "{name}: {socket}");
         }
     }
     node.stop();
+}
+
+/// After the answer a client's connection is over for whoever has a copy: nothing more is read from it or said on it.
+fn assert_shut(node: &Node, mut client: BufReader<TcpStream>) {
+    // The client's next request. It may find the connection reset.
+    let _ = client.get_mut().write_all(head("measure", 2, "x-next: 1\r\n").as_bytes());
+    let kept = kept(node, "keeps");
+    let connection = kept.iter().find(|socket| socket["family"] == "AF_INET").expect("the client's connection");
+    let (read, end) = (connection["on"][0].as_str().unwrap(), connection["on"][1].as_str().unwrap());
+    assert!(!read.contains("x-next"), "another request is not the model's to read: {connection}");
+    assert!(["its end", "ConnectionResetError"].contains(&end), "it is shut for reading: {connection}");
+    assert_eq!(connection["send"], "BrokenPipeError", "nothing can be said to the client any more");
+    // As it is. Who dissolves it first can use it anew, which is why the node has to trust this model.
+    for name in ["listen", "connect", "accept"] {
+        assert!(connection[name].as_str().unwrap().ends_with("Error"), "{name}: {connection}");
+    }
 }
 
 #[test]
@@ -350,6 +375,14 @@ fn a_trusted_model_reads_the_connection_itself() {
         assert_eq!(rest(reader.into_inner()), "");
     }
 
+    // A model that keeps the connection beyond its answer.
+    assert!(kept(&node, "keeps").is_empty());
+    let (answer, reader) = upload(&node, "keeps", "", &body[..2 * MIB]).whole_then();
+    assert_eq!(answer.json()["result"], "read", "{}", answer.text());
+    assert_eq!(rest(reader.get_ref().try_clone().unwrap()), "");
+    assert_shut(&node, reader);
+    assert_eq!(node.omnictl(["restart", "keeps", "--wait"]).code, 0);
+
     // A client that goes away in the middle, and a model that keeps the connection beyond its deadline.
     assert!(kept(&node, "keeps").is_empty());
     let printed = |model: &str, line: &str| node.omnictl(["logs", model]).stdout.contains(line);
@@ -368,9 +401,7 @@ fn a_trusted_model_reads_the_connection_itself() {
     late.write_all(&body[..MIB]).unwrap();
     let (answer, reader) = Stream::read(reader).whole_then();
     assert_eq!(answer.status, 504);
-    assert_eq!(rest(reader.into_inner()), "");
-    let kept = kept(&node, "keeps");
-    let connection = kept.iter().find(|socket| socket["family"] == "AF_INET").expect("the client's connection");
-    assert_eq!(connection["send"], "BrokenPipeError", "nothing can be said to the client any more");
+    assert_eq!(rest(reader.get_ref().try_clone().unwrap()), "");
+    assert_shut(&node, reader);
     node.stop();
 }

@@ -112,6 +112,32 @@ fn who_has_lost_its_successor_finishes_and_is_in_nobodys_way() {
     node.stop();
 }
 
+#[test]
+fn a_stop_while_nobody_has_the_models_is_passed_on() {
+    let mut node = Node::builder().model("serial", SERIAL).start();
+    assert_eq!(node.http().run("serial", &json!(0)).status, 200);
+    let first = node.pid();
+    let worker = node.worker(node.engine("serial").unwrap()).unwrap();
+    // The successor asks it and waits for its answer: for as long as it takes to stop the successor, too.
+    kill(worker, Signal::SIGSTOP).unwrap();
+    let asked = upgrade(&node);
+    let second = wait_for("a successor that takes over", PATIENCE, || {
+        let log = node.log();
+        let line: Value = log.lines().find(|line| line.contains("handing over")).map(serde_json::from_str)?.ok()?;
+        Some(Pid::from_raw(line["successor"].as_i64()?.try_into().ok()?))
+    });
+    kill(second, Signal::SIGSTOP).unwrap();
+    assert!(!node.log().contains("the successor serves"), "the machine is too slow for this test\n{}", node.log());
+    kill(first, Signal::SIGTERM).unwrap();
+    wait_for("the signal", PATIENCE, || node.log().contains("who gets them is told to stop").then_some(()));
+    kill(worker, Signal::SIGCONT).unwrap();
+    kill(second, Signal::SIGCONT).unwrap();
+    assert_eq!(successor(&asked.wait_with_output().unwrap(), &node), second);
+    node.succeeded(second);
+    await_end(first);
+    await_end(second);
+}
+
 /// What is wrong is found while the scheduler before still serves.
 #[test]
 fn a_successor_that_could_not_write_down_what_lasts_changes_nothing() {

@@ -16,6 +16,17 @@ const NOT_READY: &str = "the node is not ready: it starts, ends, is being taken 
 /// For a scheduler that takes over to serve; requests wait for it meanwhile.
 const SUCCESSOR: Duration = Duration::from_secs(60);
 
+/// Who has the models.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held {
+    /// This scheduler.
+    Here,
+    /// This one has let go of them, and the next one does not serve yet.
+    Nowhere,
+    /// Another scheduler.
+    Elsewhere,
+}
+
 impl Node {
     /// Lets go of launcher and workers, for another scheduler. The instances that still have requests of this one, and
     /// how many; `has` is told when it is fewer.
@@ -63,6 +74,16 @@ impl Node {
     #[must_use]
     pub fn has_left(&self) -> bool {
         self.left.load(Ordering::Acquire)
+    }
+
+    /// See there.
+    #[must_use]
+    pub fn held(&self) -> Held {
+        match (self.has_left(), self.successor.borrow().is_some()) {
+            (false, _) => Held::Here,
+            (true, false) => Held::Nowhere,
+            (true, true) => Held::Elsewhere,
+        }
     }
 
     /// Another scheduler has taken over.

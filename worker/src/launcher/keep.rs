@@ -13,7 +13,7 @@ use omni_config::node::MISCONFIGURED;
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
-use std::process::{ChildStdout, Command, ExitCode, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 /// Exit code of a launcher that must not be started again: another one runs.
@@ -51,7 +51,8 @@ fn is_final(status: WaitStatus) -> Option<u8> {
 /// Keeps the program running with `arguments` until it is done. SIGTERM and SIGINT go to it, and it is not started again.
 ///
 /// # Errors
-/// When the program cannot be started or waited for.
+/// When it cannot be waited for. One that cannot be started is tried again: its file may be on its way to another version,
+/// or the machine short of processes or memory for a moment.
 pub fn keep(arguments: &[OsString]) -> io::Result<ExitCode> {
     let mut watched = SigSet::empty();
     for signal in [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT] {
@@ -65,46 +66,58 @@ pub fn keep(arguments: &[OsString]) -> io::Result<ExitCode> {
     loop {
         let begun = Instant::now();
         // It inherits that these signals are blocked, and sets its own mask first of all.
-        let mut child = Command::new(&own).args(arguments).stdout(Stdio::piped()).spawn()?;
-        let mut beats = child.stdout.take();
-        let child = Pid::from_raw(child.id().cast_signed());
-        let mut deadline = Instant::now() + BEGIN;
-        let status = loop {
-            match waitpid(child, Some(WaitPidFlag::WNOHANG))? {
-                WaitStatus::StillAlive => {}
-                status => break status,
-            }
-            match hear(&signals, &mut beats, deadline)? {
-                Heard::Signal(Signal::SIGCHLD) => {}
-                Heard::Signal(signal) => {
-                    ending = true;
-                    kill(child, signal)?;
+        match Command::new(&own).args(arguments).stdout(Stdio::piped()).spawn() {
+            Ok(child) => {
+                let status = watch(child, &signals, &mut ending)?;
+                if let Some(code) = is_final(status) {
+                    return Ok(ExitCode::from(code));
                 }
-                Heard::Beat => deadline = Instant::now() + SILENT,
-                Heard::Nothing if Instant::now() > deadline + LATE => deadline = Instant::now() + SILENT,
-                Heard::Nothing => {
-                    tracing::error!("the launcher's main loop does not turn: it is killed");
-                    kill(child, Signal::SIGKILL)?;
-                    deadline = Instant::now() + SILENT;
+                if ending {
+                    return Ok(ExitCode::SUCCESS);
                 }
+                if matches!(status, WaitStatus::Exited(_, code) if code == i32::from(MAKES_WAY)) {
+                    wait = Duration::ZERO;
+                    continue;
+                }
+                wait = pause(wait, begun.elapsed());
+                tracing::warn!(?status, ?wait, "the launcher ended; it is started again");
             }
-        };
-        if let Some(code) = is_final(status) {
-            return Ok(ExitCode::from(code));
+            Err(error) => {
+                wait = pause(wait, begun.elapsed());
+                tracing::error!(%error, ?wait, "the launcher cannot be started; it is tried again");
+            }
         }
-        if ending {
-            return Ok(ExitCode::SUCCESS);
-        }
-        if matches!(status, WaitStatus::Exited(_, code) if code == i32::from(MAKES_WAY)) {
-            wait = Duration::ZERO;
-            continue;
-        }
-        wait = pause(wait, begun.elapsed());
-        tracing::warn!(?status, ?wait, "the launcher ended; it is started again");
         if crate::pidfd::readable_before(&signals, Instant::now() + wait)? {
             let signal = signals.read_signal()?.and_then(|info| Signal::try_from(info.ssi_signo.cast_signed()).ok());
             if signal.is_some_and(|signal| signal != Signal::SIGCHLD) {
                 return Ok(ExitCode::SUCCESS);
+            }
+        }
+    }
+}
+
+/// One run of the launcher: how it ended. `ending` is set when it was told to.
+fn watch(mut child: Child, signals: &SignalFd, ending: &mut bool) -> io::Result<WaitStatus> {
+    let mut beats = child.stdout.take();
+    let child = Pid::from_raw(child.id().cast_signed());
+    let mut deadline = Instant::now() + BEGIN;
+    loop {
+        match waitpid(child, Some(WaitPidFlag::WNOHANG))? {
+            WaitStatus::StillAlive => {}
+            status => return Ok(status),
+        }
+        match hear(signals, &mut beats, deadline)? {
+            Heard::Signal(Signal::SIGCHLD) => {}
+            Heard::Signal(signal) => {
+                *ending = true;
+                kill(child, signal)?;
+            }
+            Heard::Beat => deadline = Instant::now() + SILENT,
+            Heard::Nothing if Instant::now() > deadline + LATE => deadline = Instant::now() + SILENT,
+            Heard::Nothing => {
+                tracing::error!("the launcher's main loop does not turn: it is killed");
+                kill(child, Signal::SIGKILL)?;
+                deadline = Instant::now() + SILENT;
             }
         }
     }
