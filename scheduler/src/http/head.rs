@@ -5,9 +5,9 @@
 
 use crate::machine;
 use crate::model::content::Content;
+use crate::policy::dispatch;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
 use std::time::Duration;
 
@@ -46,13 +46,10 @@ pub fn priority(headers: &HeaderMap, content: &Content) -> u8 {
     asked.map_or(0, |level: u8| level.min(content.manifest.scaling.priority))
 }
 
-/// The session's name as a number.
+/// The session's name as a number, the same in each scheduler.
 #[must_use]
 pub fn session(headers: &HeaderMap) -> Option<u64> {
-    let name = headers.get(SESSION)?;
-    let mut hasher = DefaultHasher::new();
-    name.as_bytes().hash(&mut hasher);
-    Some(hasher.finish())
+    headers.get(SESSION).map(|name| dispatch::hash(name.as_bytes()))
 }
 
 /// The client's id when it is sound, else a fresh UUIDv7.

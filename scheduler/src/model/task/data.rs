@@ -4,7 +4,7 @@ use super::ModelTask;
 use super::instances::Instance;
 use crate::failure::Failure;
 use crate::model::requests::{BrokenWire, Recipient, Taken};
-use crate::policy::dispatch::RequestId;
+use crate::policy::dispatch::{self, RequestId};
 use crate::policy::fleet::{Event, Phase};
 use crate::policy::{InstanceNumber, Moment};
 use crate::wire::connection::{Broken, DataConnection};
@@ -230,7 +230,8 @@ impl ModelTask {
             seat.serves(self.context.started.elapsed());
         }
         instance.open = true;
-        self.dispatch.open(number, mode, instance.content.manifest.scaling.concurrency);
+        let name = dispatch::hash(instance.id.as_str().as_bytes());
+        self.dispatch.open(number, name, mode, instance.content.manifest.scaling.concurrency);
         self.dispatch.set_elsewhere(number, instance.elsewhere);
     }
 

@@ -29,6 +29,8 @@ impl Sent {
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) instance: InstanceNumber,
+    /// A hash of its name, the same in each scheduler.
+    pub(super) name: u64,
     /// Whether it takes further requests.
     pub(super) open: bool,
     pub(super) sent: VecDeque<Sent>,
@@ -40,9 +42,10 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    pub(super) fn new(instance: InstanceNumber) -> Self {
+    pub(super) fn new(instance: InstanceNumber, name: u64) -> Self {
         Self {
             instance,
+            name,
             open: false,
             sent: VecDeque::new(),
             elsewhere: 0,

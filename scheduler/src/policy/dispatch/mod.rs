@@ -20,6 +20,7 @@ mod queue;
 mod route;
 
 pub use queue::HIGHEST;
+pub use route::hash;
 
 use super::{InstanceNumber, Moment};
 use lane::Lane;
@@ -42,7 +43,7 @@ pub struct Ticket {
     pub id: RequestId,
     /// What it may claim, at most [`HIGHEST`].
     pub priority: u8,
-    /// A hash of its session's name: the session's requests would like to meet at one instance.
+    /// The [`hash`] of its session's name: the session's requests would like to meet at one instance.
     pub session: Option<u64>,
 }
 
@@ -95,10 +96,10 @@ impl Dispatch {
         self.most = queue as usize + places as usize;
     }
 
-    /// An instance takes requests from now on, `concurrency` at once if it is concurrent.
-    pub fn open(&mut self, instance: InstanceNumber, mode: HandlerMode, concurrency: u32) {
+    /// An instance takes requests from now on, `concurrency` at once if it is concurrent. `name`: its [`hash`].
+    pub fn open(&mut self, instance: InstanceNumber, name: u64, mode: HandlerMode, concurrency: u32) {
         let at = self.find(instance).unwrap_or_else(|at| {
-            self.lanes.insert(at, Lane::new(instance));
+            self.lanes.insert(at, Lane::new(instance, name));
             at
         });
         if let Some(lane) = self.lanes.get_mut(at) {

@@ -1,7 +1,8 @@
 //! Which instance gets a request: the one with least in flight, or the one that the request's session is at home.
 //!
 //! A session's home is found by rendezvous hashing: each open lane has a weight for each session, and the heaviest
-//! wins. So when a lane comes, only the sessions that it wins move, and when one goes, only its own.
+//! wins. So when a lane comes, only the sessions that it wins move, and when one goes, only its own. What is weighed is
+//! the instance's name, not its number: a scheduler that adopts instances numbers them anew, and has each session stay.
 
 use super::lane::Lane;
 use crate::policy::InstanceNumber;
@@ -36,12 +37,19 @@ pub(super) fn choose(
 /// The open lane at which a session is at home.
 fn home(lanes: &[Lane], session: NonZeroU64) -> Option<usize> {
     let open = lanes.iter().enumerate().filter(|(_, lane)| lane.open);
-    open.max_by_key(|(_, lane)| weight(session, lane.instance)).map(|(at, _)| at)
+    open.max_by_key(|(_, lane)| weight(session, lane.name)).map(|(at, _)| at)
 }
 
 /// As good as random, and always the same: two rounds of the finalizer of SplitMix64.
-fn weight(session: NonZeroU64, instance: InstanceNumber) -> u64 {
-    mix(session.get() ^ mix(u64::from(instance.0)))
+fn weight(session: NonZeroU64, name: u64) -> u64 {
+    mix(session.get() ^ mix(name))
+}
+
+/// The name of a session or an instance as a number: FNV-1a. It is the same in each scheduler, whatever that was built
+/// with, so that the next one sends a session to where it was.
+#[must_use]
+pub fn hash(name: &[u8]) -> u64 {
+    name.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 fn mix(value: u64) -> u64 {

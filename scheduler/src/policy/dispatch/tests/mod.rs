@@ -10,6 +10,15 @@ const SECOND: Duration = Duration::from_secs(1);
 const ONE: InstanceNumber = InstanceNumber(1);
 const TWO: InstanceNumber = InstanceNumber(2);
 
+/// As its instance is named in these tests.
+fn name(instance: InstanceNumber) -> u64 {
+    hash(format!("{:012x}", instance.0).as_bytes())
+}
+
+fn open(dispatch: &mut Dispatch, instance: InstanceNumber, mode: HandlerMode, concurrency: u32) {
+    dispatch.open(instance, name(instance), mode, concurrency);
+}
+
 /// No instance, and room for so many requests.
 fn with_room(queue: u32) -> Dispatch {
     let mut dispatch = Dispatch::default();
@@ -25,7 +34,7 @@ fn plain(id: RequestId) -> Ticket {
 fn ready(concurrency: u32, queue: u32, mode: HandlerMode) -> Dispatch {
     let mut dispatch = Dispatch::default();
     dispatch.set_bounds(queue, concurrency);
-    dispatch.open(ONE, mode, concurrency);
+    open(&mut dispatch, ONE, mode, concurrency);
     dispatch
 }
 
@@ -73,7 +82,7 @@ fn requests_wait_for_an_instance_that_is_not_there_yet() {
     submit(&mut dispatch, 0..5);
     assert_eq!(dispatch.submit(plain(5), MS), Admission::Full, "two that wait, and three that could run by now");
     assert_eq!(next(&mut dispatch, MS), None);
-    dispatch.open(ONE, HandlerMode::Concurrent, 3);
+    open(&mut dispatch, ONE, HandlerMode::Concurrent, 3);
     assert_eq!(all(&mut dispatch, MS), [(0, ONE), (1, ONE), (2, ONE)]);
     dispatch.set_bounds(0, 1);
     assert_eq!((dispatch.waiting(), dispatch.in_flight()), (2, 3), "nothing that waits is thrown out");
@@ -91,7 +100,7 @@ fn what_an_instance_on_its_way_out_has_takes_no_place() {
         dispatch.close(ONE);
         submit(&mut dispatch, [3]);
         assert_eq!(dispatch.submit(plain(4), MS), Admission::Full, "one waits for the next instance");
-        dispatch.open(TWO, mode, 1);
+        open(&mut dispatch, TWO, mode, 1);
         assert_eq!(next(&mut dispatch, MS), Some((3, TWO)));
         assert_eq!(dispatch.submit(plain(5), MS), Admission::Full);
         assert_eq!((dispatch.finished(3, 2 * MS), dispatch.in_flight()), (Some(TWO), 1));
@@ -127,7 +136,7 @@ fn a_death_fails_only_what_may_have_begun() {
     assert_eq!((dispatch.in_flight(), dispatch.waiting()), (0, 18));
     assert_eq!(dispatch.lost(ONE), Lost::default());
     assert!(dispatch.usual_time().is_some(), "what is known stays known");
-    dispatch.open(TWO, HandlerMode::Serial, 1);
+    open(&mut dispatch, TWO, HandlerMode::Serial, 1);
     for id in [11, 13, 14] {
         assert_eq!(next(&mut dispatch, MS), Some((id, TWO)), "the rest waits in its old order");
         dispatch.finished(id, 9 * MS);
@@ -137,7 +146,7 @@ fn a_death_fails_only_what_may_have_begun() {
 #[test]
 fn a_concurrent_instance_loses_all_it_had_and_the_other_nothing() {
     let mut dispatch = ready(2, 10, HandlerMode::Concurrent);
-    dispatch.open(TWO, HandlerMode::Concurrent, 2);
+    open(&mut dispatch, TWO, HandlerMode::Concurrent, 2);
     submit(&mut dispatch, 0..6);
     assert_eq!(all(&mut dispatch, MS), [(0, ONE), (1, TWO), (2, ONE), (3, TWO)]);
     assert_eq!(dispatch.lost(ONE), Lost { failed: vec![0, 2], dropped: vec![] });
@@ -148,7 +157,7 @@ fn a_concurrent_instance_loses_all_it_had_and_the_other_nothing() {
 #[test]
 fn requests_that_lay_ahead_of_two_that_died_wait_in_their_old_order() {
     let mut dispatch = ready(1, 100, HandlerMode::Serial);
-    dispatch.open(TWO, HandlerMode::Serial, 1);
+    open(&mut dispatch, TWO, HandlerMode::Serial, 1);
     warm_up(&mut dispatch, ONE, 0..8);
     warm_up(&mut dispatch, TWO, 10..18);
     submit(&mut dispatch, 20..30);

@@ -107,9 +107,9 @@ impl Reference {
 
     fn home(&self, session: u64) -> InstanceNumber {
         let mut empty = with_room(1);
-        for (instance, (open, ..)) in &self.lanes {
-            if *open {
-                empty.open(*instance, HandlerMode::Serial, 1);
+        for (instance, (is_open, ..)) in &self.lanes {
+            if *is_open {
+                open(&mut empty, *instance, HandlerMode::Serial, 1);
             }
         }
         empty.submit(Ticket { id: 0, priority: 0, session: Some(session) }, Duration::ZERO);
@@ -208,7 +208,7 @@ proptest! {
                     // An instance is opened anew only when it has nothing.
                     if reference.at(instance) == 0 {
                         let mode = if serial { HandlerMode::Serial } else { HandlerMode::Concurrent };
-                        dispatch.open(instance, mode, concurrency);
+                        open(&mut dispatch, instance, mode, concurrency);
                         reference.lanes.insert(instance, (true, serial, concurrency));
                     }
                 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 fn several(modes: &[(u32, HandlerMode, u32)]) -> Dispatch {
     let mut dispatch = with_room(100_000);
     for (instance, mode, concurrency) in modes {
-        dispatch.open(InstanceNumber(*instance), *mode, *concurrency);
+        open(&mut dispatch, InstanceNumber(*instance), *mode, *concurrency);
     }
     dispatch
 }
@@ -57,7 +57,7 @@ fn one_that_may_not_be_sent_to_or_is_closed_gets_nothing() {
     assert_eq!(all(&mut dispatch, MS), [(1, ONE), (2, ONE)]);
     assert_eq!(dispatch.finished(0, MS), Some(TWO), "what it has goes on");
     assert_eq!(next(&mut dispatch, MS), None);
-    dispatch.open(TWO, HandlerMode::Concurrent, 2);
+    open(&mut dispatch, TWO, HandlerMode::Concurrent, 2);
     assert_eq!(next(&mut dispatch, MS), Some((3, TWO)));
 }
 
@@ -75,11 +75,40 @@ fn sessions_spread_and_only_those_move_that_must() {
         let old = before[&session];
         assert!(home == old || old == InstanceNumber(5), "{session}: {old:?} to {home:?}");
     }
-    dispatch.open(InstanceNumber(9), HandlerMode::Concurrent, 4);
-    dispatch.open(InstanceNumber(5), HandlerMode::Concurrent, 4);
+    open(&mut dispatch, InstanceNumber(9), HandlerMode::Concurrent, 4);
+    open(&mut dispatch, InstanceNumber(5), HandlerMode::Concurrent, 4);
     for (session, home) in homes(&mut dispatch) {
         assert!(home == before[&session] || home == InstanceNumber(9), "{session}");
     }
+}
+
+/// A scheduler that adopts instances numbers them as it finds them.
+#[test]
+fn sessions_stay_with_their_instances_under_other_numbers() {
+    let opened = |numbers: [u32; 5]| {
+        let mut dispatch = with_room(100_000);
+        for (instance, number) in (1..).map(InstanceNumber).zip(numbers) {
+            dispatch.open(InstanceNumber(number), name(instance), HandlerMode::Concurrent, 4);
+        }
+        homes(&mut dispatch)
+    };
+    let numbers = [4, 1, 5, 3, 2];
+    let before = opened([1, 2, 3, 4, 5]);
+    for (session, home) in opened(numbers) {
+        assert_eq!(home.0, numbers[before[&session].0 as usize - 1], "{session}");
+    }
+}
+
+/// Another value, and each session moves with the release that has it.
+#[test]
+fn a_name_has_the_same_number_in_each_release() {
+    let known = [("", 0xcbf2_9ce4_8422_2325), ("a", 0xaf63_dc4c_8601_ec8c), ("foobar", 0x8594_4171_f739_67e8)];
+    for (name, number) in known {
+        assert_eq!(hash(name.as_bytes()), number, "{name}");
+    }
+    let mut dispatch = several(&[1, 2, 3].map(|instance| (instance, HandlerMode::Concurrent, 4)));
+    let homes: Vec<_> = (0..8).map(|session| home(&mut dispatch, session).0).collect();
+    assert_eq!(homes, [3, 3, 2, 1, 2, 1, 2, 2]);
 }
 
 #[test]
@@ -113,7 +142,7 @@ fn a_session_waits_for_no_one() {
 fn a_session_lies_ahead_of_a_fast_instance_rather_than_go_elsewhere() {
     let mut dispatch = several(&[(1, HandlerMode::Serial, 1), (2, HandlerMode::Serial, 1)]);
     let session = (0..).find(|session| home(&mut dispatch, *session) == TWO);
-    dispatch.open(TWO, HandlerMode::Serial, 1);
+    open(&mut dispatch, TWO, HandlerMode::Serial, 1);
     warm_up(&mut dispatch, TWO, 0..8);
     for id in 10..13 {
         dispatch.submit(Ticket { id, priority: 0, session }, Duration::ZERO);
