@@ -262,6 +262,30 @@ fn lifecycle_requests_are_taken_or_waited_for() {
     let said = daemon.run(&["restart", "r", "--wait", "-o", "json"]);
     assert!(said.starts_with("exit 0\n") && said.contains("000000000002"), "{said}");
 
+    // A candidate that failed is what a restart is about: what serves stays as it is until that is ready.
+    let failed = values::rollout("c");
+    let at = |state| {
+        let mut model = failed.clone();
+        model.generations[1] = values::generation(&failed.generations[1].version, Role::Candidate, state);
+        model
+    };
+    daemon
+        .on("POST /v1/models/c/restart", Canned::json(&at(State::Preparing)))
+        .on("GET /v1/models/c", Canned::json(&failed))
+        .on("GET /v1/models/c", Canned::json(&at(State::Starting)))
+        .on("GET /v1/models/c", Canned::json(&failed));
+    insta::assert_snapshot!("restart_candidate_failed", daemon.run(&["restart", "c", "--wait"]));
+
+    let mut serves = values::ready("d", "000000000002");
+    serves.version = Some(failed.generations[1].version.clone());
+    serves.generations = vec![values::generation(&failed.generations[1].version, Role::Serving, State::Ready)];
+    daemon
+        .on("POST /v1/models/d/restart", Canned::json(&at(State::Preparing)))
+        .on("GET /v1/models/d", Canned::json(&failed))
+        .on("GET /v1/models/d", Canned::json(&at(State::Starting)))
+        .on("GET /v1/models/d", Canned::json(&serves));
+    insta::assert_snapshot!("restart_candidate_served", daemon.run(&["restart", "d", "--wait"]));
+
     daemon
         .on("GET /v1/models/forecast", Canned::json(&values::failed("forecast")))
         .on("POST /v1/models/forecast/start", Canned::json(&values::model("forecast", State::Starting)))

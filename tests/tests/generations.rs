@@ -126,6 +126,9 @@ fn a_generation_that_is_not_ready_never_takes_traffic_and_says_why() {
                 assert_eq!((model.state, &model.version, &model.message), (State::Ready, &version, &None));
                 let status = node.omnictl(["status", "app"]);
                 assert!(status.stdout.contains(why), "{status:?}");
+                // Tried again, it fails again, and that is heard at once and not when patience is over.
+                let restart = node.omnictl(["restart", "app", "--wait"]);
+                assert!(restart.code == 3 && restart.stderr.contains(why), "{restart:?}");
                 load();
             }
             // A manifest that cannot be read: there is no candidate, and the directory says why.

@@ -1,4 +1,4 @@
-//! Following a version on its way into service: what `deploy` and `rollback` wait for.
+//! Following a version on its way into service: what `deploy` and `rollback` wait for, and a `restart` of a candidate.
 
 use std::time::{Duration, Instant};
 

@@ -2,7 +2,7 @@
 
 use omni_api::{Model, State};
 
-use super::follow::Patience;
+use super::follow::{Patience, Wait, until_it_serves};
 use super::{Context, refused, status};
 use crate::cli::Lifecycle;
 use crate::client::{Answer, model_route};
@@ -51,6 +51,15 @@ fn progress(verb: Verb, model: &Model, before: &[String]) -> Progress {
     }
 }
 
+/// The version that is started anew beside the one that serves. A restart leaves that one as it is until this one is
+/// ready: how the model's instances do says nothing of it.
+fn started_beside(verb: Verb, model: &Model) -> Option<String> {
+    match verb {
+        Verb::Restart => model.candidate().map(|candidate| candidate.version.clone()),
+        Verb::Start | Verb::Stop => None,
+    }
+}
+
 pub(super) async fn run(context: &mut Context<'_>, verb: Verb, arguments: &Lifecycle) -> Result<Exit, Failure> {
     let answer = match ask(context, verb, arguments).await {
         Ok(answer) => answer,
@@ -78,6 +87,11 @@ async fn ask(context: &Context<'_>, verb: Verb, arguments: &Lifecycle) -> Result
     let before: Model = context.client.get(&route).await?.value()?;
     let before: Vec<String> = before.instances.into_iter().map(|instance| instance.id).collect();
     let mut answer = context.client.post(&model_route(model, verb.route())).await?;
+    // The answer is of the model as it is after the order, so its candidate was given its next try by that.
+    if let Some(version) = started_beside(verb, &answer.value()?) {
+        let wait = Wait { model, version: &version, published: false, timeout: *timeout };
+        return until_it_serves(context, &wait).await;
+    }
     loop {
         let now: Model = answer.value()?;
         match progress(verb, &now, &before) {
