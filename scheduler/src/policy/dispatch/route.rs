@@ -45,8 +45,8 @@ fn weight(session: NonZeroU64, name: u64) -> u64 {
     mix(session.get() ^ mix(name))
 }
 
-/// A name of a session or an instance as a number: FNV-1a. It is the same in each scheduler, whatever it was built with,
-/// so that the one after this one sends a session to where it was.
+/// The name of a session or an instance as a number: FNV-1a. It is the same in each scheduler, whatever that was built
+/// with, so that the next one sends a session to where it was.
 #[must_use]
 pub fn hash(name: &[u8]) -> u64 {
     name.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))

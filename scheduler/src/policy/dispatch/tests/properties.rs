@@ -107,8 +107,8 @@ impl Reference {
 
     fn home(&self, session: u64) -> InstanceNumber {
         let mut empty = with_room(1);
-        for (instance, (takes, ..)) in &self.lanes {
-            if *takes {
+        for (instance, (is_open, ..)) in &self.lanes {
+            if *is_open {
                 open(&mut empty, *instance, HandlerMode::Serial, 1);
             }
         }
