@@ -2,7 +2,7 @@
 //! and with nothing to gain for a client or a model that does not keep to the rules. Their limits are in `limits.rs`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
-use omni_tests::{Node, PATIENCE, Stream, wait_for};
+use omni_tests::{Node, PATIENCE, Stream, crc32, pattern, wait_for};
 use serde_json::{Value, json};
 use std::io::{BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -28,17 +28,6 @@ def handle_request(request, context):
     return [size, crc]
 "#;
 const LIMITS: &str = "[limits]\nbody = \"64MiB\"\n";
-
-fn pattern(size: usize) -> Vec<u8> {
-    (0..size).map(|at| (at % 251) as u8).collect()
-}
-
-/// As `zlib.crc32`.
-fn crc32(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!0, |crc, byte| {
-        (0..8).fold(crc ^ u32::from(*byte), |crc, _| if crc & 1 == 1 { (crc >> 1) ^ 0xEDB8_8320 } else { crc >> 1 })
-    })
-}
 
 /// The head of an upload.
 fn head(model: &str, length: usize, more: &str) -> String {
@@ -67,7 +56,7 @@ fn every_byte_arrives_once_however_it_is_cut() {
     let node = Node::builder().model("measure", &[("model.py", MEASURE), ("omni.toml", LIMITS)]).start();
     for size in [MIB + 1, 3 * MIB, 16 * MIB - 7] {
         let body = pattern(size);
-        let expected = json!([size, crc32(&body)]);
+        let expected = json!([size, crc32(body.iter().copied())]);
         for (first, piece) in [(0, size), (1, size), (5000, 70_000), (100_000, MIB), (size - 1, 1)] {
             // Two requests on one connection: a small one before the large one.
             let mut connection = node.http().connect();
@@ -353,7 +342,7 @@ fn a_trusted_model_reads_the_connection_itself() {
         .start();
     let size = 16 * MIB - 7;
     let body = pattern(size);
-    let expected = json!([size, crc32(&body)]);
+    let expected = json!([size, crc32(body.iter().copied())]);
     for (first, piece, more) in
         [(0, size, ""), (5000, 70_000, ""), (size, 1, "x-read: file\r\n"), (0, MIB, "expect: 100-continue\r\n")]
     {

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use omni_tests::process::peak_resident;
-use omni_tests::{Answer, Node, PATIENCE, Stream, wait_for};
+use omni_tests::{Answer, Node, PATIENCE, Stream, crc32, pattern, wait_for};
 use serde_json::{Value, json};
 use std::io::{BufReader, ErrorKind, Read as _, Write as _};
 use std::thread;
@@ -51,17 +51,6 @@ fn chunked(node: &Node, model: &str, media: &str, size: usize, piece: usize) -> 
             send(b"0\r\n\r\n");
         });
         Stream::read(reader).whole()
-    })
-}
-
-fn pattern(size: usize) -> Vec<u8> {
-    (0..size).map(|at| (at % 251) as u8).collect()
-}
-
-/// As `zlib.crc32`.
-fn crc32(bytes: impl Iterator<Item = u8>) -> u32 {
-    !bytes.fold(!0, |crc, byte| {
-        (0..8).fold(crc ^ u32::from(byte), |crc, _| if crc & 1 == 1 { (crc >> 1) ^ 0xEDB8_8320 } else { crc >> 1 })
     })
 }
 
