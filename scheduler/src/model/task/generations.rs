@@ -22,6 +22,8 @@ pub(super) struct Known {
     pub(super) prepare_asked: Instant,
     /// Why its instances do not do well, in words.
     pub(super) message: Option<String>,
+    /// Why the last of its instances that asked for room got none; `None` once one got some.
+    pub(super) no_room: Option<String>,
     /// The newest lines of its environment's build.
     pub(super) build_log: VecDeque<String>,
 }
@@ -47,6 +49,7 @@ impl Generations {
             environment: None,
             prepare_asked: Instant::now(),
             message: None,
+            no_room: None,
             build_log: VecDeque::new(),
         };
         self.known.insert(generation, known);

@@ -3,10 +3,10 @@
 use super::ModelTask;
 use super::life::bounds;
 use crate::capacity::need;
-use crate::policy::Moment;
 use crate::policy::capacity::Amounts;
 use crate::policy::fleet::{Event, Phase};
 use crate::policy::scaling::{Because, Bounds, DOWN, UP};
+use crate::policy::{Generation, InstanceNumber, Moment};
 use omni_api as api;
 
 /// What is explained of a model that has nothing to serve.
@@ -64,9 +64,23 @@ impl ModelTask {
             average_seconds: UP.as_secs_f64(),
             greatest: why.greatest,
             greatest_seconds: DOWN.as_secs_f64(),
-            message: self.message(),
+            message: self.why_fewer(why.wanted),
             budgets: self.budgets(),
         }
+    }
+
+    /// Why there are fewer instances than wanted, or none that is ready. Who asks for one more than there are, in vain,
+    /// says it only here.
+    fn why_fewer(&self, wanted: u32) -> Option<String> {
+        let up = |(_, generation, phase): &(InstanceNumber, Generation, &Phase)| match phase {
+            Phase::Starting { .. } | Phase::Ready { .. } => self.fleet.serving() == Some(*generation),
+            Phase::Draining { .. } | Phase::Stopping { .. } => false,
+        };
+        let up = self.fleet.instances().filter(up).count();
+        let serving = self.fleet.serving().and_then(|serving| self.generations.get(serving));
+        let no_room = serving.filter(|_| (1..wanted as usize).contains(&up)).and_then(|known| known.no_room.clone());
+        let said: Vec<String> = self.message().into_iter().chain(no_room).collect();
+        (!said.is_empty()).then(|| said.join("\n"))
     }
 
     fn budgets(&self) -> api::Budgets {

@@ -60,7 +60,11 @@ impl ModelTask {
         self.event(&Event::Placed(number));
         let Some(inbox) = self.own_inbox.upgrade() else { return };
         let Some(instance) = self.instances.get_mut(number) else { return };
-        let environment = self.generations.get(instance.generation).and_then(|known| known.environment.clone());
+        let known = self.generations.get_mut(instance.generation);
+        let environment = known.and_then(|known| {
+            known.no_room = None;
+            known.environment.clone()
+        });
         let Some(environment) = environment else {
             let message = "its environment is not known any more".to_owned();
             return self.gone(number, &ExitCause::StartFailed { message });
@@ -74,10 +78,14 @@ impl ModelTask {
         }
     }
 
-    /// There is no room for an instance, which never began. One more than there are is no matter of anybody's.
+    /// There is no room for an instance, which never began. One more than there are is a matter of who asks for the number
+    /// only: the generation does well.
     pub(super) fn no_place(&mut self, number: InstanceNumber, lack: Lack, hopeless: bool, message: String) {
         let Some(Instance { generation, .. }) = self.instances.remove(number) else { return };
         self.lack = lack;
+        if let Some(known) = self.generations.get_mut(generation) {
+            known.no_room = Some(message.clone());
+        }
         if self.instances.number(|other| other.generation == generation).is_none() {
             let is_beside = self.fleet.candidate() == Some(generation) && !hopeless;
             let hint = "beside the version that serves there is no room; `omnictl restart` replaces that one in place";
