@@ -46,8 +46,15 @@ fn instances_come_with_the_load_and_go_when_it_is_over() {
             wait_for("three instances", PATIENCE, || (ready(&node).len() == 3).then_some(()));
             let busy = || ready(&node).iter().all(|instance| instance.in_flight == 1);
             wait_for("all of them to have a request", PATIENCE, || busy().then_some(()));
-            let explained = node.omnictl(["explain", "app"]);
-            assert!(explained.code == 0 && explained.stdout.contains('3'), "{explained:?}");
+            let explained = wait_for("the average to be beyond them", PATIENCE, || {
+                let explained = node.omnictl(["explain", "app"]);
+                assert_eq!(explained.code, 0, "{explained:?}");
+                Some(explained.stdout).filter(|text| text.contains("the load needs more than `max-instances`"))
+            });
+            for words in ["3 ready, 0 starting or ending; 3 wanted", "0 to 3 instances, 1 requests at once on each"] {
+                assert!(explained.contains(words), "{words} in {explained}");
+            }
+            assert!(!explained.contains("message"), "there are as many as may be: {explained}");
         },
     );
     let found: BTreeSet<String> = answers.iter().flatten().map(whose).collect();
