@@ -107,7 +107,7 @@ fn one_without_instances_counts_and_makes_room_at_once() {
     let large = "schema = 1\n[resources]\nmemory = \"600MiB\"\n";
     let plain = "def handle_request(request, context):\n    return context.model\n";
     let node = Node::builder()
-        .config("[capacity]\nmemory = \"1GiB\"\n")
+        .config("[capacity]\nmemory = \"800MiB\"\n")
         .model("m", &[("model.py", MODEL), ("state.py", STATE), ("omni.toml", &small)])
         .model("large", &[("model.py", plain), ("omni.toml", large)])
         .start();
