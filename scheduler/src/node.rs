@@ -16,7 +16,7 @@ use crate::machine::unix_ms;
 use crate::metrics::Metrics;
 use crate::model::content::{Content, Unservable};
 use crate::model::{self, Message, Model};
-use crate::state::{Lasting, StateStore, expired};
+use crate::state::{Lasting, StateStore, age, expired};
 use crate::takeover::{Before, Heir, Working};
 use crate::watchdog::{Pulse, Watchdog};
 use omni_api::State;
@@ -234,7 +234,7 @@ impl Node {
         let lasting = self.lasting.lock().unwrap_or_else(PoisonError::into_inner).remove(name).unwrap_or_default();
         let metrics = self.context.metrics.of_model(name.as_str());
         let (model, ends) =
-            model::new(name.clone(), kept, metrics, Lasting { removed_unix_ms: None, ..lasting.clone() });
+            model::new(name.clone(), kept, metrics, Lasting { removed_for_ms: None, ..lasting.clone() });
         model::task::spawn(Arc::clone(&model), ends, lasting, Arc::clone(&self.context), self.launcher.clone());
         models.insert(name.clone(), Arc::clone(&model));
         model
@@ -260,7 +260,7 @@ impl Node {
 
     /// A model is not there any more: its versions are remembered for a while.
     fn retire(&self, name: &ModelName, lasting: Lasting) {
-        let left = lasting.removed(unix_ms());
+        let left = lasting.removed();
         self.context.state.put(name, left.clone());
         self.launcher.keep(name, left.as_ref().map(Lasting::snapshots).unwrap_or_default());
         if let Some(left) = left {
@@ -276,10 +276,13 @@ impl Node {
         }
     }
 
-    /// Forgets who was removed long ago.
-    fn forget_expired(&self) {
+    /// So much time has passed: forgets who was removed long ago.
+    fn forget_expired(&self, passed: Duration) {
         let mut lasting = self.lasting.lock().unwrap_or_else(PoisonError::into_inner);
-        for name in expired(&lasting, unix_ms()) {
+        for name in age(&mut lasting, passed) {
+            self.context.state.put(&name, lasting.get(&name).cloned());
+        }
+        for name in expired(&lasting) {
             lasting.remove(&name);
             self.context.state.put(&name, None);
             self.launcher.keep(&name, BTreeSet::new());
@@ -297,9 +300,10 @@ async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>, pulse: Pulse) {
             Ok(None) => return,
             Err(_) => None,
         };
-        if forgotten_at.elapsed() >= FORGET_EVERY {
-            forgotten_at = Instant::now();
-            node.forget_expired();
+        let passed = forgotten_at.elapsed();
+        if passed >= FORGET_EVERY {
+            forgotten_at += passed;
+            node.forget_expired(passed);
         }
         let Some(event) = event else { continue };
         match event {

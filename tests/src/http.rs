@@ -111,6 +111,20 @@ impl Client {
         Stream::read(BufReader::new(connection))
     }
 
+    /// One request in these pieces, from a client that sends every byte before it reads one; returns when the head of the
+    /// answer is there. A client that cannot send is a failed test.
+    ///
+    /// # Panics
+    /// When the node closes before all is sent, or no answer comes.
+    #[must_use]
+    pub fn write_all_then_read(&self, pieces: &[&[u8]]) -> Stream {
+        let mut connection = self.connect();
+        for piece in pieces {
+            connection.write_all(piece).expect("the node takes all that is sent");
+        }
+        Stream::read(BufReader::new(connection))
+    }
+
     /// Sends bytes, then reads until the node closes. `end` closes our side first, as a client that hangs up does.
     #[must_use]
     pub fn raw(&self, bytes: &[u8], end: bool) -> Vec<u8> {

@@ -189,6 +189,48 @@ fn bodies_over_the_limit() {
 }
 
 #[test]
+fn a_refusal_reaches_who_sends_all_before_it_reads() {
+    let node = Node::builder().model("measure", &[("model.py", MEASURE), ("omni.toml", "schema = 1\n")]).start();
+    let head = |model: &str, media: &str, framing: &str| {
+        format!("POST /ai/run/{model} HTTP/1.1\r\nhost: x\r\ncontent-type: {media}\r\n{framing}\r\n\r\n").into_bytes()
+    };
+    let body = vec![b'1'; 32 * MIB];
+    let length = format!("content-length: {}", body.len());
+    let chunks = [format!("{:x}\r\n", body.len()).as_bytes(), &body, b"\r\n0\r\n\r\n"].concat();
+    let chunked = "transfer-encoding: chunked";
+    for (model, media, framing, body, status) in [
+        ("measure", "application/json", &*length, &body, 413),
+        ("measure", "application/json", chunked, &chunks, 413),
+        ("measure", "image/x", &length, &body, 413),
+        ("measure", "image/x", chunked, &chunks, 413),
+        ("no-such-model", "application/json", &length, &body, 404),
+        ("no-such-model", "image/x", chunked, &chunks, 404),
+    ] {
+        let answer = node.http().write_all_then_read(&[&head(model, media, framing), body]).whole();
+        assert_eq!(answer.status, status, "{model} {media} {framing}: {}", answer.text());
+    }
+
+    // A small one that comes after its answer, in two pieces: the first would bring the reset, the second meet it.
+    let mut late = node.http().connect();
+    late.write_all(&head("no-such-model", "application/json", "content-length: 2")).unwrap();
+    late.peek(&mut [0]).unwrap();
+    late.write_all(b"1").unwrap();
+    late.write_all(b"1").unwrap();
+    assert_eq!(Stream::read(BufReader::new(late)).whole().status, 404);
+
+    // One that came with its head was read, and the connection goes on.
+    let small = [head("no-such-model", "application/json", "content-length: 2"), b"11".to_vec()].concat();
+    let mut kept = BufReader::new(node.http().connect());
+    for _ in 0..2 {
+        kept.get_mut().write_all(&small).unwrap();
+        let (answer, rest) = Stream::read(kept).whole_then();
+        assert_eq!(answer.status, 404);
+        kept = rest;
+    }
+    node.stop();
+}
+
+#[test]
 fn the_nodes_budget_and_the_models_queue() {
     let model = r#"
 import asyncio

@@ -76,6 +76,10 @@ fn who_is_let_in_and_to_which_models() {
         assert_eq!(answer.header("www-authenticate"), (status == 401).then_some("Bearer"));
     }
     assert_eq!(node.http().get("/").status, 401, "nothing is said of routes either");
+    let body = vec![b'1'; 32 << 20];
+    let head = format!("POST /ai/run/echo HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+    let refused = node.http().write_all_then_read(&[head.as_bytes(), &body]);
+    assert_eq!(refused.status, 401, "to who sends all before it reads, too");
     for (token, model) in [("one", "echo"), ("two", "echo"), ("two", "other")] {
         let answer = ask(&node, Some(token), model, 0.0);
         assert_eq!(answer.status, 200, "{}", answer.text());
@@ -86,7 +90,7 @@ fn who_is_let_in_and_to_which_models() {
     for sample in [
         r#"omni_token_requests_total{token="ci",outcome="admitted"} 1"#,
         r#"omni_token_requests_total{token="ci",outcome="model"} 2"#,
-        r#"omni_token_requests_total{token="",outcome="unknown"} 4"#,
+        r#"omni_token_requests_total{token="",outcome="unknown"} 5"#,
     ] {
         assert!(metrics.contains(sample), "{metrics}");
     }

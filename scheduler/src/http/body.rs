@@ -55,11 +55,16 @@ pub fn passes_hyper(request: &Request<Incoming>) -> Option<u64> {
     (request.version() == Version::HTTP_11 && !is_json(request.headers())).then_some(length)
 }
 
-/// Whether hyper may close a connection with a part of this body in it, as it does after an answer that came early.
+/// Whether hyper closes the connection when this body is not read to its end. HTTP/2 ends the stream alone.
 #[must_use]
 pub fn may_be_left(request: &Request<Incoming>) -> bool {
-    let length = request.body().size_hint().exact();
-    request.version() == Version::HTTP_11 && length.is_none_or(|length| length > STEP)
+    request.version() < Version::HTTP_2 && !request.body().is_end_stream()
+}
+
+/// Whether a body is not collected: its request can be served before it has come. `length`: when it is known.
+#[must_use]
+pub fn is_streamed(headers: &HeaderMap, length: Option<u64>) -> bool {
+    length.is_none_or(|length| length > STREAM_FROM) && !is_json(headers)
 }
 
 /// Takes a request's body. `held`: its connection, when it is kept from hyper.
@@ -80,8 +85,7 @@ pub async fn take(
     if declared.or(exact).is_some_and(|length: u64| length > limit) {
         return Err(Failure::BodyTooLarge { limit });
     }
-    let json = is_json(headers);
-    if !json && exact.is_none_or(|length| length > STREAM_FROM) {
+    if is_streamed(headers, exact) {
         let way = match (held, exact) {
             (Some(hold), Some(length)) if limits.body_handover => Way::HandedOver(hold, length),
             (Some(hold), Some(length)) => Way::Spliced(hold, length),
@@ -100,7 +104,7 @@ pub async fn take(
     let collecting = collect(body, exact, limit, budget);
     let (bytes, held) =
         tokio::time::timeout_at(deadline.into(), collecting).await.map_err(|_| Failure::BodyTimeout)??;
-    let content = if json { flags::JSON } else { flags::BYTES };
+    let content = if is_json(headers) { flags::JSON } else { flags::BYTES };
     Ok(Taken { body: RequestBody::Whole(content, bytes), length: None, handed: false, held: Some(held), upload: None })
 }
 

@@ -119,9 +119,16 @@ impl Known {
         self.runs_out.load(Ordering::Relaxed) && !self.is_http2()
     }
 
-    /// Whether the request that comes has a body that hyper may leave a part of.
+    /// Whether the answer that goes out may come before the end of its request's body, a part of which hyper leaves then.
     pub(super) fn linger(&self, may: bool) {
         self.lingers.store(may, Ordering::Relaxed);
+    }
+
+    /// Hyper has done what it can for now. Between two requests nothing is left of the first one, and it may close at once.
+    pub(super) fn settle(&self) {
+        if self.lingers.load(Ordering::Relaxed) && self.is_idle() {
+            self.linger(false);
+        }
     }
 
     /// What hyper has closed, and its client perhaps not: it may send on, and read its answer only then.
@@ -142,6 +149,11 @@ impl Known {
         if through {
             self.heard.store(false, Ordering::Relaxed);
         }
+    }
+
+    /// Hyper closes, perhaps in more than one step: it waits for no request.
+    fn closes(&self) {
+        self.asked.store(false, Ordering::Relaxed);
     }
 
     /// Hyper asked for bytes, and there were none.
@@ -324,6 +336,7 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.known.closes();
         if self.known.hold.is_held() {
             self.known.hold.closing(self.duplicate().ok());
         }
@@ -335,53 +348,5 @@ impl AsyncWrite for Socket {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_two_versions_are_told_apart_by_their_first_bytes() {
-        for (pieces, is_http2) in [
-            (vec!["PRI * HTTP/2.0\r\n"], true),
-            (vec!["P", "RI", " * HTTP/2.0"], true),
-            (vec!["POST / HTTP/1.1"], false),
-            (vec!["P", "OST / PRI"], false),
-            (vec!["PR", "OPFIND", "PRI"], false),
-            (vec!["P", "R"], false),
-        ] {
-            let known = Known::default();
-            pieces.iter().for_each(|piece| known.read(piece.as_bytes()));
-            assert_eq!(known.is_http2(), is_http2, "{pieces:?}");
-        }
-    }
-
-    #[test]
-    fn a_connection_is_idle_between_its_requests() {
-        let known = Arc::new(Known::default());
-        assert!(!known.is_idle(), "hyper has not asked yet");
-        known.found_nothing();
-        assert!(known.is_idle(), "nothing came yet");
-        known.read(b"POST ");
-        known.found_nothing();
-        assert!(!known.is_idle(), "half a head is hyper's already");
-        let open = known.begin();
-        known.wrote(true);
-        known.found_nothing();
-        assert!(!known.is_idle(), "its answer is being written");
-        drop(open);
-        assert!(known.is_idle());
-        known.wrote(true);
-        assert!(!known.is_idle(), "hyper closes it, if it does not ask for another request");
-        known.found_nothing();
-        known.wrote(false);
-        assert!(!known.is_idle(), "the end of the answer is not written yet");
-        known.wrote(true);
-        known.found_nothing();
-        assert!(known.is_idle());
-        known.read(b"P");
-        assert!(!known.is_idle(), "the next one has begun");
-        known.hold.hold(1);
-        known.wrote(true);
-        known.found_nothing();
-        assert!(!known.is_idle(), "it is not kept");
-    }
-}
+#[path = "connection_tests.rs"]
+mod tests;

@@ -2,13 +2,12 @@
 //! under both where the node has a certificate.
 
 use super::answer::{AnswerBody, Slow};
-use super::body::may_be_left;
-use super::body::passes_hyper;
+use super::body::{is_streamed, may_be_left, passes_hyper};
 use super::connection::{Answering, Known, Socket};
 use super::hold::drain;
 use super::stream::Stream;
 use crate::tokens::{Admitted, AdmittedBefore};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::header::{CONNECTION, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
@@ -163,9 +162,9 @@ async fn converse<H, F>(
         let open = asked.begin();
         // What is in the socket is the body only where nothing is spoken over it.
         let length = if is_tcp { passes_hyper(&request) } else { None };
-        if !is_tcp {
-            asked.linger(may_be_left(&request));
-        }
+        // What is held has an end of its own.
+        let may_be_left = length.is_none() && may_be_left(&request);
+        let is_streamed = may_be_left && is_streamed(request.headers(), request.body().size_hint().exact());
         if admitted {
             request.extensions_mut().insert(AdmittedBefore);
         }
@@ -176,6 +175,8 @@ async fn converse<H, F>(
         let (answer, asked) = (handler(request), Arc::clone(&asked));
         async move {
             let mut answer = answer.await;
+            // A refusal comes before the body is read, or while it is; what was collected has been.
+            asked.linger(may_be_left && (is_streamed || !answer.status().is_success()));
             if length.is_some() || asked.runs_out() {
                 answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
@@ -216,6 +217,7 @@ async fn converse<H, F>(
             if connection.as_mut().poll(context).is_ready() {
                 return Poll::Ready(());
             }
+            known.settle();
             // While the client takes nothing, hyper asks for nothing more, not even whether time is up.
             if let Some(given) = known.until() {
                 if until.replace(given) != Some(given) {

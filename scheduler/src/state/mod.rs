@@ -12,7 +12,7 @@ mod file;
 mod removed;
 mod writer;
 
-pub use removed::expired;
+pub use removed::{age, expired};
 
 use omni_config::name::ModelName;
 use omni_ipc::id::SnapshotDigest;
@@ -40,9 +40,9 @@ pub struct Lasting {
     /// Versions that were ready once, the newest first, at most [`HISTORY`].
     #[serde(default)]
     pub history: Vec<Version>,
-    /// Its directory was removed then, in milliseconds since the Unix epoch.
+    /// Its directory was removed, and schedulers have run for so many milliseconds since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub removed_unix_ms: Option<u64>,
+    pub removed_for_ms: Option<u64>,
 }
 
 /// A rollback, until the directory holds something else than what it was rolled back from.
@@ -84,9 +84,9 @@ impl Lasting {
 
     /// What lasts for a while of a model whose directory is gone: the versions to come back to; nothing if there are none.
     #[must_use]
-    pub fn removed(self, unix_ms: u64) -> Option<Self> {
-        let removed_unix_ms = self.removed_unix_ms.or(Some(unix_ms));
-        (!self.history.is_empty()).then_some(Self { history: self.history, removed_unix_ms, ..Self::default() })
+    pub fn removed(self) -> Option<Self> {
+        let removed_for_ms = self.removed_for_ms.or(Some(0));
+        (!self.history.is_empty()).then_some(Self { history: self.history, removed_for_ms, ..Self::default() })
     }
 
     /// Whether this version was ready once.

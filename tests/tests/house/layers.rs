@@ -49,10 +49,10 @@ const CONFINED: &[Confined] = &[
         words: &["SystemTime", "ClockId::CLOCK_REALTIME"],
         only: &[
             "omnictl/src/commands/deploy/publish.rs",   // the name of a draft
-            "scheduler/src/machine.rs", // since when something is, and whose history is older than a day
-            "worker/snapshot/src/tree.rs", // beside times of files, which are of the same clock
+            "scheduler/src/machine.rs",                 // since when something is
+            "worker/snapshot/src/tree.rs",              // beside times of files, which are of the same clock
             "worker/src/launcher/environment/build.rs", // when an environment was made
-            "worker/src/process/setup.rs", // when a line was logged
+            "worker/src/process/setup.rs",              // when a line was logged
         ],
         why: "the time of day jumps: it is for people to read, and no decision rests on it",
     },
