@@ -30,7 +30,7 @@ use interpreter::{Interpreter, InterpreterError, Question};
 use key::Inputs;
 use nix::unistd::{Gid, Uid, chown};
 use omni_config::node::{BUILDER_UID, Python};
-use omni_config::PythonVersion;
+use omni_config::{Foreign, PythonVersion};
 use omni_ipc::id::{EnvironmentKey, SnapshotDigest};
 use omni_log::Kind;
 use removal::remove_tree;
@@ -294,7 +294,7 @@ pub(super) fn build_all(settings: &Settings, sandboxes: Sandboxes, jobs: &Receiv
             Err(Failure { message, permanent }) => {
                 let (message_id, model) = (Kind::EnvironmentFailed.id(), &plan.model);
                 tracing::warn!(
-                    message_id, environment = %key, model, permanent, reason = message, "the environment cannot be built"
+                    message_id, environment = %key, model, permanent, reason = Foreign(message).to_string(), "the environment cannot be built"
                 );
             }
         }
