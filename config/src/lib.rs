@@ -1,4 +1,5 @@
-//! What people write for omni, as values: model manifests (`omni.toml`), the node's configuration, model names.
+//! What people write for omni, as values: model manifests (`omni.toml`), the node's configuration, model names; and how
+//! their words are shown ([`Foreign`]).
 //!
 //! Called by the scheduler (manifests, which the launcher sends it as text), by the launcher (the node's
 //! configuration) and by `omnictl` (`check`, `show --effective`). Text in, values out: nothing here opens a file,
@@ -6,6 +7,7 @@
 //! users need not check again; unknown keys are errors; an error names the key, its line, and what to write instead.
 
 mod error;
+mod foreign;
 mod kind;
 mod python;
 mod reader;
@@ -20,6 +22,7 @@ pub mod size;
 pub mod tokens;
 
 pub use error::{Problem, Problems};
+pub use foreign::Foreign;
 pub use manifest::{Manifest, ManifestError};
 pub use models::{Models, NoSingleModel, SingleModel};
 pub use name::{ModelName, NameError};

@@ -3,7 +3,7 @@
 //! Called by the commands for tables; JSON output keeps the numbers as they are. What always holds: short, the same width
 //! class at every magnitude, and never more precise than a reader needs.
 
-use omni_api::Foreign;
+use omni_config::Foreign;
 
 /// Units of ages from the largest down, in seconds.
 const AGES: [(&str, u64); 4] = [("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)];

@@ -20,9 +20,9 @@ use crate::state::{Lasting, StateStore, age, expired};
 use crate::takeover::{Before, Heir, Working};
 use crate::watchdog::{Pulse, Watchdog};
 use omni_api::State;
-use omni_config::Models;
 use omni_config::name::ModelName;
 use omni_config::node::NodeConfig;
+use omni_config::{Foreign, Models};
 use omni_ipc::id::{InstanceId, SnapshotDigest};
 use omni_log::Kind;
 use std::collections::{BTreeMap, BTreeSet};
@@ -316,7 +316,8 @@ async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>, pulse: Pulse) {
                         tracing::warn!(
                             message_id = Kind::ModelRefused.id(),
                             model = %name,
-                            "manifest refused: {message}"
+                            "manifest refused: {}",
+                            Foreign(message)
                         );
                     }
                     let content =
@@ -328,13 +329,13 @@ async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>, pulse: Pulse) {
             },
             Seen::Refused { name, message } => match ModelName::try_from(name.clone()) {
                 Ok(name) => {
-                    tracing::warn!(message_id = Kind::ModelRefused.id(), model = %name, "directory refused: {message}");
+                    tracing::warn!(message_id = Kind::ModelRefused.id(), model = %name, "directory refused: {}", Foreign(&message));
                     let unservable = Unservable { snapshot: None, message };
                     let _ = node.add(&name).tell(Message::Content(Err(unservable))).await;
                     told.insert(name);
                 }
                 // It has no place among the models: the log alone can say why. Quoted, as anybody may have named it.
-                Err(_) => tracing::warn!(directory = ?name, "not served: {message}"),
+                Err(_) => tracing::warn!(directory = ?name, "not served: {}", Foreign(&message)),
             },
             Seen::Gone { name } => {
                 if let Ok(name) = ModelName::try_from(name) {

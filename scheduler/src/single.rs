@@ -5,8 +5,7 @@
 use crate::model::Model;
 use crate::node::Node;
 use crate::policy::single::{Fault, Turn, turn};
-use omni_api as api;
-use omni_config::ModelName;
+use omni_config::{Foreign, ModelName};
 use std::future::pending;
 use std::sync::Arc;
 
@@ -70,7 +69,7 @@ impl Single {
 fn say(model: &Model, fault: Fault) {
     let view = model.view();
     let why = view.message.or(view.directory.refused).or(view.last_exit).unwrap_or_default();
-    let (name, why) = (&model.name, api::Foreign(&why));
+    let (name, why) = (&model.name, Foreign(&why));
     match fault {
         Fault::Failed => tracing::error!(model = %name, "the model has failed, and the service ends with it: {why}"),
         Fault::Unservable => tracing::error!(model = %name, "the model cannot be served, and the service ends: {why}"),

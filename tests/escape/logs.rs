@@ -3,6 +3,7 @@
 use crate::control::FOLDER;
 use omni_tests::{Node, PATIENCE, wait_for};
 use serde_json::{Value, json};
+use std::os::unix::fs::symlink;
 use std::process::Command;
 
 const FORGER: &str = include_str!("probes/forger.py");
@@ -59,6 +60,10 @@ fn what_a_model_writes_is_its_own_line_and_moves_nobodys_terminal() {
     assert_eq!(foreign(&logs(), &instance), Vec::<&str>::new());
 
     assert_eq!(node.http().run("failing", &json!(0)).status, 503);
+    // What lies in a directory may have such a name, and the launcher says why it serves nothing of it.
+    node.publish("odd", &[("model.py", FORGER)]);
+    symlink("/name \u{9b}2J\u{202e}order", node.folder().join("odd/link")).unwrap();
+    wait_for("the refusal", PATIENCE, || node.log().contains("model refused").then_some(()));
     let seen = [
         logs(),
         node.omnictl(["logs", "failing"]).stdout,
@@ -71,6 +76,7 @@ fn what_a_model_writes_is_its_own_line_and_moves_nobodys_terminal() {
         assert_eq!(commands(text), Vec::<char>::new(), "{text}");
     }
     assert!(seen[2].contains("RuntimeError") && seen[2].contains("\\u{1b}[2J"), "it is shown: {}", seen[2]);
+    assert!(node.log().contains("u{9b}2J"), "the name is shown");
     assert_eq!(forged(&node.log()), Vec::<String>::new());
     node.stop();
 }

@@ -81,12 +81,29 @@ fn requirements_include_no_file_of_the_host() {
     node.stop();
 }
 
+/// A package that needs nothing of any index: its build backend lies in it, and builds an empty wheel.
+const PROJECT: &str = "[build-system]\nrequires = []\nbuild-backend = \"backend\"\nbackend-path = [\".\"]\n\
+                       [project]\nname = \"omni-private\"\nversion = \"1.0\"\n";
+const BACKEND: &str = r#"
+import os, zipfile
+
+def build_wheel(directory, settings=None, metadata=None):
+    wheel, info = "omni_private-1.0-py3-none-any.whl", "omni_private-1.0.dist-info"
+    with zipfile.ZipFile(os.path.join(directory, wheel), "w") as archive:
+        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: omni-private\nVersion: 1.0\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    return wheel
+
+build_editable = build_wheel
+"#;
+
 #[test]
 fn requirements_install_no_folder_of_the_host() {
     let (host, index) = (folder(), Index::start(Mood::Serves));
     fs::create_dir(host.path().join("package")).unwrap();
-    let project = "[project]\nname = \"omni-private\"\nversion = \"1.0\"\n[tool.setuptools]\npy-modules = []\n";
-    fs::write(host.path().join("package/pyproject.toml"), project).unwrap();
+    fs::write(host.path().join("package/pyproject.toml"), PROJECT).unwrap();
+    fs::write(host.path().join("package/backend.py"), BACKEND).unwrap();
     let at = host.path().display();
     let table = [
         ("file", format!("omni-private @ file://{at}/package\n")),
@@ -95,6 +112,15 @@ fn requirements_install_no_folder_of_the_host() {
     ];
     let node = node(&index, "");
     assert_none_is_served(&node, &table);
+    // The control: the same tool with the folder in its sight installs it, and asks no index.
+    for (name, requirements) in &table {
+        let (list, target) = (host.path().join(format!("{name}.txt")), host.path().join(name));
+        fs::write(&list, requirements).unwrap();
+        let mut uv = Command::new(program("uv"));
+        uv.args(["pip", "install", "--no-config", "--offline", "--python", "/usr/bin/python3.11", "--target"]);
+        let said = uv.arg(&target).arg("-r").arg(&list).env("UV_CACHE_DIR", host.path().join("c")).output();
+        assert!(target.join("omni_private-1.0.dist-info").exists(), "{name}: {said:?}");
+    }
     node.stop();
 }
 
@@ -157,13 +183,15 @@ fn assert_installed_in_place(names: &[&str]) {
 fn archives_of_packages_lead_elsewhere_when_they_are_unpacked_as_they_stand() {
     let (scratch, target) = (folder(), folder());
     wheels(&[Path::new("make"), scratch.path(), target.path()]);
-    for name in ["climbs", "absolute", "inside", "link"] {
+    let ways = ["climbs", "absolute", "inside", "scripts", "data", "backslash", "link", "command", "headers"];
+    assert_eq!(ways.len(), LED.len());
+    for name in ways {
         let into = scratch.path().join(name);
         fs::create_dir(&into).unwrap();
         let wheel = scratch.path().join(format!("omni_{name}-1.0-py3-none-any.whl"));
         wheels(&[Path::new("unpack"), &wheel, &into]);
         let led = entries(target.path());
-        assert_eq!(led.len(), 1, "{name}: {led:?}");
+        assert!(led.len() == 1 && LED.iter().any(|way| led[0].ends_with(way)), "{name}: {led:?}");
         fs::remove_file(&led[0]).unwrap();
     }
 }

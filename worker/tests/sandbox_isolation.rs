@@ -144,6 +144,8 @@ call('tiocsti_high_bits', 16, 0, 0x100005412, b'x')
 call('personality', 135, 0x0040000)
 call('vsock', 41, 40, 1, 0)
 call('packet', 41, 17, 3, 0)
+call('tipc_pair', 53, 30, 1, 0, bytes(8))
+call('vsock_pair', 53, 40, 1, 0, bytes(8))
 attempt('mknod_char', lambda: os.mknod('/tmp/null', 0o20666, os.makedev(1, 3)))
 attempt('mknod_block', lambda: os.mknod('/tmp/disk', 0o60666, os.makedev(254, 0)))
 attempt('mkfifo', lambda: os.mkfifo('/tmp/fifo'))",
@@ -183,6 +185,8 @@ attempt('mkfifo', lambda: os.mkfifo('/tmp/fifo'))",
         "personality",
         "vsock",
         "packet",
+        "tipc_pair",
+        "vsock_pair",
         "mknod_char",
         "mknod_block",
     ];

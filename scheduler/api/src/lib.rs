@@ -21,13 +21,11 @@
 //! | `GET /openapi.json` | the OpenAPI document of all this |
 
 mod explain;
-mod foreign;
 mod gpu;
 mod model;
 mod versions;
 
 pub use explain::{Because, Budget, Budgets, Explain};
-pub use foreign::Foreign;
 pub use gpu::{Gpu, GpuInstance, Gpus, Residency};
 pub use model::{Directory, Generation, Instance, Model, Role, State};
 pub use versions::{History, Version};

@@ -19,6 +19,7 @@ libc.syscall.restype = ctypes.c_long
 
 # Numbers of x86-64 below 424, which are the same everywhere from there on.
 CALLS = {
+    "socketpair": 53,
     "clone": 56,
     "ptrace": 101,
     "syslog": 103,

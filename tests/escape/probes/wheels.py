@@ -1,6 +1,7 @@
-"""Packages whose archive leads out of where it is unpacked: made here, and unpacked by who does not look.
+r"""Packages whose archive leads out of where it is unpacked: made here, and unpacked by who does not look.
 
-`make FOLDER TARGET` writes one for each way below; `unpack WHEEL INTO` is the control: names and links as they stand.
+`make FOLDER TARGET` writes one for each way below; `unpack WHEEL INTO` is the control: an installer that puts everything where
+its name says, takes `\\` for `/` as some do, and checks nothing.
 """
 
 import os
@@ -45,17 +46,33 @@ def make(folder, target):
             wheel.writestr(f"{info}/RECORD", "")
 
 
+def place(into, name):
+    """Where an entry goes: what is below `NAME.data/SCHEME` into a folder of its scheme."""
+    name = name.replace("\\", "/")
+    first, _, rest = name.partition("/")
+    path = os.path.join(into, rest if first.endswith(".data") else name)
+    return os.path.normpath(path) if "/../" in path else path
+
+
+def commands(text):
+    """The names of commands in `entry_points.txt`."""
+    return [line.partition(" = ")[0] for line in text.decode().splitlines() if " = " in line]
+
+
 def unpack(wheel, into):
     with zipfile.ZipFile(wheel) as archive:
         for entry in archive.infolist():
-            path, content = os.path.join(into, entry.orig_filename), archive.read(entry)
-            if "/../" not in path:
-                os.makedirs(os.path.dirname(path), exist_ok=True)
+            path, content = place(into, entry.orig_filename), archive.read(entry)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
             if stat.S_ISLNK(entry.external_attr >> 16):
                 os.symlink(content, path)
-            else:
-                with open(os.path.normpath(path) if "/../" in path else path, "wb") as file:
-                    file.write(content)
+                continue
+            with open(path, "wb") as file:
+                file.write(content)
+            if path.endswith("/entry_points.txt"):
+                for command in commands(content):
+                    with open(place(into, f"bin/{command}"), "w") as file:
+                        file.write("#!/usr/bin/python3\n")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,16 @@ pub enum SnapshotError {
         /// Where.
         path: PathBuf,
     },
+    /// A file or directory that the owner of a directory around it may be unable to read.
+    #[error(
+        "`{}` belongs to another user than the directory that it is in, and not everybody may read it: give it to that \
+         directory's owner, or let others read it",
+        path.display()
+    )]
+    PrivateFile {
+        /// Where.
+        path: PathBuf,
+    },
     /// A link that starts at the root of the file system.
     #[error(
         "`{}` is an absolute link, to `{}`; the model runs from a copy: use a relative link, or put the file there",

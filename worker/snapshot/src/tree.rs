@@ -93,9 +93,9 @@ fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
 pub(crate) fn list(root: BorrowedFd<'_>, limits: Limits) -> Result<Listing, SnapshotError> {
     let begun = SystemTime::now();
     let mut walk = Walk { root, limits, bytes: 0, newest: SystemTime::UNIX_EPOCH, found: Vec::new() };
-    let mut waiting = vec![PathBuf::new()];
-    while let Some(dir) = waiting.pop() {
-        walk.directory(&dir, &mut waiting)?;
+    let mut waiting = vec![(PathBuf::new(), None)];
+    while let Some((dir, author)) = waiting.pop() {
+        walk.directory(&dir, author, &mut waiting)?;
     }
     let Walk { mut found, newest, .. } = walk;
     found.sort_unstable_by(|(a, _), (b, _)| a.path.as_os_str().as_bytes().cmp(b.path.as_os_str().as_bytes()));
@@ -123,15 +123,18 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn directory(&mut self, dir: &Path, waiting: &mut Vec<PathBuf>) -> Result<(), SnapshotError> {
+    /// `author` is the first owner on the way here who is not root.
+    fn directory(&mut self, dir: &Path, author: Option<u32>, waiting: &mut Waiting) -> Result<(), SnapshotError> {
         let shown = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
         let failed = |errno| SnapshotError::source_at("list", shown)(errno);
         let fd = open_beneath(self.root, dir, OFlag::O_RDONLY | OFlag::O_DIRECTORY).map_err(failed)?;
+        let owner = fstat(&fd).map_err(failed)?.st_uid;
+        let writers = Writers { owner, author: author.or((owner != 0).then_some(owner)) };
         let names = fd.try_clone().map_err(|_| Errno::EMFILE).and_then(Dir::from_fd).map_err(failed)?;
         for name in names {
             let name = name.map_err(failed)?.file_name().to_owned();
             if !is_ignored(name.to_bytes()) {
-                self.entry(&fd, dir, &name, waiting)?;
+                self.entry(&fd, writers, dir, &name, waiting)?;
             }
         }
         Ok(())
@@ -140,9 +143,10 @@ impl Walk<'_> {
     fn entry(
         &mut self,
         dir: &OwnedFd,
+        writers: Writers,
         below: &Path,
         name: &CString,
-        waiting: &mut Vec<PathBuf>,
+        waiting: &mut Waiting,
     ) -> Result<(), SnapshotError> {
         let path = below.join(OsStr::from_bytes(name.to_bytes()));
         if self.found.len() >= self.limits.files as usize {
@@ -151,15 +155,15 @@ impl Walk<'_> {
         let stat = fstatat(dir, name.as_c_str(), AtFlags::AT_SYMLINK_NOFOLLOW)
             .map_err(SnapshotError::source_at("look at", &path))?;
         let kind = match SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT {
-            SFlag::S_IFREG if is_foreign(dir, &stat).map_err(SnapshotError::source_at("look at", below))? => {
-                return Err(SnapshotError::ForeignFile { path });
-            }
+            SFlag::S_IFREG if writers.may_have_linked(&stat) => return Err(SnapshotError::ForeignFile { path }),
+            SFlag::S_IFREG if writers.may_have_moved(&stat, 0o004) => return Err(SnapshotError::PrivateFile { path }),
             SFlag::S_IFREG => self.file(&path, &stat)?,
+            SFlag::S_IFDIR if writers.may_have_moved(&stat, 0o001) => return Err(SnapshotError::PrivateFile { path }),
             SFlag::S_IFDIR => {
                 if path.components().count() > DEPTH {
                     return Err(SnapshotError::TooDeep { path, limit: DEPTH });
                 }
-                waiting.push(path.clone());
+                waiting.push((path.clone(), writers.author));
                 Kind::Directory
             }
             SFlag::S_IFLNK => Kind::Link { target: self.link(dir, name, &path)? },
@@ -209,14 +213,32 @@ impl Walk<'_> {
     }
 }
 
-/// Whether the file has another name and another owner than its directory has: who can write to the directory may have
-/// linked a file there that only its owner, and root, can read (`fs.protected_hardlinks` is off by default in the kernel).
-fn is_foreign(dir: &OwnedFd, file: &FileStat) -> Result<bool, Errno> {
-    if file.st_nlink <= 1 {
-        return Ok(false);
+/// Directories to be listed, each with who owns those around it.
+type Waiting = Vec<(PathBuf, Option<u32>)>;
+
+/// Who can have put a file where it is. Root is none of them: what root can read, root can copy.
+#[derive(Clone, Copy)]
+struct Writers {
+    /// Of the directory with the file.
+    owner: u32,
+    /// Of the outermost directory that is not root's: who can rename what is in it, a directory of root too.
+    author: Option<u32>,
+}
+
+impl Writers {
+    /// Whether the file has another name and another owner than its directory has: who can write to the directory may have
+    /// linked a file there that only its owner, and root, can read (`fs.protected_hardlinks` is off by default in the
+    /// kernel).
+    fn may_have_linked(self, file: &FileStat) -> bool {
+        file.st_nlink > 1 && self.owner != 0 && self.owner != file.st_uid
     }
-    let owner = fstat(dir)?.st_uid;
-    Ok(owner != 0 && owner != file.st_uid)
+
+    /// Whether what is here is not for everybody, who have no `right` to it, and may have been moved here by one who cannot
+    /// read it: a name is moved with no right to the file. The copy is for everybody.
+    fn may_have_moved(self, found: &FileStat, right: u32) -> bool {
+        let others = |writer: u32| writer != 0 && writer != found.st_uid;
+        found.st_mode & right == 0 && (others(self.owner) || self.author.is_some_and(others))
+    }
 }
 
 fn special(kind: SFlag) -> &'static str {

@@ -125,7 +125,46 @@ fn a_hard_link_to_a_file_of_another_owner_is_refused() {
     let error = folder.take(None).unwrap_err();
     assert!(error.to_string().contains("`sub/data` is a hard link to a file of another owner"), "{error}");
     fs::remove_file(&secret).unwrap();
-    folder.take(None).expect("a file of another owner with this one name was put there by its owner, or by root");
+    folder.take(None).expect("everybody may read it, so its copy gives nothing away");
+}
+
+/// A name needs no right to its file to be moved, only to both directories.
+#[test]
+fn a_private_file_of_another_owner_is_refused_wherever_an_author_may_have_moved_it() {
+    const AUTHOR: u32 = 54_321;
+    let folder = Folder::new();
+    let model = folder.model();
+    let data = model.join("sub/data");
+    fs::write(&data, "secret").unwrap();
+    let set = |path: &Path, owner: u32, mode: u32| {
+        chown(path, Some(owner), Some(owner)).unwrap();
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    };
+    // Owners of the model's directory, of the one below with its mode, and of the file with its mode; what is refused.
+    let table = [
+        ((0, 0, 0o700, 0, 0o600), None, "all is root's: a deploy by root"),
+        ((0, 0, 0o755, AUTHOR, 0o600), None, "root's directories: root can read it"),
+        ((AUTHOR, AUTHOR, 0o700, AUTHOR, 0o600), None, "an author's own, with umask 077"),
+        ((0, AUTHOR, 0o700, AUTHOR, 0o400), None, "an author's own below a directory of root"),
+        ((AUTHOR, AUTHOR, 0o700, 0, 0o644), None, "everybody may read it"),
+        ((AUTHOR, 0, 0o755, 0, 0o644), None, "everybody may read it"),
+        ((AUTHOR, AUTHOR, 0o755, 0, 0o600), Some("sub/data"), "moved there"),
+        ((AUTHOR, AUTHOR, 0o755, 0, 0o640), Some("sub/data"), "moved there; an author need not be in its group"),
+        ((AUTHOR, AUTHOR, 0o755, AUTHOR + 1, 0o600), Some("sub/data"), "of another user"),
+        ((0, AUTHOR, 0o755, 0, 0o600), Some("sub/data"), "moved below a directory of root"),
+        ((AUTHOR, 0, 0o755, 0, 0o600), Some("sub/data"), "a directory of root that was renamed in an author's"),
+        ((AUTHOR, 0, 0o700, 0, 0o644), Some("sub"), "a private directory of root, renamed in an author's"),
+    ];
+    for ((of_model, of_sub, sub_mode, of_file, mode), refused, what) in table {
+        set(&model, of_model, 0o755);
+        set(&model.join("sub"), of_sub, sub_mode);
+        set(&data, of_file, mode);
+        match (folder.take(None), refused) {
+            (Ok(_), None) => {}
+            (Err(SnapshotError::PrivateFile { path }), Some(refused)) => assert_eq!(path, Path::new(refused), "{what}"),
+            (taken, _) => panic!("{what}: {taken:?}"),
+        }
+    }
 }
 
 #[test]

@@ -24,6 +24,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::sys::signalfd::SignalFd;
 use omni_cgroup::Driver;
+use omni_config::Foreign;
 use omni_ipc::id::{EnvironmentKey, InstanceId, SnapshotDigest};
 use omni_ipc::launcher::{FromLauncher, ToLauncher, VERSIONS, WELCOME_SINCE};
 use omni_ipc::packet::MAX_PACKET;
@@ -249,10 +250,14 @@ impl Node {
     }
 
     fn on_model(&mut self, name: String, state: ModelState) {
+        // A directory may have any name, and so may what lies in it. As texts: their line ends are escaped, too.
+        let model = Foreign(&name).to_string();
         match &state {
-            ModelState::Taken { snapshot, .. } => tracing::info!(model = name, %snapshot, "model seen"),
-            ModelState::Refused { message } => tracing::warn!(model = name, reason = message, "model refused"),
-            ModelState::Gone => tracing::info!(model = name, "model gone"),
+            ModelState::Taken { snapshot, .. } => tracing::info!(model, %snapshot, "model seen"),
+            ModelState::Refused { message } => {
+                tracing::warn!(model, reason = Foreign(message).to_string(), "model refused");
+            }
+            ModelState::Gone => tracing::info!(model, "model gone"),
         }
         let taken = match &state {
             ModelState::Taken { snapshot, .. } => Some(snapshot.clone()),

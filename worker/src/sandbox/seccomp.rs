@@ -135,6 +135,8 @@ fn conditional() -> Result<Rules, seccompiler::BackendError> {
         (libc::SYS_mknodat, any([device_at(libc::S_IFCHR), device_at(libc::S_IFBLK)])?),
         (libc::SYS_ioctl, any(TERMINAL_INPUT.map(|request| vec![compare(1, SeccompCmpOp::Eq, request)]))?),
         (libc::SYS_socket, any([all_but(&FAMILIES.map(bits))])?),
+        // A pair is made by the same code of the family, which the kernel loads for it as well.
+        (libc::SYS_socketpair, any([all_but(&FAMILIES.map(bits))])?),
         (libc::SYS_personality, any([all_but(&PERSONALITIES)])?),
     ]))
 }

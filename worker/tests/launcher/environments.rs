@@ -1,8 +1,12 @@
 //! Environments, built for real from the package index.
 
 use super::node::Node;
+use nix::fcntl::{OFlag, open, openat};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::stat::{Mode, mkdirat};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const MODEL: (&str, &str) = ("model.py", "def handle_request(request, context):\n    return 'hi'\n");
@@ -260,6 +264,34 @@ fn an_environment_of_a_python_below_a_private_directory_is_asked_and_used() {
     }
 }
 
+/// A directory with so many levels below it.
+fn nest(dir: &Path, levels: usize) {
+    let flags = OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    fs::create_dir(dir).unwrap();
+    let mut here = open(dir, flags, Mode::empty()).unwrap();
+    for _ in 0..levels {
+        mkdirat(&here, "d", Mode::S_IRWXU).unwrap();
+        here = openat(&here, "d", flags, Mode::empty()).unwrap();
+    }
+}
+
+/// A directory that nobody can remove.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn at(dir: PathBuf) -> Self {
+        fs::create_dir(&dir).unwrap();
+        mount(Some("tmpfs"), &dir, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
+        Self(dir)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = umount2(&self.0, MntFlags::MNT_DETACH); // a test that fails has said more already
+    }
+}
+
 #[test]
 fn half_built_environments_go_when_the_launcher_starts() {
     let mut node = Node::start();
@@ -269,10 +301,13 @@ fn half_built_environments_go_when_the_launcher_starts() {
     node.end(nix::sys::signal::Signal::SIGKILL);
     let environments = node.path("cache/environments");
     fs::create_dir(environments.join("a".repeat(64))).unwrap();
-    fs::create_dir(node.path("cache/build-interrupted")).unwrap();
+    // A build step may have left more levels than any stack has room for, and what cannot be removed at all.
+    nest(&node.path("cache/build-interrupted"), 20_000);
+    let _mounted = Mounted::at(node.path("cache/build-mounted"));
     node.run(&[]);
-    assert!(environments.join(key.as_str()).exists() && !environments.join("a".repeat(64)).exists());
-    assert!(!node.path("cache/build-interrupted").exists());
+    let left = [environments.join("a".repeat(64)), node.path("cache/build-interrupted")];
+    node.wait_for("leftovers to go", || left.iter().all(|dir| !dir.exists()));
+    assert!(environments.join(key.as_str()).exists());
     // Found again without being built.
     let scheduler = node.connect();
     let snapshot = scheduler.snapshot_of("m");

@@ -11,6 +11,7 @@ use crate::policy::InstanceNumber;
 use crate::policy::fleet::{Event, Phase};
 use crate::wire::connection::DataConnection;
 use omni_api as api;
+use omni_config::Foreign;
 use omni_ipc::engine::HandlerMode;
 use omni_ipc::exit::ExitCause;
 use omni_ipc::id::InstanceId;
@@ -198,7 +199,7 @@ impl ModelTask {
         };
         let (unix_ms, text, instance) = (line.unix_ms, line.text, id.to_string());
         let Output { level, request_id, text: said } = output(&text);
-        let (model, said) = (&self.model.name, api::Foreign(said));
+        let (model, said) = (&self.model.name, Foreign(said));
         match level {
             Level::Error => tracing::error!(target: omni_log::MODEL, %model, %instance, request_id, stream, "{said}"),
             Level::Warning => tracing::warn!(target: omni_log::MODEL, %model, %instance, request_id, stream, "{said}"),

@@ -47,6 +47,7 @@ use crate::watchdog::Pulse;
 use generations::Generations;
 use instances::Instances;
 use omni_api as api;
+use omni_config::Foreign;
 use omni_ipc::frame::CancelReason;
 use omni_ipc::id::SnapshotDigest;
 use place::Lack;
@@ -279,7 +280,7 @@ impl ModelTask {
         known.built(text.clone());
         self.publish();
         let unix_ms = unix_ms();
-        tracing::info!(target: omni_log::MODEL, model = %self.model.name, stream = "build", "{}", api::Foreign(&text));
+        tracing::info!(target: omni_log::MODEL, model = %self.model.name, stream = "build", "{}", Foreign(&text));
         self.model.logs.push(api::LogEntry { unix_ms, instance: String::new(), stream: "build".to_owned(), text });
     }
 

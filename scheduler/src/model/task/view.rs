@@ -8,6 +8,7 @@ use crate::model::{Front, View};
 use crate::policy::fleet::{Phase, Standing};
 use crate::policy::{Generation, InstanceNumber};
 use omni_api as api;
+use omni_config::Foreign;
 use omni_log::Kind;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -33,14 +34,14 @@ impl ModelTask {
             let asks_again =
                 self.asked_in_vain.is_some() && matches!(state, api::State::Preparing | api::State::Starting);
             if again || asks_again {
-                tracing::debug!(%model, from, to, reason = %api::Foreign(reason), "state");
+                tracing::debug!(%model, from, to, reason = %Foreign(reason), "state");
             } else {
                 tracing::info!(
                     message_id = Kind::ModelState.id(),
                     %model,
                     from,
                     to,
-                    reason = %api::Foreign(reason),
+                    reason = %Foreign(reason),
                     "state"
                 );
                 self.asked_in_vain = in_vain.then(|| reason.to_owned());

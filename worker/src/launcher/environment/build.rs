@@ -13,6 +13,7 @@
 
 use super::interpreter::Interpreter;
 use super::record::{self, Record};
+use super::removal::remove_tree;
 use super::sandboxed::{Errand, ErrandError, Sandboxes, shown};
 use super::verdict::{Verdict, complaint, judge};
 use super::{Failure, hashes, tree};
@@ -258,7 +259,7 @@ impl Builder {
 
     fn clear(&self, key: &EnvironmentKey) {
         let dir = self.environments.join(key.as_str());
-        if let Err(error) = fs::remove_dir_all(&dir).or_else(ignore_missing) {
+        if let Err(error) = remove_tree(&dir) {
             tracing::warn!(dir = %dir.display(), %error, "an unfinished environment is left");
         }
     }
@@ -274,7 +275,7 @@ impl Scratch {
 
     fn make(cache_dir: &Path, plan: &Plan, uid: u32) -> io::Result<Self> {
         let scratch = Self::at(cache_dir, &plan.key);
-        fs::remove_dir_all(&scratch.0).or_else(ignore_missing)?;
+        remove_tree(&scratch.0)?;
         fs::create_dir(&scratch.0)?;
         fs::create_dir(scratch.cache())?;
         tree::copy(&plan.snapshot, &scratch.model())?;
@@ -291,7 +292,7 @@ impl Scratch {
     }
 
     fn remove(self) -> io::Result<()> {
-        fs::remove_dir_all(self.0)
+        remove_tree(&self.0)
     }
 }
 
@@ -327,10 +328,6 @@ fn failed(plan: &Plan, finished: &Finished, wheels_only: bool) -> Failure {
 
 fn node_failed(step: &str, error: &io::Error) -> Failure {
     Failure { message: format!("the node cannot {step}: {error}"), permanent: false }
-}
-
-fn ignore_missing(error: io::Error) -> io::Result<()> {
-    if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }
 
 #[cfg(test)]

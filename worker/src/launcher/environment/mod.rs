@@ -10,8 +10,10 @@ mod interpreter;
 mod key;
 mod package;
 mod record;
+mod removal;
 mod sandboxed;
 mod tree;
+mod uv;
 mod verdict;
 
 pub(super) use build::Plan as BuildPlan;
@@ -19,18 +21,19 @@ pub(super) use interpreter::find as find_interpreter;
 pub(super) use package::{ENGINE, INSIDE, Package};
 pub(super) use record::Record;
 pub(super) use sandboxed::{GROUPS, Sandboxes};
+pub(super) use uv::{find as find_uv, version};
 
 use super::Settings;
-use super::command;
 use super::event::{Event, Events};
 use build::Builder;
 use interpreter::{Interpreter, InterpreterError, Question};
 use key::Inputs;
 use nix::unistd::{Gid, Uid, chown};
-use omni_config::PythonVersion;
 use omni_config::node::{BUILDER_UID, Python};
+use omni_config::{Foreign, PythonVersion};
 use omni_ipc::id::{EnvironmentKey, SnapshotDigest};
 use omni_log::Kind;
+use removal::remove_tree;
 use sandboxed::Errand;
 use std::collections::HashMap;
 use std::fs;
@@ -41,34 +44,6 @@ use std::sync::mpsc::Receiver;
 
 /// The largest `requirements.txt` or `overrides.txt`, in bytes.
 const REQUIREMENTS_MAX: u64 = 256 * 1024;
-/// Variables of the launcher's own environment that a build gets, beside those that begin with `UV_`.
-const PASSED_ON: [&str; 10] = [
-    "ALL_PROXY",
-    "HTTPS_PROXY",
-    "HTTP_PROXY",
-    "NO_PROXY",
-    "SSL_CERT_DIR",
-    "SSL_CERT_FILE",
-    "all_proxy",
-    "https_proxy",
-    "http_proxy",
-    "no_proxy",
-];
-/// Of those that begin with `UV_`: what says where packages come from and how they are fetched.
-const UV_PASSED_ON: [&str; 11] = [
-    "UV_DEFAULT_INDEX",
-    "UV_EXTRA_INDEX_URL",
-    "UV_FIND_LINKS",
-    "UV_HTTP_RETRIES",
-    "UV_HTTP_TIMEOUT",
-    "UV_INDEX",
-    "UV_INDEX_STRATEGY",
-    "UV_INDEX_URL",
-    "UV_INSECURE_HOST",
-    "UV_NATIVE_TLS",
-    "UV_SYSTEM_CERTS",
-];
-
 /// An environment that cannot be had.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failure {
@@ -115,33 +90,43 @@ pub(super) struct Environments {
 }
 
 impl Environments {
-    /// Makes the folders below the cache directory and removes what a build did not finish.
+    /// Makes the folders below the cache directory.
     pub(super) fn open(cache_dir: &Path) -> io::Result<Self> {
         let dir = cache_dir.join("environments");
         fs::create_dir_all(&dir)?;
         let cache = cache_dir.join("uv");
         fs::create_dir_all(&cache)?;
         chown(&cache, Some(Uid::from_raw(BUILDER_UID)), Some(Gid::from_raw(BUILDER_UID)))?;
-        for entry in fs::read_dir(&dir)? {
-            let entry = entry?;
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let unfinished = EnvironmentKey::parse(&name).is_ok_and(|key| !record::path(&dir, &key).exists());
-            if unfinished {
-                fs::remove_dir_all(entry.path())?;
-            }
-        }
-        for entry in fs::read_dir(cache_dir)? {
-            let entry = entry?;
-            if entry.file_name().to_string_lossy().starts_with(build::SCRATCH) {
-                fs::remove_dir_all(entry.path())?;
-            }
-        }
         Ok(Self { dir })
     }
 
     /// How to use an environment; `None` when it is not there.
     pub(super) fn record(&self, key: &EnvironmentKey) -> Option<Record> {
         record::read(&self.dir, key)
+    }
+}
+
+/// Removes what builds of an earlier launcher left. Foreign code has written it: what cannot be removed, or takes its time, is
+/// no reason to serve nobody, so this is the builder's first work and none of the start's.
+fn clear_leftovers(cache_dir: &Path) {
+    let environments = cache_dir.join("environments");
+    let is_unfinished =
+        |name: &str| EnvironmentKey::parse(name).is_ok_and(|key| !record::path(&environments, &key).exists());
+    let is_scratch = |name: &str| name.starts_with(build::SCRATCH);
+    clear(&environments, &is_unfinished);
+    clear(cache_dir, &is_scratch);
+}
+
+fn clear(dir: &Path, is_left: &dyn Fn(&str) -> bool) {
+    let removed = fs::read_dir(dir).map(|entries| {
+        entries.flatten().filter(|entry| is_left(&entry.file_name().to_string_lossy())).for_each(|entry| {
+            if let Err(error) = remove_tree(&entry.path()) {
+                tracing::warn!(dir = %entry.path().display(), %error, "the leftovers of a build stay");
+            }
+        });
+    });
+    if let Err(error) = removed {
+        tracing::warn!(dir = %dir.display(), %error, "leftovers of builds cannot be looked for");
     }
 }
 
@@ -163,7 +148,7 @@ impl Planner {
         Self {
             environments: settings.cache_dir.join("environments"),
             python: settings.config.python.clone(),
-            index: index(&uv_settings(&settings.config.python, std::env::vars())),
+            index: uv::index(&uv::settings(&settings.config.python, std::env::vars())),
             package,
             sandboxes,
             source_uid: settings.source_uid(),
@@ -285,6 +270,7 @@ impl Planner {
 
 /// Builds environments, one after the other, until the main loop is gone.
 pub(super) fn build_all(settings: &Settings, sandboxes: Sandboxes, jobs: &Receiver<Box<BuildPlan>>, events: &Events) {
+    clear_leftovers(&settings.cache_dir);
     let uv = find_uv(&settings.config.python, settings.program_dir.as_deref());
     let builder = Builder {
         cache_dir: settings.cache_dir.clone(),
@@ -292,7 +278,7 @@ pub(super) fn build_all(settings: &Settings, sandboxes: Sandboxes, jobs: &Receiv
         uv_version: uv.as_deref().and_then(version),
         uv,
         python: settings.config.python.clone(),
-        settings: uv_settings(&settings.config.python, std::env::vars()),
+        settings: uv::settings(&settings.config.python, std::env::vars()),
         source_uid: settings.source_uid(),
         sandboxes,
     };
@@ -308,7 +294,7 @@ pub(super) fn build_all(settings: &Settings, sandboxes: Sandboxes, jobs: &Receiv
             Err(Failure { message, permanent }) => {
                 let (message_id, model) = (Kind::EnvironmentFailed.id(), &plan.model);
                 tracing::warn!(
-                    message_id, environment = %key, model, permanent, reason = message, "the environment cannot be built"
+                    message_id, environment = %key, model, permanent, reason = Foreign(message).to_string(), "the environment cannot be built"
                 );
             }
         }
@@ -332,83 +318,4 @@ fn text(dir: &Path, name: &str) -> Result<Option<String>, Failure> {
     }
     let bytes = fs::read(&path).map_err(|error| Failure::passing(format!("the node cannot read `{name}`: {error}")))?;
     String::from_utf8(bytes).map(Some).map_err(|_| Failure::permanent(format!("`{name}` is not UTF-8 text")))
-}
-
-/// The node's own uv: named, beside this program, or in PATH.
-pub(super) fn find_uv(python: &Python, beside: Option<&Path>) -> Option<PathBuf> {
-    let search = std::env::var_os("PATH").unwrap_or_default();
-    let places = beside.map(Path::to_owned).into_iter().chain(std::env::split_paths(&search)).map(|dir| dir.join("uv"));
-    let candidate = python.uv.clone().or_else(|| places.into_iter().find(|path| path.is_file()))?;
-    fs::canonicalize(candidate).ok()
-}
-
-/// What the program calls itself, "uv 0.13.8".
-pub(super) fn version(program: &Path) -> Option<String> {
-    let mut ask = std::process::Command::new(program);
-    ask.arg("--version").env_clear().current_dir("/");
-    let finished = command::run(ask, b"", std::time::Duration::from_secs(10), |_| Ok(()), |_| ()).ok()?;
-    finished.tail.lines().next().map(str::to_owned)
-}
-
-/// What uv is told by its environment. The node's configuration wins over the launcher's own.
-fn uv_settings(python: &Python, own: impl Iterator<Item = (String, String)>) -> Vec<(String, String)> {
-    let passed_on = |name: &str| PASSED_ON.contains(&name) || UV_PASSED_ON.contains(&name);
-    let mut settings: Vec<(String, String)> = own.filter(|(name, _)| passed_on(name)).collect();
-    settings.sort_unstable();
-    let mut set = |names: &[&str], value: String| {
-        if !value.is_empty() {
-            settings.retain(|(name, _)| !names.contains(&name.as_str()));
-            settings.push((names[0].to_owned(), value));
-        }
-    };
-    set(&["UV_DEFAULT_INDEX", "UV_INDEX_URL"], python.index_url.clone().unwrap_or_default());
-    set(&["UV_INDEX", "UV_EXTRA_INDEX_URL"], python.extra_index_url.join(" "));
-    set(&["UV_FIND_LINKS"], python.find_links.join(","));
-    settings.push(("UV_PYTHON_DOWNLOADS".to_owned(), "never".to_owned()));
-    settings
-}
-
-/// Of the settings, those that decide what is installed.
-fn index(settings: &[(String, String)]) -> Vec<String> {
-    let decides = |name: &str| name.contains("INDEX") || name == "UV_FIND_LINKS";
-    settings.iter().filter(|(name, _)| decides(name)).map(|(name, value)| format!("{name}={value}")).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_fetching_needs_is_passed_on_and_the_configuration_wins() {
-        let own = [
-            "HOME=/root",
-            "AWS_SECRET_ACCESS_KEY=x",
-            "UV_PUBLISH_TOKEN=x",
-            "HTTPS_PROXY=p",
-            "UV_INDEX_URL=own",
-            "UV_HTTP_TIMEOUT=9",
-        ];
-        let own = || {
-            own.iter().filter_map(|text| text.split_once('=')).map(|(name, value)| (name.to_owned(), value.to_owned()))
-        };
-        let shown = |python: &Python| -> Vec<String> {
-            uv_settings(python, own()).into_iter().map(|(name, value)| format!("{name}={value}")).collect()
-        };
-        let plain = Python::default();
-        assert_eq!(
-            shown(&plain),
-            ["HTTPS_PROXY=p", "UV_HTTP_TIMEOUT=9", "UV_INDEX_URL=own", "UV_PYTHON_DOWNLOADS=never"]
-        );
-        assert_eq!(index(&uv_settings(&plain, own())), ["UV_INDEX_URL=own"]);
-        let configured = Python {
-            index_url: Some("https://mirror".into()),
-            extra_index_url: vec!["https://a".into(), "https://b".into()],
-            find_links: vec!["/wheels".into()],
-            ..Python::default()
-        };
-        assert_eq!(
-            index(&uv_settings(&configured, own())),
-            ["UV_DEFAULT_INDEX=https://mirror", "UV_INDEX=https://a https://b", "UV_FIND_LINKS=/wheels"]
-        );
-    }
 }

@@ -5,7 +5,7 @@
 
 use super::{PATIENCE, Refusal, TROUBLE, open, sendable};
 use crate::launcher::event::{Event, Events, ModelState};
-use omni_config::SingleModel;
+use omni_config::{Foreign, SingleModel};
 use omni_log::chain;
 use omni_snapshot::{Snapshot, SnapshotError, Store};
 use std::path::Path;
@@ -47,7 +47,7 @@ impl Single {
                 Err(refusal) => return ModelState::Refused { message: chain(&refusal) },
             };
             let (refusal, pause) = again;
-            tracing::warn!(model = %self.model.name, error = chain(&refusal), ?pause, "no snapshot yet: looking again");
+            tracing::warn!(model = %self.model.name, error = Foreign(&chain(&refusal)).to_string(), ?pause, "no snapshot yet: looking again");
             thread::sleep(pause);
         }
     }

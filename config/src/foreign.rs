@@ -1,4 +1,4 @@
-//! A model's or a client's words, as they are shown: by omnictl, and in a line of the scheduler's log.
+//! A model's or a client's words, as they are shown: by omnictl, and in a line of a daemon's log.
 
 use std::fmt::{self, Write as _};
 
