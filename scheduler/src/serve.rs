@@ -3,8 +3,8 @@
 //! SIGTERM and SIGINT drain and stop the models. SIGUSR2 finishes what is in flight and leaves them to who is started
 //! next. `omnictl upgrade` and SIGHUP have a successor take over while both run ([`crate::takeover`]); on a terminal SIGHUP
 //! is the terminal's end, and the node's. A stop in the moment in which the models change hands is passed on to who gets
-//! them. A second signal while draining ends at once; workers then notice that their
-//! scheduler is gone and keep the models. A single model's failure drains and stops as SIGTERM does, and is in the exit code.
+//! them. A second signal while draining ends at once; workers then notice that their scheduler is gone and keep the models. A
+//! single model's failure drains and stops as SIGTERM does, and is in the exit code.
 
 use crate::args::Directories;
 use crate::budget::Budget;

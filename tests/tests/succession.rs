@@ -102,6 +102,7 @@ fn who_has_lost_its_successor_finishes_and_is_in_nobodys_way() {
     let engine = node.engine("events");
     let (first, second) = (node.pid(), node.upgrade());
     kill(second, Signal::SIGKILL).unwrap();
+    await_end(second);
     node.start_again();
     assert_eq!(node.http().stream("events", &json!(1)).events().len(), 2);
     assert_eq!(node.engine("events"), engine);
