@@ -63,8 +63,8 @@ def forge_packets(_world):
 
 @probe
 def reach_a_family_by_a_pair(_world):
-    """The code of families that no sandbox needs. Few of them make pairs, and a kernel may lack them: its own answer about
-    the family shows that it was asked, and has looked for a module."""
+    """The code of families that no sandbox needs. Few of them make pairs, and a kernel may lack them: its own answer
+    about the family shows that it was asked, and has looked for a module."""
 
     def pair(family):
         try:

@@ -1,7 +1,7 @@
 r"""Packages whose archive leads out of where it is unpacked: made here, and unpacked by who does not look.
 
-`make FOLDER TARGET` writes one for each way below; `unpack WHEEL INTO` is the control: an installer that puts everything where
-its name says, takes `\\` for `/` as some do, and checks nothing.
+`make FOLDER TARGET` writes one for each way below; `unpack WHEEL INTO` is the control: an installer that puts
+everything where its name says, takes `\\` for `/` as some do, and checks nothing.
 """
 
 import os
