@@ -309,6 +309,7 @@ proptest! {
         prop_assert!(!ledger.has_hopes());
         let leaves = |(seat, (_, state)): (&SeatKey, &(usize, State))| (*state == State::Leaves).then_some(*seat);
         while let Some(seat) = node.seats.iter().find_map(leaves) {
+            node.lingering.clear(); // at the end of time each has waited for long enough
             node.gone(seat, never);
             node.granted(&ledger.step(&Event::Gone { seat, now: never }));
         }
