@@ -21,8 +21,10 @@ pub(crate) struct Range {
     pub bytes: u64,
     /// What can be done with it.
     pub kind: Kind,
-    /// The `CUcontext` that was current; 0 for none.
+    /// The `CUcontext` that was current; 0 for none, or one that is gone.
     pub context: u64,
+    /// A pool's, whose memory stays when that context ends.
+    pub is_pooled: bool,
     /// Of `bytes`, how many, from the front, are meant to be on the device. 0 unless managed.
     pub resident: u64,
 }
@@ -41,7 +43,7 @@ pub(crate) enum Kind {
 impl Range {
     /// A fresh allocation.
     pub(crate) fn new(address: u64, bytes: u64, kind: Kind, context: u64) -> Self {
-        Self { address, bytes, kind, context, resident: kind.resident(bytes) }
+        Self { address, bytes, kind, context, is_pooled: false, resident: kind.resident(bytes) }
     }
 }
 
@@ -98,17 +100,23 @@ struct Entry {
     is_claimed: bool,
 }
 
-/// Adds a range that the driver has given. A range that was there under this address is forgotten: the driver would
-/// not give an address twice.
-pub(crate) fn insert(range: Range) {
+/// Adds a range that the driver has given. The answer is what was there under this address and counts still: it went by a
+/// way that no hook saw, or the driver would not give the address anew.
+#[must_use]
+pub(crate) fn insert(range: Range) -> Option<Range> {
     let mut ranges = lock();
     let order = ranges.next;
     ranges.next += 1;
-    ranges.by_address.insert(range.address, Entry { range, order, is_claimed: false });
+    ranges.by_address.insert(range.address, Entry { range, order, is_claimed: false }).map(|entry| entry.range)
+}
+
+/// Adds a range again that was taken out and is not gone.
+pub(crate) fn put_back(range: Range) {
+    let _ = insert(range);
 }
 
 /// Takes a range out that begins here, to be called before the driver frees it. Waits while the range is being moved.
-/// When the driver then refuses to free it, insert it again.
+/// When the driver then refuses to free it, put it back.
 pub(crate) fn remove(address: u64) -> Option<Range> {
     let mut ranges = lock();
     loop {
@@ -125,12 +133,15 @@ pub(crate) fn get(address: u64) -> Option<Range> {
     lock().by_address.get(&address).map(|entry| entry.range)
 }
 
-/// Takes all ranges of a context out, to be called before it is destroyed: its memory goes with it. Waits for moves.
+/// Takes all ranges out that go with a context, to be called before it is destroyed. Waits for moves. What pools have had
+/// there stays, and has no context any more.
 pub(crate) fn remove_context(context: u64) -> Vec<Range> {
     let mut ranges = lock();
     while ranges.by_address.values().any(|entry| entry.range.context == context && entry.is_claimed) {
         ranges = wait(ranges);
     }
+    let of_context = ranges.by_address.values_mut().filter(|entry| entry.range.context == context);
+    of_context.filter(|entry| entry.range.is_pooled).for_each(|entry| entry.range.context = 0);
     ranges.by_address.extract_if(|_, entry| entry.range.context == context).map(|(_, entry)| entry.range).collect()
 }
 
@@ -210,10 +221,26 @@ mod tests {
 
     #[test]
     fn what_was_inserted_is_removed_once() {
-        insert(managed(0x1000, 1));
+        put_back(managed(0x1000, 1));
         assert_eq!(get(0x1000), Some(managed(0x1000, 1)));
         assert_eq!(remove(0x1001), None, "only a range's beginning names it");
         assert_eq!((remove(0x1000), remove(0x1000), get(0x1000)), (Some(managed(0x1000, 1)), None, None));
+    }
+
+    #[test]
+    fn what_was_there_before_is_told() {
+        assert_eq!(insert(managed(0x7000, 7)), None);
+        assert_eq!(insert(managed(0x7000, 8)), Some(managed(0x7000, 7)));
+        assert_eq!(get(0x7000), Some(managed(0x7000, 8)));
+    }
+
+    #[test]
+    fn a_context_takes_all_with_it_but_what_is_a_pools() {
+        let pooled = Range { is_pooled: true, ..managed(0x9000, 9) };
+        [pooled, managed(0xa000, 9), managed(0xb000, 10)].into_iter().for_each(put_back);
+        assert_eq!(remove_context(9), [managed(0xa000, 9)]);
+        assert_eq!(get(0x9000), Some(Range { context: 0, ..pooled }));
+        assert_eq!(get(0xb000), Some(managed(0xb000, 10)));
     }
 
     #[test]
@@ -221,7 +248,7 @@ mod tests {
         for (address, kind) in
             [(0x3000, Kind::Managed), (0x2000, Kind::Managed), (0x2800, Kind::Device), (0x2900, Kind::Host)]
         {
-            insert(Range::new(address, 1, kind, 2));
+            put_back(Range::new(address, 1, kind, 2));
         }
         let claims = claim(|range| range.context == 2);
         assert_eq!(claims.ranges.iter().map(|range| range.address).collect::<Vec<_>>(), [0x3000, 0x2000]);
@@ -236,9 +263,9 @@ mod tests {
 
     #[test]
     fn a_range_on_its_way_is_freed_after_its_move_and_no_other_waits() {
-        insert(managed(0x4000, 4));
-        insert(managed(0x5000, 5));
-        insert(managed(0x6000, 4));
+        put_back(managed(0x4000, 4));
+        put_back(managed(0x5000, 5));
+        put_back(managed(0x6000, 4));
         let mut claims = claim(|range| range.context == 4);
         claims.keep([0x4000].into_iter());
         assert!(remove(0x5000).is_some() && remove(0x6000).is_some(), "not claimed: no wait");

@@ -1,10 +1,10 @@
 //! What goes with a context: everything that was allocated in it, except what pools and handles hold.
 
+use super::deferred::OfContext;
+use super::driver;
 use super::driver::{Handle, ask, cuCtxGetApiVersion, cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxRetain};
 use super::entry::{CONTEXT_IS_GONE, CUresult, Out, SUCCESS, hooks};
-use super::{deferred, driver, pools};
-use crate::ranges::{self, Range};
-use crate::{account, moves};
+use crate::{account, moves, ranges};
 
 hooks! {
     fn cuCtxDestroy(context: Handle) |real| destroyed(context, || real(context));
@@ -32,12 +32,17 @@ fn detached(context: Handle, call: impl FnOnce() -> CUresult) -> CUresult {
 /// A call that may be the end of a context: `is_gone` says so after it went well.
 fn ended(context: Handle, call: impl FnOnce() -> CUresult, is_gone: impl FnOnce() -> bool) -> CUresult {
     let _still = moves::none_runs();
-    let ranges = if context == 0 { Vec::new() } else { ranges::remove_context(context) };
+    if context == 0 {
+        return call();
+    }
+    let (ranges, waiting) = (ranges::remove_context(context), OfContext::take(context));
     let result = call();
     if result == SUCCESS && is_gone() {
-        gone(context, &ranges);
+        ranges.iter().for_each(account::forget);
+        waiting.forget();
     } else {
-        ranges.into_iter().for_each(ranges::insert);
+        ranges.into_iter().for_each(ranges::put_back);
+        waiting.put_back();
     }
     result
 }
@@ -46,9 +51,13 @@ fn ended(context: Handle, call: impl FnOnce() -> CUresult, is_gone: impl FnOnce(
 fn released(device: i32, call: impl FnOnce() -> CUresult) -> CUresult {
     let _still = moves::none_runs();
     let Some(context) = primary(device) else { return call() };
+    let waiting = OfContext::take(context);
     let result = call();
     if result == SUCCESS && !is_active(device) {
-        gone(context, &ranges::remove_context(context));
+        ranges::remove_context(context).iter().for_each(account::forget);
+        waiting.forget();
+    } else {
+        waiting.put_back();
     }
     result
 }
@@ -73,15 +82,4 @@ fn primary(device: i32) -> Option<Handle> {
     let context = ask(|context| cuDevicePrimaryCtxRetain(context, device)).ok()?;
     driver::cuDevicePrimaryCtxRelease_v2(device);
     Some(context)
-}
-
-fn gone(context: Handle, ranges: &[Range]) {
-    for range in ranges {
-        if pools::owns(range.address) {
-            account::left(range.resident);
-        } else {
-            account::forget(range);
-        }
-    }
-    deferred::forget_context(context);
 }

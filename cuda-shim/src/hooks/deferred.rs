@@ -42,18 +42,16 @@ pub(super) fn free(address: u64, stream: Handle) -> Option<CUresult> {
     let event = match ask(|event| cuEventCreate(event, NO_TIMING)) {
         Ok(event) => event,
         Err(error) => {
-            ranges::insert(range);
+            ranges::put_back(range);
             return Some(error);
         }
     };
     let result = cuEventRecord(event, stream);
     if result == SUCCESS {
-        let deferred = deferred();
-        lock(deferred).push(Waiting { range, event });
-        deferred.count.fetch_add(1, Ordering::Release);
+        put(Waiting { range, event });
     } else {
         cuEventDestroy_v2(event);
-        ranges::insert(range);
+        ranges::put_back(range);
     }
     Some(result)
 }
@@ -86,10 +84,28 @@ pub(super) fn wait_for_all() {
     }
 }
 
-/// The context is gone, and what waited there with it.
-pub(super) fn forget_context(context: Handle) {
-    let _freeing = deferred().freeing.lock().unwrap_or_else(PoisonError::into_inner);
-    take(|waiting| waiting.range.context == context).iter().for_each(|waiting| account::forget(&waiting.range));
+/// What waits in a context that may end. It is taken out before: once the context is gone, the driver may give the same
+/// addresses to other threads.
+pub(super) struct OfContext {
+    waiting: Vec<Waiting>,
+    _freeing: MutexGuard<'static, ()>,
+}
+
+impl OfContext {
+    pub(super) fn take(context: Handle) -> Self {
+        let freeing = deferred().freeing.lock().unwrap_or_else(PoisonError::into_inner);
+        Self { waiting: take(|waiting| waiting.range.context == context), _freeing: freeing }
+    }
+
+    /// The context is gone, and what waited there with it.
+    pub(super) fn forget(self) {
+        self.waiting.iter().for_each(|waiting| account::forget(&waiting.range));
+    }
+
+    /// The context is there still.
+    pub(super) fn put_back(self) {
+        self.waiting.into_iter().for_each(put);
+    }
 }
 
 /// Takes out first and frees then, so that no two threads free the same, and nobody waits for the driver in our lock.
@@ -100,11 +116,15 @@ fn free_where(is_done: impl Fn(&Waiting) -> bool) {
             cuEventDestroy_v2(waiting.event);
             account::forget(&waiting.range);
         } else {
-            let deferred = deferred();
-            lock(deferred).push(waiting);
-            deferred.count.fetch_add(1, Ordering::Release);
+            put(waiting);
         }
     }
+}
+
+fn put(waiting: Waiting) {
+    let deferred = deferred();
+    lock(deferred).push(waiting);
+    deferred.count.fetch_add(1, Ordering::Release);
 }
 
 fn take(which: impl Fn(&Waiting) -> bool) -> Vec<Waiting> {

@@ -4,9 +4,9 @@
 
 use super::driver::{Handle, cuMemFree_v2, cuMemGetAddressRange_v2};
 use super::entry::{CUresult, In, Out, SUCCESS, hooks};
-use super::ledger::{allocate, free, keep, refusal, reserve, size};
+use super::ledger::{allocate, free, keep, refusal, remember, reserve, size};
 use crate::process::PerProcess;
-use crate::ranges::{self, Kind, Range};
+use crate::ranges::{Kind, Range};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -103,7 +103,7 @@ fn count(address: u64, kind: Kind) -> bool {
     }
     let is_within = reserve(kind, size(bytes)).is_ok();
     if is_within {
-        ranges::insert(Range::new(address, size(bytes), kind, 0));
+        remember(Range::new(address, size(bytes), kind, 0));
     }
     is_within
 }

@@ -41,8 +41,13 @@ pub(super) fn refusal() -> CUresult {
 
 /// Remembers what was allocated, and counted already.
 pub(super) fn keep(address: u64, bytes: u64, kind: Kind) {
-    ranges::insert(Range::new(address, bytes, kind, context()));
+    remember(Range::new(address, bytes, kind, context()));
     crate::control::allocated();
+}
+
+/// Puts a range into the table, counted already.
+pub(super) fn remember(range: Range) {
+    ranges::insert(range).iter().for_each(account::forget);
 }
 
 /// Frees what begins at `address`; what is not ours goes to the driver as it is.
@@ -52,7 +57,7 @@ pub(super) fn free(address: u64, call: impl FnOnce() -> CUresult) -> CUresult {
     if result == SUCCESS {
         account::forget(&range);
     } else {
-        ranges::insert(range);
+        ranges::put_back(range);
     }
     result
 }

@@ -9,7 +9,7 @@ use super::driver::{
     self, Handle, Location, ask, context, cuMemAllocFromPoolAsync, cuMemFreeAsync, cuMemPoolGetAttribute,
 };
 use super::entry::{CUresult, INVALID_VALUE, In, Out, SUCCESS, hooks};
-use super::ledger::{refusal, size};
+use super::ledger::{refusal, remember, size};
 use super::{deferred, graphs};
 use crate::account;
 use crate::limit::{Mode, settings};
@@ -232,7 +232,7 @@ pub(super) fn allocate(address: Out<u64>, bytes: usize, pool: Handle, stream: Ha
         drop(pools);
         if kind == Kind::Managed {
             account::came(size(bytes));
-            ranges::insert(Range::new(begin, size(bytes), kind, context()));
+            remember(Range { is_pooled: true, ..Range::new(begin, size(bytes), kind, context()) });
         }
         crate::control::allocated();
     }
@@ -257,14 +257,9 @@ pub(super) fn free(address: u64, call: impl FnOnce() -> CUresult) -> Option<CUre
         }
     } else {
         pools.allocations.insert(address, (pool, bytes));
-        range.into_iter().for_each(ranges::insert);
+        range.into_iter().for_each(ranges::put_back);
     }
     Some(result)
-}
-
-/// Whether this came from a pool, which a context's end leaves alone.
-pub(super) fn owns(address: u64) -> bool {
-    IS_USED.load(Ordering::Acquire) && lock().allocations.contains_key(&address)
 }
 
 /// Follows what the driver has given back to the device meanwhile.
@@ -353,7 +348,7 @@ impl Pools {
         let bytes: u64 = left.iter().map(|(_, (_, bytes))| bytes).sum();
         for (address, (_, bytes)) in left {
             if ranges::get(address).is_none() {
-                ranges::insert(Range::new(address, bytes, kind, 0));
+                remember(Range::new(address, bytes, kind, 0));
             }
         }
         match bytes.checked_sub(charged) {

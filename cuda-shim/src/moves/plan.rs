@@ -98,7 +98,7 @@ mod tests {
     const MIB: u64 = 1024 * 1024;
 
     fn range(address: u64, bytes: u64, resident: u64) -> Range {
-        Range { address, bytes, kind: Kind::Managed, context: 1, resident }
+        Range { resident, ..Range::new(address, bytes, Kind::Managed, 1) }
     }
 
     fn taken(pieces: &[Piece]) -> Vec<(u64, u64, u64)> {
