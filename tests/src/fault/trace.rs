@@ -3,7 +3,8 @@
 //! The tracer follows all that comes from the worker, from the moment when the real program begins until the start is
 //! over: the engine's program runs, and the worker waits for events; the worker of a build is followed to its end. An instance from a zygote has no program of its own to
 //! wait for. Programs that are executed on the way are let go.
-//! The fault is its last act: what follows is not traced, and as it would be.
+//! The fault is its last act: what follows is not traced, and as it would be. What came of the plan is told before that:
+//! the tracer may be in the worker's control group, and is killed with it once the launcher sees an end.
 
 use super::{Call, Fault, MADE, Place, Plan, REAL, Whose, take_plan};
 use nix::errno::Errno;
@@ -15,7 +16,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, parent_id};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -56,13 +57,15 @@ fn who() -> Whose {
 /// When the kernel does not let it.
 pub fn tracer(worker: Pid, plan: &Path) {
     let folder = plan.parent().expect("a folder").to_owned();
+    let made = folder.join(format!("made.{worker}"));
     let text = fs::read_to_string(plan).expect("a plan");
     fs::remove_file(plan).expect("taken once");
     let options = Options::PTRACE_O_TRACESYSGOOD
         | Options::PTRACE_O_TRACECLONE
         | Options::PTRACE_O_TRACEFORK
         | Options::PTRACE_O_TRACEVFORK
-        | Options::PTRACE_O_TRACEEXEC;
+        | Options::PTRACE_O_TRACEEXEC
+        | Options::PTRACE_O_TRACEEXIT;
     ptrace::seize(worker, options).expect("seized");
     ptrace::interrupt(worker).expect("interrupted");
     let stopped = waitpid(worker, Some(WaitPidFlag::__WALL)).expect("stopped");
@@ -71,6 +74,7 @@ pub fn tracer(worker: Pid, plan: &Path) {
     nix::unistd::close(1).expect("the worker hears that it is traced");
     let mut trace = Trace {
         worker,
+        told: [made, folder.join(MADE)],
         plan: text.parse().expect("a plan"),
         tasks: BTreeMap::from([(worker, Task::new("worker".to_owned()))]),
         unborn: BTreeSet::new(),
@@ -81,10 +85,6 @@ pub fn tracer(worker: Pid, plan: &Path) {
         made: Vec::new(),
     };
     trace.follow();
-    let lines: String = trace.made.iter().map(|call| format!("{call}\n")).collect();
-    let made: PathBuf = folder.join(format!("made.{worker}"));
-    fs::write(&made, lines).and_then(|()| fs::rename(&made, folder.join(MADE))).expect("told");
-    let _ = io::stderr().flush();
 }
 
 struct Task {
@@ -103,6 +103,8 @@ impl Task {
 
 struct Trace {
     worker: Pid,
+    /// Where what came of the plan is written, and its name when it is there.
+    told: [PathBuf; 2],
     plan: Plan,
     tasks: BTreeMap<Pid, Task>,
     /// Stopped at their birth, of which their parent has not told yet.
@@ -119,8 +121,8 @@ struct Trace {
 }
 
 impl Trace {
-    /// Until the start is over, the fault is there, or the worker has ended. Who ends while it is stopped is gone: that
-    /// is no error of any call here.
+    /// Until the start is over, the fault is there, or the worker ends. Who ends while it is stopped is gone: that is no
+    /// error of any call here.
     fn follow(&mut self) {
         loop {
             let flags = WaitPidFlag::__WALL;
@@ -131,15 +133,24 @@ impl Trace {
                     let _ = ptrace::syscall(pid, signal);
                     false
                 }
-                Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..)) => pid == self.worker,
+                // A worker that is killed by others may end without a stop.
+                Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..)) => pid == self.worker && self.tell(),
                 Ok(_) | Err(Errno::EINTR) => false,
-                Err(Errno::ECHILD) => true,
+                Err(Errno::ECHILD) => self.tell(),
                 Err(errno) => panic!("cannot wait: {errno}"),
             };
             if over {
                 return;
             }
         }
+    }
+
+    /// Tells what came of the plan, before the worker ends of what is done to it; the answer is that it is told.
+    fn tell(&self) -> bool {
+        let lines: String = self.made.iter().map(|call| format!("{call}\n")).collect();
+        let [new, made] = &self.told;
+        fs::write(new, lines).and_then(|()| fs::rename(new, made)).expect("told");
+        true
     }
 
     fn event(&mut self, pid: Pid, event: libc::c_int) -> bool {
@@ -165,8 +176,9 @@ impl Trace {
                 let engine = self.tasks.remove(&pid).is_some_and(|task| task.name.matches('.').count() > 1);
                 self.serves |= engine;
                 let _ = ptrace::detach(pid, None);
-                return self.is_over();
+                return self.is_over() && self.tell();
             }
+            libc::PTRACE_EVENT_EXIT if pid == self.worker => return self.tell(),
             EVENT_STOP if !self.tasks.contains_key(&pid) => {
                 self.unborn.insert(pid);
                 return false;
@@ -188,8 +200,7 @@ impl Trace {
             };
             registers.rax = (-i64::from(errno as i32)).cast_unsigned();
             let _ = ptrace::setregs(pid, registers);
-            let _ = ptrace::detach(pid, None);
-            return true;
+            return self.tell();
         }
         let number = registers.orig_rax;
         self.waits |= pid == self.worker && is_one(number, &[libc::SYS_poll]) && registers.rsi > FEW;
@@ -211,6 +222,7 @@ impl Trace {
                     }
                 }
                 Fault::Kill if hit => {
+                    self.tell();
                     let _ = kill(self.worker, Signal::SIGKILL);
                     return true;
                 }
@@ -218,7 +230,7 @@ impl Trace {
             }
         }
         let _ = ptrace::syscall(pid, None);
-        self.is_over()
+        self.is_over() && self.tell()
     }
 
     fn is_over(&self) -> bool {
