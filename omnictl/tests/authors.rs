@@ -114,6 +114,19 @@ fn a_syntax_error_is_told_in_python_s_words() {
 }
 
 #[test]
+fn what_no_instance_can_be_told_is_found() {
+    let variables: String = (0..3_000).map(|number| format!("VARIABLE_{number:04} = ''\n")).collect();
+    let manifest = format!("[env]\n{variables}");
+    assert!(manifest.len() < 64 << 10, "the file itself is not too long");
+    let said = check(&[("model.py", HANDLER), ("omni.toml", &manifest)]);
+    assert!(
+        said.starts_with("exit 1\n--- stdout\n[DIR]/model/omni.toml: omni.toml and its [env] are too large"),
+        "{said}"
+    );
+    assert!(said.contains("put long values into files"), "{said}");
+}
+
+#[test]
 fn handlers_come_in_many_forms() {
     for (model, manifest) in [
         ("from app import handle_request\n", ""),

@@ -2,6 +2,7 @@
 
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::statvfs::statvfs;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -28,6 +29,13 @@ impl Disk {
         fs::create_dir(self.ballast()).expect("a folder");
         let mut names = 0..;
         while !is_full(&File::create(self.ballast().join(format!("{:?}", names.next()))).map(drop)) {}
+    }
+
+    /// What is left, in bytes.
+    #[must_use]
+    pub fn left(&self) -> u64 {
+        let disk = statvfs(&self.0).expect("a disk");
+        disk.blocks_available() * disk.fragment_size()
     }
 
     /// Gives all of it back.

@@ -99,7 +99,7 @@ fn a_full_disk_below_caches_and_environments_is_told_to_those_who_need_it() {
     node.publish("needs", &[WELL[0], ("requirements.txt", "cowsay==6.1\n")]);
     node.await_seen("needs");
     assert_eq!(http.run("needs", &json!(1)).status, 503);
-    is_told(&node, "needs", "No space left");
+    is_told(&node, "needs", "the build was not begun: ");
     node.says("neighbour", "well");
     assert_eq!(node.engine("neighbour"), neighbour);
 
@@ -109,6 +109,34 @@ fn a_full_disk_below_caches_and_environments_is_told_to_those_who_need_it() {
     }
     assert_eq!(node.omnictl(["restart", "writes", "--wait"]).code, 0, "{}", node.log());
     assert_eq!(http.run("writes", &json!(1)).json()["result"], "well", "{}", node.log());
+    node.stop();
+}
+
+/// A package whose build takes all room there is, and tries on.
+const GREEDY: &str = r#"
+import time
+
+def build_wheel(directory, settings=None, metadata=None):
+    with open("ballast", "wb", buffering=0) as ballast:
+        while True:
+            try:
+                ballast.write(bytes(1 << 20))
+            except OSError:
+                time.sleep(0.01)
+"#;
+
+#[test]
+fn a_build_leaves_room_to_the_node() {
+    const PROJECT: &str = "[build-system]\nrequires = []\nbuild-backend = \"backend\"\nbackend-path = [\".\"]\n";
+    let node = Node::builder().on_disk("cache", 96 * MIB, 4096).model("neighbour", &[WELL[0]]).start();
+    let package = [("package/pyproject.toml", PROJECT), ("package/backend.py", GREEDY)];
+    node.publish("greedy", &[WELL[0], ("requirements.txt", "./package\n"), package[0], package[1]]);
+    node.await_seen("greedy");
+    assert_eq!(node.http().run("greedy", &json!(1)).status, 503);
+    is_told(&node, "greedy", "the build was stopped: ");
+    assert_eq!(node.omnictl(["stop", "greedy", "--wait"]).code, 0, "{}", node.log());
+    wait_for("what was built to be gone", PATIENCE, || (node.disk().left() > 64 * MIB).then_some(()));
+    node.says("neighbour", "well");
     node.stop();
 }
 

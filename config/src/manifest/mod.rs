@@ -35,6 +35,10 @@ use crate::size::ByteSize;
 const ENGINE: u64 = 64 << 20;
 const FORK: u64 = 512 << 10;
 
+/// The most that a manifest and what it sets take in the messages of a start, in bytes: seven eighths of a message. The
+/// rest is for what the node puts beside it.
+pub const MOST_SAID: usize = 112 << 10;
+
 /// The version of the manifest's format that this crate reads.
 pub const SCHEMA: u32 = 1;
 
@@ -91,6 +95,20 @@ impl Default for Manifest {
 #[error("{0}")]
 pub struct ManifestError(pub Problems);
 
+/// A manifest that no instance can be started with.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "omni.toml and its [env] are too large for an instance to be started with: {said} bytes as the node sends them, at most {MOST_SAID}"
+)]
+pub struct TooLarge {
+    said: usize,
+}
+
+impl TooLarge {
+    /// What its author can do.
+    pub const HINT: &str = "put long values into files of the model's directory";
+}
+
 impl Manifest {
     /// Reads the text of an `omni.toml`.
     ///
@@ -118,6 +136,17 @@ impl Manifest {
             document.refuse(refusal.section, refusal.key, refusal.reason);
         }
         document.finish(manifest).map_err(ManifestError)
+    }
+
+    /// Whether an instance can be told all of it: the longest message has the file's text and, once more, what the text
+    /// sets, and JSON escapes both.
+    ///
+    /// # Errors
+    ///
+    /// It has more than [`MOST_SAID`].
+    pub fn check_sendable(&self, text: &str) -> Result<(), TooLarge> {
+        let said = serde_json::to_vec(&(text, self)).map_or(usize::MAX, |said| said.len());
+        if said > MOST_SAID { Err(TooLarge { said }) } else { Ok(()) }
     }
 
     /// What the zygote that instances come from may use; `None` when they come from none. One that imports the author's

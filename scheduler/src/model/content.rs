@@ -2,16 +2,15 @@
 
 use crate::capacity::need;
 use crate::policy::fleet::Settings;
-use omni_config::manifest::{Access, Manifest};
+use omni_config::manifest::{Access, MOST_SAID, Manifest, TooLarge};
 use omni_config::name::ModelName;
 use omni_config::node::NodeConfig;
 use omni_ipc::id::{EnvironmentKey, InstanceId, SnapshotDigest};
 use omni_ipc::launcher::{StartSpec, ZygoteSpec};
 use omni_ipc::packet::MAX_PACKET;
 
-/// The most that the author's part of a message takes, in bytes. What is left is for what the node puts beside it: names
-/// and numbers, a card, why an instance could not be started.
-const MOST_SAID: usize = MAX_PACKET - 16 * 1024;
+// What is left is for what the node puts beside it: names and numbers, a card, why an instance could not be started.
+const _: () = assert!(MOST_SAID + 16 * 1024 <= MAX_PACKET, "a manifest fits into a message");
 
 /// A content that can be served.
 #[derive(Debug, Clone)]
@@ -57,21 +56,17 @@ impl Content {
         Ok(Self { snapshot, manifest, text })
     }
 
-    /// The same, refused when it could not be told to who starts and runs it: the longest message has the text and, once
-    /// more, what the text sets, and JSON escapes both. For what a directory has; what runs already was told.
+    /// The same, refused when it could not be told to who starts and runs it. For what a directory has; what runs already
+    /// was told.
     ///
     /// # Errors
     /// A message for the model's author.
     pub fn sendable(self) -> Result<Self, String> {
-        let said = serde_json::to_vec(&(&self.text, &self.manifest)).map_err(|error| format!("omni.toml: {error}"))?;
-        if said.len() > MOST_SAID {
-            let said = said.len();
-            return Err(format!(
-                "omni.toml and its [env] are too large for an instance to be started with: {said} bytes as the node sends \
-                 them, at most {MOST_SAID}; put long values into files of the model's directory"
-            ));
+        let text = self.text.as_deref().unwrap_or_default();
+        match self.manifest.check_sendable(text) {
+            Ok(()) => Ok(self),
+            Err(error) => Err(format!("{error}; {}", TooLarge::HINT)),
         }
-        Ok(self)
     }
 
     /// The same, with an instance that is there whether or not requests come.

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 pub(super) const TAIL: usize = 16 * 1024;
 /// The longest line that is handed on, in bytes.
 const LINE: usize = 1024;
+/// How often it is asked whether the program may go on.
+const ASKED_EVERY: Duration = Duration::from_secs(1);
 
 /// How a program ended.
 #[derive(Debug)]
@@ -36,16 +38,20 @@ pub(super) enum CommandError {
         /// The end of its output.
         tail: String,
     },
+    /// It was killed because it may not go on; why.
+    #[error("{0}")]
+    Stopped(String),
 }
 
 /// Runs `command` with `input` (less than a pipe holds, 64 KiB) on its standard input. `on_spawn` sees its process id
-/// before it gets any input; `on_line` sees each line of its output.
+/// before it gets any input; `on_line` sees each line of its output; `may_go_on` is asked every second, and says why not.
 pub(super) fn run(
     mut command: Command,
     input: &[u8],
     limit: Duration,
     on_spawn: impl FnOnce(Pid) -> io::Result<()>,
     mut on_line: impl FnMut(&str),
+    mut may_go_on: impl FnMut() -> Result<(), String>,
 ) -> Result<Finished, CommandError> {
     let deadline = Instant::now() + limit;
     let (mut output, theirs) = io::pipe()?;
@@ -53,24 +59,37 @@ pub(super) fn run(
     let mut child = command.spawn()?;
     drop(command); // with it our copies of the pipe's other end
     let pid = Pid::from_raw(child.id().cast_signed());
-    let run = || -> Result<(bool, String), io::Error> {
-        let pidfd = pidfd::open(pid)?;
+    let run = || -> Result<(bool, String), CommandError> {
+        let pidfd = pidfd::open(pid).map_err(io::Error::from)?;
         on_spawn(pid)?;
         if let Some(mut stdin) = child.stdin.take() {
             match stdin.write_all(input) {
                 // It ended before it read all: its end says more than a broken pipe.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-                written => written?,
+                written => written.map_err(CommandError::Io)?,
             }
         }
         let mut tail = Vec::new();
         let mut line = Vec::new();
         let mut buffer = vec![0; 8192];
-        while pidfd::readable_before(&output, deadline)? {
+        let mut asked = Instant::now();
+        loop {
+            if asked.elapsed() >= ASKED_EVERY {
+                may_go_on().map_err(CommandError::Stopped)?;
+                asked = Instant::now();
+            }
+            let until = deadline.min(asked + ASKED_EVERY);
+            if !pidfd::readable_before(&output, until).map_err(io::Error::from)? {
+                if until == deadline {
+                    return Ok((false, text(&tail)));
+                }
+                continue;
+            }
             let read = output.read(&mut buffer)?;
             let chunk = buffer.get(..read).unwrap_or_default();
             if chunk.is_empty() {
-                return Ok((pidfd::readable_before(&pidfd, deadline)?, text(&tail)));
+                let has_ended = pidfd::readable_before(&pidfd, deadline).map_err(io::Error::from)?;
+                return Ok((has_ended, text(&tail)));
             }
             for byte in chunk {
                 match byte {
@@ -85,7 +104,6 @@ pub(super) fn run(
             tail.extend_from_slice(chunk);
             tail.drain(..tail.len().saturating_sub(TAIL));
         }
-        Ok((false, text(&tail)))
     };
     let ended = run();
     if !matches!(ended, Ok((true, _))) {
@@ -111,7 +129,7 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
         let mut lines = Vec::new();
-        (run(command, b"input\n", limit, |_| Ok(()), |line| lines.push(line.to_owned())), lines)
+        (run(command, b"input\n", limit, |_| Ok(()), |line| lines.push(line.to_owned()), || Ok(())), lines)
     }
 
     #[test]
@@ -134,6 +152,17 @@ mod tests {
         assert!(matches!(error, Err(CommandError::TimedOut { tail, .. }) if tail == "begun\n"));
     }
 
+    #[test]
+    fn what_may_not_go_on_is_stopped_whether_it_speaks_or_not() {
+        for script in ["exec sleep 60", "while :; do echo on; done"] {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            let limit = Duration::from_secs(60);
+            let error = run(command, b"", limit, |_| Ok(()), |_| (), || Err("no more".to_owned())).unwrap_err();
+            assert_eq!(error.to_string(), "no more", "{script}");
+        }
+    }
+
     /// More than a pipe holds, so that writing it certainly fails.
     #[test]
     fn who_ends_before_it_has_read_its_input_is_told_by_its_end() {
@@ -141,7 +170,8 @@ mod tests {
         {
             let mut command = Command::new("sh");
             command.args(["-c", script]);
-            let finished = run(command, &vec![b'x'; 1 << 20], Duration::from_secs(20), |_| Ok(()), |_| ()).unwrap();
+            let input = vec![b'x'; 1 << 20];
+            let finished = run(command, &input, Duration::from_secs(20), |_| Ok(()), |_| (), || Ok(())).unwrap();
             assert_eq!((finished.code, finished.end.as_str(), finished.tail.as_str()), (code, end, ""), "{script}");
         }
     }

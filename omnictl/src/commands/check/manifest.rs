@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use omni_config::manifest::TooLarge;
 use omni_config::{Manifest, Problem};
 
 use super::{Finding, text_of};
@@ -17,7 +18,11 @@ pub(super) fn check(dir: &Path) -> (Manifest, Vec<Finding>) {
         Err(finding) => return (Manifest::default(), vec![finding]),
     };
     match Manifest::parse(&text) {
-        Ok(manifest) => (manifest, Vec::new()),
+        Ok(manifest) => {
+            let large = manifest.check_sendable(&text).err();
+            let large = large.map(|error| Finding::at(&path, None, error.to_string(), TooLarge::HINT));
+            (manifest, large.into_iter().collect())
+        }
         Err(error) => {
             let findings = error.0.listed().iter().map(|problem| finding(&path, problem)).collect();
             (Manifest::default(), findings)

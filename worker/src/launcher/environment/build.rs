@@ -14,6 +14,7 @@
 use super::interpreter::Interpreter;
 use super::record::{self, Record};
 use super::removal::remove_tree;
+use super::room;
 use super::sandboxed::{Errand, ErrandError, Sandboxes, shown};
 use super::verdict::{Verdict, complaint, judge};
 use super::{Failure, hashes, tree};
@@ -78,6 +79,7 @@ pub(super) struct Builder {
     ErrandError::Run(CommandError::TimedOut { .. }) => {
         "the build did not end (`build-timeout` in [python] of the node's configuration)"
     }
+    ErrandError::Run(CommandError::Stopped(_)) => "the build was stopped",
     ErrandError::Run(CommandError::Io(_)) | ErrandError::Cgroup(_) | ErrandError::Spec(_) => "the build could not be run",
 })]
 struct StepError(#[source] ErrandError);
@@ -98,6 +100,8 @@ impl Builder {
     fn attempt(&self, plan: &Plan, line: &mut dyn FnMut(&str)) -> Result<(), Failure> {
         let dir = self.environments.join(plan.key.as_str());
         if plan.requirements.is_some() {
+            self.has_room()
+                .map_err(|why| Failure { message: format!("the build was not begun: {why}"), permanent: false })?;
             let deadline = Instant::now() + self.python.build_timeout;
             let uid = self.install(plan, &dir, deadline, line)?;
             self.compile(plan, &dir, uid, deadline, line)?;
@@ -245,8 +249,12 @@ impl Builder {
         let name: String = plan.key.as_str().chars().take(12).collect();
         let limit = deadline.saturating_duration_since(Instant::now());
         self.sandboxes
-            .run(&name, errand, limit, line)
+            .run(&name, errand, limit, line, || self.has_room())
             .map_err(|error| Failure { message: omni_log::chain(&StepError(error)), permanent: false })
+    }
+
+    fn has_room(&self) -> Result<(), String> {
+        room::check(&self.cache_dir).map_err(|scarce| scarce.to_string())
     }
 
     /// An empty environment in the place of whatever was there.
@@ -341,5 +349,7 @@ mod tests {
         assert_eq!(omni_log::chain(&broken), "the build could not be run: cannot run it: broken pipe");
         let late = CommandError::TimedOut { limit: Duration::from_secs(1), tail: "begun".to_owned() };
         assert!(omni_log::chain(&StepError(late.into())).contains("`build-timeout`"));
+        let stopped = CommandError::Stopped("/x has 1 byte left".to_owned());
+        assert_eq!(omni_log::chain(&StepError(stopped.into())), "the build was stopped: /x has 1 byte left");
     }
 }

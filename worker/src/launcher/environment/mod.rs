@@ -11,6 +11,7 @@ mod key;
 mod package;
 mod record;
 mod removal;
+mod room;
 mod sandboxed;
 mod tree;
 mod uv;
@@ -222,7 +223,7 @@ impl Planner {
                 let binds = dirs.iter().map(|dir| sandboxed::shown(dir, false)).collect();
                 let (uid, tmp_bytes) = (self.source_uid, interpreter::TMP_BYTES);
                 let errand = Errand { argv, binds, env: Vec::new(), cwd: "/", uid, network: false, tmp_bytes };
-                self.sandboxes.run("interpreter", errand, interpreter::PATIENCE, &mut |_| ())
+                self.sandboxes.run("interpreter", errand, interpreter::PATIENCE, &mut |_| (), || Ok(()))
             }),
             None => {
                 let version: PythonVersion = job.python.parse().map_err(|error| {

@@ -67,6 +67,7 @@ impl Sandboxes {
         errand: Errand,
         limit: Duration,
         line: &mut dyn FnMut(&str),
+        may_go_on: impl Fn() -> Result<(), String>,
     ) -> Result<Finished, ErrandError> {
         let Errand { argv, binds, mut env, cwd, uid, network, tmp_bytes } = errand;
         env.extend(
@@ -92,7 +93,7 @@ impl Sandboxes {
             let cgroup = self.driver.create(&GroupName::new(&name, Part::Model)?, &self.limits)?;
             let spec = serde_json::to_vec(&WorkerSpec::Build(Box::new(BuildSpec { cgroup, sandbox })))?;
             let join = |pid: nix::unistd::Pid| self.driver.enter(&worker, pid.as_raw()).map_err(io::Error::other);
-            Ok(command::run(self.worker.command(), &spec, limit, join, &mut *line)?)
+            Ok(command::run(self.worker.command(), &spec, limit, join, &mut *line, &may_go_on)?)
         };
         let result = run();
         if let Err(error) = self.driver.destroy(&name) {

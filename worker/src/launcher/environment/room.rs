@@ -1,0 +1,73 @@
+//! What builds leave of the disk that they write to, which the node and its other models need as well: the files of
+//! environments and of the package cache have no quota. Asked before a build and while it runs.
+
+use nix::sys::statvfs::statvfs;
+use std::path::{Path, PathBuf};
+
+/// Builds leave this part of a disk, of its bytes and of its files.
+const PART: u64 = 20;
+/// And no more bytes than these: what a fast disk takes in two seconds.
+const MOST: u64 = 4 << 30;
+
+/// A disk has less left than builds leave.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{} has {left} left of {all}, and builds leave {least} to the node: make room there", .dir.display())]
+pub(super) struct Scarce {
+    dir: PathBuf,
+    left: String,
+    all: String,
+    least: String,
+}
+
+/// Bytes or files of a file system.
+#[derive(Debug, Clone, Copy)]
+struct Amount {
+    left: u64,
+    all: u64,
+}
+
+/// Whether builds may write to the file system of `dir`. One that does not say what it has is not asked further.
+pub(super) fn check(dir: &Path) -> Result<(), Scarce> {
+    let Ok(disk) = statvfs(dir) else { return Ok(()) };
+    let block = disk.fragment_size();
+    let bytes = Amount { left: disk.blocks_available() * block, all: disk.blocks() * block };
+    let files = Amount { left: disk.files_available(), all: disk.files() };
+    let scarce = |left, all, least| Err(Scarce { dir: dir.to_owned(), left, all, least });
+    if let Some(least) = falls_short(bytes, MOST) {
+        let [left, all, least] = [bytes.left, bytes.all, least].map(|bytes| format!("{} MiB", bytes >> 20));
+        return scarce(left, all, least);
+    }
+    // File systems that make files as they need them say that they have none.
+    if let Some(least) = falls_short(files, u64::MAX) {
+        return scarce(format!("{} files", files.left), files.all.to_string(), least.to_string());
+    }
+    Ok(())
+}
+
+/// How much should be left, where less is.
+fn falls_short(amount: Amount, most: u64) -> Option<u64> {
+    let least = (amount.all / PART).min(most);
+    (amount.left < least).then_some(least)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_twentieth_is_left_and_four_gibibytes_at_most() {
+        const GIB: u64 = 1 << 30;
+        let table = [
+            (100, 40 * GIB, MOST, Some(2 * GIB)),
+            (2 * GIB, 40 * GIB, MOST, None),
+            (2 * GIB - 1, 40 * GIB, MOST, Some(2 * GIB)),
+            (5 * GIB, 4000 * GIB, MOST, None),
+            (3 * GIB, 4000 * GIB, MOST, Some(4 * GIB)),
+            (0, 0, u64::MAX, None),
+            (499, 10_000, u64::MAX, Some(500)),
+        ];
+        for (left, all, most, least) in table {
+            assert_eq!(falls_short(Amount { left, all }, most), least, "{left} of {all}");
+        }
+    }
+}
