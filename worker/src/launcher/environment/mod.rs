@@ -73,6 +73,9 @@ pub(super) enum Plan {
     Build(Box<BuildPlan>),
 }
 
+/// Interpreters that are remembered, and not asked again.
+const KNOWN: usize = 64;
+
 /// A question to the planner.
 #[derive(Debug)]
 pub(super) struct PlanJob {
@@ -233,6 +236,10 @@ impl Planner {
             }
         };
         let found = found.map_err(|error| Failure::permanent(omni_log::chain(&error)))?;
+        // One interpreter has names without end.
+        if self.known.len() >= KNOWN {
+            self.known.clear();
+        }
         self.known.insert(name.clone(), found.clone());
         Ok(found)
     }
