@@ -22,9 +22,8 @@ pub struct CpuShare {
 }
 
 /// Who is kept to processors has this part of its weight. A neighbour that was put there, since it was idle for a moment,
-/// then does what it has to do at once, instead of in turns of some milliseconds: one turn of the other's is paid for with
-/// a second of its own.
-const STANDS_BACK: u64 = 128;
+/// then does what it has to do at once, instead of in turns of some milliseconds.
+const STANDS_BACK: u64 = 8;
 
 impl CpuShare {
     /// Opens a group; `None` when it has no limit of processor time, or its processors cannot be chosen.

@@ -172,7 +172,7 @@ fn a_group_is_kept_to_a_processor_and_let_go() {
     let whole = weight();
     let last: CpuSet = all.iter().next_back().into_iter().collect();
     share.keep_to(&last).unwrap();
-    assert_eq!((allowed(), weight()), (last, (whole / 128).max(2)), "and it stands back there");
+    assert_eq!((allowed(), weight()), (last, whole / 8), "and it stands back there");
     share.let_go(&all).unwrap();
     assert_eq!((allowed(), weight()), (all.clone(), whole));
     let none: CpuSet = [8191].into_iter().collect();
