@@ -1,8 +1,7 @@
 //! What goes with a context: everything that was allocated in it, except what pools and handles hold.
 
 use super::deferred::OfContext;
-use super::driver;
-use super::driver::{Handle, ask, cuCtxGetApiVersion, cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxRetain};
+use super::driver::{self, Handle, ask, cuCtxGetApiVersion, cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxRetain};
 use super::entry::{CONTEXT_IS_GONE, CUresult, Out, SUCCESS, hooks};
 use crate::{account, moves, ranges};
 

@@ -43,6 +43,11 @@ pub(super) enum CommandError {
     Stopped(String),
 }
 
+/// Runs a program that is only asked something: it gets no input, and nobody follows it.
+pub(super) fn ask(command: Command, limit: Duration) -> Result<Finished, CommandError> {
+    run(command, b"", limit, |_| Ok(()), |_| (), || Ok(()))
+}
+
 /// Runs `command` with `input` (less than a pipe holds, 64 KiB) on its standard input. `on_spawn` sees its process id
 /// before it gets any input; `on_line` sees each line of its output; `may_go_on` is asked every second, and says why not.
 pub(super) fn run(

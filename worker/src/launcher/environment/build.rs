@@ -254,7 +254,7 @@ impl Builder {
     }
 
     fn has_room(&self) -> Result<(), String> {
-        room::check(&self.cache_dir).map_err(|scarce| scarce.to_string())
+        room::check(&self.cache_dir)
     }
 
     /// An empty environment in the place of whatever was there.

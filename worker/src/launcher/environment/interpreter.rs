@@ -117,7 +117,7 @@ impl Interpreter {
         if let Some(home) = std::env::var_os("HOME") {
             program.env("HOME", home);
         }
-        Self::answered(&command::run(program, b"", PATIENCE, |_| Ok(()), |_| (), || Ok(()))?)
+        Self::answered(&command::ask(program, PATIENCE)?)
     }
 
     fn answered(finished: &Finished) -> Result<Self, Unusable> {
@@ -312,7 +312,7 @@ mod tests {
         let run = |question: Question| {
             let mut program = Command::new(&question.argv[0]);
             program.args(&question.argv[1..]);
-            Ok(command::run(program, b"", PATIENCE, |_| Ok(()), |_| (), || Ok(()))?)
+            Ok(command::ask(program, PATIENCE)?)
         };
         let dir = tempfile::tempdir().unwrap();
         let prefix = dir.path().join("env");

@@ -75,7 +75,7 @@ impl Package {
         let mut program = Command::new(&interpreter.base);
         program.args(["-I", "-S", "-m", "compileall", "-q", "-f", "--invalidation-mode", "unchecked-hash", "-s"]);
         program.arg(&self.dir).args(["-p", INSIDE]).arg(self.dir.join("omni")).env_clear().current_dir("/");
-        let finished = command::run(program, b"", PATIENCE, |_| Ok(()), |_| (), || Ok(()))?;
+        let finished = command::ask(program, PATIENCE)?;
         if finished.code != Some(0) {
             return Err(CompileError::Failed(finished.tail));
         }

@@ -2,22 +2,12 @@
 //! environments and of the package cache have no quota. Asked before a build and while it runs.
 
 use nix::sys::statvfs::statvfs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Builds leave this part of a disk, of its bytes and of its files.
 const PART: u64 = 20;
 /// And no more bytes than these: what a fast disk takes in two seconds.
 const MOST: u64 = 4 << 30;
-
-/// A disk has less left than builds leave.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("{} has {left} left of {all}, and builds leave {least} to the node: make room there", .dir.display())]
-pub(super) struct Scarce {
-    dir: PathBuf,
-    left: String,
-    all: String,
-    least: String,
-}
 
 /// Bytes or files of a file system.
 #[derive(Debug, Clone, Copy)]
@@ -26,22 +16,22 @@ struct Amount {
     all: u64,
 }
 
-/// Whether builds may write to the file system of `dir`. One that does not say what it has is not asked further.
-pub(super) fn check(dir: &Path) -> Result<(), Scarce> {
+/// Whether builds may write to the file system of `dir`, or why not. One that does not say what it has is not asked further.
+pub(super) fn check(dir: &Path) -> Result<(), String> {
     let Ok(disk) = statvfs(dir) else { return Ok(()) };
     let block = disk.fragment_size();
     let bytes = Amount { left: disk.blocks_available() * block, all: disk.blocks() * block };
     let files = Amount { left: disk.files_available(), all: disk.files() };
-    let scarce = |left, all, least| Err(Scarce { dir: dir.to_owned(), left, all, least });
-    if let Some(least) = falls_short(bytes, MOST) {
-        let [left, all, least] = [bytes.left, bytes.all, least].map(|bytes| format!("{} MiB", bytes >> 20));
-        return scarce(left, all, least);
-    }
     // File systems that make files as they need them say that they have none.
-    if let Some(least) = falls_short(files, u64::MAX) {
-        return scarce(format!("{} files", files.left), files.all.to_string(), least.to_string());
-    }
-    Ok(())
+    let what = if let Some(least) = falls_short(bytes, MOST) {
+        let [left, all, least] = [bytes.left, bytes.all, least].map(|bytes| bytes >> 20);
+        format!("{left} MiB left of {all} MiB, and builds leave {least} MiB")
+    } else if let Some(least) = falls_short(files, u64::MAX) {
+        format!("{} files left of {}, and builds leave {least}", files.left, files.all)
+    } else {
+        return Ok(());
+    };
+    Err(format!("{} has {what} to the node: make room there", dir.display()))
 }
 
 /// How much should be left, where less is.

@@ -45,7 +45,7 @@ pub(in crate::launcher) fn find(python: &Python, beside: Option<&Path>) -> Optio
 pub(in crate::launcher) fn version(program: &Path) -> Option<String> {
     let mut ask = std::process::Command::new(program);
     ask.arg("--version").env_clear().current_dir("/");
-    let finished = command::run(ask, b"", std::time::Duration::from_secs(10), |_| Ok(()), |_| (), || Ok(())).ok()?;
+    let finished = command::ask(ask, std::time::Duration::from_secs(10)).ok()?;
     finished.tail.lines().next().map(str::to_owned)
 }
 
