@@ -2,6 +2,7 @@
 //! a trace when the test ends.
 
 mod failing;
+mod zygotes;
 
 use crate::builder::{NodeBuilder, program};
 use crate::leftovers::Marks;

@@ -105,9 +105,13 @@ impl Faulty {
 
     /// One start under a plan: how `omnictl start` ended, and what it said.
     fn hit(&self, plan: &Plan) -> (i32, String) {
+        // Without one that waits, the instance starts by itself, which is another start.
         if self.kind == Kind::Forked {
-            start(&self.node);
-            stop(&self.node);
+            wait_for("a zygote that waits", PATIENCE, || {
+                start(&self.node);
+                stop(&self.node);
+                (self.node.zygotes() > 0).then_some(())
+            });
         }
         if self.kind == Kind::Build {
             self.forget_environments();

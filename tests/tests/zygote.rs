@@ -4,7 +4,6 @@
 use nix::sys::signal::{Signal, kill};
 use omni_tests::{Node, PATIENCE, rounds, wait_for};
 use serde_json::{Value, json};
-use std::fs;
 
 /// Says whether it was forked, and by which process's child it was preloaded.
 const MODEL: &str = r#"
@@ -91,16 +90,6 @@ fn a_model_whose_preload_fails_answers_all_the_same_and_its_log_says_why() {
     node.stop();
 }
 
-/// Sockets of zygotes: each that takes callers has one.
-fn zygotes(node: &Node) -> usize {
-    let folder = node.worker_socket("any").parent().unwrap().with_file_name("zygotes");
-    let is_socket = |name: String| name.ends_with(".sock");
-    fs::read_dir(folder)
-        .unwrap()
-        .filter(|entry| is_socket(entry.as_ref().unwrap().file_name().into_string().unwrap()))
-        .count()
-}
-
 #[test]
 fn one_without_instances_counts_and_makes_room_at_once() {
     let small = format!("{PRELOAD}[resources]\nmemory = \"256MiB\"\n");
@@ -119,11 +108,11 @@ fn one_without_instances_counts_and_makes_room_at_once() {
     assert_eq!(ask(&node)["preloaded"], true);
     assert_eq!(node.omnictl(["stop", "m"]).code, 0);
     wait_for("the end of the instance", PATIENCE, || node.instance("m").is_none().then_some(()));
-    assert_eq!((zygotes(&node), committed()), (1, f64::from(256 << 20)), "it waits for the next one");
+    assert_eq!((node.zygotes(), committed()), (1, f64::from(256 << 20)), "it waits for the next one");
 
     assert_eq!(node.http().run("large", &json!(null)).status, 200);
     assert_eq!(committed(), f64::from(600 << 20));
-    wait_for("the end of the zygote", PATIENCE, || (zygotes(&node) == 0).then_some(()));
+    wait_for("the end of the zygote", PATIENCE, || (node.zygotes() == 0).then_some(()));
     assert!(node.log().contains("its room is needed"), "{}", node.log());
 
     assert_eq!(node.omnictl(["start", "m"]).code, 0);

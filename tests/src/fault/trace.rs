@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, parent_id};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// The real worker, traced when there is a plan. Returns only what went wrong.
@@ -57,7 +57,6 @@ fn who() -> Whose {
 /// When the kernel does not let it.
 pub fn tracer(worker: Pid, plan: &Path) {
     let folder = plan.parent().expect("a folder").to_owned();
-    let made = folder.join(format!("made.{worker}"));
     let text = fs::read_to_string(plan).expect("a plan");
     fs::remove_file(plan).expect("taken once");
     let options = Options::PTRACE_O_TRACESYSGOOD
@@ -74,7 +73,6 @@ pub fn tracer(worker: Pid, plan: &Path) {
     nix::unistd::close(1).expect("the worker hears that it is traced");
     let mut trace = Trace {
         worker,
-        told: [made, folder.join(MADE)],
         plan: text.parse().expect("a plan"),
         tasks: BTreeMap::from([(worker, Task::new("worker".to_owned()))]),
         unborn: BTreeSet::new(),
@@ -83,8 +81,16 @@ pub fn tracer(worker: Pid, plan: &Path) {
         clones: false,
         serves: false,
         made: Vec::new(),
+        kills: false,
     };
     trace.follow();
+    let lines: String = trace.made.iter().map(|call| format!("{call}\n")).collect();
+    let made = folder.join(format!("made.{worker}"));
+    fs::write(&made, lines).and_then(|()| fs::rename(&made, folder.join(MADE))).expect("told");
+    if trace.kills {
+        let _ = kill(worker, Signal::SIGKILL);
+    }
+    // Who is stopped goes on when the tracer ends.
 }
 
 struct Task {
@@ -103,8 +109,6 @@ impl Task {
 
 struct Trace {
     worker: Pid,
-    /// Where what came of the plan is written, and its name when it is there.
-    told: [PathBuf; 2],
     plan: Plan,
     tasks: BTreeMap<Pid, Task>,
     /// Stopped at their birth, of which their parent has not told yet.
@@ -118,6 +122,8 @@ struct Trace {
     /// The engine's program runs.
     serves: bool,
     made: Vec<Call>,
+    /// The worker is to be killed where it is.
+    kills: bool,
 }
 
 impl Trace {
@@ -134,23 +140,15 @@ impl Trace {
                     false
                 }
                 // A worker that is killed by others may end without a stop.
-                Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..)) => pid == self.worker && self.tell(),
+                Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..)) => pid == self.worker,
                 Ok(_) | Err(Errno::EINTR) => false,
-                Err(Errno::ECHILD) => self.tell(),
+                Err(Errno::ECHILD) => true,
                 Err(errno) => panic!("cannot wait: {errno}"),
             };
             if over {
                 return;
             }
         }
-    }
-
-    /// Tells what came of the plan, before the worker ends of what is done to it; the answer is that it is told.
-    fn tell(&self) -> bool {
-        let lines: String = self.made.iter().map(|call| format!("{call}\n")).collect();
-        let [new, made] = &self.told;
-        fs::write(new, lines).and_then(|()| fs::rename(new, made)).expect("told");
-        true
     }
 
     fn event(&mut self, pid: Pid, event: libc::c_int) -> bool {
@@ -176,9 +174,9 @@ impl Trace {
                 let engine = self.tasks.remove(&pid).is_some_and(|task| task.name.matches('.').count() > 1);
                 self.serves |= engine;
                 let _ = ptrace::detach(pid, None);
-                return self.is_over() && self.tell();
+                return self.is_over();
             }
-            libc::PTRACE_EVENT_EXIT if pid == self.worker => return self.tell(),
+            libc::PTRACE_EVENT_EXIT if pid == self.worker => return true,
             EVENT_STOP if !self.tasks.contains_key(&pid) => {
                 self.unborn.insert(pid);
                 return false;
@@ -200,7 +198,7 @@ impl Trace {
             };
             registers.rax = (-i64::from(errno as i32)).cast_unsigned();
             let _ = ptrace::setregs(pid, registers);
-            return self.tell();
+            return true;
         }
         let number = registers.orig_rax;
         self.waits |= pid == self.worker && is_one(number, &[libc::SYS_poll]) && registers.rsi > FEW;
@@ -222,15 +220,14 @@ impl Trace {
                     }
                 }
                 Fault::Kill if hit => {
-                    self.tell();
-                    let _ = kill(self.worker, Signal::SIGKILL);
+                    self.kills = true;
                     return true;
                 }
                 Fault::Error(_) | Fault::Kill => {}
             }
         }
         let _ = ptrace::syscall(pid, None);
-        self.is_over() && self.tell()
+        self.is_over()
     }
 
     fn is_over(&self) -> bool {
