@@ -4,6 +4,7 @@
 use super::answer::{AnswerBody, Slow};
 use super::body::{is_streamed, may_be_left, passes_hyper};
 use super::connection::{Answering, Known, Socket};
+use super::head_timer::HeadTimer;
 use super::hold::drain;
 use super::stream::Stream;
 use crate::tokens::{Admitted, AdmittedBefore};
@@ -186,14 +187,21 @@ async fn converse<H, F>(
         }
     });
     let socket = TokioIo::new(Socket::new(stream, Arc::clone(&known)));
+    let mut builder = builder.clone();
+    builder.http1().timer(HeadTimer::default());
     let mut connection = Box::pin(builder.serve_connection(socket, service));
+    let mut phases = phase.clone();
+    phases.mark_changed(); // the first turn asks as well
     let mut change = pin!(async move { phase.wait_for(is_end).await.ok().map(|end| end.clone()) });
     let mut late = pin!(tokio::time::sleep(bounds.header_timeout));
     let (mut end, mut told, mut waits, mut until) = (None, false, true, None);
     poll_fn(|context| {
-        if end.is_none()
-            && let Poll::Ready(change) = change.as_mut().poll(context)
-        {
+        // It has this task's waker: to ask it costs more than to see that there is no reason to.
+        let asks = end.is_none() && phases.has_changed().unwrap_or(true);
+        if asks {
+            phases.mark_unchanged();
+        }
+        if asks && let Poll::Ready(change) = change.as_mut().poll(context) {
             let change = change.unwrap_or(Phase::Close); // nobody there to say how: it is over
             let begins = matches!(change, Phase::Close) && !known.has_begun();
             if begins {
@@ -206,11 +214,9 @@ async fn converse<H, F>(
             }
         }
         // Until hyper has told the two versions apart, which can be never, it has no time limit of its own.
+        waits &= !known.has_begun();
         if waits && until.is_none() && late.as_mut().poll(context).is_ready() {
-            waits = false;
-            if !known.has_begun() {
-                return Poll::Ready(());
-            }
+            return Poll::Ready(());
         }
         loop {
             // A client that breaks the protocol or the connection is answered by hyper, as far as possible.
@@ -293,7 +299,7 @@ pub fn builder(bounds: Bounds) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
-        .timer(TokioTimer::new())
+        .timer(HeadTimer::default())
         .header_read_timeout(bounds.header_timeout)
         .max_buf_size(HEAD)
         .max_headers(HEADERS);

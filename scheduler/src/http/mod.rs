@@ -9,6 +9,7 @@ pub mod data;
 pub mod failure;
 mod forward;
 pub mod head;
+mod head_timer;
 mod hold;
 pub mod listener;
 pub mod openapi;

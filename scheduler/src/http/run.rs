@@ -114,13 +114,7 @@ pub(super) async fn run(node: &Node, by: By, name: &str, request: Request<Incomi
         Ok(model) => {
             let arrived = Instant::now();
             match serve(node, by, &model, &parts, body, id.as_bytes(), arrived).await {
-                Ok(response) => {
-                    if !matches!(response.body(), AnswerBody::Stream(_) | AnswerBody::Forwarded(_)) {
-                        model.metrics.outcomes.ok.inc();
-                        model.metrics.whole.observe(arrived.elapsed().as_secs_f64());
-                    }
-                    response
-                }
+                Ok(response) => response,
                 Err(failure) => {
                     count(&model, &failure);
                     workers_ai(&failure)
@@ -204,17 +198,24 @@ async fn serve(
             return Err(Failure::Deadline);
         }
     };
+    let answered = Instant::now();
     let queued = answer.sent_at.saturating_duration_since(submitted);
-    let worked = answer.sent_at.elapsed();
+    let worked = answered.saturating_duration_since(answer.sent_at);
+    let took = answered.saturating_duration_since(arrived).as_secs_f64();
     let swap = answer.swap.map(|swap| swap.met_by(submitted)).filter(|time| !time.is_zero());
     model.metrics.waited(queued);
     model.metrics.model_time.observe(worked.as_secs_f64());
-    model.metrics.first_byte.observe(arrived.elapsed().as_secs_f64());
-    if !matches!(answer.body, crate::wire::reply::Body::Stream(_)) {
+    model.metrics.first_byte.observe(took);
+    let is_whole = !matches!(answer.body, crate::wire::reply::Body::Stream(_));
+    if is_whole {
         waiter.finished();
         waiter.held = None; // nor can the request be sent again
     }
     let untaken = keep(&mut answer.body, &node.context.budget)?;
+    if is_whole {
+        model.metrics.outcomes.ok.inc();
+        model.metrics.whole.observe(took);
+    }
     let version = HeaderValue::from_str(answer.content.short_version());
     let mut response = respond(answer, waiter, upload, untaken);
     let headers = response.headers_mut();

@@ -136,11 +136,10 @@ impl Requests {
         self.entries.insert(ticket.id, entry);
     }
 
-    /// Writes a request to an instance. Returns `false` when it cannot be sent (any more).
-    pub fn send(&mut self, id: RequestId, connection: &mut DataConnection, to: Recipient) -> bool {
+    /// Writes a request to an instance, `at` this moment. Returns `false` when it cannot be sent (any more).
+    pub fn send(&mut self, id: RequestId, connection: &mut DataConnection, to: Recipient, at: Instant) -> bool {
         let Some(entry) = self.entries.get_mut(&id) else { return false };
-        let now = Instant::now();
-        let timeout = entry.deadline.saturating_duration_since(now);
+        let timeout = entry.deadline.saturating_duration_since(at);
         let mut head = Vec::with_capacity(entry.head.len() + 40);
         head.extend_from_slice(&entry.head);
         head.extend_from_slice(format!(",\"timeout_ms\":{}}}", timeout.as_millis()).as_bytes());
@@ -152,7 +151,7 @@ impl Requests {
                 let _ = sent.send(Reader::Model); // nobody uploads any more: the model reads to the cut
             }
         }
-        entry.sent = Some(Sent { at: now, to });
+        entry.sent = Some(Sent { at, to });
         true
     }
 

@@ -115,7 +115,7 @@ fn begin() -> (Requests, BTreeMap<u64, Client>) {
         requests.add(Submission { ticket, head: b"{\"id\":\"x\"".to_vec(), body, deadline, reply });
         let instance = if id == OTHERS { OTHER } else { MODEL };
         let to = Recipient { instance, content: Arc::<Content>::clone(&content), swap: None };
-        assert!(id == UNSENT || requests.send(id, &mut connection, to));
+        assert!(id == UNSENT || requests.send(id, &mut connection, to, Instant::now()));
         if id != GONE {
             clients.insert(id, Client::Waits(answer));
         }

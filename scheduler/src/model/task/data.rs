@@ -47,13 +47,13 @@ impl ModelTask {
 
     /// Queues what can be sent at the connections. Returns whether that was anything.
     fn send_all(&mut self) -> bool {
-        let now = self.now();
+        let (now, at) = (self.now(), Instant::now()); // they leave in one write
         let mut any = false;
         while let Some((id, number)) =
             self.dispatch.next(now, |number| self.instances.get(number).is_some_and(Instance::may_send))
         {
             any = true;
-            if !self.send(id, number) {
+            if !self.send(id, number, at) {
                 self.dispatch.finished(id, now);
                 self.requests.fail(id, &Failure::Died);
             }
@@ -61,12 +61,12 @@ impl ModelTask {
         any
     }
 
-    fn send(&mut self, id: RequestId, number: InstanceNumber) -> bool {
+    fn send(&mut self, id: RequestId, number: InstanceNumber, at: Instant) -> bool {
         let Some(instance) = self.instances.get_mut(number) else { return false };
         let Some(connection) = &mut instance.connection else { return false };
         let swap = instance.turn.as_ref().and_then(super::gpu::Turn::swap);
         let to = Recipient { instance: number, content: Arc::clone(&instance.content), swap };
-        self.requests.send(id, connection, to)
+        self.requests.send(id, connection, to, at)
     }
 
     /// Says whether an instance has something to do now, and returns it. `waiting`: requests for which no instance
@@ -164,7 +164,7 @@ impl ModelTask {
                     }
                 }
                 Taken::Last(id) => {
-                    self.dispatch.finished(id, self.context.started.elapsed());
+                    self.dispatch.finished(id, self.now());
                     // The next one may have been cancelled while it waited for its turn.
                     if let Some(instance) = self.instances.get_mut(number) {
                         instance.grace_ends = None;
@@ -227,7 +227,7 @@ impl ModelTask {
         if !instance.open
             && let Some(seat) = &instance.seat
         {
-            seat.serves(self.context.started.elapsed());
+            seat.serves(self.now);
         }
         instance.open = true;
         let name = dispatch::hash(instance.id.as_str().as_bytes());

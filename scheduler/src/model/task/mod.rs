@@ -64,6 +64,8 @@ pub(crate) struct ModelTask {
     model: Arc<Model>,
     context: Arc<NodeContext>,
     launcher: LauncherHandle,
+    /// When this turn of the loop began: for the policies a turn is one moment.
+    now: Moment,
     front: tokio::sync::watch::Sender<Front>,
     view: tokio::sync::watch::Sender<View>,
     own_inbox: mpsc::WeakSender<Message>,
@@ -113,6 +115,7 @@ pub(crate) fn spawn(
     let TaskEnds { inbox, own_inbox, front, view } = ends;
     let task = ModelTask {
         model,
+        now: context.started.elapsed(),
         context,
         launcher,
         front,
@@ -169,6 +172,7 @@ impl ModelTask {
                 () = self.instances.ready() => true,
                 () = &mut time, if wake.is_some() => false,
             };
+            self.now = self.context.started.elapsed();
             if said {
                 self.read_all();
             }
@@ -187,7 +191,7 @@ impl ModelTask {
     }
 
     fn now(&self) -> Moment {
-        self.context.started.elapsed()
+        self.now
     }
 
     fn wake_at(&self) -> Option<Instant> {
