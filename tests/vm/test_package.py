@@ -56,6 +56,7 @@ def job(name: str, script: str = "service.py") -> dict[str, str | Path]:
         "serves",
         "is_in_the_journal",
         "leaves_processors_to_others",
+        "slows_down_who_writes_without_end",
         "is_looked_at_by_the_doctor",
         "outlives_its_models",
         "survives_kills",

@@ -175,6 +175,32 @@ def processors(pid: int) -> str:
     return next(line.split()[1] for line in lines if line.startswith("Cpus_allowed_list"))
 
 
+def slows_down_who_writes_without_end() -> None:
+    """A model that writes to its cache directory without end has a limit there, and has none when it writes no more."""
+    code = """
+import os, threading
+busy = threading.Event()
+def write_on(path):
+    while busy.wait():
+        with open(path, "wb") as file:
+            for _ in range(8):
+                file.write(bytes(1 << 20))
+                os.fdatasync(file.fileno())
+def setup(context):
+    path = os.path.join(context.cache_dir, "file")
+    threading.Thread(target=write_on, args=(path,), daemon=True).start()
+def handle_request(request, context):
+    busy.clear() if busy.is_set() else busy.set()
+"""
+    publish("writes", code, '[limits]\ncache = "16MiB"\n')
+    wait_for("an answer", lambda: client.ask("writes", 0)[0] == 200)
+    (place,) = Path(f"/proc/{client.engine('writes')}/cgroup").read_text().splitlines()
+    limits = Path("/sys/fs/cgroup" + place.removeprefix("0::")) / "io.max"
+    wait_for("a limit", lambda: "wbps=20971520" in limits.read_text())
+    assert client.ask("writes", 0)[0] == 200
+    wait_for("no limit", lambda: not limits.read_text().strip())
+
+
 def is_looked_at_by_the_doctor() -> None:
     """Beside the service, everything that a node needs is found with version 2, and nothing is disturbed."""
     model = engine()

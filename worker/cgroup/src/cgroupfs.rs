@@ -6,7 +6,7 @@
 use crate::cpu_share;
 use crate::hierarchy;
 use crate::members;
-use crate::mounts::{self, NEEDED, USED};
+use crate::mounts::{self, DISKS, NEEDED, PROCESSORS};
 use crate::name::check_parent;
 use crate::own_root;
 use crate::units::Units;
@@ -74,9 +74,13 @@ impl Cgroupfs {
         Self { parent: Units::path(&units.slice()), scopes: Some(units), ..self.clone() }
     }
 
-    /// The controllers that a group's subgroups need.
+    /// The controllers that a group's subgroups need, and those that they use.
     pub(crate) fn controllers(&self) -> Vec<&'static str> {
-        NEEDED.into_iter().chain(self.chooses.then_some(USED)).collect()
+        NEEDED.into_iter().chain(self.used()).collect()
+    }
+
+    fn used(&self) -> impl Iterator<Item = &'static str> + use<> {
+        self.chooses.then_some(PROCESSORS).into_iter().chain([DISKS])
     }
 
     /// The instance's directory in each hierarchy.
@@ -130,7 +134,7 @@ impl Cgroupfs {
 
     pub(crate) fn pass_controllers(&self, dir: &Path) -> Result<(), Error> {
         match self.root {
-            CgroupPaths::V2 { .. } => pass_controllers(dir, self.chooses.then_some(USED)),
+            CgroupPaths::V2 { .. } => pass_controllers(dir, &self.used().collect::<Vec<_>>()),
             CgroupPaths::V1 { .. } => Ok(()),
         }
     }
@@ -259,18 +263,18 @@ impl Driver for Cgroupfs {
 }
 
 /// Enables our controllers for the children of `dir`, where they are not yet.
-fn pass_controllers(dir: &Path, used: Option<&'static str>) -> Result<(), Error> {
+fn pass_controllers(dir: &Path, used: &[&'static str]) -> Result<(), Error> {
     let file = dir.join("cgroup.subtree_control");
     let words = |file: &Path| fs::read_to_string(file).map_err(Error::io("read", file));
     let has = |text: &str, name: &&str| text.split_ascii_whitespace().any(|word| word == *name);
     let enabled = words(&file)?;
-    if NEEDED.iter().chain(&used).all(|name| has(&enabled, name)) {
+    if NEEDED.iter().chain(used).all(|name| has(&enabled, name)) {
         return Ok(());
     }
     let missing =
         |names: &[&str], source| Error::ControllersMissing { dir: dir.to_owned(), missing: names.join(", "), source };
     let available = words(&dir.join("cgroup.controllers"))?;
-    let used = used.filter(|name| has(&available, name));
+    let used = used.iter().copied().filter(|name| has(&available, name));
     let wanted: Vec<&str> = NEEDED.into_iter().chain(used).filter(|name| !has(&enabled, name)).collect();
     if wanted.is_empty() {
         return Ok(());

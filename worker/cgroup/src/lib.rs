@@ -6,8 +6,8 @@
 //! What always holds:
 //! - A group that [`Driver::create`] returned has every limit: each one was read back from a file whose file system
 //!   was checked. On failure nothing that it made is left.
-//! - Nothing outside the driver's parent group is ever changed, but for enabling controllers on the way down to it, and in a
-//!   container for room that this needs.
+//! - Nothing outside the driver's parent group is ever changed, but for enabling controllers on the way down to it, in a
+//!   container for room that this needs, and on v1 for how fast a device that is a model's alone is written to.
 //! - Every wait has an end.
 //!
 //! `cgroups-rs` writes the limits. It drops errors of single files and takes any directory for a cgroup, so this crate
@@ -17,6 +17,7 @@ mod bus;
 mod cgroupfs;
 mod cpu_set;
 mod cpu_share;
+mod disk_share;
 mod driver;
 mod drivers;
 mod error;
@@ -39,6 +40,7 @@ mod units;
 pub use cgroupfs::Cgroupfs;
 pub use cpu_set::CpuSet;
 pub use cpu_share::CpuShare;
+pub use disk_share::DiskShare;
 pub use driver::Driver;
 pub use drivers::{Drivers, Wanted};
 pub use error::Error;

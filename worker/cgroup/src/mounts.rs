@@ -8,8 +8,11 @@ use std::path::{Path, PathBuf};
 /// The controllers that a model needs in the unified tree.
 pub(crate) const NEEDED: [&str; 3] = ["cpu", "memory", "pids"];
 
-/// What it uses where the tree has it: processors for instances that compute all the time.
-pub(crate) const USED: &str = "cpuset";
+/// Processors for instances that compute all the time, where the tree has it and this process may.
+pub(crate) const PROCESSORS: &str = "cpuset";
+
+/// How fast an instance may write, where the unified tree has it.
+pub(crate) const DISKS: &str = "io";
 
 /// A mounted hierarchy.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,13 +37,10 @@ pub(crate) fn root_group(mountinfo: &str, controllers: impl Fn(&Path) -> String)
             return Ok(CgroupPaths::V2 { dir: dir.clone() });
         }
     }
-    let find = |controller: &'static str| {
-        let has = |mount: &&Mount<'_>| !mount.unified && mount.options.split(',').any(|option| option == controller);
-        mounts.iter().find(has).map(|mount| mount.point.clone()).ok_or(controller)
-    };
+    let find = |controller: &'static str| of_version_1(&mounts, controller).ok_or(controller);
     match (find("memory"), find("pids"), find("cpu"), find("cpuacct")) {
         (Ok(memory), Ok(pids), Ok(cpu), Ok(cpuacct)) => {
-            Ok(CgroupPaths::V1 { memory, pids, cpu, cpuacct, unified, cpuset: find(USED).ok() })
+            Ok(CgroupPaths::V1 { memory, pids, cpu, cpuacct, unified, cpuset: find(PROCESSORS).ok() })
         }
         (memory, pids, cpu, cpuacct) => {
             let v1: Vec<_> = [memory, pids, cpu, cpuacct].into_iter().filter_map(Result::err).collect();
@@ -50,6 +50,16 @@ pub(crate) fn root_group(mountinfo: &str, controllers: impl Fn(&Path) -> String)
             })
         }
     }
+}
+
+/// Where a controller of version 1 is mounted.
+pub(crate) fn hierarchy(mountinfo: &str, controller: &str) -> Option<PathBuf> {
+    of_version_1(&mountinfo.lines().filter_map(parse).collect::<Vec<_>>(), controller)
+}
+
+fn of_version_1(mounts: &[Mount<'_>], controller: &str) -> Option<PathBuf> {
+    let has = |mount: &&Mount<'_>| !mount.unified && mount.options.split(',').any(|option| option == controller);
+    mounts.iter().find(has).map(|mount| mount.point.clone())
 }
 
 /// One line, when it is a mount of control groups:

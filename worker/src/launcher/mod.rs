@@ -11,6 +11,7 @@
 mod beat;
 mod catalog;
 mod command;
+mod disks;
 mod environment;
 mod event;
 mod gpu;
@@ -28,6 +29,7 @@ mod uids;
 mod watch;
 mod zygotes;
 
+use disks::Disks;
 use environment::{Environments, Package, Planner, Sandboxes, build_all};
 use gpu::Gpus;
 use instances::{InstanceRecord, Instances, Traces};
@@ -185,6 +187,7 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     spawn("watch", move || watch.run())?;
     let shared = Arc::clone(&driver);
     spawn("processors", move || processors::share_out(&*shared))?;
+    let disks = Disks::watch(Arc::clone(&driver)).map_err(at("start the thread", Path::new("disks")))?;
     let tell = events.clone();
     spawn("plan", move || planner.run(&plan_jobs, &tell))?;
     let (builder, tell) = (Arc::clone(&settings), events.clone());
@@ -217,6 +220,7 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
         state,
     };
     let ended = node.run().map_err(kernel("wait for events"))?;
+    drop(disks); // on version 1 a device would stay slow
     if ended == Ended::Done {
         let _ = fs::remove_file(&socket); // who comes next would replace it, and cannot before the lock is free
     }

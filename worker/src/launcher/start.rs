@@ -30,7 +30,7 @@ const MINOR_MAX: u32 = 253;
 const PRELOAD: usize = 256;
 /// Where things are inside.
 pub(super) const MODEL: &str = "/model";
-const CACHE: &str = "/cache";
+pub(super) const CACHE: &str = "/cache";
 /// Variables that stand for a number of processors: at OpenMP and all that follow it (torch, OpenBLAS, MKL, `nproc`), and at
 /// Python from 3.13 on. [Why](../../../docs/decisions/processors-shown.md).
 const THREADS: [&str; 2] = ["OMP_NUM_THREADS", "PYTHON_CPU_COUNT"];

@@ -50,13 +50,13 @@ fn controllers_are_passed_down_once_and_a_missing_one_is_named() {
     let temp = tempfile::tempdir().unwrap();
     let (control, available) = (temp.path().join("cgroup.subtree_control"), temp.path().join("cgroup.controllers"));
     let table = [
-        ("", "cpuset cpu io memory pids", None, Ok("+cpu +memory +pids")),
-        ("", "cpuset cpu io memory pids", Some(USED), Ok("+cpu +memory +pids +cpuset")),
-        ("cpuset cpu memory pids", "cpuset cpu io memory pids", Some(USED), Ok("cpuset cpu memory pids")),
-        ("cpu memory pids", "cpu io memory pids", Some(USED), Ok("cpu memory pids")),
-        ("cpu", "cpuset cpu io memory pids", Some(USED), Ok("+memory +pids +cpuset")),
-        ("", "cpuset cpu io pids", Some(USED), Err("memory")),
-        ("", "cpuset", None, Err("cpu, memory, pids")),
+        ("", "cpuset cpu io memory pids", &[][..], Ok("+cpu +memory +pids")),
+        ("", "cpuset cpu io memory pids", &[PROCESSORS, DISKS], Ok("+cpu +memory +pids +cpuset +io")),
+        ("cpuset cpu io memory pids", "cpuset cpu io memory pids", &[DISKS], Ok("cpuset cpu io memory pids")),
+        ("cpu memory pids", "cpu memory pids", &[PROCESSORS, DISKS], Ok("cpu memory pids")),
+        ("cpu", "cpuset cpu memory pids", &[PROCESSORS, DISKS], Ok("+memory +pids +cpuset")),
+        ("", "cpuset cpu io pids", &[PROCESSORS], Err("memory")),
+        ("", "cpuset", &[], Err("cpu, memory, pids")),
     ];
     for (enabled, offered, used, expected) in table {
         fs::write(&control, enabled).unwrap();

@@ -1,0 +1,187 @@
+//! Models that write to their cache directories without end are slowed down, so that the others do not feel what the kernel
+//! does for them (`docs/decisions/disks.md`).
+//!
+//! A thread of the launcher looks four times a second at the devices of all cache directories; what to do says [`policy`].
+//! What always holds: a device is one of a cache directory, which no one but its model uses; and nothing is remembered that
+//! is not in the kernel, so that a launcher that was killed is missed by nobody.
+
+mod policy;
+
+use super::start::CACHE;
+use omni_cgroup::{DiskShare, Driver, Group, GroupName, Part};
+use policy::{Change, Policy, RATE, Use};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Between two looks.
+const TICK: Duration = Duration::from_millis(250);
+/// A group whose processes have no cache directory after so many looks has none: its sandbox is made in a few milliseconds.
+const LOOKS: u32 = 20;
+/// Devices of cache directories, by their major number (Documentation/admin-guide/devices.txt): nothing else is touched,
+/// whatever a model has put at the place of its directory.
+const LOOP: &str = "7:";
+
+/// The thread. Dropped, it lets all go and ends.
+#[derive(Debug)]
+pub(super) struct Disks {
+    end: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What is known of a group.
+enum Seen {
+    /// It may still come to have a cache directory.
+    Begins {
+        looks: u32,
+    },
+    /// It has none, or none whose device could be slowed down.
+    Without,
+    Has(Watched),
+}
+
+struct Watched {
+    share: DiskShare,
+    written: u64,
+}
+
+impl Disks {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// The kernel has no thread left.
+    pub(super) fn watch(cgroups: Arc<dyn Driver>) -> io::Result<Self> {
+        let (end, ended) = sync_channel(1); // nothing is ever said by it
+        let thread = thread::Builder::new().name("disks".to_owned()).spawn(move || run(&*cgroups, &ended))?;
+        Ok(Self { end: Some(end), thread: Some(thread) })
+    }
+}
+
+impl Drop for Disks {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // it has said why, if it panicked
+        }
+    }
+}
+
+fn run(cgroups: &dyn Driver, ended: &Receiver<()>) {
+    let mut groups: BTreeMap<String, Seen> = BTreeMap::new();
+    let mut policy = Policy::default();
+    let mut looked = Instant::now();
+    while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+        let Ok(names) = cgroups.list() else { continue };
+        for (_, gone) in groups.extract_if(.., |name, _| !names.contains(name)) {
+            if let Seen::Has(watched) = gone {
+                watched.let_go();
+                policy.forget(watched.share.device());
+            }
+        }
+        for name in names {
+            let seen = groups.entry(name.clone()).or_insert(Seen::Begins { looks: 0 });
+            if let Seen::Begins { looks } = *seen {
+                *seen = look_for(cgroups, &name, looks);
+                if let Seen::Has(watched) = seen {
+                    watched.let_go(); // what an earlier launcher decided is not known
+                    policy.forget(watched.share.device());
+                }
+            }
+        }
+        let within = looked.elapsed();
+        looked = Instant::now();
+        let uses = groups.values_mut().filter_map(Seen::look).collect();
+        for (device, change) in policy.tick(within, &uses) {
+            tracing::debug!(device, ?change, "a cache directory's device");
+            groups.values().filter_map(Seen::watched).filter(|watched| watched.share.device() == device).for_each(
+                |watched| match change {
+                    Change::SlowDown => told(watched.share.slow_down(RATE)),
+                    Change::LetGo => watched.let_go(),
+                },
+            );
+        }
+    }
+    groups.values().filter_map(Seen::watched).for_each(Watched::let_go);
+}
+
+/// A group whose device is not known yet.
+fn look_for(cgroups: &dyn Driver, name: &str, looks: u32) -> Seen {
+    let Ok(name) = GroupName::new(name, Part::Model) else { return Seen::Without };
+    let paths = cgroups.paths(&name);
+    let processes = Group::open(&paths).and_then(|group| group.processes()).unwrap_or_default();
+    let Some(first) = processes.into_iter().min() else { return Seen::Begins { looks } };
+    let mounts = fs::read_to_string(format!("/proc/{first}/mountinfo")).unwrap_or_default();
+    let share = device(&mounts).map(|device| DiskShare::open(&paths, device));
+    match share {
+        Some(Ok(None)) => Seen::Without,
+        Some(Ok(Some(share))) => match share.written() {
+            Ok(written) => Seen::Has(Watched { share, written }),
+            Err(_) => Seen::Begins { looks },
+        },
+        Some(Err(_)) | None if looks < LOOKS => Seen::Begins { looks: looks + 1 },
+        Some(Err(_)) | None => Seen::Without,
+    }
+}
+
+/// The device of the cache directory, from a model's `/proc/PID/mountinfo` (proc_pid_mountinfo(5)). Pure.
+fn device(mounts: &str) -> Option<&str> {
+    let mut fields = mounts.lines().map(|line| line.split(' '));
+    let device = fields.find_map(|mut fields| {
+        let device = fields.nth(2)?;
+        (fields.nth(1)? == CACHE).then_some(device)
+    });
+    device.filter(|device| device.starts_with(LOOP))
+}
+
+impl Seen {
+    fn watched(&self) -> Option<&Watched> {
+        match self {
+            Self::Has(watched) => Some(watched),
+            Self::Begins { .. } | Self::Without => None,
+        }
+    }
+
+    /// What was written to its device since the last look.
+    fn look(&mut self) -> Option<(String, Use)> {
+        let Self::Has(Watched { share, written }) = self else { return None };
+        let now = share.written().ok()?;
+        let before = std::mem::replace(written, now);
+        Some((share.device().to_owned(), Use { bytes: share.bytes(), written: now.saturating_sub(before) }))
+    }
+}
+
+impl Watched {
+    fn let_go(&self) {
+        told(self.share.let_go());
+    }
+}
+
+/// A group that is gone takes its limit with it.
+fn told(done: Result<(), omni_cgroup::Error>) {
+    if let Err(error) = done {
+        tracing::debug!(error = omni_log::chain(&error), "a device keeps its limit");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_device_of_a_cache_directory() {
+        let line = |device: &str, place: &str| format!("402 388 {device} / {place} rw,nosuid - ext4 /dev/loop3 rw");
+        for (mounts, expected) in [
+            (format!("{}\n{}\n", line("254:0", "/"), line("7:3", "/cache")), Some("7:3")),
+            (line("7:3", "/cache/in"), None),
+            (line("254:0", "/cache"), None),
+            (String::new(), None),
+            ("1 2 7:3".to_owned(), None),
+        ] {
+            assert_eq!(device(&mounts), expected, "{mounts}");
+        }
+    }
+}
