@@ -196,7 +196,7 @@ def handle_request(request, context):
     wait_for("an answer", lambda: client.ask("writes", 0)[0] == 200)
     (place,) = Path(f"/proc/{client.engine('writes')}/cgroup").read_text().splitlines()
     limits = Path("/sys/fs/cgroup" + place.removeprefix("0::")) / "io.max"
-    wait_for("a limit", lambda: "wbps=20971520" in limits.read_text())
+    wait_for("a limit", lambda: "wbps=10485760" in limits.read_text())
     assert client.ask("writes", 0)[0] == 200
     wait_for("no limit", lambda: not limits.read_text().strip())
 

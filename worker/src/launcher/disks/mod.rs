@@ -96,13 +96,11 @@ fn run(cgroups: &dyn Driver, ended: &Receiver<()>) {
         looked = Instant::now();
         let uses = groups.values_mut().filter_map(Seen::look).collect();
         for (device, change) in policy.tick(within, &uses) {
-            tracing::debug!(device, ?change, "a cache directory's device");
-            groups.values().filter_map(Seen::watched).filter(|watched| watched.share.device() == device).for_each(
-                |watched| match change {
-                    Change::SlowDown => told(watched.share.slow_down(RATE)),
-                    Change::LetGo => watched.let_go(),
-                },
-            );
+            for (name, watched) in groups.iter().filter_map(|(name, seen)| Some((name, seen.watched()?))) {
+                if watched.share.device() == device {
+                    watched.carry_out(name, change);
+                }
+            }
         }
     }
     groups.values().filter_map(Seen::watched).for_each(Watched::let_go);
@@ -155,6 +153,19 @@ impl Seen {
 }
 
 impl Watched {
+    fn carry_out(&self, group: &str, change: Change) {
+        match change {
+            Change::SlowDown => {
+                tracing::info!(group, rate = RATE, "writes to its cache directory without end, and is slowed down");
+                told(self.share.slow_down(RATE));
+            }
+            Change::LetGo => {
+                tracing::info!(group, "may write to its cache directory as fast as it can again");
+                self.let_go();
+            }
+        }
+    }
+
     fn let_go(&self) {
         told(self.share.let_go());
     }

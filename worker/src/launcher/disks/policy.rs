@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What a model may write in the long run, in bytes a second; measured: at two and a half times as much its neighbours still
-/// feel it (`docs/decisions/disks.md`).
-pub(super) const RATE: u64 = 20 << 20;
+/// What a model may write in the long run, in bytes a second; measured: at twice as much its neighbours still feel it at times
+/// (`docs/decisions/disks.md`).
+pub(super) const RATE: u64 = 10 << 20;
 /// Does not write on: less than a quarter of that, for [`CALM`] looks in a row.
 const SATED: u64 = 4;
 const CALM: u32 = 8;

@@ -4,11 +4,12 @@ use super::*;
 use proptest::prelude::*;
 
 const TICK: Duration = Duration::from_millis(250);
-const MIB: u64 = 1 << 20;
+/// A look is a quarter of a second: five of them are what a model may write from one to the next.
+const UNIT: u64 = RATE / 20;
 
-/// One look at one device of so many MiB, to which so many were written.
+/// One look at one device of so many units, to which so many were written.
 fn look(policy: &mut Policy, bytes: u64, written: u64) -> Option<Change> {
-    let uses = BTreeMap::from([("7:1".to_owned(), Use { bytes: bytes * MIB, written: written * MIB })]);
+    let uses = BTreeMap::from([("7:1".to_owned(), Use { bytes: bytes * UNIT, written: written * UNIT })]);
     let mut changes = policy.tick(TICK, &uses);
     assert!(changes.len() <= 1);
     changes.pop().map(|(_, change)| change)
@@ -71,7 +72,7 @@ proptest! {
                 }
                 None => {}
             }
-            prop_assert!(fast <= 64 + 5 * (number as u64 + 1), "{fast} MiB at full speed in {number} looks");
+            prop_assert!(fast <= 64 + 5 * (number as u64 + 1), "{fast} units at full speed in {number} looks");
         }
     }
 }
