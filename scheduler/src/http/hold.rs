@@ -65,8 +65,12 @@ impl Hold {
         }
     }
 
-    /// Hyper is about to close it; this is for what is to be done then.
+    /// Hyper is about to close it; this is for what is to be done then. One that a model has is shut for both at once: of what
+    /// the client sends when it sees its answer's end, not one byte is the model's.
     pub(super) fn closing(&self, duplicate: Option<std::net::TcpStream>) {
+        if let Some(stream) = duplicate.as_ref().filter(|_| self.handed.load(Ordering::Relaxed)) {
+            let _ = stream.shutdown(std::net::Shutdown::Both); // closed already is as well
+        }
         self.state.lock().unwrap_or_else(PoisonError::into_inner).closing = duplicate;
     }
 

@@ -11,12 +11,10 @@ use nix::sys::socket::{
 };
 use omni_ipc::frame::{CancelReason, FrameError, HEADER, Header, Kind, flags};
 use std::collections::VecDeque;
-use std::future::Future;
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
-use tokio::io::{AsyncReadExt, Interest};
+use std::task::{Context, Poll};
+use tokio::io::Interest;
 use tokio::net::UnixStream;
 
 /// Small frames are joined up to this size before they are written.
@@ -259,15 +257,12 @@ impl DataConnection {
             self.input.reserve(READ);
         }
         let room = self.input.capacity() - self.input.len();
-        // Not `try_read_buf`: only this one knows that a read which is not full has emptied the socket, and asks no more.
-        // Nobody is woken by it; who waits asks `poll_ready` first.
-        let mut reading = pin!(self.stream.read_buf(&mut self.input));
-        match reading.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(Ok(0)) => Err(Broken::Closed),
-            Poll::Ready(Ok(read)) => Ok(read >= room),
-            Poll::Pending => Ok(false),
-            Poll::Ready(Err(error)) if error.kind() == ErrorKind::Interrupted => Ok(false),
-            Poll::Ready(Err(error)) => Err(error.into()),
+        // Until there is nothing: a read ends before a message with descriptors, though more lies behind it.
+        match self.stream.try_read_buf(&mut self.input) {
+            Ok(0) => Err(Broken::Closed),
+            Ok(read) => Ok(read >= room),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(false),
+            Err(error) => Err(error.into()),
         }
     }
 
