@@ -7,17 +7,21 @@ use super::kernel::{self, clone_flags};
 use super::step::{Step, StepError};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
-use nix::unistd::pause;
+use nix::unistd::{getpid, getppid, pause};
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
 
 /// A user namespace in which user and group `disk` of a file system appear as `uid` and `gid`.
 pub(super) fn user_namespace(disk: u32, uid: u32, gid: u32) -> Result<OwnedFd, StepError> {
     let step = || "make a user namespace for the cache directory".to_owned();
+    let worker = getpid();
     let hold = || {
-        // Whatever happens to the worker meanwhile, this process does not stay.
+        // Whatever happens to the worker meanwhile, this process does not stay: it has the lock of the image, too. A worker
+        // that was killed before this is nobody's parent any more.
         let _ = prctl::set_pdeathsig(Signal::SIGKILL);
-        pause();
+        if getppid() == worker {
+            pause();
+        }
         0
     };
     let (pid, pidfd) = kernel::clone3(clone_flags::NEWUSER, None, hold).step(step)?;
