@@ -73,11 +73,11 @@ fn who_writes_without_end_is_slowed_down() {
     wait_for("its device to be slow", PATIENCE, || is_slow(&writes).then_some(()));
     assert!(!is_slow(&calm), "who writes nothing may write");
 
-    // Who decided it is gone; the next one comes to the same.
+    // Who decided it is gone. The next one comes to the same, and is who lets it go: before that it may be slow still.
     let killed = node.launcher().unwrap();
     kill(killed, Signal::SIGKILL).unwrap();
     wait_for("the next launcher", PATIENCE, || node.launcher().filter(|pid| *pid != killed));
-    wait_for("its device to be let go, or slow again", PATIENCE, || is_slow(&writes).then_some(()));
+    wait_for("its device to be slow, still or again", PATIENCE, || is_slow(&writes).then_some(()));
     assert_eq!(node.engine("writes"), Some(engine));
 
     assert_eq!(node.http().run("writes", &json!({ "busy": false })).status, 200);

@@ -299,7 +299,7 @@ pub fn builder(bounds: Bounds) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
-        .timer(HeadTimer::default())
+        .timer(TokioTimer::new())
         .header_read_timeout(bounds.header_timeout)
         .max_buf_size(HEAD)
         .max_headers(HEADERS);

@@ -2,6 +2,7 @@
 //! launcher, which keeps who computes all the time to few processors. Needs the cpuset controller; without it there is no
 //! share to open.
 
+use crate::file::{read, write};
 use crate::limits::Setting;
 use crate::stats::Counter;
 use crate::{CgroupPaths, CpuSet, Error, Limits};
@@ -117,7 +118,7 @@ pub(crate) fn inherit(dir: &Path) -> Result<(), Error> {
         if !read(&file)?.trim().is_empty() {
             return Ok(());
         }
-        fs::write(&file, read(&above.join(name))?.trim()).map_err(Error::io("write", &file))
+        write(&file, read(&above.join(name))?.trim())
     })
 }
 
@@ -126,14 +127,6 @@ fn millis(text: &str) -> Option<u32> {
     let (quota, period) = text.trim().split_once(' ')?;
     let (quota, period): (u64, u64) = (quota.parse().ok()?, period.parse().ok()?);
     u32::try_from((quota * 1000).checked_div(period)?).ok()
-}
-
-fn write(file: &Path, text: &str) -> Result<(), Error> {
-    fs::write(file, text).map_err(Error::io("write", file))
-}
-
-fn read(file: &Path) -> Result<String, Error> {
-    fs::read_to_string(file).map_err(Error::io("read", file))
 }
 
 #[cfg(test)]

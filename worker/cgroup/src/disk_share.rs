@@ -6,9 +6,9 @@
 //! slow down who makes pages dirty: a group at its memory limit would be killed for pages that the device does not take in
 //! time. So few may be dirty there while the device is slow.
 
+use crate::file::{read, write};
 use crate::mounts;
 use crate::{CgroupPaths, Error};
-use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Dirty pages of a device that is slow, on version 1, in bytes.
@@ -139,17 +139,10 @@ fn written(text: &str) -> Option<u64> {
     sectors.checked_mul(SECTOR)
 }
 
-fn read(file: &Path) -> Result<String, Error> {
-    fs::read_to_string(file).map_err(Error::io("read", file))
-}
-
-fn write(file: &Path, text: &str) -> Result<(), Error> {
-    fs::write(file, text).map_err(Error::io("write", file))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn what_was_written() {

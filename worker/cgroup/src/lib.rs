@@ -21,6 +21,7 @@ mod disk_share;
 mod driver;
 mod drivers;
 mod error;
+mod file;
 mod group;
 mod hierarchy;
 mod limits;
