@@ -1,8 +1,7 @@
 """`async def` handlers: one event loop, one task per request.
 
-Frames of one turn of the loop leave in one write: between two chunks of a stream the loop turns at least once, so a
-chunk waits for nothing but the other streams' chunks of the same turn, and a generator that never waits cannot starve
-the others.
+Frames of one turn of the loop leave in one write. A generator that never waits cannot starve the others: after a few
+chunks, or a few microseconds, the loop turns; so a chunk waits for nothing but the chunks of the same turn.
 """
 
 from __future__ import annotations
@@ -10,30 +9,20 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import types
 from collections import deque
 
 from omni._engine import cancel, outcome, wire
-from omni._engine.answer import Stream, whole
+from omni._engine.answer import whole
 from omni._engine.connection import Closed, Connection, Unusable
 from omni._engine.descriptors import end_copy
 from omni._engine.request import WireRequest
+from omni._engine.walk import Turn, walk
 from omni._engine.writer import Writer
 from omni.context import Context, request_now
-from omni.errors import Unserialisable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Generator
-    from typing import Any
-
     from omni._engine.model import Model
-
-
-@types.coroutine
-def _pause() -> Generator[None, None, None]:
-    """Lets the loop turn once."""
-    yield
 
 
 def _settle(future: asyncio.Future[None]) -> None:
@@ -130,20 +119,6 @@ class Room:
             turn.request.close()
 
 
-class Turn:
-    """A request in flight and the credit of its stream."""
-
-    __slots__ = ("credit", "number", "request", "started", "task", "waiter")
-
-    def __init__(self, number: int, request: WireRequest) -> None:
-        self.number = number
-        self.request = request
-        self.task: asyncio.Task[None] | None = None
-        self.started = False
-        self.credit = wire.INITIAL_CREDIT
-        self.waiter: asyncio.Future[None] | None = None
-
-
 class Session:
     """One data connection."""
 
@@ -226,7 +201,9 @@ class Session:
                 descriptor = self._connection.descriptor() if flags & wire.BODY_STREAM else None
                 self._room.enter(self, Turn(number, WireRequest(payload, self._connection.received, descriptor)))
             elif kind == wire.CREDIT:
-                self._grant(number, wire.HEAD_LENGTH.unpack(payload)[0])
+                turn = self._turns.get(number)
+                if turn is not None:
+                    turn.grant(wire.HEAD_LENGTH.unpack(payload)[0])
             elif kind == wire.CHECK:
                 self._check = self._loop.create_task(self._answer_check(number, flags & wire.OWN_CHECK != 0))
             else:
@@ -236,14 +213,6 @@ class Session:
         problem = await self._model.check_in_loop() if own else None
         self._writer.write(wire.health(number, problem))
         self._writer.flush()
-
-    def _grant(self, number: int, credit: int) -> None:
-        turn = self._turns.get(number)
-        if turn is None:
-            return
-        turn.credit += credit
-        if turn.waiter is not None:
-            _settle(turn.waiter)
 
     def start(self, turn: Turn) -> None:
         """There is room for this request."""
@@ -263,7 +232,7 @@ class Session:
                 result = await result
             last = whole(number, result)
             if type(last) is not bytes:
-                last = await self._walk(turn, last)  # type: ignore[arg-type]
+                last = await walk(turn, last, self._writer)  # type: ignore[arg-type]
         except BaseException as err:
             last = outcome.failed(number, err, self._cancels.reason(number), skip=1)
         finally:
@@ -278,90 +247,3 @@ class Session:
             self._writer.flush()
         if not self._cancels.closed:  # else its room was given back with the connection
             self._room.leave()
-
-    async def _walk(self, turn: Turn, stream: Stream) -> bytes:
-        """Sends a stream's chunks; returns its last frame."""
-        chunks, writer = stream.chunks, self._writer
-        error: BaseException | None = None
-        try:
-            if hasattr(chunks, "__aiter__"):
-                seen = -1
-                async for item in chunks:
-                    if writer.turns == seen:  # it did not wait for anything
-                        await _pause()
-                    more = self._put(turn, stream, item)
-                    if more is not None:
-                        await more
-                    seen = writer.turns
-            elif hasattr(chunks, "__iter__"):
-                for item in chunks:
-                    more = self._put(turn, stream, item)
-                    if more is not None:
-                        await more
-                    await _pause()
-            else:
-                raise Unserialisable(f"a stream needs something to iterate over, not {type(chunks).__qualname__}")
-        except BaseException as err:
-            error = err
-            raise
-        finally:
-            await _close(chunks, error)
-        return stream.opening() + wire.end(turn.number)
-
-    def _put(self, turn: Turn, stream: Stream, item: object) -> Coroutine[None, None, None] | None:
-        """Writes an event that may leave at once, as most may; for anything else returns what will."""
-        flags, payload = stream.encode(item)
-        cost = len(payload) + wire.HEADER_LENGTH
-        if flags == wire.BYTES or not stream.opened or self._writer.full or cost > turn.credit:
-            return self._chunk(turn, stream, flags, payload)
-        turn.credit -= cost
-        self._writer.write(wire.chunk_header(turn.number, flags, len(payload)) + payload)
-        return None
-
-    async def _chunk(self, turn: Turn, stream: Stream, flags: int, payload: bytes | memoryview) -> None:
-        number, size, write = turn.number, len(payload), self._writer.write
-        opening = stream.opening()
-        if opening:
-            write = self._writer.begin
-            write(opening)
-        if self._writer.full:
-            await self._writer.drained()
-        if flags != wire.BYTES:
-            cost = size + wire.HEADER_LENGTH
-            if cost > turn.credit:
-                await self._await_credit(turn, cost)
-            turn.credit -= cost
-            write(wire.chunk_header(number, flags, size) + payload)
-            return
-        at = 0
-        while at < size:
-            take = min(size - at, wire.MAX_CHUNK)
-            cost = take + wire.HEADER_LENGTH
-            if cost > turn.credit:
-                await self._await_credit(turn, cost)
-            if self._writer.full:
-                await self._writer.drained()
-            turn.credit -= cost
-            write(wire.chunk_header(number, flags, take) + payload[at : at + take])
-            at += take
-
-    async def _await_credit(self, turn: Turn, need: int) -> None:
-        while turn.credit < need:
-            turn.waiter = self._loop.create_future()
-            await turn.waiter
-
-
-async def _close(source: Any, error: BaseException | None) -> None:
-    """Ends an asynchronous generator that will not be walked on; a cancellation is thrown into it."""
-    if not isinstance(source, types.AsyncGeneratorType):
-        outcome.close(source, error)
-        return
-    if source.ag_frame is None:
-        return
-    try:
-        if isinstance(error, asyncio.CancelledError):
-            await source.athrow(error)
-        await source.aclose()
-    except BaseException as err:
-        if err is not error and not isinstance(err, StopAsyncIteration):
-            outcome.complain(err)

@@ -1,0 +1,171 @@
+"""Walks a stream in the event loop: its chunks become frames, as the scheduler's credit and the socket have room.
+
+Called by `tasks`, in the task of a request. What always holds: no more than the credit is under way; a stream that
+waits for nothing does not keep others from the loop (`Row`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import types
+from time import monotonic
+
+from omni._engine import outcome, wire
+from omni.errors import Unserialisable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Generator
+    from typing import Any
+
+    from omni._engine.answer import Stream
+    from omni._engine.request import WireRequest
+    from omni._engine.writer import Writer
+
+
+class Turn:
+    """A request in flight and the credit of its stream."""
+
+    __slots__ = ("credit", "number", "request", "started", "task", "waiter")
+
+    def __init__(self, number: int, request: WireRequest) -> None:
+        self.number = number
+        self.request = request
+        self.task: asyncio.Task[None] | None = None
+        self.started = False
+        self.credit = wire.INITIAL_CREDIT
+        self.waiter: asyncio.Future[None] | None = None
+
+    def grant(self, credit: int) -> None:
+        """The scheduler takes more."""
+        self.credit += credit
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
+
+    async def wait(self, need: int) -> None:
+        """Returns when there is so much credit."""
+        while self.credit < need:
+            self.waiter = asyncio.get_running_loop().create_future()
+            await self.waiter
+
+
+class Row:
+    """The chunks that a stream which waits for nothing may bring before the loop turns: one at first, since others
+    begin as well, soon eight, and none after fifty microseconds. A turn of the loop costs as much as a chunk; and who
+    computes for each of its chunks gives way after each.
+    """
+
+    __slots__ = ("_left", "_most", "_until")
+
+    MOST = 8
+    SECONDS = 50e-6
+
+    def __init__(self) -> None:
+        self._most = 1
+        self._left = 0
+        self._until = 0.0
+
+    def over(self) -> bool:
+        """Whether the loop has to turn before the next chunk."""
+        self._left -= 1
+        return self._left < 0 or monotonic() > self._until
+
+    def begin(self) -> None:
+        """The loop has turned."""
+        self._most = min(2 * self._most, Row.MOST)
+        self._left = self._most - 1
+        self._until = monotonic() + Row.SECONDS
+
+
+async def walk(turn: Turn, stream: Stream, writer: Writer) -> bytes:
+    """Sends a stream's chunks; returns its last frame."""
+    chunks, row = stream.chunks, Row()
+    error: BaseException | None = None
+    try:
+        if hasattr(chunks, "__aiter__"):
+            seen = -1
+            async for item in chunks:
+                if writer.turns == seen and row.over():  # it did not wait for anything
+                    await _pause()
+                    row.begin()
+                more = _put(turn, stream, writer, item)
+                if more is not None:
+                    await more
+                seen = writer.turns
+        elif hasattr(chunks, "__iter__"):
+            for item in chunks:
+                more = _put(turn, stream, writer, item)
+                if more is not None:
+                    await more
+                if row.over():
+                    await _pause()
+                    row.begin()
+        else:
+            raise Unserialisable(f"a stream needs something to iterate over, not {type(chunks).__qualname__}")
+    except BaseException as err:
+        error = err
+        raise
+    finally:
+        await _close(chunks, error)
+    return stream.opening() + wire.end(turn.number)
+
+
+@types.coroutine
+def _pause() -> Generator[None, None, None]:
+    """Lets the loop turn once."""
+    yield
+
+
+def _put(turn: Turn, stream: Stream, writer: Writer, item: object) -> Coroutine[None, None, None] | None:
+    """Writes an event that may leave at once, as most may; for anything else returns what will."""
+    flags, payload = stream.encode(item)
+    cost = len(payload) + wire.HEADER_LENGTH
+    if flags == wire.BYTES or not stream.opened or writer.full or cost > turn.credit:
+        return _chunk(turn, stream, writer, flags, payload)
+    turn.credit -= cost
+    writer.write(wire.chunk_header(turn.number, flags, len(payload)) + payload)
+    return None
+
+
+async def _chunk(turn: Turn, stream: Stream, writer: Writer, flags: int, payload: bytes | memoryview) -> None:
+    number, size, write = turn.number, len(payload), writer.write
+    opening = stream.opening()
+    if opening:
+        write = writer.begin
+        write(opening)
+    if writer.full:
+        await writer.drained()
+    if flags != wire.BYTES:
+        cost = size + wire.HEADER_LENGTH
+        if cost > turn.credit:
+            await turn.wait(cost)
+        turn.credit -= cost
+        write(wire.chunk_header(number, flags, size) + payload)
+        return
+    at = 0
+    while at < size:
+        take = min(size - at, wire.MAX_CHUNK)
+        cost = take + wire.HEADER_LENGTH
+        if cost > turn.credit:
+            await turn.wait(cost)
+        if writer.full:
+            await writer.drained()
+        turn.credit -= cost
+        write(wire.chunk_header(number, flags, take) + payload[at : at + take])
+        at += take
+
+
+async def _close(source: Any, error: BaseException | None) -> None:
+    """Ends an asynchronous generator that will not be walked on; a cancellation is thrown into it."""
+    if not isinstance(source, types.AsyncGeneratorType):
+        outcome.close(source, error)
+        return
+    if source.ag_frame is None:
+        return
+    try:
+        if isinstance(error, asyncio.CancelledError):
+            await source.athrow(error)
+        await source.aclose()
+    except BaseException as err:
+        if err is not error and not isinstance(err, StopAsyncIteration):
+            outcome.complain(err)
