@@ -7,20 +7,23 @@ handler or in a library cannot swallow the news that nobody waits for the answer
 
 
 class HTTPError(Exception):
-    """Becomes an answer with this status and message when it leaves the handler."""
+    """Becomes an answer with this status and message when it leaves the handler.
 
-    def __init__(self, status: int, message: str) -> None:
+    A message that is no text, such as another exception, is written as `str` writes it.
+    """
+
+    def __init__(self, status: int, message: object) -> None:
         if not 400 <= status <= 599:
             raise ValueError(f"an error's status is from 400 to 599, not {status}")
         super().__init__(message)
-        self.status = status
-        self.message = message
+        self.status = int(status)
+        self.message = str(message)
 
 
 class BadRequest(HTTPError):
     """The request is not what the model takes: status 400. Raised by `request.body.json` where the body is not JSON."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: object) -> None:
         super().__init__(400, message)
 
 

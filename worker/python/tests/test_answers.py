@@ -257,6 +257,39 @@ def test_http_errors_and_bodies_that_are_not_json(model):
     assert link.answer(78, b' {"a": 1}\n').json == {"a": 1}
 
 
+def test_http_errors_of_any_kind_answer_their_request_only(model):
+    _, link = model(
+        """
+        from omni import errors
+        class Own(errors.HTTPError):
+            def __init__(self, status, message):
+                self.status, self.message = status, message
+        class Bare(errors.HTTPError):
+            def __init__(self):
+                pass
+        DEF handle_request(request, context):
+            raise [
+                lambda: errors.BadRequest(ValueError("no")),
+                lambda: errors.HTTPError(422.0, [{"loc": 1}]),
+                lambda: Own(409, "taken"),
+                lambda: Own("409", {}),
+                lambda: Bare(),
+            ][request.body.json]()
+        """
+    )
+    for number, (origin, status, message) in enumerate(
+        [
+            (HANDLER, 400, "no"),
+            (HANDLER, 422, "[{'loc': 1}]"),
+            (HANDLER, 409, "taken"),
+            (RAISED, 500, "Own: ('409', {})"),
+            (RAISED, 500, "Bare: "),
+        ]
+    ):
+        got = link.answer(number, number)
+        assert (got.kind, got.flags, got.code, got.json["message"]) == (ERROR, origin, status, message)
+
+
 def test_an_error_in_mid_stream_is_the_last_frame(model):
     _, link = model(
         """

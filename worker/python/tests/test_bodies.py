@@ -91,6 +91,36 @@ def test_a_body_nobody_reads_is_closed_after_the_answer(serve, define, concurren
     engine.await_true(lambda: sorted(os.listdir(f"/proc/{engine.process.pid}/fd")) == before, "the same descriptors")
 
 
+def test_a_body_that_a_task_still_reads_is_nobody_elses(serve):
+    """The next body has the same descriptor, and waits at it."""
+    _, link = serve(
+        """
+        import asyncio
+        left = []
+        async def read(request):
+            return sum([len(piece) async for piece in request.body.stream()])
+        async def handle_request(request, context):
+            if request.id == "r1":
+                left.append(asyncio.create_task(read(request)))
+                await asyncio.sleep(0.01)
+                return "answered"
+            if request.id == "r2":
+                return await read(request)
+            return left[0].cancelled()
+        """,
+        4,
+    )
+    first = link.upload(1)
+    assert link.read().json == "answered"
+    second = link.upload(2)
+    assert link.quiet(0.05)
+    second.sendall(b"body")
+    second.close()
+    assert link.read().json == 4
+    assert link.answer(3).json is True
+    first.close()
+
+
 def test_descriptors_keep_their_order_among_pipelined_requests(serve):
     _, link = serve(
         """

@@ -128,6 +128,29 @@ def test_a_stream_that_waits_for_credit_is_cancelled(serve, define, concurrency)
     engine.await_true(lambda: engine.output.read_text() in ("Cancelled\n", "CancelledError\n"), "a word of it")
 
 
+def test_a_generator_that_goes_on_regardless_does_not_wait_for_credit(serve):
+    _, link = serve(
+        """
+        import asyncio
+        async def handle_request(request, context):
+            yield "a"
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                pass
+            while True:
+                yield "x" * 100_000
+        """,
+        4,
+    )
+    link.ask(1)
+    assert [link.read().kind for _ in range(2)] == [STREAM, CHUNK]
+    link.cancel(1)
+    *chunks, last = link.read_until_last(1)
+    assert [chunk.kind for chunk in chunks] == [CHUNK, CHUNK]
+    assert (last.kind, last.flags) == (ERROR, CANCELLED)
+
+
 @pytest.mark.parametrize("define, concurrency", ALL)
 def test_a_stream_keeps_within_its_credit_and_requests_wait_meanwhile(serve, define, concurrency):
     _, link = serve(

@@ -18,6 +18,7 @@ from omni.request import Body, BodyStream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import AsyncIterator, Iterator
     from typing import Any, BinaryIO
 
@@ -38,6 +39,9 @@ class SocketStream(BodyStream):
         self._awaited = handed
         self._first = b""
         self._got = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._reader: asyncio.Task[Any] | None = None
+        """Who waits at the socket in that loop."""
 
     def __iter__(self) -> Iterator[bytes]:
         while True:
@@ -49,15 +53,18 @@ class SocketStream(BodyStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         import asyncio
 
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         first = self._begin(blocking=False)
         if first:
             yield self._took(first)
         while True:
+            self._reader = asyncio.current_task()
             try:
                 piece = await loop.sock_recv(self._socket, self._most(_PIECE))
             except ConnectionResetError:
                 raise self._broken_off() from None
+            finally:
+                self._reader = None
             if not self._took(piece):
                 break
             yield piece
@@ -99,7 +106,14 @@ class SocketStream(BodyStream):
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Ends reading; a client that still sends is not kept waiting."""
+        """Ends reading; a client that still sends is not kept waiting.
+
+        A task that the handler has left reading ends, too. The loop would take the next descriptor of this number for
+        the one that this task waits at, and never tell its owner that there is something to read.
+        """
+        if self._reader is not None and self._loop is not None:
+            self._loop.remove_reader(self._socket)
+            self._reader.cancel()
         self._socket.close()
 
     def _begin(self, blocking: bool) -> bytes:

@@ -20,13 +20,19 @@ def failed(number: int, error: BaseException, reason: int | None, skip: int) -> 
         if not isinstance(error, (Cancelled, GeneratorExit)) and type(error).__name__ != "CancelledError":
             _log.report("ERROR", "raised after it was cancelled\n" + _log.traceback_of(error, skip))
         return cancel.frame(number, reason)
-    if isinstance(error, HTTPError):
+    if isinstance(error, HTTPError) and _says_how(error):
         return wire.error(number, wire.ORIGIN_HANDLER, error.status, error.message)
     if isinstance(error, Unserialisable):
         _log.report("ERROR", f"the result cannot be sent: {error}")
         return wire.error(number, wire.ORIGIN_UNSERIALISABLE, 500, str(error))
     _log.report("ERROR", "the handler raised\n" + _log.traceback_of(error, skip))
     return wire.error(number, wire.ORIGIN_RAISED, 500, f"{type(error).__name__}: {_text(error)}")
+
+
+def _says_how(error: HTTPError) -> bool:
+    """Whether status and message are as `HTTPError` sets them: a class of the model's may set them, or neither."""
+    status, message = getattr(error, "status", None), getattr(error, "message", None)
+    return type(status) is int and 400 <= status <= 599 and type(message) is str
 
 
 def _text(error: BaseException) -> str:

@@ -199,7 +199,8 @@ class Session:
         for kind, flags, _, number, payload in frames:
             if kind == wire.REQUEST:
                 descriptor = self._connection.descriptor() if flags & wire.BODY_STREAM else None
-                self._room.enter(self, Turn(number, WireRequest(payload, self._connection.received, descriptor)))
+                request = WireRequest(payload, self._connection.received, descriptor)
+                self._room.enter(self, Turn(number, request, self._cancels))
             elif kind == wire.CREDIT:
                 turn = self._turns.get(number)
                 if turn is not None:

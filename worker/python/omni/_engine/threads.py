@@ -132,8 +132,11 @@ class Hand(Handling):
         super().__init__(model)
         self._jobs = jobs
         self._thread = 0
-        self._state = threading.Condition(threading.Lock())
-        """Guards what follows; the main thread, the watch thread and this one meet here."""
+        self._lock = threading.Lock()
+        """Guards what follows; the main thread, the watch thread and this one meet here. This thread takes the lock
+        itself: in `Condition.__enter__`, which is Python, a cancellation could be raised between the lock and the
+        `with`."""
+        self._state = threading.Condition(self._lock)
         self._cancels = cancel.Cancels()
         self._number: int | None = None
         self._granted = 0
@@ -174,7 +177,7 @@ class Hand(Handling):
                 _set_async_exc(self._thread, type(cancel.exception(reason)))
 
     def _arm(self, number: int) -> None:
-        with self._state:
+        with self._lock:
             reason = self._cancels.reason(number)
             if reason is not None:
                 raise cancel.exception(reason)
@@ -183,7 +186,7 @@ class Hand(Handling):
 
     def _disarm(self) -> None:
         end_copy()
-        with self._state:
+        with self._lock:
             if self._armed:
                 self._armed = False
                 if self._sent:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from omni._engine.answer import Stream
+    from omni._engine.cancel import Cancels
     from omni._engine.request import WireRequest
     from omni._engine.writer import Writer
 
@@ -26,11 +27,12 @@ if TYPE_CHECKING:
 class Turn:
     """A request in flight and the credit of its stream."""
 
-    __slots__ = ("credit", "number", "request", "started", "task", "waiter")
+    __slots__ = ("cancels", "credit", "number", "request", "started", "task", "waiter")
 
-    def __init__(self, number: int, request: WireRequest) -> None:
+    def __init__(self, number: int, request: WireRequest, cancels: Cancels) -> None:
         self.number = number
         self.request = request
+        self.cancels = cancels
         self.task: asyncio.Task[None] | None = None
         self.started = False
         self.credit = wire.INITIAL_CREDIT
@@ -43,8 +45,12 @@ class Turn:
             self.waiter.set_result(None)
 
     async def wait(self, need: int) -> None:
-        """Returns when there is so much credit."""
+        """Returns when there is so much credit. Nobody grants any to a request that is cancelled, as one may be whose
+        generator goes on regardless.
+        """
         while self.credit < need:
+            if self.cancels.reason(self.number) is not None:
+                raise asyncio.CancelledError
             self.waiter = asyncio.get_running_loop().create_future()
             await self.waiter
 
