@@ -149,11 +149,11 @@ impl Watchdog {
                 liveness.heard(now);
             }
             match liveness.look(now) {
-                Look::Fine => {}
+                Look::Fine => all_answer &= !liveness.is_asked(),
+                // Who is asked now has until the next look: with many tasks somebody is asked in every one.
                 Look::Ask => beat.asked.notify_one(),
                 Look::Silent => silent.push(beat),
             }
-            all_answer &= !liveness.is_asked();
             true
         });
         if silent.is_empty() { Ok(all_answer) } else { Err(words(&silent)) }
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(watchdog.look(now), Ok(true), "it took its first turn");
         for _ in 0..10 {
             now += EVERY;
-            assert_eq!(watchdog.look(now), Ok(false), "it was asked");
+            assert_eq!(watchdog.look(now), Ok(true), "it was asked just now");
             await_turn(&turns);
             now += ROUND;
             assert_eq!(watchdog.look(now), Ok(true));
@@ -252,7 +252,8 @@ mod tests {
         await_turn(&has_begun);
         let now = Duration::from_secs(1000);
         assert_eq!(watchdog.look(now), Ok(true));
-        assert_eq!(watchdog.look(now + EVERY), Ok(false));
+        assert_eq!(watchdog.look(now + EVERY), Ok(true), "they are asked");
+        assert_eq!(watchdog.look(now + EVERY + ROUND), Ok(false), "they owe an answer");
         let stuck = watchdog.look(now + EVERY * 2).unwrap_err();
         assert!(stuck.ends_with("; in the middle of a step: hung; waiting: idle"), "{stuck}");
         drop(let_go);
@@ -264,7 +265,8 @@ mod tests {
         let (watchdog, runtime) = (Watchdog::default(), runtime());
         runtime.block_on(async { watchdog.pulse("waits").spawn(|_pulse| std::future::pending()) });
         let now = Duration::from_secs(1000);
-        assert_eq!(watchdog.look(now), Ok(false));
+        assert_eq!(watchdog.look(now), Ok(true), "it is asked");
+        assert_eq!(watchdog.look(now + ROUND), Ok(false), "it owes an answer");
         let stuck = watchdog.look(now + EVERY).unwrap_err();
         assert!(stuck.ends_with("being asked for one; waiting: waits"), "{stuck}");
     }

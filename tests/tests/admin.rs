@@ -22,6 +22,8 @@ def handle_request(request, context):
         return endless()
     if wanted == "break":
         return broken()
+    if wanted == "large":
+        return bytes(200_000)
     if wanted == "raise":
         raise RuntimeError
     return Response.error(400, "no") if wanted == "refuse" else wanted
@@ -63,7 +65,7 @@ fn metrics_tell_what_happened() {
     let manifest = "[limits]\nbody = \"1KiB\"\n";
     let node = Node::builder().model("model", &[("model.py", MODEL), ("omni.toml", manifest)]).start();
     let http = node.http();
-    for (body, times) in [("fine", 3), ("raise", 2), ("refuse", 1)] {
+    for (body, times) in [("fine", 3), ("large", 2), ("raise", 2), ("refuse", 1)] {
         for _ in 0..times {
             let _ = http.run("model", &json!(body));
         }
@@ -88,7 +90,7 @@ fn metrics_tell_what_happened() {
     let outcome =
         |outcome: &str| samples[&format!(r#"omni_requests_total{{api="run",model="model",outcome="{outcome}"}}"#)];
     let outcomes = ["ok", "error", "refused", "cancelled"].map(outcome);
-    assert_eq!(outcomes, [4.0, 4.0, 1.0, 3.0], "ok, error, refused, cancelled");
+    assert_eq!(outcomes, [6.0, 4.0, 1.0, 3.0], "ok, error, refused, cancelled");
     let one = r#"{model="model"}"#;
     assert_eq!(samples[&format!("omni_requests_in_flight{one}")], 0.0);
     assert_eq!(samples[&format!("omni_queue_depth{one}")], 0.0);

@@ -268,11 +268,32 @@ fn the_time_to_take_an_answer_is_no_matter_of_the_next_one() {
     node.stop();
 }
 
+/// Over HTTP/1.0 only the connection's end says that an answer is over: half a one must not look like that.
+#[test]
+fn half_an_answer_over_http_1_0() {
+    let model = "def handle_request(request, context):
+    yield b'half'
+    if request.body.json:
+        raise RuntimeError
+";
+    let node = Node::builder().model("model", &[("model.py", model)]).start();
+    for (body, ended) in [("0", Ok(4)), ("1", Err(ErrorKind::ConnectionReset))] {
+        let mut client = node.http().connect();
+        write!(client, "POST /ai/run/model HTTP/1.0\r\ncontent-length: 1\r\n\r\n{body}").unwrap();
+        let mut text = String::new();
+        let read = client.read_to_string(&mut text).map_err(|error| error.kind());
+        assert_eq!(read.map(|_| text.split("\r\n\r\n").nth(1).unwrap().len()), ended, "{text}");
+    }
+    node.stop();
+}
+
 /// A node with a model that says much, which has done so, and what it has open at rest.
 fn talkative() -> (Node, Vec<String>) {
-    let node = Node::builder().model("much", MUCH).model("echo", ECHO).start();
+    let node = Node::builder().model("much", MUCH).model("more", MUCH).model("echo", ECHO).start();
     serves(&node, "nothing");
-    assert_eq!(node.http().run("much", &json!("text")).status, 200);
+    for model in ["much", "more"] {
+        assert_eq!(node.http().run(model, &json!("text")).status, 200);
+    }
     let before = at_rest(&node);
     (node, before)
 }
@@ -328,10 +349,15 @@ fn a_client_of_http_2_that_does_not_take_its_answers() {
         client.initial_stream_window_size(1 << 16).initial_connection_window_size(1 << 16);
         let (mut sender, connection) = client.handshake(TokioIo::new(socket)).await.unwrap();
         let driver = tokio::spawn(connection);
-        let request = Request::post("http://node/ai/run/much").header("x-omni-timeout-ms", "1000");
-        let request = request.body(Full::new(Bytes::from("\"events\""))).unwrap();
-        let answer = sender.send_request(request).await.unwrap();
+        let ask = |model: &str, within: &str| {
+            let request = Request::post(format!("http://node/ai/run/{model}")).header("x-omni-timeout-ms", within);
+            request.body(Full::new(Bytes::from("\"events\""))).unwrap()
+        };
+        let answer = sender.send_request(ask("much", "1000")).await.unwrap();
         assert_eq!(answer.status(), 200);
+        // One that may take longer gives the first no more time.
+        let other = sender.send_request(ask("more", "3600000")).await.unwrap();
+        assert_eq!(other.status(), 200);
         // A stream cannot be given up alone while its window is closed: nobody asks for more of it. The connection is.
         assert_at_rest(&node, &before);
         wait_for("the model to be free", PATIENCE, || (node.model("much").in_flight == 0).then_some(()));

@@ -179,6 +179,38 @@ fn deadlines() {
     node.stop();
 }
 
+/// Answers of the others do not give it more time.
+#[test]
+fn a_handler_that_ignores_its_cancellation_is_replaced_though_others_are_answered() {
+    let model = r#"
+import time
+
+def handle_request(request, context):
+    while request.body.json == "ignore":
+        print("ignoring")
+        try:
+            time.sleep(3600)
+        except BaseException:
+            pass
+    return context.instance
+"#;
+    let manifest = "[scaling]\nconcurrency = 4\n[timeouts]\ncancel-grace = \"1s\"\n";
+    let node = Node::builder().model("stubborn", &[("model.py", model), ("omni.toml", manifest)]).start();
+    let http = node.http();
+    let before = http.run("stubborn", &json!("")).json()["result"].clone();
+    let ignoring = http.send("stubborn", &json!("ignore"));
+    await_line(&node, "stubborn", "ignoring");
+    drop(ignoring);
+    let replaced = || {
+        let answer = http.run("stubborn", &json!(""));
+        // Of those that run with it when it is ended, some are lost.
+        (answer.status == 200 && answer.json()["result"] != before).then_some(())
+    };
+    wait_for("another instance", PATIENCE, replaced);
+    assert_eq!(node.model("stubborn").restarts, 1);
+    node.stop();
+}
+
 #[test]
 fn a_handler_that_ignores_its_cancellation_is_replaced() {
     let model = r#"

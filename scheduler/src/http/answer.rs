@@ -85,6 +85,8 @@ pub struct StreamBody {
     deadline: Pin<Box<Sleep>>,
     /// What the model said it would send.
     length: Option<u64>,
+    /// What of that is still to come. At its end the answer is complete, and hyper asks for nothing more.
+    left: Option<u64>,
     ended: bool,
 }
 
@@ -165,10 +167,18 @@ impl StreamBody {
         let end = match (self.reader.poll_read(context), uploaded) {
             (Poll::Ready(Read::Data(data, cost)), Poll::Pending | Poll::Ready(Ok(()))) => {
                 self.waiter.consumed(cost);
+                if let Some(left) = self.left.as_mut().filter(|left| **left > 0) {
+                    *left = left.saturating_sub(data.len() as u64);
+                    if *left == 0 {
+                        self.waiter.streamed(true);
+                    }
+                }
                 return Poll::Ready(Some(Ok(Frame::data(data))));
             }
             (Poll::Ready(Read::End(end)), _) => {
-                self.waiter.streamed(end == End::Complete);
+                if self.left != Some(0) {
+                    self.waiter.streamed(end == End::Complete);
+                }
                 end
             }
             (_, Poll::Ready(Err(_))) => End::Failed("the request's body broke off"),
@@ -236,7 +246,7 @@ pub fn respond(
         Content::Stream(reader) => {
             let length = head.length.filter(|_| reader.shape() == Shape::Bytes);
             let deadline = Box::pin(tokio::time::sleep_until(waiter.deadline().into()));
-            let stream = StreamBody { reader, waiter, upload, deadline, length, ended: false };
+            let stream = StreamBody { reader, waiter, upload, deadline, length, left: length, ended: false };
             AnswerBody::Stream(Box::new(stream))
         }
     };

@@ -46,7 +46,7 @@ pub(super) struct Known {
     /// Open answers that the client may be slow to take.
     slow: AtomicUsize,
     /// When they must have been taken.
-    until: Mutex<Option<Instant>>,
+    until: Mutex<Until>,
     /// Large answers that hyper has, in part or in whole.
     debtor: Arc<Debtor>,
     /// It is cut: what the kernel has yet to send is not wanted either.
@@ -59,6 +59,15 @@ pub(super) struct Known {
     lingers: AtomicBool,
     /// It, once hyper has done so.
     left: Mutex<Option<Stream>>,
+}
+
+/// When a client must have taken what it asked for.
+#[derive(Debug, Default)]
+struct Until {
+    /// The open streams.
+    streams: Vec<Instant>,
+    /// The last of the answers that are whole.
+    kept: Option<Instant>,
 }
 
 impl Known {
@@ -85,8 +94,13 @@ impl Known {
 
     /// When the client is given up that does not take what it asked for; `None` while it owes nothing.
     pub(super) fn until(&self) -> Option<Instant> {
-        let until = *self.until.lock().unwrap_or_else(PoisonError::into_inner);
-        until.filter(|_| self.owes())
+        if !self.owes() {
+            return None;
+        }
+        let until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        // A stream that is taken ends by itself at its deadline: only one that is not stays open beyond it.
+        let kept = until.kept.filter(|_| self.debtor.owes());
+        until.streams.iter().copied().chain(kept).min()
     }
 
     /// Whether there is an answer that it may be slow to take.
@@ -191,23 +205,40 @@ pub(super) struct Answering {
     body: AnswerBody,
     open: Open,
     is_slow: bool,
+    /// Of a stream, its own in [`Until`].
+    stream: Option<Instant>,
+    /// Only the end of the connection says that it is over, which one that broke off must not look like.
+    by_end: bool,
     /// Its place among the requests of a token.
     _admitted: Option<Arc<Admitted>>,
 }
 
 impl Answering {
-    /// One that takes until `slow` at most.
-    pub(super) fn new(body: AnswerBody, open: Open, slow: Option<Slow>, admitted: Option<Arc<Admitted>>) -> Self {
+    /// One that takes until `slow` at most; `by_end`: over HTTP/1.0.
+    pub(super) fn new(
+        body: AnswerBody,
+        open: Open,
+        slow: Option<Slow>,
+        by_end: bool,
+        admitted: Option<Arc<Admitted>>,
+    ) -> Self {
         let is_slow = slow.is_some();
+        let mut stream = None;
         if let Some(Slow { until, untaken }) = slow {
             let known = &open.0;
-            let mut latest = known.until.lock().unwrap_or_else(PoisonError::into_inner);
-            let before = latest.filter(|_| known.owes());
-            *latest = before.max(Some(until + TAKEN_WITHIN)); // of several at a time over HTTP/2 the last
+            let mut all = known.until.lock().unwrap_or_else(PoisonError::into_inner);
+            let until = until + TAKEN_WITHIN;
+            if untaken.is_some() {
+                let before = all.kept.filter(|_| known.owes());
+                all.kept = before.max(Some(until)); // of several at a time over HTTP/2 the last
+            } else {
+                all.streams.push(until);
+                stream = Some(until);
+            }
             known.slow.fetch_add(1, Ordering::Relaxed);
             untaken.iter().for_each(|untaken| untaken.owed_by(&known.debtor));
         }
-        Self { body, open, is_slow, _admitted: admitted }
+        Self { body, open, is_slow, stream, by_end, _admitted: admitted }
     }
 }
 
@@ -215,6 +246,11 @@ impl Drop for Answering {
     fn drop(&mut self) {
         if self.is_slow {
             self.open.0.slow.fetch_sub(1, Ordering::Relaxed);
+        }
+        if let Some(own) = self.stream {
+            let mut until = self.open.0.until.lock().unwrap_or_else(PoisonError::into_inner);
+            let at = until.streams.iter().position(|one| *one == own);
+            at.map(|at| until.streams.swap_remove(at));
         }
     }
 }
@@ -227,7 +263,11 @@ impl Body for Answering {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, StreamCut>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if self.by_end && matches!(frame, Poll::Ready(Some(Err(_)))) {
+            self.open.0.cut();
+        }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {

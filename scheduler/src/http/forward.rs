@@ -106,18 +106,22 @@ pub(super) async fn unsent(
 }
 
 async fn ask(node: &Node, by: By, parts: &Parts, body: Sent) -> Result<Response<AnswerBody>, Failure> {
-    let asked = async {
+    let begun = async {
         let heir = node.successor().await?;
         let request = request(parts, body)?;
         let stream = match by {
             By::Data => heir.ask(parts.extensions.get::<AdmittedBefore>().is_some()).await?,
             By::Control => UnixStream::connect(node.context.runtime_dir.join(control_socket::NAME)).await.ok()?,
         };
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
+        let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
         tokio::spawn(connection);
-        sender.send_request(request).await.ok()
+        Some((sender, request))
     };
-    let (mut head, body) = asked.await.ok_or(Failure::ShuttingDown)?.into_parts();
+    let (mut sender, request) = begun.await.ok_or(Failure::ShuttingDown)?;
+    // From here on the successor may have begun it: only one that was not sent at all is asked again.
+    let answer = sender.send_request(request).await;
+    let answer = answer.map_err(|error| if error.is_canceled() { Failure::ShuttingDown } else { Failure::Died })?;
+    let (mut head, body) = answer.into_parts();
     head.version = Version::default();
     head.headers = of_request(&head.headers);
     Ok(Response::from_parts(head, AnswerBody::Forwarded(body)))

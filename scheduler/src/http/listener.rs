@@ -11,7 +11,7 @@ use crate::tokens::{Admitted, AdmittedBefore};
 use hyper::body::{Body, Incoming};
 use hyper::header::{CONNECTION, HeaderValue};
 use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{Request, Response, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use nix::sys::socket::setsockopt;
@@ -173,6 +173,7 @@ async fn converse<H, F>(
             asked.hold.hold(length);
             request.extensions_mut().insert(Arc::clone(&asked.hold));
         }
+        let by_end = request.version() == Version::HTTP_10;
         let (answer, asked) = (handler(request), Arc::clone(&asked));
         async move {
             let mut answer = answer.await;
@@ -183,7 +184,7 @@ async fn converse<H, F>(
             }
             let slow = answer.extensions_mut().remove::<Slow>();
             let admitted = answer.extensions_mut().remove::<Arc<Admitted>>();
-            Ok::<_, Infallible>(answer.map(|body| Answering::new(body, open, slow, admitted)))
+            Ok::<_, Infallible>(answer.map(|body| Answering::new(body, open, slow, by_end, admitted)))
         }
     });
     let socket = TokioIo::new(Socket::new(stream, Arc::clone(&known)));

@@ -145,6 +145,11 @@ impl StateStore {
     pub async fn settled(&self) {
         self.writer.settled().await;
     }
+
+    /// The files are another scheduler's from here on: what was put is written, and nothing more is.
+    pub async fn close(&self) {
+        self.writer.close().await;
+    }
 }
 
 #[cfg(test)]

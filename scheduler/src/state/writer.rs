@@ -51,8 +51,18 @@ impl Writer {
 
     pub(super) fn put(&self, model: &ModelName, lasting: Option<Lasting>) {
         let mut queue = self.shared.queue();
+        if queue.ending {
+            return; // another scheduler writes these files
+        }
         queue.pending.insert(model.clone(), lasting);
         queue.asked += 1;
+        self.shared.news.notify_one();
+    }
+
+    /// The last word: what is pending is written, what cannot be is dropped, and so is what comes later.
+    pub(super) async fn close(&self) {
+        self.settled().await;
+        self.shared.queue().ending = true;
         self.shared.news.notify_one();
     }
 

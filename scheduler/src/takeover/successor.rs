@@ -138,6 +138,7 @@ pub async fn hand_over(
     let (told, mut tells) = mpsc::channel(startup::MOST_INSTANCES);
     let busy = node.leave(&told).await;
     drop(told);
+    node.context.state.close().await; // before the successor reads it
     let tls = match successor.relieve(&busy).await {
         Ok(tls) => tls,
         Err(error) => {

@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 /// After the data connection broke, the worker has this long to report the end of its engine. Usually it takes a
 /// millisecond; on a machine that is overloaded, an end that is all in order is not to be told as a broken engine.
 const BROKEN_GRACE: Duration = Duration::from_secs(2);
+/// Reads of what an instance has written when its connection ends: far more than a socket holds, so that who writes on
+/// without end is not read without end.
+const LAST_READS: usize = 64;
 
 impl ModelTask {
     /// Sends what can be sent, and says what has begun or ended since the last call.
@@ -166,9 +169,6 @@ impl ModelTask {
                 Taken::Last(id) => {
                     self.dispatch.finished(id, self.now());
                     // The next one may have been cancelled while it waited for its turn.
-                    if let Some(instance) = self.instances.get_mut(number) {
-                        instance.grace_ends = None;
-                    }
                     self.watch_grace(number);
                 }
             }
@@ -176,9 +176,15 @@ impl ModelTask {
         Ok(more)
     }
 
-    /// Ends the data connection.
+    /// Ends the data connection. Answers that were written before are in the socket still: they count, and they say which
+    /// request has begun.
     pub(super) fn hang_up(&mut self, number: InstanceNumber) {
-        if let Some(connection) = self.instances.get_mut(number).and_then(|instance| instance.connection.take()) {
+        if let Some(mut connection) = self.instances.get_mut(number).and_then(|instance| instance.connection.take()) {
+            for _ in 0..LAST_READS {
+                if !matches!(self.drain_input(number, &mut connection), Ok(true)) {
+                    break;
+                }
+            }
             self.give_back_unsent(&connection);
         }
     }

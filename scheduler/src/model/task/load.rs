@@ -16,7 +16,7 @@ impl ModelTask {
     /// Tells the policy how many requests there are, and the fleet how many instances they want.
     pub(super) fn watch_load(&mut self, now: Moment) {
         let Some(bounds) = self.serving.as_deref().map(bounds) else { return };
-        let load = u32::try_from(self.dispatch.in_flight() + self.dispatch.waiting()).unwrap_or(u32::MAX);
+        let load = u32::try_from(self.dispatch.load()).unwrap_or(u32::MAX);
         if load != self.load {
             self.load = load;
             self.demand.observe(load, now);

@@ -302,7 +302,7 @@ impl ModelTask {
     }
 
     fn cancel(&mut self, id: RequestId, reason: CancelReason) {
-        match self.dispatch.cancel(id) {
+        match self.dispatch.cancel(id, self.now()) {
             Cancelled::Unqueued => self.requests.forget(id),
             Cancelled::Unknown => {}
             Cancelled::TellModel(number) => {
@@ -315,13 +315,10 @@ impl ModelTask {
         }
     }
 
-    /// A handler that runs on after its cancellation has `cancel-grace` from now.
+    /// A handler that runs on after its cancellation has `cancel-grace` from then.
     fn watch_grace(&mut self, number: InstanceNumber) {
-        let Some(instance) = self.instances.get_mut(number) else { return };
-        if !self.dispatch.cancelled_and_begun(number) {
-            instance.grace_ends = None;
-        } else if instance.grace_ends.is_none() {
-            instance.grace_ends = Some(Instant::now() + instance.content.manifest.timeouts.cancel_grace);
-        }
+        let Some(instance) = self.instances.get_mut(number).filter(|instance| !instance.killed) else { return };
+        let since = self.dispatch.cancelled_since(number).map(|since| self.context.started + since);
+        instance.grace_ends = since.map(|since| since + instance.content.manifest.timeouts.cancel_grace);
     }
 }

@@ -106,6 +106,12 @@ impl ModelTask {
         if to.is_some() && found.next().is_some() {
             return Err("more than one version begins like this: write more of its digits".to_owned());
         }
+        // Which version it is to be instead of is known by the directory alone.
+        if self.directory.is_none() {
+            return Err(
+                "the launcher has not told yet what the model's directory has: try again in a moment".to_owned()
+            );
+        }
         let to = version.snapshot.clone();
         let content = self.remembered(&to).ok_or("this node's configuration does not allow that version any more")?;
         let (generation, content) = self.generations.of(content);

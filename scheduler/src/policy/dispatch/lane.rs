@@ -16,12 +16,21 @@ pub(super) struct Sent {
     pub(super) request: Waiting,
     /// When it could begin, in nanoseconds: sent, or the one before it finished.
     from: u64,
-    pub(super) cancelled: bool,
+    /// When nobody waited for it any more, in nanoseconds.
+    cancelled: Option<u64>,
 }
 
 impl Sent {
     pub(super) fn id(&self) -> RequestId {
         self.request.id
+    }
+
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.cancelled.is_some()
+    }
+
+    pub(super) fn cancel(&mut self, now: Moment) {
+        self.cancelled.get_or_insert(nanos(now));
     }
 }
 
@@ -88,7 +97,7 @@ impl Lane {
     }
 
     pub(super) fn send(&mut self, request: Waiting, now: Moment) {
-        self.sent.push_back(Sent { request, from: nanos(now), cancelled: false });
+        self.sent.push_back(Sent { request, from: nanos(now), cancelled: None });
     }
 
     /// The last frame of a request came; whether the request was here.
@@ -113,6 +122,16 @@ impl Lane {
             HandlerMode::Serial => self.sent.len().min(1),
             HandlerMode::Concurrent => self.sent.len(),
         }
+    }
+
+    /// Since when a handler has been running whose request was cancelled: of those that may have begun, the first.
+    pub(super) fn cancelled_since(&self) -> Option<Moment> {
+        let since = match self.mode {
+            // It may have been cancelled while it waited behind another one.
+            HandlerMode::Serial => self.sent.front().and_then(|sent| Some(sent.cancelled?.max(sent.from))),
+            HandlerMode::Concurrent => self.sent.iter().filter_map(|sent| sent.cancelled).min(),
+        };
+        since.map(Duration::from_nanos)
     }
 
     pub(super) fn usual_time(&self) -> Option<Duration> {

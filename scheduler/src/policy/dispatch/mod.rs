@@ -150,7 +150,7 @@ impl Dispatch {
     /// Not one byte of this request has reached the instance it was meant for: it waits again, in its old place.
     /// Returns whether it was sent, and nobody has cancelled it.
     pub fn give_back(&mut self, id: RequestId) -> bool {
-        let is_it = |sent: &lane::Sent| sent.id() == id && !sent.cancelled;
+        let is_it = |sent: &lane::Sent| sent.id() == id && !sent.is_cancelled();
         for lane in &mut self.lanes {
             if let Some(sent) = lane.sent.iter().position(is_it).and_then(|at| lane.sent.remove(at)) {
                 self.in_flight -= 1;
@@ -169,20 +169,20 @@ impl Dispatch {
     }
 
     /// Nobody waits for this request any more.
-    pub fn cancel(&mut self, id: RequestId) -> Cancelled {
+    pub fn cancel(&mut self, id: RequestId, now: Moment) -> Cancelled {
         for lane in &mut self.lanes {
             if let Some(sent) = lane.sent.iter_mut().find(|sent| sent.id() == id) {
-                sent.cancelled = true;
+                sent.cancel(now);
                 return Cancelled::TellModel(lane.instance);
             }
         }
         if self.queue.remove(id) { Cancelled::Unqueued } else { Cancelled::Unknown }
     }
 
-    /// Whether a cancelled request runs there, so that its handler may be ignoring the cancellation.
+    /// Since when a cancelled request has been running there, whose handler may be ignoring that.
     #[must_use]
-    pub fn cancelled_and_begun(&self, instance: InstanceNumber) -> bool {
-        self.lane(instance).is_some_and(|lane| lane.sent.iter().take(lane.begun()).any(|sent| sent.cancelled))
+    pub fn cancelled_since(&self, instance: InstanceNumber) -> Option<Moment> {
+        self.lane(instance)?.cancelled_since()
     }
 
     /// The instance is gone: requests that may have begun are lost, the others wait again.
@@ -196,7 +196,7 @@ impl Dispatch {
         for (place, sent) in lane.sent.into_iter().enumerate() {
             if place < begun {
                 lost.failed.push(sent.id());
-            } else if sent.cancelled {
+            } else if sent.is_cancelled() {
                 lost.dropped.push(sent.id());
             } else {
                 self.queue.give_back(sent.request);
@@ -220,6 +220,14 @@ impl Dispatch {
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.in_flight
+    }
+
+    /// Requests that instances are wanted for: those that wait, and those that run where more are taken. What runs out
+    /// elsewhere, in a version that is leaving, is nobody's load.
+    #[must_use]
+    pub fn load(&self) -> usize {
+        let open = self.lanes.iter().filter(|lane| lane.open);
+        self.queue.len() + open.map(|lane| lane.sent.len()).sum::<usize>()
     }
 
     /// Of them, those that this instance has.

@@ -28,11 +28,12 @@ impl Fleet {
 
     pub(super) fn on_busy(&mut self, number: InstanceNumber) {
         let Some(instance) = self.instances.get_mut(&number) else { return };
-        instance.used = true;
+        let is_first = !std::mem::replace(&mut instance.used, true);
         if let Phase::Ready { idle_since, .. } = &mut instance.phase {
             *idle_since = None;
         }
-        if let Some(record) = self.generations.get_mut(&instance.generation) {
+        // It had its place for something. Requests of the others say nothing of whether there is one more.
+        if let Some(record) = self.generations.get_mut(&instance.generation).filter(|_| is_first) {
             record.forget_place();
         }
     }

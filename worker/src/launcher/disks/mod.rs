@@ -13,6 +13,7 @@ use policy::{Change, Policy, RATE, Use};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
@@ -50,13 +51,14 @@ struct Watched {
 }
 
 impl Disks {
-    /// Starts it.
+    /// Starts it; `images` is the folder of the cache directories' images.
     ///
     /// # Errors
-    /// The kernel has no thread left.
-    pub(super) fn watch(cgroups: Arc<dyn Driver>) -> io::Result<Self> {
+    /// The kernel has no thread left, or there is no such folder.
+    pub(super) fn watch(cgroups: Arc<dyn Driver>, images: &Path) -> io::Result<Self> {
+        let images = fs::canonicalize(images)?; // as the kernel names them
         let (end, ended) = sync_channel(1); // nothing is ever said by it
-        let thread = thread::Builder::new().name("disks".to_owned()).spawn(move || run(&*cgroups, &ended))?;
+        let thread = thread::Builder::new().name("disks".to_owned()).spawn(move || run(&*cgroups, &images, &ended))?;
         Ok(Self { end: Some(end), thread: Some(thread) })
     }
 }
@@ -70,25 +72,24 @@ impl Drop for Disks {
     }
 }
 
-fn run(cgroups: &dyn Driver, ended: &Receiver<()>) {
+fn run(cgroups: &dyn Driver, images: &Path, ended: &Receiver<()>) {
     let mut groups: BTreeMap<String, Seen> = BTreeMap::new();
     let mut policy = Policy::default();
     let mut looked = Instant::now();
     while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
         let Ok(names) = cgroups.list() else { continue };
-        for (_, gone) in groups.extract_if(.., |name, _| !names.contains(name)) {
-            if let Seen::Has(watched) = gone {
-                watched.let_go();
-                policy.forget(watched.share.device());
-            }
+        let gone: Vec<Seen> = groups.extract_if(.., |name, _| !names.contains(name)).map(|(_, seen)| seen).collect();
+        for watched in gone.iter().filter_map(Seen::watched) {
+            watched.let_go();
+            begin_anew(watched.share.device(), &groups, &mut policy);
         }
         for name in names {
             let seen = groups.entry(name.clone()).or_insert(Seen::Begins { looks: 0 });
             if let Seen::Begins { looks } = *seen {
-                *seen = look_for(cgroups, &name, looks);
-                if let Seen::Has(watched) = seen {
-                    watched.let_go(); // what an earlier launcher decided is not known
-                    policy.forget(watched.share.device());
+                *seen = look_for(cgroups, images, &name, looks);
+                // What an earlier launcher decided is not known.
+                if let Some(device) = seen.watched().map(|watched| watched.share.device().to_owned()) {
+                    begin_anew(&device, &groups, &mut policy);
                 }
             }
         }
@@ -106,14 +107,24 @@ fn run(cgroups: &dyn Driver, ended: &Receiver<()>) {
     groups.values().filter_map(Seen::watched).for_each(Watched::let_go);
 }
 
+/// Who uses the device has changed: nobody is slow, and all of it may be written again. With version 2 the limit is each
+/// group's own, so every one is let go.
+fn begin_anew(device: &str, groups: &BTreeMap<String, Seen>, policy: &mut Policy) {
+    let users = groups.values().filter_map(Seen::watched).filter(|watched| watched.share.device() == device);
+    users.for_each(Watched::let_go);
+    policy.forget(device);
+}
+
 /// A group whose device is not known yet.
-fn look_for(cgroups: &dyn Driver, name: &str, looks: u32) -> Seen {
+fn look_for(cgroups: &dyn Driver, images: &Path, name: &str, looks: u32) -> Seen {
     let Ok(name) = GroupName::new(name, Part::Model) else { return Seen::Without };
     let paths = cgroups.paths(&name);
     let processes = Group::open(&paths).and_then(|group| group.processes()).unwrap_or_default();
     let Some(first) = processes.into_iter().min() else { return Seen::Begins { looks } };
     let mounts = fs::read_to_string(format!("/proc/{first}/mountinfo")).unwrap_or_default();
-    let share = device(&mounts).map(|device| DiskShare::open(&paths, device));
+    // Until its sandbox is made it sees the host's mounts, and the host may have a directory of that name.
+    let device = device(&mounts).filter(|device| is_of(images, device));
+    let share = device.map(|device| DiskShare::open(&paths, device));
     match share {
         Some(Ok(None)) => Seen::Without,
         Some(Ok(Some(share))) => match share.written() {
@@ -123,6 +134,12 @@ fn look_for(cgroups: &dyn Driver, name: &str, looks: u32) -> Seen {
         Some(Err(_)) | None if looks < LOOKS => Seen::Begins { looks: looks + 1 },
         Some(Err(_)) | None => Seen::Without,
     }
+}
+
+/// Whether the image behind a loop device is in this folder (Documentation/ABI/testing/sysfs-block-loop).
+fn is_of(images: &Path, device: &str) -> bool {
+    let image = fs::read_to_string(format!("/sys/dev/block/{device}/loop/backing_file"));
+    image.is_ok_and(|image| Path::new(image.trim_end()).starts_with(images))
 }
 
 /// The device of the cache directory, from a model's `/proc/PID/mountinfo` (proc_pid_mountinfo(5)). Pure.

@@ -131,7 +131,7 @@ fn a_death_fails_only_what_may_have_begun() {
     warm_up(&mut dispatch, ONE, 0..8);
     submit(&mut dispatch, 10..30);
     assert_eq!(all(&mut dispatch, MS).len(), 20);
-    assert_eq!(dispatch.cancel(12), Cancelled::TellModel(ONE));
+    assert_eq!(dispatch.cancel(12, MS), Cancelled::TellModel(ONE));
     assert_eq!(dispatch.lost(ONE), Lost { failed: vec![10], dropped: vec![12] });
     assert_eq!((dispatch.in_flight(), dispatch.waiting()), (0, 18));
     assert_eq!(dispatch.lost(ONE), Lost::default());
@@ -175,7 +175,7 @@ fn a_request_that_never_left_waits_again_in_its_place() {
     let mut dispatch = ready(3, 10, HandlerMode::Concurrent);
     submit(&mut dispatch, 0..5);
     all(&mut dispatch, MS);
-    assert_eq!(dispatch.cancel(2), Cancelled::TellModel(ONE));
+    assert_eq!(dispatch.cancel(2, MS), Cancelled::TellModel(ONE));
     assert!(dispatch.give_back(1) && !dispatch.give_back(1));
     assert!(!dispatch.give_back(2), "nobody waits for it");
     assert!(!dispatch.give_back(3) && !dispatch.give_back(9));
@@ -189,11 +189,40 @@ fn grace_counts_only_for_a_handler_that_runs() {
     warm_up(&mut dispatch, ONE, 0..8);
     submit(&mut dispatch, [8, 9]);
     assert_eq!(all(&mut dispatch, MS), [(8, ONE), (9, ONE)]);
-    dispatch.cancel(9);
-    assert!(!dispatch.cancelled_and_begun(ONE), "9 lies behind 8");
-    dispatch.finished(8, MS);
-    assert!(dispatch.cancelled_and_begun(ONE));
-    assert!(!dispatch.cancelled_and_begun(TWO));
+    dispatch.cancel(9, MS * 2);
+    assert_eq!(dispatch.cancelled_since(ONE), None, "9 lies behind 8");
+    dispatch.finished(8, MS * 3);
+    assert_eq!(dispatch.cancelled_since(ONE), Some(MS * 3));
+    assert_eq!(dispatch.cancelled_since(TWO), None);
+}
+
+#[test]
+fn grace_does_not_begin_anew_with_the_answers_of_others() {
+    let mut dispatch = ready(4, 100, HandlerMode::Concurrent);
+    submit(&mut dispatch, 0..4);
+    assert_eq!(all(&mut dispatch, MS).len(), 4);
+    dispatch.cancel(1, MS * 5);
+    dispatch.cancel(2, MS * 7);
+    dispatch.cancel(1, MS * 8);
+    dispatch.finished(0, MS * 9);
+    assert_eq!(dispatch.cancelled_since(ONE), Some(MS * 5));
+    dispatch.finished(1, MS * 10);
+    assert_eq!(dispatch.cancelled_since(ONE), Some(MS * 7));
+    dispatch.finished(2, MS * 11);
+    assert_eq!(dispatch.cancelled_since(ONE), None);
+}
+
+#[test]
+fn what_runs_out_in_a_closed_lane_is_no_load() {
+    let mut dispatch = ready(2, 100, HandlerMode::Concurrent);
+    submit(&mut dispatch, 0..3);
+    assert_eq!(all(&mut dispatch, MS).len(), 2);
+    assert_eq!((dispatch.in_flight(), dispatch.load()), (2, 3));
+    dispatch.close(ONE);
+    assert_eq!((dispatch.in_flight(), dispatch.load()), (2, 1));
+    open(&mut dispatch, TWO, HandlerMode::Concurrent, 2);
+    assert_eq!(all(&mut dispatch, MS).len(), 1);
+    assert_eq!((dispatch.in_flight(), dispatch.load()), (3, 1));
 }
 
 #[test]
@@ -201,10 +230,10 @@ fn a_cancelled_request_that_waits_is_forgotten() {
     let mut dispatch = ready(1, 10, HandlerMode::Serial);
     submit(&mut dispatch, 0..3);
     next(&mut dispatch, MS);
-    assert_eq!(dispatch.cancel(1), Cancelled::Unqueued);
-    assert_eq!(dispatch.cancel(1), Cancelled::Unknown);
+    assert_eq!(dispatch.cancel(1, MS), Cancelled::Unqueued);
+    assert_eq!(dispatch.cancel(1, MS), Cancelled::Unknown);
     assert_eq!(dispatch.finished(0, MS), Some(ONE));
-    assert_eq!(dispatch.cancel(0), Cancelled::Unknown);
+    assert_eq!(dispatch.cancel(0, MS), Cancelled::Unknown);
     assert_eq!(all(&mut dispatch, MS), [(2, ONE)]);
 }
 

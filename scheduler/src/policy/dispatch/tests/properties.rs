@@ -192,9 +192,9 @@ proptest! {
                     }
                 }
                 Step::Cancel(nth) => {
-                    prop_assert_eq!(dispatch.cancel(next_id), Cancelled::Unknown);
+                    prop_assert_eq!(dispatch.cancel(next_id, MS), Cancelled::Unknown);
                     if let Some(id) = reference.alive.keys().nth(nth).copied() {
-                        match (dispatch.cancel(id), reference.alive[&id].at) {
+                        match (dispatch.cancel(id, MS), reference.alive[&id].at) {
                             (Cancelled::Unqueued, None) => reference.end(id),
                             (Cancelled::TellModel(instance), Some(at)) if instance == at => {
                                 reference.alive.get_mut(&id).unwrap().cancelled = true;
