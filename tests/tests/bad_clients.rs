@@ -291,9 +291,7 @@ fn half_an_answer_over_http_1_0() {
 fn talkative() -> (Node, Vec<String>) {
     let node = Node::builder().model("much", MUCH).model("more", MUCH).model("echo", ECHO).start();
     serves(&node, "nothing");
-    for model in ["much", "more"] {
-        assert_eq!(node.http().run(model, &json!("text")).status, 200);
-    }
+    assert_eq!(["much", "more"].map(|model| node.http().run(model, &json!("text")).status), [200, 200]);
     let before = at_rest(&node);
     (node, before)
 }

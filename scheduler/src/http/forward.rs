@@ -4,7 +4,7 @@
 //! What always holds: a request is asked again at the listener that it came by, whose rules it kept to here and keeps to
 //! there. The way is no word of the request's: only the control API says that something came by the control socket.
 
-use super::answer::AnswerBody;
+use super::answer::{AnswerBody, Slow};
 use super::head::{REQUEST_ID, TIMEOUT};
 use super::hold::Hold;
 use super::run::refuse;
@@ -102,7 +102,10 @@ pub(super) async fn unsent(
     }
     let left = deadline.saturating_duration_since(Instant::now()).as_millis().max(1);
     parts.headers.insert(TIMEOUT, HeaderValue::from(u64::try_from(left).unwrap_or(u64::MAX)));
-    ask(node, by, &parts, body).await
+    let mut answer = ask(node, by, &parts, body).await?;
+    // The successor ends it in time; a client that does not take it is to keep no scheduler alive.
+    answer.extensions_mut().insert(Slow { until: deadline, untaken: None });
+    Ok(answer)
 }
 
 async fn ask(node: &Node, by: By, parts: &Parts, body: Sent) -> Result<Response<AnswerBody>, Failure> {

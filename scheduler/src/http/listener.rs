@@ -43,8 +43,10 @@ const HEAD: usize = 64 * 1024;
 const HEADERS: usize = 100;
 /// Streams of one HTTP/2 connection.
 const STREAMS: u32 = 256;
-/// A client that takes nothing of its answer for this long is gone, as far as the kernel is concerned; in milliseconds.
+/// A client that takes nothing of its answer for this long is gone: as far as the kernel is concerned, in milliseconds, and
+/// of a small one over HTTP/2.
 const UNREAD_MS: u32 = 120_000;
+const UNREAD: Duration = Duration::from_millis(UNREAD_MS as u64);
 /// What the kernel takes of an answer beyond what is on its way; in bytes. Without it, it keeps megabytes for each client
 /// that is slow to take its answer, which nobody counts.
 const UNSENT: u32 = 256 * 1024;
@@ -173,7 +175,7 @@ async fn converse<H, F>(
             asked.hold.hold(length);
             request.extensions_mut().insert(Arc::clone(&asked.hold));
         }
-        let by_end = request.version() == Version::HTTP_10;
+        let version = request.version();
         let (answer, asked) = (handler(request), Arc::clone(&asked));
         async move {
             let mut answer = answer.await;
@@ -183,8 +185,14 @@ async fn converse<H, F>(
                 answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             let slow = answer.extensions_mut().remove::<Slow>();
+            // Over HTTP/2 a small one can be left untaken, too: a window is closed though the connection flows.
+            let is_left = version == Version::HTTP_2 && matches!(answer.body(), AnswerBody::Pieces(_));
+            let slow =
+                slow.or_else(|| is_left.then(|| Slow { until: std::time::Instant::now() + UNREAD, untaken: None }));
             let admitted = answer.extensions_mut().remove::<Arc<Admitted>>();
-            Ok::<_, Infallible>(answer.map(|body| Answering::new(body, open, slow, by_end, admitted)))
+            Ok::<_, Infallible>(
+                answer.map(|body| Answering::new(body, open, slow, version == Version::HTTP_10, admitted)),
+            )
         }
     });
     let socket = TokioIo::new(Socket::new(stream, Arc::clone(&known)));
