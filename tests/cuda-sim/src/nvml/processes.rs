@@ -101,8 +101,13 @@ mod tests {
         let (pid, program): (u32, PathBuf) = loop {
             let child = fs::read_to_string(&children).ok().and_then(|text| text.trim().parse().ok());
             let program = child.and_then(|child: u32| Some((child, fs::read_link(format!("/proc/{child}/exe")).ok()?)));
-            if let Some((child, program)) = program.filter(|(_, program)| program.ends_with("sleep")) {
-                break (child, program);
+            // It has the name a moment before it has the program mapped.
+            let begun = |(child, program): &(u32, PathBuf)| {
+                program.ends_with("sleep")
+                    && fs::metadata(program).is_ok_and(|file| may_have_mapped(*child, file.ino()))
+            };
+            if let Some(begun) = program.filter(begun) {
+                break begun;
             }
             assert!(Instant::now() < deadline, "the process begins");
             std::thread::sleep(Duration::from_millis(10));
