@@ -74,6 +74,20 @@ async def stream(kind):
         raise
 "#;
 
+/// Ignores its cancellation when it is asked to.
+const STUBBORN: &str = r#"
+import time
+
+def handle_request(request, context):
+    while request.body.json == "ignore":
+        print("ignoring")
+        try:
+            time.sleep(3600)
+        except BaseException:
+            pass
+    return context.instance
+"#;
+
 /// Waits until the model has printed this.
 fn await_line(node: &Node, model: &str, line: &str) {
     wait_for(line, PATIENCE, || node.omnictl(["logs", model]).stdout.contains(line).then_some(()));
@@ -182,20 +196,8 @@ fn deadlines() {
 /// Answers of the others do not give it more time.
 #[test]
 fn a_handler_that_ignores_its_cancellation_is_replaced_though_others_are_answered() {
-    let model = r#"
-import time
-
-def handle_request(request, context):
-    while request.body.json == "ignore":
-        print("ignoring")
-        try:
-            time.sleep(3600)
-        except BaseException:
-            pass
-    return context.instance
-"#;
     let manifest = "[scaling]\nconcurrency = 4\n[timeouts]\ncancel-grace = \"1s\"\n";
-    let node = Node::builder().model("stubborn", &[("model.py", model), ("omni.toml", manifest)]).start();
+    let node = Node::builder().model("stubborn", &[("model.py", STUBBORN), ("omni.toml", manifest)]).start();
     let http = node.http();
     let before = http.run("stubborn", &json!("")).json()["result"].clone();
     let ignoring = http.send("stubborn", &json!("ignore"));
@@ -213,22 +215,10 @@ def handle_request(request, context):
 
 #[test]
 fn a_handler_that_ignores_its_cancellation_is_replaced() {
-    let model = r#"
-import time
-
-def handle_request(request, context):
-    while request.body.json == "ignore":
-        print("ignoring")
-        try:
-            time.sleep(3600)
-        except BaseException:
-            pass
-    return context.instance
-"#;
     let manifest = "[timeouts]\ncancel-grace = \"300ms\"\n";
     let node = Node::builder()
-        .model("stubborn", &[("model.py", model), ("omni.toml", manifest)])
-        .model("neighbour", &[("model.py", model)])
+        .model("stubborn", &[("model.py", STUBBORN), ("omni.toml", manifest)])
+        .model("neighbour", &[("model.py", STUBBORN)])
         .start();
     let http = node.http();
     let before = http.run("stubborn", &json!("")).json()["result"].clone();

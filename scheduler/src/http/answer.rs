@@ -83,9 +83,8 @@ pub struct StreamBody {
     /// The request's body, of which the model may still read.
     upload: Option<Uploading>,
     deadline: Pin<Box<Sleep>>,
-    /// What the model said it would send.
-    length: Option<u64>,
-    /// What of that is still to come. At its end the answer is complete, and hyper asks for nothing more.
+    /// What is still to come of what the model said it would send. At its end the answer is complete, and hyper asks for
+    /// nothing more.
     left: Option<u64>,
     ended: bool,
 }
@@ -137,7 +136,7 @@ impl Body for AnswerBody {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Pieces(pieces) => SizeHint::with_exact(pieces.iter().map(|piece| piece.len() as u64).sum()),
-            Self::Stream(stream) => stream.length.map_or_else(SizeHint::default, SizeHint::with_exact),
+            Self::Stream(stream) => stream.left.map_or_else(SizeHint::default, SizeHint::with_exact),
             Self::Lines(_) => SizeHint::default(),
             Self::Forwarded(body) => body.size_hint(),
         }
@@ -244,9 +243,9 @@ pub fn respond(
         Content::Json(json) => envelope(json),
         Content::Bytes(bytes) => AnswerBody::full(bytes),
         Content::Stream(reader) => {
-            let length = head.length.filter(|_| reader.shape() == Shape::Bytes);
+            let left = head.length.filter(|_| reader.shape() == Shape::Bytes);
             let deadline = Box::pin(tokio::time::sleep_until(waiter.deadline().into()));
-            let stream = StreamBody { reader, waiter, upload, deadline, length, left: length, ended: false };
+            let stream = StreamBody { reader, waiter, upload, deadline, left, ended: false };
             AnswerBody::Stream(Box::new(stream))
         }
     };

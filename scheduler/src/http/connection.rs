@@ -43,7 +43,7 @@ pub(super) struct Known {
     asked: AtomicBool,
     /// One that is held ends with the answer that is due, whoever serves.
     pub(super) hold: Arc<Hold>,
-    /// Open answers that the client may be slow to take.
+    /// How many [`Until::open`] has: asked at every turn of the connection.
     slow: AtomicUsize,
     /// When they must have been taken.
     until: Mutex<Until>,
@@ -64,8 +64,8 @@ pub(super) struct Known {
 /// When a client must have taken what it asked for.
 #[derive(Debug, Default)]
 struct Until {
-    /// The open streams.
-    streams: Vec<Instant>,
+    /// Answers that are not over, of which none lies in memory for long: streams, and small ones over HTTP/2.
+    open: Vec<Instant>,
     /// The last of the answers that are whole.
     kept: Option<Instant>,
 }
@@ -98,9 +98,9 @@ impl Known {
             return None;
         }
         let until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
-        // A stream that is taken ends by itself at its deadline: only one that is not stays open beyond it.
+        // One that is taken ends by itself at its deadline: only one that is not stays open beyond it.
         let kept = until.kept.filter(|_| self.debtor.owes());
-        until.streams.iter().copied().chain(kept).min()
+        until.open.iter().copied().chain(kept).min()
     }
 
     /// Whether there is an answer that it may be slow to take.
@@ -204,9 +204,8 @@ impl Drop for Open {
 pub(super) struct Answering {
     body: AnswerBody,
     open: Open,
-    is_slow: bool,
-    /// Of a stream, its own in [`Until`].
-    stream: Option<Instant>,
+    /// Its own in [`Until::open`].
+    until: Option<Instant>,
     /// Only the end of the connection says that it is over, which one that broke off must not look like.
     by_end: bool,
     /// Its place among the requests of a token.
@@ -222,35 +221,33 @@ impl Answering {
         by_end: bool,
         admitted: Option<Arc<Admitted>>,
     ) -> Self {
-        let is_slow = slow.is_some();
-        let mut stream = None;
+        let mut own = None;
         if let Some(Slow { until, untaken }) = slow {
             let known = &open.0;
             let mut all = known.until.lock().unwrap_or_else(PoisonError::into_inner);
             let until = until + TAKEN_WITHIN;
-            if untaken.is_some() {
-                let before = all.kept.filter(|_| known.owes());
+            if let Some(untaken) = untaken {
+                let before = all.kept.filter(|_| known.debtor.owes());
                 all.kept = before.max(Some(until)); // of several at a time over HTTP/2 the last
+                untaken.owed_by(&known.debtor);
             } else {
-                all.streams.push(until);
-                stream = Some(until);
+                own = Some(until);
+                all.open.push(until);
+                known.slow.fetch_add(1, Ordering::Relaxed);
             }
-            known.slow.fetch_add(1, Ordering::Relaxed);
-            untaken.iter().for_each(|untaken| untaken.owed_by(&known.debtor));
         }
-        Self { body, open, is_slow, stream, by_end, _admitted: admitted }
+        Self { body, open, until: own, by_end, _admitted: admitted }
     }
 }
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        if self.is_slow {
-            self.open.0.slow.fetch_sub(1, Ordering::Relaxed);
-        }
-        if let Some(own) = self.stream {
-            let mut until = self.open.0.until.lock().unwrap_or_else(PoisonError::into_inner);
-            let at = until.streams.iter().position(|one| *one == own);
-            at.map(|at| until.streams.swap_remove(at));
+        if let Some(own) = self.until {
+            let known = &self.open.0;
+            let mut until = known.until.lock().unwrap_or_else(PoisonError::into_inner);
+            let at = until.open.iter().position(|one| *one == own);
+            at.map(|at| until.open.swap_remove(at));
+            known.slow.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }

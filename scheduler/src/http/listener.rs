@@ -187,8 +187,8 @@ async fn converse<H, F>(
             let slow = answer.extensions_mut().remove::<Slow>();
             // Over HTTP/2 a small one can be left untaken, too: a window is closed though the connection flows.
             let is_left = version == Version::HTTP_2 && matches!(answer.body(), AnswerBody::Pieces(_));
-            let slow =
-                slow.or_else(|| is_left.then(|| Slow { until: std::time::Instant::now() + UNREAD, untaken: None }));
+            let left = || is_left.then(|| Slow { until: (Instant::now() + UNREAD).into_std(), untaken: None });
+            let slow = slow.or_else(left);
             let admitted = answer.extensions_mut().remove::<Arc<Admitted>>();
             Ok::<_, Infallible>(
                 answer.map(|body| Answering::new(body, open, slow, version == Version::HTTP_10, admitted)),

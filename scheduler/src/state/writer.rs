@@ -62,8 +62,7 @@ impl Writer {
     /// The last word: what is pending is written, what cannot be is dropped, and so is what comes later.
     pub(super) async fn close(&self) {
         self.settled().await;
-        self.shared.queue().ending = true;
-        self.shared.news.notify_one();
+        self.shared.end();
     }
 
     pub(super) async fn settled(&self) {
@@ -77,8 +76,7 @@ impl Writer {
 impl Drop for Writer {
     /// What is pending is still tried once.
     fn drop(&mut self) {
-        self.shared.queue().ending = true;
-        self.shared.news.notify_one();
+        self.shared.end();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join(); // it panics nowhere
         }
@@ -101,6 +99,12 @@ impl Shared {
             (refused, told) = (left, error.is_some());
             self.tried.send_replace(asked);
         }
+    }
+
+    /// The thread ends once what is pending was tried.
+    fn end(&self) {
+        self.queue().ending = true;
+        self.news.notify_one();
     }
 
     /// What is to be written, the refused with it; `None` at the end.

@@ -187,8 +187,8 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     spawn("watch", move || watch.run())?;
     let shared = Arc::clone(&driver);
     spawn("processors", move || processors::share_out(&*shared))?;
-    let images = settings.cache_dir.join("models");
-    let disks = Disks::watch(Arc::clone(&driver), &images).map_err(at("start the thread", Path::new("disks")))?;
+    let images = settings.caches();
+    let disks = Disks::watch(Arc::clone(&driver), &images).map_err(at("watch the cache directories in", &images))?;
     let tell = events.clone();
     spawn("plan", move || planner.run(&plan_jobs, &tell))?;
     let (builder, tell) = (Arc::clone(&settings), events.clone());

@@ -32,6 +32,11 @@ impl Settings {
         self.config.node.uid_base + (self.config.node.uid_count - 1)
     }
 
+    /// Where the images of cache directories are.
+    pub(super) fn caches(&self) -> PathBuf {
+        self.cache_dir.join("models")
+    }
+
     /// Who makes control groups.
     pub(super) fn drivers(&self) -> Result<Drivers, omni_cgroup::Error> {
         Drivers::detect(self.wanted(), &self.config.node.cgroup_parent)

@@ -176,17 +176,22 @@ impl ModelTask {
         Ok(more)
     }
 
-    /// Ends the data connection. Answers that were written before are in the socket still: they count, and they say which
-    /// request has begun.
+    /// Ends the data connection.
     pub(super) fn hang_up(&mut self, number: InstanceNumber) {
-        if let Some(mut connection) = self.instances.get_mut(number).and_then(|instance| instance.connection.take()) {
-            for _ in 0..LAST_READS {
-                if !matches!(self.drain_input(number, &mut connection), Ok(true)) {
-                    break;
-                }
-            }
-            self.give_back_unsent(&connection);
+        if let Some(connection) = self.instances.get_mut(number).and_then(|instance| instance.connection.take()) {
+            self.read_out(number, connection);
         }
+    }
+
+    /// The end of a data connection. Answers that were written before are in the socket still: they count, and they say
+    /// which request has begun.
+    pub(super) fn read_out(&mut self, number: InstanceNumber, mut connection: DataConnection) {
+        for _ in 0..LAST_READS {
+            if !matches!(self.drain_input(number, &mut connection), Ok(true)) {
+                break;
+            }
+        }
+        self.give_back_unsent(&connection);
     }
 
     /// Requests of which the instance has not one byte wait again, for any instance.

@@ -295,10 +295,8 @@ impl ModelTask {
             };
             known.message.get_or_insert_with(|| format!("the last instance {was}{cause}"));
         }
-        if let Some(mut connection) = connection {
-            // Answers that were written before the end are in the socket still: they count.
-            while let Ok(true) = self.drain_input(number, &mut connection) {}
-            self.give_back_unsent(&connection);
+        if let Some(connection) = connection {
+            self.read_out(number, connection);
         }
         self.lose(number);
         self.event(&Event::Gone(number));

@@ -39,9 +39,8 @@ class SocketStream(BodyStream):
         self._awaited = handed
         self._first = b""
         self._got = 0
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._reader: asyncio.Task[Any] | None = None
-        """Who waits at the socket in that loop."""
+        """Who waits at the socket in an event loop."""
 
     def __iter__(self) -> Iterator[bytes]:
         while True:
@@ -53,7 +52,7 @@ class SocketStream(BodyStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         import asyncio
 
-        loop = self._loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         first = self._begin(blocking=False)
         if first:
             yield self._took(first)
@@ -111,8 +110,8 @@ class SocketStream(BodyStream):
         A task that the handler has left reading ends, too. The loop would take the next descriptor of this number for
         the one that this task waits at, and never tell its owner that there is something to read.
         """
-        if self._reader is not None and self._loop is not None:
-            self._loop.remove_reader(self._socket)
+        if self._reader is not None:
+            self._reader.get_loop().remove_reader(self._socket)
             self._reader.cancel()
         self._socket.close()
 

@@ -30,7 +30,7 @@ pub(super) fn probe(settings: &Settings, root: bool) -> Parts {
 
 /// In the node's own cache folder where there is one: not every file system can hold such an image.
 fn cache(settings: &Settings) -> Result<(), String> {
-    let own = settings.cache_dir.join("models");
+    let own = settings.caches();
     let place = if own.is_dir() { own } else { std::env::temp_dir() };
     let dir =
         mkdtemp(&place.join(".probe-XXXXXX")).map_err(|errno| format!("write into {}: {errno}", place.display()))?;

@@ -57,7 +57,7 @@ impl Node {
             environment,
             package: self.package.dir().to_owned(),
             gpus: Arc::clone(&self.gpus),
-            caches: self.settings.cache_dir.join("models"),
+            caches: self.settings.caches(),
             scheduler_uid: self.settings.scheduler_uid,
             traces: self.traces.clone(),
             driver: Arc::clone(&self.driver),
