@@ -205,6 +205,45 @@ fn a_scheduler_that_is_killed_during_a_change_goes_on_with_it() {
     node.stop();
 }
 
+/// Its first instance is ready at once, and the others are not before somebody lets them.
+#[test]
+fn a_candidate_that_is_ready_in_part_takes_no_traffic_from_the_next_scheduler() {
+    let manifest = ("omni.toml", "[scaling]\nmin-instances = 2\nmax-instances = 2\n");
+    let halting = "import os, time\ndef setup(context):\n    try:\n        os.mkdir(context.cache_dir / 'first')\n    \
+                   except FileExistsError:\n        while not os.path.exists(context.cache_dir / 'go'):\n            \
+                   time.sleep(0.05)\n\ndef handle_request(request, context):\n    return 'new'\n";
+    let old = "def handle_request(request, context):\n    if request.body.json:\n        (context.cache_dir / 'go').touch()\n    \
+               return 'old'\n";
+    let mut node = Node::builder().hold_listeners().model("app", &[("model.py", old), manifest]).start();
+    node.says("app", "old");
+    let ready = |version: &str| {
+        let model = node.model("app");
+        model.instances.iter().filter(|found| found.version == version && found.state == State::Ready).count()
+    };
+    let version = node.model("app").version.expect("a version");
+    wait_for("both to be ready", PATIENCE, || (ready(&version) == 2).then_some(()));
+    node.publish("app", &[("model.py", halting), manifest]);
+    let next = candidate(&node, |found| found.state == State::Starting).version;
+    wait_for("one of two", PATIENCE, || (ready(&next) == 1 && node.model("app").instances.len() == 4).then_some(()));
+    for round in 0..4 {
+        if round == 3 {
+            node.upgrade();
+        } else {
+            node.crash();
+            node.start_again();
+        }
+        for _ in 0..8 {
+            assert_eq!(ask(node.http()).json()["result"], "old", "{}", node.log());
+        }
+        let model = node.model("app");
+        assert_eq!((&serving(&model).version, model.instances.len()), (&version, 4), "{}", node.log());
+    }
+    assert_eq!(node.http().run("app", &json!(true)).json()["result"], "old");
+    node.says("app", "new");
+    assert_eq!(node.model("app").restarts, 0);
+    node.stop();
+}
+
 /// What served is known to a scheduler that finds nothing running, and goes on to serve beside content that does not.
 #[test]
 fn what_served_last_serves_after_a_stop_too_until_the_new_content_has_proven_itself() {

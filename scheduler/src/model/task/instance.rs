@@ -75,6 +75,7 @@ impl ModelTask {
         }
         tracing::info!(model = %self.model.name, instance = %id, "instance adopted");
         let is_ready = welcome.ready.is_some();
+        self.is_found(&content.snapshot);
         let (generation, content) = self.generations.of(content);
         let number = self.fleet.next_number();
         let turn = welcome.gpu.as_ref().and_then(|gpu| self.keep_place(&id, gpu, is_ready));

@@ -6,9 +6,9 @@ use crate::gpu::{self, Told};
 use crate::launcher;
 use crate::metrics::Metrics;
 use crate::model::content::Content;
-use crate::model::{self, Message, Order, task};
+use crate::model::{self, Message, Model, Order, task};
 use crate::node::NodeContext;
-use crate::state::{Lasting, StateStore};
+use crate::state::{Lasting, StateStore, Version};
 use crate::watchdog::Watchdog;
 use omni_api::State;
 use omni_config::name::ModelName;
@@ -25,13 +25,21 @@ async fn next(asked: &mut mpsc::Receiver<ToLauncher>) -> ToLauncher {
     tokio::time::timeout(Duration::from_secs(10), asked.recv()).await.expect("a word to the launcher").unwrap()
 }
 
-/// Its worker was started and answers nobody: it may live, and so may the engine with all of its memory.
-#[tokio::test]
-async fn an_instance_that_cannot_be_reached_holds_its_gpu_memory_until_it_is_gone() {
+/// A model and what the test plays.
+struct Played {
+    model: Arc<Model>,
+    asked: mpsc::Receiver<ToLauncher>,
+    desk: gpu::testing::Listener,
+    context: Arc<NodeContext>,
+    _state: tempfile::TempDir,
+}
+
+/// Of a model an earlier scheduler knew this.
+fn play(lasting: Lasting) -> Played {
     let (gpu, desk) = gpu::testing::listener();
-    let (launcher, mut asked) = launcher::testing::launcher();
+    let (launcher, asked) = launcher::testing::launcher();
     let (config, metrics) = (NodeConfig::default(), Metrics::default());
-    let state_dir = tempfile::tempdir().unwrap();
+    let state = tempfile::tempdir().unwrap();
     let watchdog = Watchdog::default();
     let context = Arc::new(NodeContext {
         started: Instant::now(),
@@ -39,7 +47,7 @@ async fn an_instance_that_cannot_be_reached_holds_its_gpu_memory_until_it_is_gon
         runtime_dir: "/nonexistent".into(),
         gpu,
         capacity: capacity::start(&config.capacity, metrics.of_capacity(), Instant::now(), watchdog.pulse("capacity")),
-        state: StateStore::open(state_dir.path()).unwrap().0,
+        state: StateStore::open(state.path()).unwrap().0,
         config,
         budget: Budget::new(1, metrics.of_bodies()),
         metrics,
@@ -49,12 +57,22 @@ async fn an_instance_that_cannot_be_reached_holds_its_gpu_memory_until_it_is_gon
         touched_unix_ms: AtomicU64::new(0),
     });
     let name = ModelName::try_from("m".to_owned()).unwrap();
-    let (model, ends) = model::new(name.clone(), 1024, context.metrics.of_model("m"), Lasting::default());
-    task::spawn(Arc::clone(&model), ends, Lasting::default(), Arc::clone(&context), launcher);
+    let (model, ends) = model::new(name, 1024, context.metrics.of_model("m"), Lasting::default());
+    task::spawn(Arc::clone(&model), ends, lasting, Arc::clone(&context), launcher);
+    Played { model, asked, desk, context, _state: state }
+}
 
-    let snapshot = SnapshotDigest::parse(&"0".repeat(64)).unwrap();
+fn digest(digit: &str) -> SnapshotDigest {
+    SnapshotDigest::parse(&digit.repeat(64)).unwrap()
+}
+
+/// Its worker was started and answers nobody: it may live, and so may the engine with all of its memory.
+#[tokio::test]
+async fn an_instance_that_cannot_be_reached_holds_its_gpu_memory_until_it_is_gone() {
+    let Played { model, mut asked, desk, context, _state } = play(Lasting::default());
+    let snapshot = digest("0");
     let manifest = "schema = 1\n[resources]\ngpu-memory = \"1GiB\"\n".to_owned();
-    let content = Content::parse(&name, snapshot.clone(), Some(manifest), &context.config).unwrap();
+    let content = Content::parse(&model.name, snapshot.clone(), Some(manifest), &context.config).unwrap();
     model.tell(Message::Content(Ok(Box::new(content)))).await;
     model.tell(Message::Order(Order::Start, oneshot::channel().0)).await;
     assert!(matches!(next(&mut asked).await, ToLauncher::Prepare { .. }));
@@ -71,4 +89,22 @@ async fn an_instance_that_cannot_be_reached_holds_its_gpu_memory_until_it_is_gon
     model.tell(Message::WorkerGone(start.instance, ExitCause::WorkerLost)).await;
     assert!(matches!(next(&mut asked).await, ToLauncher::Prepare { .. }), "the next try");
     assert_eq!(desk.heard(), ["Gone"]);
+}
+
+/// Which version it would be instead of is known by the directory alone.
+#[tokio::test]
+async fn nobody_rolls_back_before_the_directory_is_known() {
+    let version = |digit| Version { snapshot: digest(digit), manifest: None, first_ready_unix_ms: 0 };
+    let Played { model, context, asked: _asked, .. } =
+        play(Lasting { history: vec![version("1"), version("2")], ..Lasting::default() });
+    let roll_back = async || {
+        let (answer, answered) = oneshot::channel();
+        model.tell(Message::Order(Order::RollBack(Some("2".to_owned())), answer)).await;
+        answered.await.unwrap().map(|_| ())
+    };
+    let refused = roll_back().await.unwrap_err();
+    assert!(refused.contains("the launcher has not told yet"), "{refused}");
+    let content = Content::parse(&model.name, digest("1"), None, &context.config).unwrap();
+    model.tell(Message::Content(Ok(Box::new(content)))).await;
+    assert_eq!(roll_back().await, Ok(()));
 }

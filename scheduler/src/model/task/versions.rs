@@ -43,9 +43,8 @@ impl ModelTask {
             Some(chosen) => self.served_last() == Some(&chosen.snapshot),
             None => seen.is_some_and(|seen| self.lasting.is_proven(seen)),
         };
-        // One that was removed and came back has its versions, but serves what it came with.
         let serves = self.fleet.serving().is_some_and(|serving| self.fleet.proven(serving));
-        if is_first && !self.came_back && !is_good && !serves {
+        if is_first && !is_good && !serves {
             self.fall_back();
         }
         match chosen.map_or(content, Ok) {
@@ -64,10 +63,21 @@ impl ModelTask {
         self.lasting.history.first().map(|version| &version.snapshot)
     }
 
-    /// What served last for an earlier scheduler serves until something else has proven itself.
+    /// An instance of this is found. Before anything serves: is it what served last for an earlier scheduler, or was it
+    /// only about to?
+    pub(super) fn is_found(&mut self, snapshot: &SnapshotDigest) {
+        if self.fleet.serving().is_none() && self.served_last() != Some(snapshot) {
+            self.fall_back();
+        }
+    }
+
+    /// What served last for an earlier scheduler serves until something else has proven itself. One that was removed and
+    /// came back has its versions, but serves what it came with.
     fn fall_back(&mut self) {
-        if let Some(content) = self.served_last().and_then(|snapshot| self.remembered(snapshot)) {
-            self.aim_at(content);
+        let last = self.served_last().filter(|_| !self.came_back);
+        if let Some(content) = last.and_then(|snapshot| self.remembered(snapshot)) {
+            let (generation, content) = self.generations.of(content);
+            self.event(&Event::Served { generation, settings: content.settings() });
         }
     }
 

@@ -75,6 +75,13 @@ pub enum Event {
     Ready(InstanceNumber),
     /// The engine says that it cannot work with this content; `Gone` follows.
     EngineRefused(InstanceNumber),
+    /// For an earlier scheduler this one took the traffic last, and was ready.
+    Served {
+        /// Which.
+        generation: Generation,
+        /// What its manifest says.
+        settings: Settings,
+    },
     /// An instance of an earlier scheduler serves on. Its number is from [`Fleet::next_number`](super::Fleet::next_number).
     Adopted {
         /// Which.

@@ -151,6 +151,7 @@ impl Fleet {
                     instance.refused = true;
                 }
             }
+            Event::Served { generation, settings } => self.on_served(generation, settings),
             Event::Adopted { instance, generation, settings, ready, proven } => {
                 let record = self.generations.entry(generation).or_insert_with(|| Record::new(settings));
                 record.proven |= proven;

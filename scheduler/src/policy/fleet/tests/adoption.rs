@@ -155,9 +155,60 @@ fn one_that_is_being_started_is_served_from_if_its_version_was_ready_once() {
 /// A scheduler that came in the middle of a candidate's start knows from before what to fall back on.
 #[test]
 fn what_was_proven_serves_before_what_is_being_started() {
+    for served_first in [true, false] {
+        let mut table = unknown();
+        let served = Event::Served { generation: OLD, settings: settings() };
+        if served_first {
+            assert_eq!(table.feed(served), [Action::Serve(OLD)]);
+        }
+        adopted(&mut table, NEW, false);
+        if !served_first {
+            assert_eq!(table.feed(served), [Action::Serve(OLD)]);
+        }
+        table.feed(content(NEW, settings()));
+        assert_eq!((table.fleet.serving(), table.fleet.candidate()), (Some(OLD), Some(NEW)));
+    }
+}
+
+/// A candidate of which only some instances are ready is found first, or last.
+#[test]
+fn a_candidate_that_is_ready_in_part_goes_on_as_one() {
+    for order in [[NEW, OLD, OLD], [OLD, NEW, OLD], [OLD, OLD, NEW]] {
+        let mut table = unknown();
+        table.feed(Event::Served { generation: OLD, settings: up_to(2) });
+        for generation in order {
+            let (instance, actions) = adopted(&mut table, generation, true);
+            let opens = (generation == OLD).then_some(Action::Open(instance));
+            assert_eq!(actions, Vec::from_iter(opens), "{generation:?} in {order:?}");
+        }
+        assert_eq!(table.feed(content(NEW, up_to(2))), [Action::Prepare(NEW)]);
+        assert_eq!(table.feed(Event::Prepared(NEW)), [start(D, NEW)]);
+        let moved = table.feed(Event::Ready(D));
+        assert!(moved.contains(&Action::Serve(NEW)) && moved.contains(&Action::Proven(NEW)), "{moved:?}");
+    }
+}
+
+#[test]
+fn what_served_last_and_is_cold_makes_way_for_the_directorys_content_that_is_ready() {
     let mut table = unknown();
-    adopted(&mut table, NEW, false);
-    table.feed(Event::Content { generation: OLD, settings: settings(), proven: true });
-    table.feed(content(NEW, settings()));
-    assert_eq!((table.fleet.serving(), table.fleet.candidate()), (Some(OLD), Some(NEW)));
+    table.feed(Event::Served { generation: OLD, settings: up_to(2) });
+    assert_eq!(adopted(&mut table, NEW, true), (A, vec![]));
+    let serves = [Action::Serve(NEW), Action::Proven(NEW), Action::Open(A)];
+    assert_eq!(table.feed(content(NEW, up_to(2))), serves);
+
+    let mut table = unknown();
+    table.feed(Event::Served { generation: OLD, settings: up_to(2) });
+    adopted(&mut table, NEW, true);
+    assert_eq!(table.feed(content(OLD, up_to(2))), [Action::Stop(A)], "it was not the directory's");
+    assert_eq!(table.fleet.serving(), Some(OLD));
+}
+
+#[test]
+fn what_served_last_counts_only_before_the_directory_is_known() {
+    let mut table = Table::new(up_to(2));
+    assert_eq!(table.feed(Event::Served { generation: NEW, settings: up_to(2) }), [Action::Forget(NEW)]);
+    let mut table = unknown();
+    adopted(&mut table, OLD, true);
+    assert_eq!(table.feed(Event::Served { generation: NEW, settings: up_to(2) }), [Action::Forget(NEW)]);
+    assert_eq!(table.fleet.serving(), Some(OLD), "and before something that is ready serves");
 }

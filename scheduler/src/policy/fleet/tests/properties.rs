@@ -11,6 +11,8 @@ struct Plan {
     seats: u32,
     faults: Faults,
     adopted: Vec<(usize, bool)>,
+    /// What the lasting state has as the last one that served.
+    served: Option<usize>,
     /// The directory is known before the instances are found.
     content_first: bool,
     /// After how many milliseconds, what.
@@ -69,12 +71,14 @@ fn plans() -> impl Strategy<Value = Plan> {
     ];
     let pause = prop_oneof![3 => 0_u64..500, 3 => 0_u64..5000, 1 => 0_u64..60_000];
     let script = prop::collection::vec((pause, happenings()), 1..60);
-    (contents(), 0_u32..6, faults(), adopted, any::<bool>(), script, any::<u64>()).prop_map(
-        |(contents, seats, faults, adopted, content_first, script, seed)| Plan {
+    let served = prop_oneof![3 => Just(None), 1 => (0_usize..4).prop_map(Some)];
+    (contents(), 0_u32..6, faults(), adopted, served, any::<bool>(), script, any::<u64>()).prop_map(
+        |(contents, seats, faults, adopted, served, content_first, script, seed)| Plan {
             contents,
             seats,
             faults,
             adopted,
+            served,
             content_first,
             script,
             seed,
@@ -91,6 +95,9 @@ fn run(plan: &Plan) -> World {
     if plan.content_first {
         world.plan(Moment::ZERO, first);
         world.run(Moment::ZERO);
+    }
+    if let Some(content) = plan.served {
+        world.served(content);
     }
     for (content, ready) in &plan.adopted {
         world.adopt(*content, *ready);
@@ -225,6 +232,7 @@ fn nonsense() -> impl Strategy<Value = Event> {
                 Event::Adopted { instance, generation, settings, ready, proven: false }
             }
         ),
+        1 => (generation(), settings()).prop_map(|(generation, settings)| Event::Served { generation, settings }),
         4 => instance().prop_map(Event::Gone),
         1 => instance().prop_map(Event::Unresponsive),
         1 => instance().prop_map(Event::Overran),

@@ -151,6 +151,14 @@ impl World {
         self.contents[content].0
     }
 
+    /// What an earlier scheduler knew.
+    pub(in crate::policy::fleet::tests) fn served(&mut self, content: usize) {
+        self.proven.insert(content);
+        self.ready_once.insert(content);
+        let generation = self.number(content);
+        self.pump(Event::Served { generation, settings: self.contents[content].1 });
+    }
+
     /// An instance of an earlier scheduler.
     pub(in crate::policy::fleet::tests) fn adopt(&mut self, content: usize, ready: bool) {
         let (instance, generation) = (self.fleet.next_number(), self.number(content));
@@ -162,7 +170,8 @@ impl World {
         } else {
             self.at(self.now + SECOND, Later::Outcome { instance });
         }
-        self.pump(Event::Adopted { instance, generation, settings: self.contents[content].1, ready, proven: false });
+        let (settings, proven) = (self.contents[content].1, self.proven.contains(&content));
+        self.pump(Event::Adopted { instance, generation, settings, ready, proven });
     }
 
     pub(in crate::policy::fleet::tests) fn remove(&mut self) {
