@@ -10,7 +10,8 @@
 //! - every ask is answered once, as soon as all who leave are gone, and one that hopes when its patience is over; who
 //!   hopes has nothing, and those who hope are looked at in the order in which they asked;
 //! - only an instance that is idle is displaced, the one that is idle longest first, and none that its model needs for
-//!   its `min`; the last one of a model goes only for a model that has none;
+//!   its `min`; the last one of a model goes only for a model that has none, and for a further one only who has been idle
+//!   for [`UNUSED`];
 //! - nobody is displaced in vain: with one less of those that go, the asker would not fit;
 //! - a zygote that waits keeps nobody from a seat: it goes when its room is given, the one that waits longest first.
 
@@ -29,6 +30,9 @@ use std::time::Duration;
 
 /// How long the first instance of a model waits for one of the others to become idle.
 pub const PATIENCE: Duration = Duration::from_secs(10);
+/// Who makes room for a further instance of another model has had nothing to do for so long. Between two requests each is
+/// idle: without this, two models that are both at work would start in each other's place for as long as they are.
+pub const UNUSED: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -185,8 +189,8 @@ impl Ledger {
 
     fn ask(&mut self, key: SeatKey, hope: Hope, now: Moment, actions: &mut Vec<Action>) {
         let (model, min) = (Arc::clone(&hope.asker.model), hope.min);
-        match self.room_for(&hope.asker, false) {
-            Err(_) if now < hope.until && self.may_hope(&hope.asker) => drop(self.hopes.insert(key, hope)),
+        match self.room_for(&hope.asker, false, now) {
+            Err(_) if now < hope.until && self.may_hope(&hope.asker, now) => drop(self.hopes.insert(key, hope)),
             Err(why) => actions.push(Action::Refuse { seat: key, why }),
             Ok(displaced) => {
                 for seat in displaced {
@@ -207,8 +211,8 @@ impl Ledger {
     }
 
     /// Whether it is the first of its model, and would fit if everybody were idle.
-    fn may_hope(&self, asker: &Seat) -> bool {
-        !self.serves(&asker.model) && self.room_for(asker, true).is_ok()
+    fn may_hope(&self, asker: &Seat, now: Moment) -> bool {
+        !self.serves(&asker.model) && self.room_for(asker, true, now).is_ok()
     }
 
     /// Whether the model has an instance that takes requests.
@@ -256,7 +260,7 @@ impl Ledger {
     }
 
     /// Whom to displace so that it fits once everybody who leaves is gone. `hoping`: as if everybody were idle.
-    fn room_for(&self, asker: &Seat, hoping: bool) -> Result<Vec<SeatKey>, Refusal> {
+    fn room_for(&self, asker: &Seat, hoping: bool, now: Moment) -> Result<Vec<SeatKey>, Refusal> {
         let mut alone = Tally::default();
         alone.add(asker);
         if let Some(resource) = alone.sum().beyond(&self.budget) {
@@ -268,7 +272,7 @@ impl Ledger {
         let Some(resource) = taken.sum().beyond(&self.budget) else { return Ok(Vec::new()) };
 
         let mut displaced = Vec::new();
-        for (key, seat) in self.displaceable(&asker.model, hoping) {
+        for (key, seat) in self.displaceable(&asker.model, hoping, now) {
             displaced.push((key, seat));
             taken.remove(seat);
             if taken.sum().beyond(&self.budget).is_none() {
@@ -293,9 +297,12 @@ impl Ledger {
     }
 
     /// Who may be displaced for an instance of this model, the one that is idle longest first.
-    fn displaceable(&self, model: &Arc<str>, hoping: bool) -> Vec<(SeatKey, &Seat)> {
+    fn displaceable(&self, model: &Arc<str>, hoping: bool, now: Moment) -> Vec<(SeatKey, &Seat)> {
+        let is_first = !self.serves(model);
         let idle_since = |seat: &Seat| match seat.phase {
-            Phase::Serving { idle_since: Some(since) } => Some(since),
+            Phase::Serving { idle_since: Some(since) } => {
+                (is_first || since.saturating_add(UNUSED) <= now).then_some(since)
+            }
             Phase::Serving { idle_since: None } | Phase::Starting | Phase::Waiting => hoping.then_some(Moment::MAX),
             Phase::Leaving => None,
         };
@@ -308,7 +315,7 @@ impl Ledger {
         for seat in self.seats.values().filter(counts) {
             *spare.entry(&seat.model).or_default() += 1;
         }
-        let keep_one = u32::from(self.serves(model));
+        let keep_one = u32::from(!is_first);
         for (other, spare) in &mut spare {
             let min = self.mins.get(*other).copied().unwrap_or(0);
             *spare = if *other == model { 0 } else { spare.saturating_sub(min.max(keep_one)) };

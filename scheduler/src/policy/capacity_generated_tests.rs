@@ -80,6 +80,11 @@ impl State {
     fn waits(self) -> bool {
         matches!(self, Self::Waits | Self::Hopes(..))
     }
+
+    /// For the first instance of a model at once, for a further one when it is not used.
+    fn makes_room(self, is_first: bool, now: Moment) -> bool {
+        matches!(self, Self::Idle(since) if is_first || now >= since.saturating_add(UNUSED))
+    }
 }
 
 impl Reference {
@@ -102,14 +107,14 @@ impl Reference {
     }
 
     /// By the rules, one after the other, until it fits or nobody is left. `hoping`: as if everybody were idle.
-    fn could_fit(&mut self, model: usize, hoping: bool) -> bool {
+    fn could_fit(&mut self, model: usize, hoping: bool, now: Moment) -> bool {
         let is_first = self.serving(model) == 0;
         let saved = self.seats.clone();
         while !self.fits(Some(model)) {
             let may_go = |(other, state): &(usize, State)| {
                 let keeps: u32 = self.mins[*other].max(u32::from(!is_first));
                 let others = if hoping { self.count(*other, State::stays) } else { self.serving(*other) };
-                let is_idle = matches!(state, State::Idle(_)) || hoping && state.stays();
+                let is_idle = state.makes_room(is_first, now) || hoping && state.stays();
                 is_idle && *other != model && others > keeps
             };
             let Some(seat) = self.seats.iter().find(|(_, seat)| may_go(seat)).map(|(key, _)| *key) else { break };
@@ -133,8 +138,8 @@ impl Reference {
     fn asked(&mut self, seat: SeatKey, model: usize, (until, min): (Moment, u32), now: Moment, actions: &[Action]) {
         self.seats.remove(&seat);
         let is_first = self.serving(model) == 0;
-        let could = self.could_fit(model, false);
-        if !could && is_first && now < until && self.could_fit(model, true) {
+        let could = self.could_fit(model, false, now);
+        if !could && is_first && now < until && self.could_fit(model, true, now) {
             assert_eq!(actions, []);
             self.seats.insert(seat, (model, State::Hopes(until, min)));
             return;
@@ -143,7 +148,7 @@ impl Reference {
         for action in actions {
             if let Action::Displace(displaced) = action {
                 let (other, state) = self.seats[displaced];
-                assert!(matches!(state, State::Idle(_)) && other != model, "{displaced} is displaced");
+                assert!(state.makes_room(is_first, now) && other != model, "{displaced} is displaced");
                 assert!(self.serving(other) > self.mins[other].max(u32::from(!is_first)), "its model needs it");
                 self.seats.get_mut(displaced).unwrap().1 = State::Leaves;
                 went.push((*displaced, state));

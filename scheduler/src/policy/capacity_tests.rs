@@ -23,14 +23,17 @@ fn ask_at(ledger: &mut Ledger, second: u64, seat: SeatKey, model: &str, mib: u64
     ledger.step(&Event::Ask { seat, model: model.into(), need: memory(mib), zygote: None, min: 0, now })
 }
 
+/// When those of the tables are idle for long.
+const LATE: u64 = 60;
+
 /// Who may hope hopes in vain.
 fn ask(ledger: &mut Ledger, seat: SeatKey, model: &str, mib: u64) -> Vec<Action> {
-    let said = ask_at(ledger, 0, seat, model, mib);
+    let said = ask_at(ledger, LATE, seat, model, mib);
     if !ledger.hopes.contains_key(&seat) {
         return said;
     }
     assert_eq!(said, []);
-    ledger.step(&Event::Look(PATIENCE))
+    ledger.step(&Event::Look(Duration::from_secs(LATE) + PATIENCE))
 }
 
 /// Idle since this second.
@@ -132,6 +135,21 @@ fn who_goes_for_whom() {
             }
         }
     }
+}
+
+/// Two models that are both at work and could each use the room of the other's second instance.
+#[test]
+fn a_further_instance_takes_the_place_only_of_one_that_is_not_used() {
+    let mut ledger = node(100, &[("a", 25, None), ("b", 25, None), ("b", 50, Some(10))]);
+    let unused = 10 + UNUSED.as_secs();
+    assert_eq!(ask_at(&mut ledger, unused - 1, 3, "a", 50), full(3, 0), "it may have rested between two requests");
+    assert_eq!(ask_at(&mut ledger, unused - 1, 4, "c", 50), [Action::Displace(2)], "for a first one it goes at once");
+
+    let mut ledger = node(100, &[("a", 25, None), ("b", 25, None), ("b", 50, Some(10))]);
+    assert_eq!(ask_at(&mut ledger, unused, 3, "a", 50), [Action::Displace(2)]);
+    assert_eq!(gone(&mut ledger, unused, 2), [Action::Grant(3)]);
+    idle(&mut ledger, 3, unused);
+    assert_eq!(ask_at(&mut ledger, unused + 1, 5, "b", 50), full(5, 0), "nor is it taken back at once");
 }
 
 #[test]
