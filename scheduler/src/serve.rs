@@ -36,7 +36,7 @@ use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -145,19 +145,19 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
     let (data_phase, data_phases) = watch::channel(Phase::Open);
     // Who watches the node is answered while it drains.
     let (admin_phase, admin_phases) = watch::channel(Phase::Open);
-    let (to_data, from_data) = mpsc::channel(FEW as usize);
-    let (to_admin, from_admin) = mpsc::channel(FEW as usize);
+    let (from_before, inherited, inherited_admin) = Handed::new(data_bounds.connections, admin_bounds.connections);
     let mut serving = JoinSet::new();
     let data_node = Arc::clone(&node);
-    serving.spawn(serve(data_listener, acceptor, data_bounds, data_phases, from_data, move |request| {
+    serving.spawn(serve(data_listener, acceptor, data_bounds, data_phases, inherited, move |request| {
         let node = Arc::clone(&data_node);
         async move { data::serve(&node, request).await }
     }));
     let admin_node = Arc::clone(&node);
-    let watched = tokio::spawn(serve(admin_listener, None, admin_bounds, admin_phases, from_admin, move |request| {
-        let node = Arc::clone(&admin_node);
-        async move { admin::serve(&node, request).await }
-    }));
+    let watched =
+        tokio::spawn(serve(admin_listener, None, admin_bounds, admin_phases, inherited_admin, move |request| {
+            let node = Arc::clone(&admin_node);
+            async move { admin::serve(&node, request).await }
+        }));
     let (upgrades, mut upgrade) = mpsc::channel(1);
     let speaking = control_socket::Room::new(FEW);
     let owners = Arc::new(Owners { uid: geteuid().as_raw(), gid: getegid().as_raw(), admins });
@@ -184,8 +184,8 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
         // The one before says to the service manager that this is its main process now, and ready.
         Some(inheritance) => {
             is_ready = true;
-            let (node, handed) = (Arc::clone(&node), Handed { data: to_data, admin: to_admin });
-            tokio::spawn(async move { inheritance.follow(listen, tls.is_some(), &node, handed).await });
+            let node = Arc::clone(&node);
+            tokio::spawn(async move { inheritance.follow(listen, tls.is_some(), &node, from_before).await });
         }
     }
     let mut service = Service::default();
@@ -257,12 +257,14 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
                     speaking.close().await;
                 };
                 let to_stop = AtomicBool::new(false);
+                let unheard = Arc::new(AtomicU32::new(0));
                 let handed_over = hand_over(&program, estate, answered, |said| {
                     match &said {
                         Ok(by) => {
                             if to_stop.load(Ordering::Relaxed) {
                                 stop(by.pid);
                             }
+                            tell_of(by.pid, &unheard);
                             control_task.abort(); // who asks from now on asks the successor
                             upgrade.close();
                             while let Ok(late) = upgrade.try_recv() {
@@ -288,7 +290,10 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
                             tracing::info!("the models change hands: who gets them is told to stop");
                             to_stop.store(true, Ordering::Relaxed);
                         }
-                        Held::Elsewhere => break Some(Ending::Succeeded),
+                        Held::Elsewhere => match unheard.load(Ordering::Relaxed) {
+                            0 => break Some(Ending::Succeeded),
+                            successor => stop(successor),
+                        },
                     }
                 };
                 if let Some(ending) = ending {
@@ -351,6 +356,19 @@ fn told(config: &NodeConfig, tokens: Option<&BTreeMap<String, Token>>, tls: Opti
         files.insert("sha256".to_owned(), tls.told());
     }
     told
+}
+
+/// The service manager stops the service by its main process, which is this one until it has heard of the successor;
+/// `unheard` is that one's number for as long.
+fn tell_of(successor: u32, unheard: &Arc<AtomicU32>) {
+    if service::is_managed() {
+        unheard.store(successor, Ordering::Relaxed);
+        let unheard = Arc::clone(unheard);
+        tokio::spawn(async move {
+            service::is_heard().await;
+            unheard.store(0, Ordering::Relaxed);
+        });
+    }
 }
 
 /// Has the scheduler that has taken over do what this one was asked for meanwhile: stop, and all models with it.

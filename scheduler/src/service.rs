@@ -5,6 +5,13 @@
 
 use crate::node::Node;
 use sd_notify::NotifyState;
+use std::os::fd::AsFd;
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+
+/// For the manager to take in what it was told.
+const HEARS_WITHIN: Duration = Duration::from_secs(5);
 
 /// What it is told of the process that serves.
 #[derive(Debug, Default)]
@@ -31,6 +38,23 @@ pub fn succeeded(by: u32) {
     tell(&[NotifyState::MainPid(by), NotifyState::Ready]);
 }
 
+/// Returns when the manager has taken in all that it was told. Until then a signal of it may be meant for a process that was
+/// told to be its main one and is not yet.
+pub async fn is_heard() {
+    // The manager closes this descriptor in the order of the messages (`sd_notify_barrier(3)`).
+    let Ok((held, mut closed)) = pipe::pipe() else { return };
+    let asked = sd_notify::notify_with_fds(&[NotifyState::Custom("BARRIER=1")], &[held.as_fd()]);
+    drop(held);
+    if asked.is_ok() {
+        let _ = tokio::time::timeout(HEARS_WITHIN, closed.read(&mut [0])).await; // its end, or nobody hears
+    }
+}
+
+/// Whether there is a manager.
+pub fn is_managed() -> bool {
+    std::env::var_os("NOTIFY_SOCKET").is_some()
+}
+
 /// The end has begun.
 pub fn stopping() {
     tell(&[NotifyState::Stopping]);
@@ -39,7 +63,7 @@ pub fn stopping() {
 impl Service {
     /// Says how the node is, when that has changed.
     pub fn status(&mut self, listen: &str, node: &Node) {
-        if std::env::var_os("NOTIFY_SOCKET").is_none() {
+        if !is_managed() {
             return;
         }
         let models: Vec<_> = node.models().iter().map(|model| model.view().state).collect();

@@ -49,7 +49,10 @@ fn a_worker_that_dies_while_its_model_reads_proc_meminfo_takes_it_along() {
         kill(worker, Signal::SIGSTOP).unwrap();
         thread::scope(|scope| {
             let asked = scope.spawn(move || http.run("reads", &json!(1)));
-            wait_for("the read to be in the kernel", PATIENCE, || waits_for_fuse(engine).then_some(()));
+            wait_for("the read to be in the kernel", PATIENCE, || {
+                assert!(!asked.is_finished(), "answered by a file system whose server stands still\n{}", node.log());
+                waits_for_fuse(engine).then_some(())
+            });
             if !server_first {
                 kill(engine, Signal::SIGKILL).unwrap();
             }

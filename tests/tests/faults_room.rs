@@ -74,6 +74,23 @@ fn a_full_inode_table_stops_new_content_and_nothing_else() {
     no_room_for_state(Disk::fill_inodes);
 }
 
+/// A successor reads from the disk what models remember.
+#[test]
+fn nobody_takes_over_while_what_models_remember_cannot_be_written() {
+    let mut node = Node::builder().on_disk("state", 64 * MIB, 4096).model("old", WELL).start();
+    node.says("old", "well");
+    let scheduler = node.pid();
+    node.disk().fill_inodes();
+    assert_eq!(node.omnictl(["stop", "old"]).code, 0, "{}", node.log());
+    let said = node.omnictl(["upgrade"]);
+    assert!(said.code == 1 && said.stderr.contains("what models remember cannot be written"), "{said:?}");
+    assert_eq!(node.pid(), scheduler);
+    node.disk().free();
+    node.upgrade();
+    assert_eq!(node.http().run("old", &json!(1)).status, 503, "it is stopped still\n{}", node.log());
+    node.stop();
+}
+
 #[test]
 fn a_full_disk_below_caches_and_environments_is_told_to_those_who_need_it() {
     let cache = ("omni.toml", "schema = 1\n[limits]\ncache = \"64MiB\"\n");

@@ -120,6 +120,28 @@ fn a_manager_hears_how_the_node_is_and_reloads_it() {
     manager.hears("STOPPING=1");
 }
 
+/// It stops the service by the process that it takes for the main one.
+#[test]
+fn a_stop_reaches_the_successor_that_the_manager_has_not_heard_of_yet() {
+    let manager = Manager::new();
+    let code = "import time\ndef handle_request(request, context):\n    for number in range(request.body.json):\n        \
+                yield str(number)\n        time.sleep(0.05)\n";
+    let builder = Node::builder().model("one", &[("model.py", code)]);
+    let mut node = builder.environment("NOTIFY_SOCKET", &manager.path()).start();
+    let mut stream = node.http().stream("one", &json!(60));
+    assert!(stream.chunk().unwrap().is_some());
+    let first = node.pid();
+    node.upgrade();
+    manager.hears("MAINPID="); // and no further: it has not taken in all
+    assert!(is_alive(first), "it has a stream still");
+    kill(first, Signal::SIGTERM).unwrap();
+    wait_for("the successor to stop", PATIENCE, || node.log().contains("\"draining\"").then_some(()));
+    manager.hears("STOPPING=1");
+    assert_eq!(stream.events().last().map(String::as_str), Some("[DONE]"), "{}", node.log());
+    assert_eq!(node.ends_by_itself().code, 0);
+    wait_for("the scheduler before to end", PATIENCE, || (!is_alive(first)).then_some(()));
+}
+
 #[test]
 fn people_are_told_what_a_new_configuration_changes() {
     let mut node = Node::builder().config("[server]\nconnections = 70\n").start();

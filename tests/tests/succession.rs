@@ -8,6 +8,8 @@ use omni_tests::process::is_alive;
 use omni_tests::{Node, PATIENCE, SERIAL, Stream, wait_for};
 use serde_json::{Value, json};
 use std::fs::{self, Permissions};
+use std::io::{BufReader, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Output, Stdio};
 
@@ -62,6 +64,37 @@ fn a_second_takeover_waits_for_the_end_of_the_first() {
     let at = |line: &str| log.rfind(line).unwrap_or_else(|| panic!("no `{line}`\n{log}"));
     assert!(log.find("the scheduler before this one has ended") < Some(at("handing over")), "{log}");
     assert_eq!(node.http().stream("events", &json!(1)).events().len(), 2);
+    node.stop();
+}
+
+/// It has as many connections as it may, and more that were handed over.
+#[test]
+fn a_full_successor_hears_what_the_scheduler_before_says_and_asks() {
+    let mut node = Node::builder().config("[server]\nconnections = 200\n").model("serial", SERIAL).start();
+    let http = node.http();
+    assert_eq!(http.run("serial", &json!(0)).status, 200);
+    let idle: Vec<BufReader<TcpStream>> = (0..150)
+        .map(|_| {
+            let mut connection = BufReader::new(http.connect());
+            connection.get_mut().write_all(b"GET / HTTP/1.1\r\nhost: node\r\n\r\n").unwrap();
+            let (answer, connection) = Stream::read(connection).whole_then();
+            assert_eq!(answer.status, 404);
+            connection
+        })
+        .collect();
+    let slow = http.send("serial", &json!(2));
+    wait_for("the slow request to be in work", PATIENCE, || (node.model("serial").in_flight == 1).then_some(()));
+    let waiting = http.send("serial", &json!(0));
+    wait_for("a request in the queue", PATIENCE, || (node.model("serial").queued == 1).then_some(()));
+    node.configure("[server]\nconnections = 10\n");
+    node.upgrade();
+    let said = node.omnictl(["run", "serial", "0"]);
+    assert_eq!(said.code, 0, "the instance is free again: {said:?}\n{}", node.log());
+    for request in [slow, waiting] {
+        assert_eq!(Stream::read(request).whole().status, 200, "{}", node.log());
+    }
+    drop(idle);
+    assert_eq!(http.run("serial", &json!(0)).status, 200);
     node.stop();
 }
 

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
@@ -89,24 +89,35 @@ enum Arrived {
     Handed(Stream),
 }
 
-/// Serves until `phase` says otherwise, then lets requests under way finish. `handed`: connections of an earlier scheduler;
-/// `tls`: what clients have to speak, if so.
+/// What comes of an earlier scheduler, for as long as there is one.
+#[derive(Debug)]
+pub struct Inherited {
+    /// Connections of clients. They count as those that are accepted.
+    pub connections: mpsc::Receiver<Stream>,
+    /// Requests that it asks again, each over a connection of its own. Clients wait for them there, so they have room
+    /// whatever comes from clients here: as many as there may be connections.
+    pub asked: mpsc::Receiver<Stream>,
+}
+
+/// Serves until `phase` says otherwise, then lets requests under way finish. `tls`: what clients have to speak, if so.
 pub async fn serve<H, F>(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     bounds: Bounds,
     mut phase: watch::Receiver<Phase>,
-    mut handed: mpsc::Receiver<Stream>,
+    Inherited { mut connections, mut asked }: Inherited,
     handler: H,
 ) where
     H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Response<AnswerBody>> + Send + 'static,
 {
-    let room = Arc::new(Semaphore::new(bounds.connections));
+    let rooms = [(); 2].map(|()| Arc::new(Semaphore::new(bounds.connections)));
+    let [room, room_to_ask] = &rooms;
     let builder = Arc::new(builder(bounds));
     loop {
         let accepted = tokio::select! {
-            accepted = accept(&listener, &mut handed, &room) => accepted,
+            accepted = accept(&listener, &mut connections, room) => accepted,
+            Some(again) = ask(&mut asked, room_to_ask) => Some(again),
             _ = phase.wait_for(|phase| !matches!(phase, Phase::Open)) => break,
         };
         let Some((arrived, permit)) = accepted else { continue };
@@ -125,7 +136,9 @@ pub async fn serve<H, F>(
     }
     drop(listener);
     let all = u32::try_from(bounds.connections).unwrap_or(u32::MAX);
-    let _ = room.acquire_many(all).await; // they are given back with the last connection
+    for room in rooms {
+        let _ = room.acquire_many(all).await; // they are given back with the last connection
+    }
 }
 
 /// TLS on a client's connection; `None` for one that does not speak it, or not in time.
@@ -277,11 +290,17 @@ fn may_end(end: &Phase, known: &Known) -> bool {
     }
 }
 
+/// The next request that an earlier scheduler asks again; `None` when none comes any more.
+async fn ask(asked: &mut mpsc::Receiver<Stream>, room: &Arc<Semaphore>) -> Option<(Arrived, OwnedSemaphorePermit)> {
+    let permit = Arc::clone(room).acquire_owned().await.ok()?;
+    asked.recv().await.map(|stream| (Arrived::Handed(stream), permit))
+}
+
 async fn accept(
     listener: &TcpListener,
     handed: &mut mpsc::Receiver<Stream>,
     room: &Arc<Semaphore>,
-) -> Option<(Arrived, tokio::sync::OwnedSemaphorePermit)> {
+) -> Option<(Arrived, OwnedSemaphorePermit)> {
     let permit = Arc::clone(room).acquire_owned().await.ok()?;
     let accepted = tokio::select! {
         accepted = listener.accept() => accepted,

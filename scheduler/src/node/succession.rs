@@ -13,6 +13,8 @@ use tokio::sync::{mpsc, oneshot};
 
 /// Why a node cannot be handed over now.
 const NOT_READY: &str = "the node is not ready: it starts, ends, is being taken over, or misses its launcher";
+const FORGETFUL: &str = "what models remember cannot be written, and the next scheduler would not know it: see the log for the \
+                         reason, most likely a full disk, and try again when it is gone";
 /// For a scheduler that takes over to serve; requests wait for it meanwhile.
 const SUCCESSOR: Duration = Duration::from_secs(60);
 
@@ -61,6 +63,10 @@ impl Node {
             let models: Vec<String> = self.models().iter().filter(its).map(|model| model.name.to_string()).collect();
             working.refusal(&models)
         })?;
+        self.context.state.settled().await;
+        if self.context.state.is_refused() {
+            return Err(FORGETFUL.to_owned());
+        }
         self.is_ready()
     }
 

@@ -146,6 +146,12 @@ impl StateStore {
         self.writer.settled().await;
     }
 
+    /// Whether the disk has refused some of it, so that the next scheduler would not know it.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        self.writer.is_refused()
+    }
+
     /// The files are another scheduler's from here on: what was put is written, and nothing more is.
     pub async fn close(&self) {
         self.writer.close().await;

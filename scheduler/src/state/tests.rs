@@ -113,11 +113,22 @@ async fn a_disk_that_refuses_keeps_the_old_files_until_there_is_room() {
     let of = |found: &BTreeMap<ModelName, Lasting>, model| found.get(&name(model)).cloned();
     let found = file::read_all(dir.path()).unwrap();
     assert_eq!((of(&found, "a"), of(&found, "b")), (Some(old), Some(new.clone())), "the others are written");
+    store.settled().await;
+    assert!(store.is_refused());
+    fs::remove_dir(&blocked).unwrap();
+    store.settled().await;
+    assert!(!store.is_refused());
+    let found = file::read_all(dir.path()).unwrap();
+    assert_eq!((of(&found, "a"), of(&found, "b")), (Some(new.clone()), Some(new.clone())), "when somebody asks");
+
+    fs::create_dir(&blocked).unwrap();
+    store.put(&name("a"), Some(full()));
+    store.settled().await;
     fs::remove_dir(&blocked).unwrap();
     store.put(&name("b"), None);
-    store.settled().await;
+    drop(store);
     let found = file::read_all(dir.path()).unwrap();
-    assert_eq!((of(&found, "a"), of(&found, "b")), (Some(new), None), "with the next change at the latest");
+    assert_eq!((of(&found, "a"), of(&found, "b")), (Some(full()), None), "or with the next change");
 }
 
 #[test]

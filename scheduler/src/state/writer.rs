@@ -5,6 +5,7 @@ use omni_config::name::ModelName;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -21,8 +22,10 @@ type Pending = BTreeMap<ModelName, Option<Lasting>>;
 #[derive(Debug, Default)]
 struct Queue {
     pending: Pending,
-    /// Puts so far.
+    /// Puts so far, and questions whether all is written.
     asked: u64,
+    /// Somebody wants to know whether what was refused can be written now.
+    again: bool,
     ending: bool,
 }
 
@@ -30,8 +33,10 @@ struct Queue {
 struct Shared {
     queue: Mutex<Queue>,
     news: Condvar,
-    /// So many puts were written, or failed.
+    /// So many of what was asked were written, or failed.
     tried: watch::Sender<u64>,
+    /// Some could not be written, the last time they were tried.
+    refused: AtomicBool,
 }
 
 /// The thread, ended and waited for with this value.
@@ -43,7 +48,12 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn start(dir: &Path) -> io::Result<Self> {
-        let shared = Arc::new(Shared { queue: Mutex::default(), news: Condvar::new(), tried: watch::Sender::new(0) });
+        let shared = Arc::new(Shared {
+            queue: Mutex::default(),
+            news: Condvar::new(),
+            tried: watch::Sender::new(0),
+            refused: AtomicBool::new(false),
+        });
         let (work, dir) = (Arc::clone(&shared), dir.to_owned());
         let thread = thread::Builder::new().name("state".into()).spawn(move || work.run(&dir))?;
         Ok(Self { shared, thread: Some(thread) })
@@ -65,8 +75,12 @@ impl Writer {
         self.shared.end();
     }
 
+    pub(super) fn is_refused(&self) -> bool {
+        self.shared.refused.load(Ordering::Acquire)
+    }
+
     pub(super) async fn settled(&self) {
-        let asked = self.shared.queue().asked;
+        let asked = self.shared.ask();
         let mut tried = self.shared.tried.subscribe();
         // A disk that hangs must not keep people from their answer.
         let _ = tokio::time::timeout(PATIENCE, tried.wait_for(|tried| *tried >= asked)).await;
@@ -97,8 +111,20 @@ impl Shared {
                 Some(_) | None => {}
             }
             (refused, told) = (left, error.is_some());
+            self.refused.store(!refused.is_empty(), Ordering::Release);
             self.tried.send_replace(asked);
         }
+    }
+
+    /// What was tried by then. What is refused is tried again.
+    fn ask(&self) -> u64 {
+        let mut queue = self.queue();
+        if self.refused.load(Ordering::Acquire) {
+            queue.asked += 1;
+            queue.again = true;
+            self.news.notify_one();
+        }
+        queue.asked
     }
 
     /// The thread ends once what is pending was tried.
@@ -111,7 +137,7 @@ impl Shared {
     fn next(&self, refused: &mut Pending) -> Option<(Pending, u64)> {
         let mut queue = self.queue();
         loop {
-            if !queue.pending.is_empty() {
+            if std::mem::take(&mut queue.again) || !queue.pending.is_empty() {
                 let mut all = std::mem::take(refused);
                 all.append(&mut queue.pending);
                 return Some((all, queue.asked));

@@ -2,6 +2,7 @@
 
 use super::changes::changes;
 use super::{TakeoverError, Working};
+use crate::http::listener::Inherited;
 use crate::http::stream::Stream;
 use crate::node::Node;
 use crate::packet_socket::PacketSocket;
@@ -19,6 +20,7 @@ use std::os::unix::net::UnixListener;
 use std::os::unix::process::parent_id;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 
 const WHO: &str = "running scheduler";
 
@@ -38,13 +40,25 @@ pub struct Inheritance {
     pub working: Working,
 }
 
-/// Where connections go that it hands over.
+/// Where connections go that it hands over. Those that listeners have no room for wait there, as many again; nobody waits
+/// for them.
 #[derive(Debug)]
 pub struct Handed {
-    /// Those of the data listener.
-    pub data: mpsc::Sender<Stream>,
-    /// Those of the admin listener.
-    pub admin: mpsc::Sender<Stream>,
+    data: mpsc::Sender<Stream>,
+    asked: mpsc::Sender<Stream>,
+    admin: mpsc::Sender<Stream>,
+}
+
+impl Handed {
+    /// For so many of each listener, and what those of data and admin get.
+    #[must_use]
+    pub fn new(data: usize, admin: usize) -> (Self, Inherited, Inherited) {
+        let ((to_data, connections), (to_ask, asked)) = (mpsc::channel(data), mpsc::channel(data));
+        let of_data = Inherited { connections, asked };
+        let (to_admin, connections) = mpsc::channel(admin);
+        let (_, asked) = mpsc::channel(1);
+        (Self { data: to_data, asked: to_ask, admin: to_admin }, of_data, Inherited { connections, asked })
+    }
 }
 
 impl Predecessor {
@@ -120,9 +134,9 @@ impl Inheritance {
                 ToSuccessor::Has { model, instance, requests } => {
                     node.predecessor_has(&model, &instance, requests).await;
                 }
-                ToSuccessor::Asks { admitted } => give(&handed.data, fds, |fd| asked(fd, admitted)).await,
-                ToSuccessor::Connection { listener: Listener::Data } => give(&handed.data, fds, client).await,
-                ToSuccessor::Connection { listener: Listener::Admin } => give(&handed.admin, fds, client).await,
+                ToSuccessor::Asks { admitted } => give(&handed.asked, fds, |fd| asked(fd, admitted)),
+                ToSuccessor::Connection { listener: Listener::Data } => give(&handed.data, fds, client),
+                ToSuccessor::Connection { listener: Listener::Admin } => give(&handed.admin, fds, client),
                 ToSuccessor::Take { .. } | ToSuccessor::Yours { .. } => {}
             }
         }
@@ -131,13 +145,17 @@ impl Inheritance {
     }
 }
 
-/// A connection for each descriptor, made by `make`.
-async fn give(to: &mpsc::Sender<Stream>, fds: Vec<OwnedFd>, make: impl Fn(OwnedFd) -> io::Result<Stream>) {
+/// A connection for each descriptor, made by `make`. It does not wait: what else that scheduler says is heard, though this
+/// one has as many connections as it may.
+fn give(to: &mpsc::Sender<Stream>, fds: Vec<OwnedFd>, make: impl Fn(OwnedFd) -> io::Result<Stream>) {
     for fd in fds {
-        match make(fd) {
-            Ok(stream) => drop(to.send(stream).await),
-            Err(error) => tracing::warn!(%error, "a connection that was handed over is lost"),
-        }
+        let lost = match make(fd).map(|stream| to.try_send(stream)) {
+            Ok(Ok(())) => continue,
+            Ok(Err(TrySendError::Full(_))) => "as many wait already as may be connected".to_owned(),
+            Ok(Err(TrySendError::Closed(_))) => "this scheduler takes none any more".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        tracing::warn!("a connection that was handed over is lost: {lost}");
     }
 }
 
