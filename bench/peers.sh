@@ -3,6 +3,7 @@
 # hyper in front of a plain Python loop).
 #
 # Usage (root): PEERS=FOLDER bench/peers.sh [options of bench.py]      default: --targets floor,mosec,ours --rounds 3
+#               PEERS=FOLDER bench/peers.sh --bursts N                  only the first chunks of streams (bursts.py)
 #
 # PEERS is the folder of the peers benchmark (bench.py, targets.json, floor/). Needs the Debian package wrk and the
 # programs of `make build`. Everything it makes is below target/peers, results in target/peers/results-DATE.jsonl.
@@ -45,4 +46,8 @@ export OMNI_BIN OMNI_TMP TMPDIR=$OMNI_TMP/tmp MOSEC_PY FLOOR_BIN=$work/floor-tar
 results=$work/results-$(date -u +%Y%m%dT%H%M%SZ).jsonl
 [ $# -gt 0 ] || set -- --targets floor,mosec,ours --rounds 3
 echo "commit $(git rev-parse --short HEAD), $(nproc) CPUs, load $(cut -d' ' -f1 /proc/loadavg), results in $results" >&2
-python3 "$PEERS/bench.py" --out "$results" "$@"
+if [ "$1" != --bursts ]; then
+    python3 "$PEERS/bench.py" --out "$results" "$@"
+    set --
+fi
+bench/bursts.py "$@"
