@@ -20,7 +20,7 @@ import time
 from datetime import datetime
 from pathlib import Path
 
-from node import BIN, ROOT, Node, post, status
+from node import BIN, ROOT, Node, post, status, until
 
 ECHO = "def handle_request(request, context):\n    return request.body.json\n"
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -84,18 +84,43 @@ def cold(name: str, body: object, starts: int, target: str) -> float:
     return statistics.median(times)
 
 
-def outage(kills: int, start: float) -> None:
-    with Node({"cowsay": ROOT / "models/cowsay"}) as node:
-        node.wake("cowsay", {"text": "hi"})
+def outage(name: str, body: object, kills: int, target: str) -> None:
+    with Node({name: ROOT / "models" / name}) as node:
+        node.wake(name, body)
         times = []
         for _ in range(kills):
-            os.kill(node.ctl("status", "cowsay")["instances"][0]["pid"], signal.SIGKILL)
+            os.kill(node.ctl("status", name)["instances"][0]["pid"], signal.SIGKILL)
             begun = time.perf_counter()
-            while node.ask("cowsay", {"text": "hi"})[0] != 200:
+            while node.ask(name, body)[0] != 200:
                 pass
             times.append(time.perf_counter() - begun)
-            node.ctl("start", "cowsay", "--wait")
-        row(f"outage after kill -9 of the instance, n={kills}", spread(times), f"<= {start * 1e3 + 30:.0f} ms")
+            node.ctl("start", name, "--wait")
+        row(f"outage of {name} after kill -9, n={kills}", spread(times), target)
+
+
+def further(name: str, body: object, more: int) -> None:
+    """What each further instance that is idle takes, its worker and the zygote's growth included."""
+    taken = []
+    for instances in (1, 1 + more):
+        source = ROOT / "models" / name
+        given = (source / "omni.toml").read_text()
+        scaling = f"[scaling]\nmin-instances = {instances}\nmax-instances = {instances}\n"
+        with Node({name: source}, {name: {"omni.toml": f"{given}\n{scaling}"}}) as node:
+            node.wake(name, body)
+            until("its instances", lambda count=instances: count_ready(node, name) == count)  # type: ignore[misc]
+            time.sleep(1)
+            taken.append(sum(proportional(pid) for pid in node.processes()))
+    row(f"each further idle instance of {name}, PSS", f"{(taken[1] - taken[0]) / more:.1f} MiB", "<= 4 MiB")
+
+
+def count_ready(node: Node, name: str) -> int:
+    return [instance["state"] for instance in node.ctl("status", name)["instances"]].count("ready")
+
+
+def proportional(pid: int) -> float:
+    """The process's memory in MiB, its share of what it shares."""
+    line = re.search(r"^Pss:\s+(\d+)", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.M)
+    return int(line[1]) / 1024 if line else 0.0
 
 
 def memory(models: int) -> None:
@@ -151,9 +176,12 @@ def main() -> None:
     load = Path("/proc/loadavg").read_text().split()[0]
     print(f"{os.cpu_count()} CPUs, load {load}, programs of {BIN}")
     start = cold("cowsay", {"text": "hi"}, chosen.starts, "<= 150 ms")
-    outage(chosen.starts, start)
+    outage("cowsay", {"text": "hi"}, chosen.starts, f"<= {start * 1e3 + 30:.0f} ms")
     if not chosen.no_embeddings:
-        cold("embeddings", {"text": ["A man is eating food."]}, max(3, chosen.starts // 4), "stated")
+        body = {"text": ["A man is eating food."]}
+        cold("embeddings", body, max(3, chosen.starts // 4), "stated")
+        outage("embeddings", body, chosen.starts, "<= 60 ms")
+        further("embeddings", body, 4)
     memory(5)
     if chosen.idle_models:
         idle(chosen.idle_models, chosen.idle_seconds)

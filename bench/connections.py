@@ -245,7 +245,7 @@ def main() -> None:
     parser.add_argument("--idle", type=int, default=10_000, help="idle connections")
     parser.add_argument("--slow", type=int, default=500, help="connections of each slow kind")
     parser.add_argument("--large", type=int, default=100, help="slow readers of a large answer")
-    parser.add_argument("--only", nargs="+", help="kinds: " + ", ".join(kind.name for kind in kinds(("", 0))))
+    parser.add_argument("--only", nargs="+", choices=[kind.name for kind in kinds(("", 0))], metavar="KIND")
     chosen = parser.parse_args()
     machine()
     models: dict[str, Path | dict[str, str]] = {

@@ -123,7 +123,8 @@ class Node:
     def wake(self, model: str, body: object) -> float:
         """The first answer, whatever has to be built for it."""
         status, seconds = self.ask(model, body)
-        while status == 503:
+        end = time.monotonic() + 300  # for its environment
+        while status == 503 and time.monotonic() < end:
             time.sleep(0.5)
             status, seconds = self.ask(model, body)
         if status != 200:
@@ -134,9 +135,22 @@ class Node:
         instances = self.runtime / "instances"
         until("the model to stop", lambda: not self.ctl("status", model)["instances"] and not any(instances.iterdir()))
 
+    def processes(self) -> list[int]:
+        """All that belongs to its models: engines, zygotes and workers."""
+        groups = {int(path.name): path / "cgroup" for path in Path("/proc").iterdir() if path.name.isdigit()}
+        return [pid for pid, group in groups.items() if f"/{self.folder.name}/" in read(group)]
+
     def log(self) -> str:
         """What the node wrote."""
         return self._log.read_text()
+
+
+def read(path: Path) -> str:
+    """A file of a process that may have ended."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
 
 
 def is_alive(pid: int) -> bool:
