@@ -72,6 +72,8 @@ def handle_request(request, context):
         data().sendall(frame(1, 0, 0, 4, b"\0\0\0\0"))
     if how == "a chunk without a stream":
         data().sendall(frame(18, 0, 0, 2, b"{}"))
+    if how == "an answer after what is none":
+        data().sendall(frame(18, 0, 0, 2, b"{}") + frame(16, 0, 200, 2, b'"well"'))
     if how == "kills itself":
         os.kill(os.getpid(), 9)
     return how
@@ -89,6 +91,7 @@ def handle_request(request, context):
         "a frame of 4 GiB",
         "a request of its own",
         "a chunk without a stream",
+        "an answer after what is none",
         "kills itself",
     ];
     for (deaths, way) in (1..).zip(ways) {

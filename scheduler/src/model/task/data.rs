@@ -132,10 +132,7 @@ impl ModelTask {
     }
 
     fn read(&mut self, number: InstanceNumber) {
-        let Some(mut connection) = self.instances.get_mut(number).and_then(|instance| instance.connection.take())
-        else {
-            return;
-        };
+        let Some(mut connection) = self.take_connection(number) else { return };
         let taken = self.drain_input(number, &mut connection);
         if let Some(instance) = self.instances.get_mut(number) {
             instance.connection = Some(connection);
@@ -178,9 +175,13 @@ impl ModelTask {
 
     /// Ends the data connection.
     pub(super) fn hang_up(&mut self, number: InstanceNumber) {
-        if let Some(connection) = self.instances.get_mut(number).and_then(|instance| instance.connection.take()) {
+        if let Some(connection) = self.take_connection(number) {
             self.read_out(number, connection);
         }
+    }
+
+    fn take_connection(&mut self, number: InstanceNumber) -> Option<DataConnection> {
+        self.instances.get_mut(number)?.connection.take()
     }
 
     /// The end of a data connection. Answers that were written before are in the socket still: they count, and they say
@@ -203,9 +204,14 @@ impl ModelTask {
         }
     }
 
-    /// The data connection is of no use any more. When the engine has ended, its worker is about to say why.
+    /// The data connection is of no use any more. When the engine has ended, its worker is about to say why. Of one that
+    /// broke the rules nothing counts that comes after that.
     fn broken(&mut self, number: InstanceNumber, error: &Broken) {
-        self.hang_up(number);
+        match (self.take_connection(number), error) {
+            (Some(connection), Broken::Closed | Broken::Io(_)) => self.read_out(number, connection),
+            (Some(connection), Broken::Frame(_) | Broken::Wire(_)) => self.give_back_unsent(&connection),
+            (None, _) => {}
+        }
         self.close(number);
         if matches!(self.fleet.phase(number), Some(Phase::Stopping { .. }) | None) {
             return;
