@@ -100,27 +100,20 @@ def outage(name: str, body: object, kills: int, target: str) -> None:
 
 def further(name: str, body: object, more: int) -> None:
     """What each further instance that is idle takes, its worker and the zygote's growth included."""
-    taken = []
-    for instances in (1, 1 + more):
-        source = ROOT / "models" / name
-        given = (source / "omni.toml").read_text()
-        scaling = f"[scaling]\nmin-instances = {instances}\nmax-instances = {instances}\n"
-        with Node({name: source}, {name: {"omni.toml": f"{given}\n{scaling}"}}) as node:
-            node.wake(name, body)
-            until("its instances", lambda count=instances: count_ready(node, name) == count)  # type: ignore[misc]
-            time.sleep(1)
-            taken.append(sum(proportional(pid) for pid in node.processes()))
-    row(f"each further idle instance of {name}, PSS", f"{(taken[1] - taken[0]) / more:.1f} MiB", "<= 4 MiB")
+    taken = proportional(name, body, 1 + more) - proportional(name, body, 1)
+    row(f"each further idle instance of {name}, PSS", f"{taken / more:.1f} MiB", "<= 4 MiB")
 
 
-def count_ready(node: Node, name: str) -> int:
-    return [instance["state"] for instance in node.ctl("status", name)["instances"]].count("ready")
-
-
-def proportional(pid: int) -> float:
-    """The process's memory in MiB, its share of what it shares."""
-    line = re.search(r"^Pss:\s+(\d+)", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.M)
-    return int(line[1]) / 1024 if line else 0.0
+def proportional(name: str, body: object, instances: int) -> float:
+    """What so many idle instances take, each process its share of what it shares, in MiB."""
+    source = ROOT / "models" / name
+    given = (source / "omni.toml").read_text()
+    scaling = f"[scaling]\nmin-instances = {instances}\nmax-instances = {instances}\n"
+    with Node({name: source}, {name: {"omni.toml": f"{given}\n{scaling}"}}) as node:
+        node.wake(name, body)
+        until("its instances", lambda: node.states(name).count("ready") == instances)
+        time.sleep(1)
+        return sum(status(pid, "Pss", "smaps_rollup") for pid in node.processes())
 
 
 def memory(models: int) -> None:

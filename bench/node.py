@@ -135,17 +135,25 @@ class Node:
         instances = self.runtime / "instances"
         until("the model to stop", lambda: not self.ctl("status", model)["instances"] and not any(instances.iterdir()))
 
+    def states(self, model: str) -> list[str]:
+        """Of each of its instances."""
+        return [instance["state"] for instance in self.ctl("status", model)["instances"]]
+
     def processes(self) -> list[int]:
         """All that belongs to its models: engines, zygotes and workers."""
-        groups = {int(path.name): path / "cgroup" for path in Path("/proc").iterdir() if path.name.isdigit()}
-        return [pid for pid, group in groups.items() if f"/{self.folder.name}/" in read(group)]
+        return [pid for pid in processes() if f"/{self.folder.name}/" in _read(Path(f"/proc/{pid}/cgroup"))]
 
     def log(self) -> str:
         """What the node wrote."""
         return self._log.read_text()
 
 
-def read(path: Path) -> str:
+def processes() -> set[int]:
+    """All that are there now."""
+    return {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()}
+
+
+def _read(path: Path) -> str:
     """A file of a process that may have ended."""
     try:
         return path.read_text()
@@ -160,9 +168,9 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def status(pid: int, key: str) -> float:
-    """A size of /proc/PID/status in MiB."""
-    found = re.search(rf"^{key}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.M)
+def status(pid: int, key: str, file: str = "status") -> float:
+    """A size of /proc/PID/status, or of another file of its form, in MiB."""
+    found = re.search(rf"^{key}:\s+(\d+) kB", Path(f"/proc/{pid}/{file}").read_text(), re.M)
     return int(found[1]) / 1024 if found else 0.0
 
 

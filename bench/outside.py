@@ -20,6 +20,8 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from node import processes
+
 # Shorter turns are not felt beside requests of milliseconds.
 SHORTEST = 0.0002
 SWITCH = re.compile(r"\[(\d+)\]\s+([\d.]+):.* next_pid=(\d+) ")
@@ -33,8 +35,7 @@ def available() -> bool:
 
 def strangers() -> set[int]:
     """The programs that are there now, without this one: to be called before anything is started."""
-    found = {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()}
-    return {pid for pid in found if pid != os.getpid() and _has_a_command(pid)}
+    return {pid for pid in processes() if pid != os.getpid() and _has_a_command(pid)}
 
 
 class Record:
