@@ -133,7 +133,7 @@ impl ModelTask {
 
     fn read(&mut self, number: InstanceNumber) {
         let Some(mut connection) = self.take_connection(number) else { return };
-        let taken = self.drain_input(number, &mut connection);
+        let taken = connection.fill().and_then(|()| self.take_frames(number, &mut connection));
         if let Some(instance) = self.instances.get_mut(number) {
             instance.connection = Some(connection);
         }
@@ -142,13 +142,8 @@ impl ModelTask {
         }
     }
 
-    /// Takes what one read brings. `Ok(true)` when there may be more.
-    pub(super) fn drain_input(
-        &mut self,
-        number: InstanceNumber,
-        connection: &mut DataConnection,
-    ) -> Result<bool, Broken> {
-        let more = connection.fill()?;
+    /// Takes what was read.
+    fn take_frames(&mut self, number: InstanceNumber, connection: &mut DataConnection) -> Result<(), Broken> {
         while let Some((header, payload)) = connection.frame()? {
             if header.kind == Kind::Health {
                 if !self.checked(number, header.id, &payload) {
@@ -170,7 +165,7 @@ impl ModelTask {
                 }
             }
         }
-        Ok(more)
+        Ok(())
     }
 
     /// Ends the data connection.
@@ -188,7 +183,8 @@ impl ModelTask {
     /// which request has begun.
     pub(super) fn read_out(&mut self, number: InstanceNumber, mut connection: DataConnection) {
         for _ in 0..LAST_READS {
-            if !matches!(self.drain_input(number, &mut connection), Ok(true)) {
+            let read = connection.fill_at_the_end();
+            if !matches!(read, Ok(true)) || self.take_frames(number, &mut connection).is_err() {
                 break;
             }
         }
