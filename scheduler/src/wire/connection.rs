@@ -2,16 +2,20 @@
 //!
 //! Owned by the model's task for one instance and one scheduler life. Reading and writing never block; the task asks
 //! [`DataConnection::poll_ready`] when to try. What comes from the model is bounded here and checked by the caller.
-//! Descriptors that a model sends are dropped by the kernel, since reads have no room for them.
+//! Descriptors that a model sends are dropped by the kernel, since plain reads have no room for them.
 
-use super::data_socket::DataSocket;
 use bytes::{Buf, Bytes, BytesMut};
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, send, socketpair};
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, SockaddrStorage, send, sendmsg, socketpair,
+};
 use omni_ipc::frame::{CancelReason, FrameError, HEADER, Header, Kind, flags};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::task::{Context, Poll};
+use tokio::io::Interest;
+use tokio::net::UnixStream;
 
 /// Small frames are joined up to this size before they are written.
 const JOIN: usize = 64 * 1024;
@@ -50,7 +54,7 @@ impl Piece {
 /// The scheduler's end of a connection.
 #[derive(Debug)]
 pub struct DataConnection {
-    socket: DataSocket,
+    stream: UnixStream,
     cancel: OwnedFd,
     out: VecDeque<Piece>,
     /// Requests of which no byte was written yet, each with what was queued before it; of all that was ever queued.
@@ -92,11 +96,14 @@ impl DataConnection {
     /// # Errors
     /// The kernel has no descriptors left.
     pub fn pair() -> io::Result<(Self, ModelEnds)> {
-        let (socket, data) = DataSocket::pair()?;
-        let (cancel, model_cancel) =
-            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
+        let pair = |kind, flags| socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC | flags);
+        let (ours, data) = pair(SockType::Stream, SockFlag::empty())?;
+        let (cancel, model_cancel) = pair(SockType::SeqPacket, SockFlag::empty())?;
+        let ours = std::os::unix::net::UnixStream::from(ours);
+        ours.set_nonblocking(true)?; // only our end: the model's is a blocking socket
+        let stream = UnixStream::from_std(ours)?;
         let connection = Self {
-            socket,
+            stream,
             cancel,
             out: VecDeque::new(),
             unsent: VecDeque::new(),
@@ -177,8 +184,9 @@ impl DataConnection {
 
     /// Whether there is something to do: input, or room for output that waits. The task that asked last is woken.
     pub fn poll_ready(&self, context: &mut Context<'_>) -> Poll<()> {
-        let is_untried = self.wants_write() && !self.socket.waits_for_room();
-        if is_untried { Poll::Ready(()) } else { self.socket.poll_ready(context) }
+        let readable = self.stream.poll_read_ready(context).is_ready();
+        let writable = self.wants_write() && self.stream.poll_write_ready(context).is_ready();
+        if readable || writable { Poll::Ready(()) } else { Poll::Pending }
     }
 
     /// Writes as much as the model's socket takes.
@@ -200,16 +208,21 @@ impl DataConnection {
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(self.socket.is_written_out()?)
+        Ok(())
     }
 
-    fn write_some(&mut self) -> io::Result<usize> {
+    fn write_some(&self) -> io::Result<usize> {
         if let Some(Piece::WithFd(bytes, descriptor)) = self.out.front() {
-            return self.socket.write(&[IoSlice::new(bytes)], Some(descriptor.as_fd()));
+            let (raw, fd) = (self.stream.as_raw_fd(), descriptor.as_raw_fd());
+            return self.stream.try_io(Interest::WRITABLE, || {
+                let rights = [ControlMessage::ScmRights(std::slice::from_ref(&fd))];
+                let iov = [IoSlice::new(bytes)];
+                sendmsg::<SockaddrStorage>(raw, &iov, &rights, MsgFlags::MSG_NOSIGNAL, None).map_err(Errno::into)
+            });
         }
         let plain = self.out.iter().take_while(|piece| !matches!(piece, Piece::WithFd(..))).take(PIECES);
         let slices: Vec<IoSlice<'_>> = plain.map(|piece| IoSlice::new(piece.bytes())).collect();
-        self.socket.write(&slices, None)
+        self.stream.try_write_vectored(&slices)
     }
 
     fn consume(&mut self, mut written: usize) {
@@ -235,27 +248,21 @@ impl DataConnection {
         }
     }
 
-    /// Reads what is there, once, if it is [ready](Self::poll_ready).
+    /// Reads what is there, once. Returns whether there may be more.
     ///
     /// # Errors
     /// [`Broken::Closed`] at the end of the connection.
-    pub fn fill(&mut self) -> Result<(), Broken> {
-        self.make_room();
-        took(self.socket.read(&mut self.input)).map(drop)
-    }
-
-    /// Reads what is there, once, of a connection of which nobody hears any more. Returns whether there may be more.
-    ///
-    /// # Errors
-    /// [`Broken::Closed`] at its end.
-    pub fn fill_at_the_end(&mut self) -> Result<bool, Broken> {
-        self.make_room();
-        took(self.socket.read_regardless(&mut self.input))
-    }
-
-    fn make_room(&mut self) {
+    pub fn fill(&mut self) -> Result<bool, Broken> {
         if self.input.capacity() - self.input.len() < ROOM {
             self.input.reserve(READ);
+        }
+        let room = self.input.capacity() - self.input.len();
+        // Until there is nothing: a read ends before a message with descriptors, though more lies behind it.
+        match self.stream.try_read_buf(&mut self.input) {
+            Ok(0) => Err(Broken::Closed),
+            Ok(read) => Ok(read >= room),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(false),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -265,16 +272,6 @@ impl DataConnection {
     /// [`Broken::Frame`]: the model may not send this.
     pub fn frame(&mut self) -> Result<Option<(Header, Bytes)>, Broken> {
         Ok(next_frame(&mut self.input)?)
-    }
-}
-
-/// Whether a read has brought something.
-fn took(read: io::Result<usize>) -> Result<bool, Broken> {
-    match read {
-        Ok(0) => Err(Broken::Closed),
-        Ok(_) => Ok(true),
-        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(false),
-        Err(error) => Err(error.into()),
     }
 }
 

@@ -80,7 +80,7 @@ async fn a_descriptor_comes_with_its_own_frame() {
     while got < 3 * (HEADER + 6) {
         let mut iov = [io::IoSliceMut::new(&mut buffer[got..])];
         let mut space = nix::cmsg_space!([std::os::fd::RawFd; MAX_FDS]);
-        let message = nix::sys::socket::recvmsg::<()>(
+        let message = nix::sys::socket::recvmsg::<SockaddrStorage>(
             ends.data.as_raw_fd(),
             &mut iov,
             Some(&mut space),

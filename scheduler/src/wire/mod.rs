@@ -1,6 +1,5 @@
 //! The scheduler's end of the data wire: frames out and in, answers on their way to a client.
 
 pub mod connection;
-mod data_socket;
 pub mod reply;
 pub mod stream;

@@ -35,7 +35,6 @@ const FENCED: &[(&str, &str)] = &[
     ("scheduler/src/packet_socket.rs", "registering a descriptor with the runtime"),
     ("scheduler/src/peer.rs", "SO_PEERGROUPS: not in nix"),
     ("scheduler/src/startup.rs", "listening sockets from the service manager"),
-    ("scheduler/src/wire/data_socket.rs", "a descriptor that the runtime does not own, memory that is not set"),
     ("tests/cuda-sim/runtime/src/device.rs", "exported C functions, calls of the driver"),
     ("tests/cuda-sim/runtime/src/driver.rs", "a library opened at run time"),
     ("tests/cuda-sim/runtime/src/error.rs", "exported C functions"),

@@ -133,7 +133,7 @@ impl ModelTask {
 
     fn read(&mut self, number: InstanceNumber) {
         let Some(mut connection) = self.take_connection(number) else { return };
-        let taken = connection.fill().and_then(|()| self.take_frames(number, &mut connection));
+        let taken = self.drain_input(number, &mut connection);
         if let Some(instance) = self.instances.get_mut(number) {
             instance.connection = Some(connection);
         }
@@ -142,8 +142,13 @@ impl ModelTask {
         }
     }
 
-    /// Takes what was read.
-    fn take_frames(&mut self, number: InstanceNumber, connection: &mut DataConnection) -> Result<(), Broken> {
+    /// Takes what one read brings. `Ok(true)` when there may be more.
+    pub(super) fn drain_input(
+        &mut self,
+        number: InstanceNumber,
+        connection: &mut DataConnection,
+    ) -> Result<bool, Broken> {
+        let more = connection.fill()?;
         while let Some((header, payload)) = connection.frame()? {
             if header.kind == Kind::Health {
                 if !self.checked(number, header.id, &payload) {
@@ -165,7 +170,7 @@ impl ModelTask {
                 }
             }
         }
-        Ok(())
+        Ok(more)
     }
 
     /// Ends the data connection.
@@ -183,8 +188,7 @@ impl ModelTask {
     /// which request has begun.
     pub(super) fn read_out(&mut self, number: InstanceNumber, mut connection: DataConnection) {
         for _ in 0..LAST_READS {
-            let read = connection.fill_at_the_end();
-            if !matches!(read, Ok(true)) || self.take_frames(number, &mut connection).is_err() {
+            if !matches!(self.drain_input(number, &mut connection), Ok(true)) {
                 break;
             }
         }
