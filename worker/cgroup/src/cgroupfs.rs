@@ -69,6 +69,11 @@ impl Cgroupfs {
         &self.root
     }
 
+    /// The parent, relative to it.
+    pub(crate) fn parent(&self) -> &str {
+        &self.parent
+    }
+
     /// The same host's tree, with instances in scopes of systemd.
     pub(crate) fn with_scopes(&self, units: Units) -> Self {
         Self { parent: Units::path(&units.slice()), scopes: Some(units), ..self.clone() }

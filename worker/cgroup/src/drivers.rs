@@ -4,7 +4,7 @@
 use crate::bus::SOCKET;
 use crate::systemd::Systemd;
 use crate::units::Units;
-use crate::{CgroupPaths, Cgroupfs, CpuSet, Driver, Error, GroupName, Limits};
+use crate::{CgroupPaths, Cgroupfs, Claim, CpuSet, Driver, Error, GroupName, Limits};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -68,6 +68,15 @@ impl Drivers {
     #[must_use]
     pub fn why_files(&self) -> Option<&str> {
         self.why_files.as_deref()
+    }
+
+    /// Claims the parent group, with everything below it, for as long as the claim lives.
+    ///
+    /// # Errors
+    /// [`Error::Claimed`] when another launcher has it, or one above or below it; [`Error::Io`] when the root of the tree
+    /// cannot be locked.
+    pub fn claim(&self) -> Result<Claim, Error> {
+        Claim::new(self.files.root(), self.files.parent())
     }
 
     fn chosen(&self) -> &dyn Driver {

@@ -58,6 +58,15 @@ pub enum Error {
         #[source]
         source: Option<io::Error>,
     },
+    /// The parent is another node's, or above or below one.
+    #[error(
+        "another launcher has the control group `{parent}`, one above or one below: stop it, or set `cgroup-parent` in \
+         [node] of this node's configuration to one of its own"
+    )]
+    Claimed {
+        /// The parent, relative to the root of the hierarchy.
+        parent: String,
+    },
     /// The group is there already: left over by a crash, or in use.
     #[error("control group {} exists already", dir.display())]
     Exists {

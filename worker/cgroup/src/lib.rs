@@ -15,6 +15,7 @@
 
 mod bus;
 mod cgroupfs;
+mod claim;
 mod cpu_set;
 mod cpu_share;
 mod disk_share;
@@ -39,6 +40,7 @@ mod systemd;
 mod units;
 
 pub use cgroupfs::Cgroupfs;
+pub use claim::Claim;
 pub use cpu_set::CpuSet;
 pub use cpu_share::CpuShare;
 pub use disk_share::DiskShare;

@@ -18,6 +18,7 @@ mod gpu;
 mod instances;
 pub mod keep;
 mod link;
+mod lock;
 pub mod machine;
 mod node;
 mod processors;
@@ -35,7 +36,6 @@ use gpu::Gpus;
 use instances::{InstanceRecord, Instances, Traces};
 use link::Link;
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -51,14 +51,13 @@ use program::Program;
 use sd_notify::NotifyState;
 pub use settings::Settings;
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread;
-use std::time::{Duration, Instant};
 use uids::UidSlots;
 use watch::{Watch, WatchError};
 use zygotes::{ZygoteRecord, Zygotes};
@@ -70,10 +69,13 @@ const JOBS: usize = 256;
 #[derive(Debug, thiserror::Error)]
 pub enum LauncherError {
     /// Another one does.
-    #[error("another launcher serves {}: stop it, or give this node a --runtime-dir of its own", path.display())]
+    #[error(
+        "another launcher has {}: stop it, or give this node a --runtime-dir, --state-dir and --cache-dir of its own",
+        folder.display()
+    )]
     AlreadyRunning {
-        /// The lock file.
-        path: PathBuf,
+        /// What it has locked.
+        folder: PathBuf,
     },
     /// A folder or file cannot be used.
     #[error("cannot {action} {}", path.display())]
@@ -112,9 +114,6 @@ pub enum LauncherError {
     },
 }
 
-/// How long to wait for the lock of a launcher that was killed, and how often to look.
-const LOCK_WITHIN: Duration = Duration::from_secs(2);
-const LOCK_AGAIN: Duration = Duration::from_millis(20);
 /// `/instances/<12 digits>.sock` behind it, within the 107 bytes of a socket's path.
 const SOCKET_DIR_MAX: usize = 107 - "/instances/012345678901.sock".len();
 
@@ -123,7 +122,7 @@ impl LauncherError {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::AlreadyRunning { .. } => keep::ALREADY_RUNNING,
+            Self::AlreadyRunning { .. } | Self::Cgroup(omni_cgroup::Error::Claimed { .. }) => keep::ALREADY_RUNNING,
             Self::Watch(WatchError::Folder { .. }) | Self::LongPath { .. } | Self::Cgroup(_) => MISCONFIGURED,
             Self::Io { .. } | Self::Watch(WatchError::Inotify(_)) | Self::Store(_) | Self::Kernel { .. } => 1,
         }
@@ -148,8 +147,10 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     umask(Mode::from_bits_truncate(0o022));
     raise_descriptor_limit();
     let settings = Arc::new(prepared(settings)?);
-    let _lock = lock(&settings.runtime_dir)?;
+    let folders = [&settings.runtime_dir, &settings.state_dir, &settings.cache_dir].into_iter();
+    let _locks = folders.map(|folder| lock::lock(folder)).collect::<Result<Vec<_>, _>>()?;
     let driver = settings.drivers()?;
+    let _claim = lock::claim(&driver)?;
     let why = driver.why_files();
     tracing::info!(driver = driver.name(), why, "driver of control groups");
     let driver: Arc<dyn Driver> = Arc::new(driver);
@@ -322,38 +323,6 @@ fn prepared(settings: Settings) -> Result<Settings, LauncherError> {
         Models::Single(single) => Models::Single(SingleModel { dir: path, ..single }),
     };
     Ok(Settings { state_dir: made(&settings.state_dir, 0o755)?, cache_dir, runtime_dir, models, ..settings })
-}
-
-/// Only one launcher serves a runtime folder; the file names it, and stays: removed, it could be locked by one who waits for
-/// it and, made again, by another. One that was killed leaves its lock for moments to a
-/// process that it was about to start: the copy of the descriptor closes when that executes its program.
-fn lock(runtime_dir: &Path) -> Result<Flock<File>, LauncherError> {
-    let path = runtime_dir.join("launcher.lock");
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-    let mut file = options.open(&path).map_err(at("open", &path))?;
-    let deadline = Instant::now() + LOCK_WITHIN;
-    loop {
-        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(lock) => {
-                lock.set_len(0).map_err(at("write", &path))?;
-                lock.write_all_at(std::process::id().to_string().as_bytes(), 0).map_err(at("write", &path))?;
-                return Ok(lock);
-            }
-            Err((_, Errno::EAGAIN)) if Instant::now() > deadline || holder_lives(&path) => {
-                return Err(LauncherError::AlreadyRunning { path });
-            }
-            Err((same, Errno::EAGAIN)) => file = same,
-            Err((_, errno)) => return Err(at("lock", &path)(errno.into())),
-        }
-        thread::sleep(LOCK_AGAIN);
-    }
-}
-
-/// Whether the launcher that the lock's file names is there still.
-fn holder_lives(path: &Path) -> bool {
-    let pid = fs::read_to_string(path).ok().and_then(|text| text.parse::<u32>().ok());
-    pid.is_some_and(|pid| Path::new("/proc").join(pid.to_string()).exists())
 }
 
 fn spawn(name: &'static str, run: impl FnOnce() + Send + 'static) -> Result<(), LauncherError> {

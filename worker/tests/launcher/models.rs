@@ -121,8 +121,39 @@ fn a_missing_folder_and_a_second_launcher_end_with_a_message() {
     let output = node.command(&[]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(75), "{said}");
-    assert!(said.contains("another launcher serves"), "{said}");
+    assert!(said.contains("another launcher has") && said.contains("--runtime-dir"), "{said}");
     node.connect().hear_until(scanned);
+}
+
+/// It would take the first one's instances for its own leftovers.
+#[test]
+fn a_second_launcher_with_folders_of_its_own_keeps_off_the_control_groups_of_the_first() {
+    let (mut first, mut second) = (Node::start(), Node::stopped());
+    let own = fs::read_to_string(second.path("node.toml")).unwrap();
+    fs::copy(first.path("node.toml"), second.path("node.toml")).unwrap();
+    let output = second.command(&["--log-format", "text"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(75), "{said}");
+    assert!(said.contains("another launcher has the control group") && said.contains("`cgroup-parent`"), "{said}");
+    // Which it has for as long as it lives, and no longer.
+    first.end(Signal::SIGKILL);
+    second.run(&[]);
+    second.connect().hear_until(scanned);
+    second.end(Signal::SIGTERM);
+    // Folders are not shared either.
+    fs::write(second.path("node.toml"), own).unwrap();
+    first.run(&[]);
+    for folder in ["state", "cache"] {
+        let moved = second.path("moved");
+        fs::rename(second.path(folder), &moved).unwrap();
+        symlink(first.path(folder), second.path(folder)).unwrap();
+        let output = second.command(&[]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(75), "{said}");
+        assert!(said.contains(&format!("another launcher has {}", first.path(folder).display())), "{said}");
+        fs::remove_file(second.path(folder)).unwrap();
+        fs::rename(&moved, second.path(folder)).unwrap();
+    }
 }
 
 #[test]

@@ -1,0 +1,60 @@
+//! That only one launcher has a folder or the node's control groups. Called once at the start, before anything is looked at.
+//!
+//! A launcher that was killed leaves its locks for moments to a process that it was about to start: the copies of the
+//! descriptors close when that executes its program. So a lock that is not free is waited for a little.
+
+use super::{LauncherError, at};
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use omni_cgroup::{Claim, Drivers};
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long to wait for the lock of a launcher that was killed, and how often to look.
+const WITHIN: Duration = Duration::from_secs(2);
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// The lock of a folder. Its file names who holds it, and stays: removed, it could be locked by one who waits for it and,
+/// made again, by another.
+pub(super) fn lock(folder: &Path) -> Result<Flock<File>, LauncherError> {
+    let path = folder.join("launcher.lock");
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    let mut file = options.open(&path).map_err(at("open", &path))?;
+    let deadline = Instant::now() + WITHIN;
+    loop {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => {
+                lock.set_len(0).map_err(at("write", &path))?;
+                lock.write_all_at(std::process::id().to_string().as_bytes(), 0).map_err(at("write", &path))?;
+                return Ok(lock);
+            }
+            Err((_, Errno::EAGAIN)) if Instant::now() > deadline || holder_lives(&path) => {
+                return Err(LauncherError::AlreadyRunning { folder: folder.to_owned() });
+            }
+            Err((same, Errno::EAGAIN)) => file = same,
+            Err((_, errno)) => return Err(at("lock", &path)(errno.into())),
+        }
+        thread::sleep(AGAIN);
+    }
+}
+
+/// Whether the launcher that the lock's file names is there still.
+fn holder_lives(path: &Path) -> bool {
+    let pid = fs::read_to_string(path).ok().and_then(|text| text.parse::<u32>().ok());
+    pid.is_some_and(|pid| Path::new("/proc").join(pid.to_string()).exists())
+}
+
+/// The claim to the node's control groups.
+pub(super) fn claim(driver: &Drivers) -> Result<Claim, LauncherError> {
+    let deadline = Instant::now() + WITHIN;
+    loop {
+        match driver.claim() {
+            Err(omni_cgroup::Error::Claimed { .. }) if Instant::now() <= deadline => thread::sleep(AGAIN),
+            claimed => return Ok(claimed?),
+        }
+    }
+}
