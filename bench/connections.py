@@ -58,6 +58,9 @@ PAUSE = 1.0
 PARTS = 4
 # Opened at a time, so that the kernel's queue of the listener never overflows.
 OPENING = 64
+# What the node keeps of what it had, MiB, and how long it may take to see that nobody needs the rest, in seconds.
+SPARE = 24
+GIVEN_BACK = 45.0
 # A timer of the node may be this late, and the connections of one kind take a while to be opened.
 LATE = 3.0
 
@@ -216,10 +219,11 @@ def measure(node: Node, kind: Kind, count: int, seconds: float, rate: float) -> 
     most = max(sizes(node, offer, seconds))
     answers = offer.answers()
     ends = pipe.recv()
-    time.sleep(1)
-    after = resident(node)
+    seconds_after, after = given_back(node, before)
 
-    row(f"{count:,} {kind.what}: scheduler, MiB", f"{before:.0f}, with {most:.0f}, after {after:.0f}")
+    row(f"{count:,} {kind.what}: scheduler, MiB", f"{before:.0f}, with {most:.0f}")
+    is_back = after <= before + SPARE
+    row("    after them", f"{after:.0f}, {seconds_after:.0f} s later", f"<= {before + SPARE:.0f}", is_back)
     row("    for each connection", f"{(most - before) * 1024 / count:.1f} KiB")
     figure, ratio = compared(quiet, answers, seconds)
     row("    p99 of the others", figure, f"<= {GOAL}x", ratio <= GOAL)
@@ -228,6 +232,16 @@ def measure(node: Node, kind: Kind, count: int, seconds: float, rate: float) -> 
     late = sum(seconds > kind.ends + LATE for seconds in times)
     row("    ended by the node after", f"{min(times):.1f} to {max(times):.1f} s", f"{kind.ends} s each", not late)
     row("    answered", statuses(end.status for end in ends))
+
+
+def given_back(node: Node, before: float) -> tuple[float, float]:
+    """Waits for the node to give back what the connections took: after how many seconds it has what, MiB."""
+    begun = time.monotonic()
+    while True:
+        since, now = time.monotonic() - begun, resident(node)
+        if now <= before + SPARE or since > GIVEN_BACK:
+            return since, now
+        time.sleep(0.5)
 
 
 def sizes(node: Node, offer: Offer, seconds: float) -> Iterator[float]:

@@ -1,6 +1,7 @@
 //! The daemon of a node: HTTP in, routing, lifecycle, metrics, control API. Unprivileged: whatever needs root is done
 //! by the launcher and the workers, which it talks to over Unix sockets.
 
+pub mod allocator;
 pub mod args;
 pub mod budget;
 pub mod capacity;

@@ -106,6 +106,7 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
     let (data_bounds, admin_bounds) = (bounds(connections), bounds(FEW as usize));
     let watchdog = Watchdog::default();
     watchdog.start()?;
+    crate::allocator::start();
     let mut metrics = Metrics::default();
     if let Some(end) = tls.as_ref().and_then(Tls::ends) {
         metrics.certificate_ends(end);

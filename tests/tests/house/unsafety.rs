@@ -30,6 +30,7 @@ const FENCED: &[(&str, &str)] = &[
     ("cuda-shim/src/runtime/loaded.rs", "a library that is in use is kept loaded"),
     ("cuda-shim/src/runtime/mod.rs", "functions without a frame"),
     ("meminfo-fs/src/mount.rs", "fsopen, fsconfig, fsmount: not in nix"),
+    ("scheduler/src/allocator.rs", "mallinfo2, malloc_trim: not in nix"),
     ("scheduler/src/gpu/cuda.rs", "calls into the GPU driver"),
     ("scheduler/src/gpu/nvml.rs", "calls into the GPU driver"),
     ("scheduler/src/packet_socket.rs", "registering a descriptor with the runtime"),
