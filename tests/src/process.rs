@@ -1,7 +1,10 @@
 //! What the kernel knows of a process.
 
+use crate::wait::{PATIENCE, wait_for};
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
+use std::path::{Path, PathBuf};
 
 /// Its parent; `None` when it is gone.
 #[must_use]
@@ -12,8 +15,26 @@ pub fn parent(pid: Pid) -> Option<Pid> {
 /// Its state, such as `R`, `S`, `D` or `Z`; `None` when it is gone.
 #[must_use]
 pub fn state(pid: Pid) -> Option<char> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    state_in(&PathBuf::from(format!("/proc/{pid}/stat")))
+}
+
+fn state_in(stat: &Path) -> Option<char> {
+    let stat = fs::read_to_string(stat).ok()?;
     stat.rsplit(')').next()?.trim_start().chars().next()
+}
+
+/// Stops it, and returns when it stands still: one thread takes the signal, when it is its turn, and the others run on until
+/// then.
+///
+/// # Panics
+/// When it is gone, or goes on.
+pub fn stop(pid: Pid) {
+    kill(pid, Signal::SIGSTOP).expect("a process");
+    wait_for("all threads to stand still", PATIENCE, || {
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
+        let mut states = threads.filter_map(|thread| state_in(&thread.path().join("stat")));
+        states.all(|state| state == 'T').then_some(())
+    });
 }
 
 /// Whether it runs: a zombie does not, but one whose other threads are still about to end has its files and locks.

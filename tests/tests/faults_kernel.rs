@@ -5,7 +5,7 @@
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use omni_api::State;
-use omni_tests::process::is_alive;
+use omni_tests::process::{self, is_alive};
 use omni_tests::{Belongings, Node, PATIENCE, wait_for};
 use serde_json::json;
 use std::fs;
@@ -46,7 +46,7 @@ fn a_worker_that_dies_while_its_model_reads_proc_meminfo_takes_it_along() {
         let instance = node.instance("reads").expect("an instance");
         let engine = Pid::from_raw(instance.pid.expect("a process"));
         let worker = node.worker(engine).expect("its worker");
-        kill(worker, Signal::SIGSTOP).unwrap();
+        process::stop(worker);
         thread::scope(|scope| {
             let asked = scope.spawn(move || http.run("reads", &json!(1)));
             wait_for("the read to be in the kernel", PATIENCE, || {
@@ -151,7 +151,7 @@ fn open_files(pid: Pid) -> (String, String) {
 fn the_node_takes_as_many_descriptors_as_it_may_have() {
     let node = Node::builder().model("m", READS).start();
     // As a service manager starts it: whatever the scheduler has, the launcher begins with little.
-    let keeper = omni_tests::process::parent(node.launcher().expect("a launcher")).expect("its keeper");
+    let keeper = process::parent(node.launcher().expect("a launcher")).expect("its keeper");
     let lowered = Command::new("prlimit").args(["--pid", &keeper.to_string(), "--nofile=256:"]).status().unwrap();
     assert!(lowered.success() && open_files(keeper).0 == "256");
     node.replace_launcher(Signal::SIGKILL);

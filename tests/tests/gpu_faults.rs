@@ -5,7 +5,7 @@ use nix::sys::signal::{Signal, kill};
 use omni_api::Residency;
 use omni_cuda_card::{Faults, Prefetch};
 use omni_tests::gpu::{MIB, ask, card, model, on_card, place, slow_moves};
-use omni_tests::{Node, PATIENCE, wait_for};
+use omni_tests::{Node, PATIENCE, process, wait_for};
 use serde_json::json;
 use std::thread;
 
@@ -115,7 +115,7 @@ fn a_model_that_is_killed_while_its_memory_comes_back() {
 fn a_model_that_hangs_while_its_memory_is_away_is_replaced_when_it_is_asked() {
     let node = node();
     // `two` was asked before: a part of its memory is away.
-    kill(node.engine("two").unwrap(), Signal::SIGSTOP).unwrap();
+    process::stop(node.engine("two").unwrap());
     thread::scope(|scope| {
         let waits = scope.spawn(|| node.http().run("two", &json!(null)));
         ended(&node, "two", "did not answer an order to move its GPU memory");

@@ -4,7 +4,7 @@
 use nix::sys::signal::{Signal, kill};
 use omni_api::Residency;
 use omni_tests::gpu::{MIB, ask, card, model, on_card, place, run};
-use omni_tests::{Node, PATIENCE, wait_for};
+use omni_tests::{Node, PATIENCE, process, wait_for};
 use serde_json::json;
 
 /// Two models of 40 MiB where 64 may be: each needs the other's room.
@@ -105,7 +105,7 @@ fn one_with_a_connection_that_says_nothing_is_served_as_if_it_were_not_there() {
 #[test]
 fn a_model_that_stands_still_is_ended_when_another_needs_its_room() {
     let node = node();
-    kill(node.engine("hostile").unwrap(), Signal::SIGSTOP).unwrap();
+    process::stop(node.engine("hostile").unwrap());
     honest_is_well(&node);
     ended_and_came_back(&node, "hostile", "did not answer an order to move its GPU memory within `evict-timeout`");
     node.stop();
@@ -178,7 +178,7 @@ fn an_account_filled_with_nonsense_or_cut_off_harms_its_model_only() {
         assert!([200, 500, 502].contains(&spoiled.status), "{way}: {}", spoiled.text());
         honest_is_well(&node);
         let engine = node.engine("hostile");
-        if let Some(engine) = engine.filter(|engine| omni_tests::process::is_alive(*engine)) {
+        if let Some(engine) = engine.filter(|engine| process::is_alive(*engine)) {
             // Its end is the operator's, if it is nobody else's.
             let _ = kill(engine, Signal::SIGKILL);
             wait_for("its end", PATIENCE, || (node.engine("hostile") != Some(engine)).then_some(()));

@@ -2,12 +2,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use nix::sys::ptrace;
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use omni_api::State;
-use omni_tests::process::is_alive;
+use omni_tests::process::{self, is_alive};
 use omni_tests::{Node, PATIENCE, wait_for};
 use serde_json::json;
 use std::fs;
@@ -84,7 +84,7 @@ fn a_launcher_that_hangs_is_started_again_and_no_model_is_touched() {
     let node = Node::builder().model("one", &[("model.py", ECHO)]).model("cold", &[("model.py", ECHO)]).start();
     answers(&node, "one");
     let (engine, launcher) = (node.engine("one"), node.launcher().expect("a launcher"));
-    kill(launcher, Signal::SIGSTOP).unwrap();
+    process::stop(launcher);
     answers(&node, "one");
     answers(&node, "cold"); // asks the one that hangs, then the next one
     assert!(!is_alive(launcher));
@@ -101,7 +101,7 @@ fn a_worker_that_hangs_is_killed_and_its_model_started_again() {
     answers(&node, "one");
     let engine = node.engine("one").expect("a process");
     let worker = node.worker(engine).expect("its worker");
-    kill(worker, Signal::SIGSTOP).unwrap();
+    process::stop(worker);
     let last_exit = replaced(&node, "one", engine);
     assert!(last_exit.contains("its worker did not answer within"), "{last_exit}");
     assert!(!is_alive(worker) && !is_alive(engine));
@@ -162,7 +162,7 @@ fn an_idle_engine_that_hangs_is_replaced() {
     let node = Node::builder().model("one", &[("model.py", ECHO), ("omni.toml", OFTEN)]).start();
     answers(&node, "one");
     let engine = node.engine("one").expect("a process");
-    kill(engine, Signal::SIGSTOP).unwrap();
+    process::stop(engine);
     let last_exit = replaced(&node, "one", engine);
     assert!(last_exit.contains("did not answer its healthcheck within 1s"), "{last_exit}");
     assert!(restarts(&node, "one", "healthcheck"));

@@ -4,7 +4,7 @@
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
-use omni_tests::process::is_alive;
+use omni_tests::process::{self, is_alive};
 use omni_tests::{Node, PATIENCE, SERIAL, Stream, wait_for};
 use serde_json::{Value, json};
 use std::fs::{self, Permissions};
@@ -153,14 +153,14 @@ fn a_stop_while_nobody_has_the_models_is_passed_on() {
     let first = node.pid();
     let worker = node.worker(node.engine("serial").unwrap()).unwrap();
     // The successor asks it and waits for its answer: for as long as it takes to stop the successor, too.
-    kill(worker, Signal::SIGSTOP).unwrap();
+    process::stop(worker);
     let asked = upgrade(&node);
     let second = wait_for("a successor that takes over", PATIENCE, || {
         let log = node.log();
         let line: Value = log.lines().find(|line| line.contains("handing over")).map(serde_json::from_str)?.ok()?;
         Some(Pid::from_raw(line["successor"].as_i64()?.try_into().ok()?))
     });
-    kill(second, Signal::SIGSTOP).unwrap();
+    process::stop(second);
     assert!(!node.log().contains("the successor serves"), "the machine is too slow for this test\n{}", node.log());
     kill(first, Signal::SIGTERM).unwrap();
     wait_for("the signal", PATIENCE, || node.log().contains("who gets them is told to stop").then_some(()));
