@@ -3,8 +3,11 @@
 
 use nix::sys::signal::{Signal, kill};
 use omni_api::{Model, State};
-use omni_tests::{Answer, Node, PATIENCE, rounds, wait_for};
+use omni_tests::process::{self, is_alive};
+use omni_tests::{Answer, Node, PATIENCE, Stream, rounds, wait_for};
 use serde_json::{Value, json};
+use std::fs;
+use std::io::Write;
 use std::thread;
 
 /// Ends as it is told to.
@@ -31,6 +34,22 @@ def handle_request(request, context):
 "#;
 const SMALL: &str = "schema = 1\n[resources]\nmemory = \"64MiB\"\n";
 const OOM: &str = "killed for exceeding its memory limit";
+
+/// Ends when its answer is written: only then the engine lets go of it.
+const LAST_WORDS: &str = r#"
+import os, time
+
+class Last(dict):
+    def __del__(self):
+        os._exit(7)
+
+def handle_request(request, context):
+    if request.body.json == "last":
+        while not os.path.exists("/tmp/go"):
+            time.sleep(0.01)
+        return Last(text="x" * 150_000)
+    return "well"
+"#;
 
 fn post(node: &Node, model: &str, body: &Value) -> Answer {
     node.http().post(&format!("/ai/run/{model}"), body)
@@ -167,6 +186,36 @@ fn what_cannot_work_is_not_tried_again_until_it_changes() {
         node.publish(name, &[("model.py", good)]);
         wait_for("the new content", PATIENCE, || (post(&node, name, &json!({})).status == 200).then_some(()));
         assert_eq!(node.model(name).message, None);
+    }
+    node.stop();
+}
+
+#[test]
+fn what_was_answered_before_the_end_counts_and_what_was_not_taken_goes_to_the_next_instance() {
+    let manifest = "schema = 1\n[scaling]\nconcurrency = 2\n";
+    let node = Node::builder().model("ends", &[("model.py", LAST_WORDS), ("omni.toml", manifest)]).start();
+    let http = node.http();
+    let (_, mut kept) = Stream::read(http.send("ends", &json!(""))).whole_then();
+    for _ in 0..rounds(100) {
+        let engine = node.engine("ends").expect("a process");
+        let last = http.send("ends", &json!("last"));
+        wait_for("the request to be in work", PATIENCE, || (node.model("ends").in_flight == 1).then_some(()));
+        // The next request, the answer and the end are there before the scheduler sees any of them. It hears first of what
+        // comes first: the request is sent to an instance that has ended, whose answer is still to be read.
+        process::stop(node.pid());
+        kept.get_mut()
+            .write_all(b"POST /ai/run/ends HTTP/1.1\r\nhost: node\r\ncontent-length: 6\r\n\r\n\"next\"")
+            .unwrap();
+        fs::write(format!("/proc/{engine}/root/tmp/go"), "").unwrap();
+        wait_for("its end", PATIENCE, || (!is_alive(engine)).then_some(()));
+        kill(node.pid(), Signal::SIGCONT).unwrap();
+        let last = Stream::read(last).whole();
+        assert_eq!(last.json()["result"]["text"].as_str().map(str::len), Some(150_000), "{}", node.log());
+        let (next, connection) = Stream::read(kept).whole_then();
+        assert_eq!(next.json()["result"], "well", "{}", node.log());
+        kept = connection;
+        assert_ne!(node.engine("ends"), Some(engine));
+        assert_eq!(node.omnictl(["start", "ends", "--wait"]).code, 0, "the next death is the first in a row again");
     }
     node.stop();
 }
