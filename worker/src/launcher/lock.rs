@@ -3,11 +3,10 @@
 //! A launcher that was killed leaves its locks for moments to a process that it was about to start: the copies of the
 //! descriptors close when that executes its program. So a lock that is not free is waited for a little.
 
+use super::keep::ALREADY_RUNNING;
 use super::{LauncherError, at};
-use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
 use omni_cgroup::{Claim, Drivers};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::thread;
@@ -19,27 +18,20 @@ const AGAIN: Duration = Duration::from_millis(20);
 
 /// The lock of a folder. Its file names who holds it, and stays: removed, it could be locked by one who waits for it and,
 /// made again, by another.
-pub(super) fn lock(folder: &Path) -> Result<Flock<File>, LauncherError> {
+pub(super) fn lock(folder: &Path) -> Result<File, LauncherError> {
     let path = folder.join("launcher.lock");
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-    let mut file = options.open(&path).map_err(at("open", &path))?;
-    let deadline = Instant::now() + WITHIN;
-    loop {
-        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(lock) => {
-                lock.set_len(0).map_err(at("write", &path))?;
-                lock.write_all_at(std::process::id().to_string().as_bytes(), 0).map_err(at("write", &path))?;
-                return Ok(lock);
-            }
-            Err((_, Errno::EAGAIN)) if Instant::now() > deadline || holder_lives(&path) => {
-                return Err(LauncherError::AlreadyRunning { folder: folder.to_owned() });
-            }
-            Err((same, Errno::EAGAIN)) => file = same,
-            Err((_, errno)) => return Err(at("lock", &path)(errno.into())),
-        }
-        thread::sleep(AGAIN);
-    }
+    let file = options.open(&path).map_err(at("open", &path))?;
+    let take = || match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(LauncherError::AlreadyRunning { folder: folder.to_owned() }),
+        Err(TryLockError::Error(error)) => Err(at("lock", &path)(error)),
+    };
+    unless_taken(take, || holder_lives(&path))?;
+    file.set_len(0).map_err(at("write", &path))?;
+    file.write_all_at(std::process::id().to_string().as_bytes(), 0).map_err(at("write", &path))?;
+    Ok(file)
 }
 
 /// Whether the launcher that the lock's file names is there still.
@@ -48,13 +40,20 @@ fn holder_lives(path: &Path) -> bool {
     pid.is_some_and(|pid| Path::new("/proc").join(pid.to_string()).exists())
 }
 
-/// The claim to the node's control groups.
+/// The claim to the node's control groups. Nothing says who has it.
 pub(super) fn claim(driver: &Drivers) -> Result<Claim, LauncherError> {
+    unless_taken(|| Ok(driver.claim()?), || false)
+}
+
+/// Takes what may be another's for a moment more, unless that one lives.
+fn unless_taken<T>(take: impl Fn() -> Result<T, LauncherError>, lives: impl Fn() -> bool) -> Result<T, LauncherError> {
     let deadline = Instant::now() + WITHIN;
     loop {
-        match driver.claim() {
-            Err(omni_cgroup::Error::Claimed { .. }) if Instant::now() <= deadline => thread::sleep(AGAIN),
-            claimed => return Ok(claimed?),
+        match take() {
+            Err(error) if error.exit_code() == ALREADY_RUNNING && Instant::now() <= deadline && !lives() => {
+                thread::sleep(AGAIN);
+            }
+            taken => return taken,
         }
     }
 }

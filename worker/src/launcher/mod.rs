@@ -147,8 +147,9 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     umask(Mode::from_bits_truncate(0o022));
     raise_descriptor_limit();
     let settings = Arc::new(prepared(settings)?);
-    let folders = [&settings.runtime_dir, &settings.state_dir, &settings.cache_dir].into_iter();
-    let _locks = folders.map(|folder| lock::lock(folder)).collect::<Result<Vec<_>, _>>()?;
+    // One may be all three: it is locked once.
+    let folders = BTreeSet::from([&settings.runtime_dir, &settings.state_dir, &settings.cache_dir]);
+    let _locks = folders.into_iter().map(|folder| lock::lock(folder)).collect::<Result<Vec<_>, _>>()?;
     let driver = settings.drivers()?;
     let _claim = lock::claim(&driver)?;
     let why = driver.why_files();

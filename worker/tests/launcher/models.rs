@@ -125,6 +125,18 @@ fn a_missing_folder_and_a_second_launcher_end_with_a_message() {
     node.connect().hear_until(scanned);
 }
 
+#[test]
+fn one_folder_may_be_for_everything() {
+    let mut node = Node::stopped();
+    fs::create_dir(node.path("run")).unwrap();
+    for folder in ["state", "cache"] {
+        symlink("run", node.path(folder)).unwrap();
+    }
+    node.run(&[]);
+    node.connect().hear_until(scanned);
+    assert!(node.path("run/launcher.lock").exists());
+}
+
 /// It would take the first one's instances for its own leftovers.
 #[test]
 fn a_second_launcher_with_folders_of_its_own_keeps_off_the_control_groups_of_the_first() {
