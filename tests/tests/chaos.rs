@@ -9,6 +9,7 @@ use omni_tests::process::descriptors;
 use omni_tests::{Node, PATIENCE, chance, is_soak, under_load, wait_for};
 use serde_json::json;
 use std::fs;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -34,7 +35,13 @@ const BETWEEN: u64 = 400;
 /// zygote that died is not made again for a while.
 fn shape(node: &Node) -> Vec<String> {
     let named = |who: &'static str, pid: Pid| descriptors(pid).into_iter().map(move |open| format!("{who} has {open}"));
+    // The launcher looks at a group that is there from its next look on; that it lets go of one that is not is what counts.
+    let is_watched = |open: &String| {
+        let (_, path) = open.split_once(" has ").unwrap();
+        path.contains("/model/") && Path::new(path).exists()
+    };
     let of_launcher = node.launcher().into_iter().flat_map(|launcher| named("launcher", launcher));
+    let of_launcher = of_launcher.filter(|open| !is_watched(open));
     let open = named("scheduler", node.pid()).chain(of_launcher);
     // An instance that could not come from its zygote has a process 1 of its own, with the worker's name. Whatever stays of
     // it is in a control group, and these are counted.

@@ -5,7 +5,7 @@
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
-use omni_tests::fault::{Call, Fault, Plan, Programs, Whose};
+use omni_tests::fault::{Fault, Place, Plan, Programs, Whose};
 use omni_tests::gpu;
 use omni_tests::index::{Index, Mood};
 use omni_tests::{Belongings, Node, NodeBuilder, PATIENCE, chance, is_soak, wait_for};
@@ -82,7 +82,7 @@ struct Faulty {
     node: Node,
     programs: Programs,
     before: Belongings,
-    calls: Vec<Call>,
+    calls: Vec<Place>,
     _index: Index,
 }
 
@@ -130,17 +130,17 @@ impl Faulty {
         (said.code, said.stderr)
     }
 
-    fn made(&self) -> Vec<Call> {
+    fn made(&self) -> Vec<Place> {
         wait_for("the tracer's word", PATIENCE, || self.programs.made())
     }
 
     /// What came of a start with a fault. In the end all is as before.
-    fn try_at(&self, call: &Call, fault: Fault) -> String {
-        let plan = Plan { at: Some(call.place.clone()), fault };
+    fn try_at(&self, at: &Place, fault: Fault) -> String {
+        let plan = Plan { at: Some(at.clone()), fault };
         let deaths = self.node.model("m").restarts;
         let (code, words) = self.hit(&plan);
         // Threads come to their calls in no order: there may be another number of calls than when they were counted.
-        let reached = self.made().iter().any(|hit| hit.place == call.place);
+        let reached = self.made().contains(at);
         let model = self.node.model("m");
         let died = model.restarts > deaths;
         let told = match (code, died) {
@@ -292,10 +292,10 @@ tests! {
 fn an_answer_of_the_files_of_proc_that_is_lost_costs_its_start_only() {
     for kind in [Kind::Plain, Kind::Zygote] {
         let faulty = Faulty::new(kind);
-        let answers =
-            |call: &&Call| call.number == nix::libc::SYS_writev.cast_unsigned() && call.place.task != "worker";
+        let writes = nix::libc::SYS_writev.cast_unsigned();
+        let answers = |call: &&Place| call.number == writes && call.task != "worker";
         let hung = |told: &[String]| kind == Kind::Zygote || told.iter().any(|told| told.contains("it was not ready"));
-        // One may be the handshake's, without which nothing begins, or another call than when they were counted.
+        // One may be the handshake's, without which nothing begins.
         let mut told = Vec::new();
         for answer in faulty.calls.iter().filter(answers) {
             told.push(faulty.try_at(answer, Fault::Error(Errno::EIO)));
@@ -303,7 +303,7 @@ fn an_answer_of_the_files_of_proc_that_is_lost_costs_its_start_only() {
                 break;
             }
         }
-        assert!(hung(&told), "{told:?}");
+        assert!(hung(&told), "{told:?}\n{}", faulty.node.log());
         faulty.node.stop();
     }
 }

@@ -44,12 +44,15 @@ pub struct Plan {
     pub fault: Fault,
 }
 
-/// One kernel call of a start.
+/// One kernel call of a start. Calls of each kind are counted by themselves: how many a C library makes for its own
+/// memory depends on what the other threads map meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// Whose: `worker`, or with a dot and a number for each birth, `worker.1.2`.
     pub task: String,
-    /// How many this task has made before.
+    /// Its number in the kernel's table.
+    pub number: u64,
+    /// How many of that number this task has made before.
     pub before: usize,
 }
 
@@ -60,15 +63,6 @@ pub enum Fault {
     Error(Errno),
     /// The worker gets SIGKILL.
     Kill,
-}
-
-/// A call that was made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Call {
-    /// Where.
-    pub place: Place,
-    /// Its number in the kernel's table.
-    pub number: u64,
 }
 
 /// A folder with the programs of a node of which the worker is the faulty one.
@@ -124,7 +118,7 @@ impl Programs {
 
     /// What came of the last plan: all calls that were listed, or the one that was hit; `None` while that is open.
     #[must_use]
-    pub fn made(&self) -> Option<Vec<Call>> {
+    pub fn made(&self) -> Option<Vec<Place>> {
         let text = fs::read_to_string(self.folder().join(MADE)).ok()?;
         Some(text.lines().map(|line| line.parse().unwrap()).collect())
     }
@@ -148,12 +142,10 @@ pub(crate) fn take_plan(folder: &Path, whose: Whose) -> Option<PathBuf> {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.at {
-            None => write!(f, "list"),
-            Some(Place { task, before }) => match self.fault {
-                Fault::Error(errno) => write!(f, "{task} {before} {}", errno as i32),
-                Fault::Kill => write!(f, "{task} {before} kill"),
-            },
+        match (&self.at, self.fault) {
+            (None, _) => write!(f, "list"),
+            (Some(place), Fault::Error(errno)) => write!(f, "{place} {}", errno as i32),
+            (Some(place), Fault::Kill) => write!(f, "{place} kill"),
         }
     }
 }
@@ -162,26 +154,24 @@ impl FromStr for Plan {
     type Err = std::num::ParseIntError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let words: Vec<&str> = text.split_whitespace().collect();
-        let [task, before, fault] = words[..] else { return Ok(Self { at: None, fault: Fault::Kill }) };
+        let Some((place, fault)) = text.rsplit_once(' ') else { return Ok(Self { at: None, fault: Fault::Kill }) };
         let fault = if fault == "kill" { Fault::Kill } else { Fault::Error(Errno::from_raw(fault.parse()?)) };
-        Ok(Self { at: Some(Place { task: task.to_owned(), before: before.parse()? }), fault })
+        Ok(Self { at: Some(place.parse()?), fault })
     }
 }
 
-impl fmt::Display for Call {
+impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}", self.place.task, self.place.before, self.number)
+        write!(f, "{} {} {}", self.task, self.number, self.before)
     }
 }
 
-impl FromStr for Call {
+impl FromStr for Place {
     type Err = std::num::ParseIntError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut words = text.split_whitespace();
         let mut word = || words.next().unwrap_or_default();
-        let task = word().to_owned();
-        Ok(Self { place: Place { task, before: word().parse()? }, number: word().parse()? })
+        Ok(Self { task: word().to_owned(), number: word().parse()?, before: word().parse()? })
     }
 }

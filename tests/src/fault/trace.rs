@@ -6,7 +6,7 @@
 //! The fault is its last act: what follows is not traced, and as it would be. What came of the plan is told before that:
 //! the tracer may be in the worker's control group, and is killed with it once the launcher sees an end.
 
-use super::{Call, Fault, MADE, Place, Plan, REAL, Whose, take_plan};
+use super::{Fault, MADE, Place, Plan, REAL, Whose, take_plan};
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::ptrace::{self, Options};
@@ -84,7 +84,7 @@ pub fn tracer(worker: Pid, plan: &Path) {
         kills: false,
     };
     trace.follow();
-    let lines: String = trace.made.iter().map(|call| format!("{call}\n")).collect();
+    let lines: String = trace.made.iter().map(|place| format!("{place}\n")).collect();
     let made = folder.join(format!("made.{worker}"));
     fs::write(&made, lines).and_then(|()| fs::rename(&made, folder.join(MADE))).expect("told");
     if trace.kills {
@@ -95,7 +95,8 @@ pub fn tracer(worker: Pid, plan: &Path) {
 
 struct Task {
     name: String,
-    calls: usize,
+    /// How many it has made, by their number.
+    calls: BTreeMap<u64, usize>,
     births: usize,
     /// The error of the call that it is in.
     fails: Option<Errno>,
@@ -103,7 +104,7 @@ struct Task {
 
 impl Task {
     fn new(name: String) -> Self {
-        Self { name, calls: 0, births: 0, fails: None }
+        Self { name, calls: BTreeMap::new(), births: 0, fails: None }
     }
 }
 
@@ -121,7 +122,7 @@ struct Trace {
     clones: bool,
     /// The engine's program runs.
     serves: bool,
-    made: Vec<Call>,
+    made: Vec<Place>,
     /// The worker is to be killed where it is.
     kills: bool,
 }
@@ -204,11 +205,12 @@ impl Trace {
         self.waits |= pid == self.worker && is_one(number, &[libc::SYS_poll]) && registers.rsi > FEW;
         let of_the_start = self.begun && !(pid == self.worker && self.waits) && !is_one(number, WITHOUT_RESULT);
         if of_the_start {
-            let place = Place { task: task.name.clone(), before: task.calls };
-            task.calls += 1;
+            let before = task.calls.entry(number).or_default();
+            let place = Place { task: task.name.clone(), number, before: *before };
+            *before += 1;
             let hit = self.plan.at.as_ref() == Some(&place);
             if hit || self.plan.at.is_none() {
-                self.made.push(Call { place, number });
+                self.made.push(place);
             }
             match self.plan.fault {
                 Fault::Error(errno) if hit => {
