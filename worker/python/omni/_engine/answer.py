@@ -6,7 +6,7 @@ in its own way (for, async for) and asks for the frames of each piece.
 
 from __future__ import annotations
 
-from types import GeneratorType
+from types import AsyncGeneratorType, GeneratorType
 
 from omni import _json
 from omni._engine import wire
@@ -83,7 +83,7 @@ def whole(number: int, result: object) -> bytes | Stream:
     kind = type(result)
     if kind is dict or kind is str or kind is list:
         return wire.json_response(number, _bounded(_encode(result)))
-    if kind is GeneratorType:
+    if kind is GeneratorType or kind is AsyncGeneratorType:
         return Stream(number, result)
     if isinstance(result, Response):
         return _response(number, result)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _AT_ONCE = 64 * 1024
-_BEGINNINGS = 16
-"""Frames after which the first ones of streams leave: a turn in which many streams begin takes milliseconds."""
+_BEGINNINGS = 8
+"""Streams whose first frames leave together: a turn of the loop in which many begin takes milliseconds."""
 _FULL = 1024 * 1024
 
 
