@@ -34,6 +34,8 @@ const LOOKUP_LIMIT: Duration = Duration::from_secs(10);
 pub(crate) const NO_SUCH_MODEL: &str = "no-such-model";
 /// The one that says that this caller may not ask for that; a model's own 403 is another.
 pub(crate) const NOT_ALLOWED: &str = "not-allowed";
+/// Kind of a refusal: the daemon has not heard yet which models there are.
+pub(crate) const MODELS_UNKNOWN: &str = "models-unknown";
 /// [`NO_SUCH_MODEL`] in the run API's envelope.
 const NO_SUCH_MODEL_CODE: u64 = 5007;
 /// Characters of an unknown error document that are shown.

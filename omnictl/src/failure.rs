@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use omni_config::{ModelName, NameError};
 
-use crate::client::{ClientError, NOT_ALLOWED};
+use crate::client::{ClientError, MODELS_UNKNOWN, NOT_ALLOWED};
 use crate::exit::Exit;
 
 /// Why a command did not succeed.
@@ -262,6 +262,9 @@ fn client_hint(error: &ClientError) -> Option<&'static str> {
         ClientError::Permission(_) => Some("use sudo, or become a member of the socket's group"),
         ClientError::Refused(problem) if problem.kind == NOT_ALLOWED => {
             Some("use sudo, or become a member of the group that is named, and log in again")
+        }
+        ClientError::Refused(problem) if problem.kind == MODELS_UNKNOWN => {
+            Some("the launcher's own log tells what it waits for: `journalctl -u omni-launcher`")
         }
         ClientError::Mute(_) => Some("the daemon hangs or the machine is overloaded: look at the daemon's own log"),
         ClientError::Broken(_) => Some("the daemon may have been stopped or restarted meanwhile: try again"),

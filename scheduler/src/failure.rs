@@ -83,6 +83,9 @@ pub enum Failure {
     /// The instance ended under the request.
     #[error("the model's instance died while it worked on this request")]
     Died,
+    /// The scheduler that took over ended; it was asked, and may have begun the request.
+    #[error("the node's new scheduler died while it had this request")]
+    SuccessorDied,
     /// The deadline passed.
     #[error("the request's deadline passed")]
     Deadline,

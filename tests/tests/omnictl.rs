@@ -1,7 +1,8 @@
 //! What people see of a node: every command of `omnictl` against a real one, with its exit codes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
-use omni_tests::{Node, Output, PATIENCE, wait_for};
+use nix::sys::signal::{Signal, kill};
+use omni_tests::{Node, Output, PATIENCE, process, wait_for};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -230,7 +231,7 @@ fn start_stop_and_restart() {
     // Stopped by hand it stays, whatever comes, until it is started by hand.
     let engine = node.engine("slow").unwrap();
     assert_eq!(code(&["stop", "slow", "--wait"]), 0);
-    assert!(!omni_tests::process::is_alive(engine));
+    assert!(!process::is_alive(engine));
     let refused = node.http().run("slow", &json!(0));
     assert_eq!((refused.status, refused.error_code()), (503, Some(3040)));
     let status = node.omnictl(["status", "slow"]);
@@ -277,5 +278,27 @@ fn a_build_that_fails_is_told_in_the_builders_words() {
     fs::write(node.folder().join("unmet/requirements.txt"), "").unwrap();
     wait_for("the repaired model", PATIENCE, || (node.http().run("unmet", &json!(0)).status == 200).then_some(()));
     assert_eq!(node.model("unmet").message, None);
+    node.stop();
+}
+
+/// As after each start and each upgrade, for some milliseconds; here the launcher stands still meanwhile.
+#[test]
+fn a_node_that_does_not_know_its_models_yet_does_not_say_that_there_is_none() {
+    let mut node = node();
+    node.crash();
+    let launcher = node.launcher().expect("a launcher, which goes on");
+    process::stop(launcher);
+    node.begin_again();
+    node.await_listeners();
+    let status = node.omnictl(["status", "model"]);
+    assert_eq!(status.code, 3, "{status:?}");
+    assert!(status.stderr.contains("this node does not know its models yet"), "{status:?}");
+    assert!(status.stderr.contains("journalctl -u omni-launcher"), "{status:?}");
+    let mut list = node.omnictl_command();
+    let list = list.arg("list").stdout(Stdio::piped()).spawn().unwrap();
+    kill(launcher, Signal::SIGCONT).unwrap();
+    let list = list.wait_with_output().unwrap();
+    assert!(String::from_utf8_lossy(&list.stdout).contains("model"), "{list:?}\n{}", node.log());
+    assert_eq!(node.omnictl(["status", "model"]).code, 0);
     node.stop();
 }

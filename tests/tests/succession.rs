@@ -12,6 +12,7 @@ use std::io::{BufReader, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Output, Stdio};
+use std::thread;
 
 /// As many events as asked for, one each 50 ms; 0: an answer at once.
 const EVENTS: &[(&str, &str)] = &[
@@ -143,6 +144,42 @@ fn who_has_lost_its_successor_finishes_and_is_in_nobodys_way() {
     assert_whole(short, &node);
     assert_whole(long, &node);
     await_end(first);
+    node.stop();
+}
+
+/// The first scheduler asks again what no instance had, and the second dies before an instance has it.
+#[test]
+fn who_was_asked_again_at_a_successor_that_died_is_told() {
+    const NEVER_READY: &[(&str, &str)] = &[(
+        "model.py",
+        "import time\ndef setup(context):\n    time.sleep(3600)\ndef handle_request(request, context):\n    pass\n",
+    )];
+    const CLIENTS: u64 = 5;
+    let mut node = Node::builder().model("cold", NEVER_READY).model("serial", SERIAL).start();
+    let http = node.http();
+    thread::scope(|scope| {
+        let waiting: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(|| http.run("cold", &json!(null)))).collect();
+        let queued =
+            |node: &Node| wait_for("a queue", PATIENCE, || (node.model("cold").queued == CLIENTS).then_some(()));
+        queued(&node);
+        let (first, second) = (node.pid(), node.upgrade());
+        queued(&node);
+        kill(second, Signal::SIGKILL).unwrap();
+        for client in waiting {
+            let answer = client.join().unwrap();
+            assert_eq!(answer.status, 502, "{}", answer.text());
+            assert!(
+                answer.text().contains("the node's new scheduler died while it had this request"),
+                "{}",
+                answer.text()
+            );
+            assert_eq!(answer.header("x-should-retry"), Some("false"), "a model may have begun it");
+        }
+        await_end(first);
+        await_end(second);
+    });
+    node.start_again();
+    assert_eq!(node.http().run("serial", &json!(0)).status, 200);
     node.stop();
 }
 

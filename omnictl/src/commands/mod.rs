@@ -29,7 +29,7 @@ use omni_api::Models;
 use omni_config::ModelName;
 
 use crate::cli::{Cli, Command};
-use crate::client::{Answer, Client, ClientError, NO_SUCH_MODEL, NOT_ALLOWED, model_route};
+use crate::client::{Answer, Client, ClientError, MODELS_UNKNOWN, NO_SUCH_MODEL, NOT_ALLOWED, model_route};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, Out};
@@ -107,7 +107,7 @@ impl Context<'_> {
 /// Says about which model the daemon refused something, and names similar models when there is none.
 async fn refused(client: &Client, model: &ModelName, error: ClientError) -> Failure {
     let ClientError::Refused(problem) = error else { return error.into() };
-    if problem.kind == NOT_ALLOWED {
+    if [NOT_ALLOWED, MODELS_UNKNOWN].contains(&problem.kind.as_str()) {
         return ClientError::Refused(problem).into();
     }
     if problem.kind != NO_SUCH_MODEL {

@@ -133,7 +133,7 @@ pub struct TopRow {
 /// An error, RFC 9457 (`application/problem+json`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
-    /// `about:blank` or a word of ours: `no-such-model`, `not-ready`, `bad-request`.
+    /// `about:blank` or a word of ours: `no-such-model`, `not-ready`, `models-unknown`, `bad-request`.
     #[serde(rename = "type")]
     pub kind: String,
     /// The status in words.

@@ -134,16 +134,19 @@ async fn answer(
         Route::OpenApi => Ok(raw("application/json", Bytes::from_static(OPENAPI.as_bytes()))),
         Route::Node => Ok(json(&node_view(node, addresses))),
         Route::Upgrade => upgrade(node, upgrades).await,
-        Route::Models => Ok(json(&api::Models { models: node.models().iter().map(|model| model.view()).collect() })),
+        Route::Models => {
+            node.first_scan().await; // else what is known so far
+            Ok(json(&api::Models { models: node.models().iter().map(|model| model.view()).collect() }))
+        }
         Route::Top => Ok(json(&top(node).await)),
         Route::Gpus => Ok(json(&node.context.gpu.view())),
         Route::Model(name, of) => match of {
-            Of::State => find(node, name).map(|model| json(&model.view())),
-            Of::Manifest => find(node, name).and_then(|model| manifest(&model)),
-            Of::Logs => find(node, name).map(|model| logs(node, &model, query)),
+            Of::State => find(node, name).await.map(|model| json(&model.view())),
+            Of::Manifest => find(node, name).await.and_then(|model| manifest(&model)),
+            Of::Logs => find(node, name).await.map(|model| logs(node, &model, query)),
             Of::History => ask(node, name, Message::History).await,
             Of::Explain => ask(node, name, Message::Explain).await,
-            Of::Run => Ok(run(node, By::Control, find(node, name)?.name.as_str(), request).await),
+            Of::Run => Ok(run(node, By::Control, find(node, name).await?.name.as_str(), request).await),
             Of::Start => order(node, name, Order::Start).await,
             Of::Stop => order(node, name, Order::Stop).await,
             Of::Restart => order(node, name, Order::Restart).await,
@@ -152,8 +155,19 @@ async fn answer(
     }
 }
 
-fn find(node: &Node, encoded: &str) -> Result<Arc<Model>, Refusal> {
+/// The model; while the node reads its models folder for the first time, once it has.
+async fn find(node: &Node, encoded: &str) -> Result<Arc<Model>, Refusal> {
     let name = model_name(encoded).ok_or_else(|| Refusal::no_such_model(encoded))?;
+    if let Some(model) = node.find(name.as_str()) {
+        return Ok(model);
+    }
+    if !node.first_scan().await {
+        return Err(Refusal {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            kind: "models-unknown",
+            detail: "this node does not know its models yet: its launcher has not read the models folder".to_owned(),
+        });
+    }
     node.find(name.as_str()).ok_or_else(|| {
         let refusal = Refusal::no_such_model(name.as_str());
         match node.context.models.single() {
@@ -232,13 +246,13 @@ async fn ask<T: Serialize>(
     name: &str,
     question: impl FnOnce(oneshot::Sender<T>) -> Message,
 ) -> Result<Response<AnswerBody>, Refusal> {
-    let model = find(node, name)?;
+    let model = find(node, name).await?;
     told(&model, question).await.map(|value| json(&value))
 }
 
 /// Passes on a person's word. It is answered once what it changed will outlast the scheduler.
 async fn order(node: &Node, name: &str, order: Order) -> Result<Response<AnswerBody>, Refusal> {
-    let model = find(node, name)?;
+    let model = find(node, name).await?;
     if let Some(single) = node.context.models.single()
         && let Some(instead) = single_instead(&order)
     {

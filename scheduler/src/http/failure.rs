@@ -56,7 +56,7 @@ fn rendering(failure: &Failure) -> Rendering {
         Failure::ShuttingDown | Failure::NeverRoom | Failure::NoFittingGpu => {
             (StatusCode::SERVICE_UNAVAILABLE, 3040, Retry::OtherNode(Duration::from_secs(LONGEST_RETRY)))
         }
-        Failure::Died | Failure::Cancelled => (StatusCode::BAD_GATEWAY, 3050, Retry::Never),
+        Failure::Died | Failure::SuccessorDied | Failure::Cancelled => (StatusCode::BAD_GATEWAY, 3050, Retry::Never),
         Failure::Deadline => (StatusCode::GATEWAY_TIMEOUT, 3007, Retry::Never),
         Failure::Raised => (StatusCode::INTERNAL_SERVER_ERROR, 3043, Retry::Never),
         Failure::Handler { status, .. } => handler_rendering(*status),
@@ -144,6 +144,7 @@ mod tests {
             Failure::NoFittingGpu,
             Failure::ShuttingDown,
             Failure::Died,
+            Failure::SuccessorDied,
             Failure::Deadline,
             Failure::Raised,
             Failure::Handler { status: 422, message: "no".into() },

@@ -123,7 +123,11 @@ async fn ask(node: &Node, by: By, parts: &Parts, body: Sent) -> Result<Response<
     let (mut sender, request) = begun.await.ok_or(Failure::ShuttingDown)?;
     // From here on the successor may have begun it: only one that was not sent at all is asked again.
     let answer = sender.send_request(request).await;
-    let answer = answer.map_err(|error| if error.is_canceled() { Failure::ShuttingDown } else { Failure::Died })?;
+    let why = |error: hyper::Error| match error.is_canceled() {
+        true => Failure::ShuttingDown,
+        false => Failure::SuccessorDied,
+    };
+    let answer = answer.map_err(why)?;
     let (mut head, body) = answer.into_parts();
     head.version = Version::default();
     head.headers = of_request(&head.headers);

@@ -247,7 +247,9 @@ async fn wait(
 fn count(model: &Model, failure: &Failure) {
     let outcomes = &model.metrics.outcomes;
     match failure {
-        Failure::Died | Failure::Raised | Failure::Handler { .. } | Failure::Cancelled => outcomes.error.inc(),
+        Failure::Died | Failure::SuccessorDied | Failure::Raised | Failure::Handler { .. } | Failure::Cancelled => {
+            outcomes.error.inc()
+        }
         Failure::Deadline => 0, // counted as cancelled where the waiter is dropped
         Failure::NoSuchRoute
         | Failure::MethodNotAllowed { .. }

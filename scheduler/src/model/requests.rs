@@ -297,6 +297,7 @@ fn stream_failure(failure: &Failure) -> &'static str {
         | Failure::NeverRoom
         | Failure::NoGpuMemory { .. }
         | Failure::NoFittingGpu
+        | Failure::SuccessorDied
         | Failure::Raised
         | Failure::Handler { .. }
         | Failure::Cancelled => "the model failed on this request",
