@@ -5,7 +5,9 @@
 mod support;
 
 use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, send, socketpair};
+use nix::unistd::Pid;
 use omni_ipc::engine::HandlerMode;
 use omni_ipc::exit::ExitCause;
 use omni_ipc::instance::{FromWorker, LogStream, PROTOCOL, ToWorker};
@@ -16,7 +18,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::process::Command;
-use support::{Host, Instance, MIB, body, status_field, wait_until};
+use support::{Host, Instance, MIB, body, is_gone, status_field, wait_until};
 
 /// Whether the worker has closed this connection; what it had sent before is read and dropped.
 fn is_closed(socket: &OwnedFd) -> bool {
@@ -149,6 +151,28 @@ fn an_engine_that_does_not_take_connections_costs_the_scheduler_its_own() {
         }
     }
     end(instance);
+}
+
+/// The scheduler is slow: its data connection comes when the engine has ended, and before the worker has seen that.
+#[test]
+fn how_an_engine_ended_is_told_though_a_data_connection_came_too_late() {
+    let host = Host::new();
+    let mut instance = host.start(body("ready()\nhear()"));
+    instance.connect().ready();
+    let scheduler = instance.connect();
+    let engine = scheduler.welcome.engine_pid.unwrap();
+    let parent = |pid| status_field(pid, "PPid").parse::<i32>().unwrap();
+    let worker = parent(parent(engine));
+    instance.signal_worker(Signal::SIGSTOP);
+    wait_until("the worker to stand still", || status_field(worker, "State").starts_with('T'));
+    kill(Pid::from_raw(engine), Signal::SIGKILL).unwrap();
+    wait_until("the engine's end", || is_gone(engine));
+    let (a, b) = UnixStream::pair().unwrap();
+    scheduler.send_fds(&ToWorker::Attach, &[a.as_raw_fd(), b.as_raw_fd()]);
+    instance.signal_worker(Signal::SIGCONT);
+    let cause = scheduler.run().1;
+    assert_eq!(cause, ExitCause::Signaled { signal: 9 });
+    assert_eq!(instance.wait(), cause);
 }
 
 #[test]

@@ -18,6 +18,7 @@ use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signalfd::SignalFd;
 use omni_ipc::exit::ExitCause;
 use omni_ipc::instance::{FromWorker, GpuOrder, GpuReport, ToWorker, VERSIONS, Welcome};
+use omni_ipc::packet::PacketError;
 use omni_ipc::version::Versions;
 use omni_log::chain;
 use std::io::{self, Write};
@@ -295,10 +296,15 @@ impl Worker<'_> {
         })
     }
 
-    /// Passes a data connection on. The scheduler sees a failure as the end of its connection, and of this one.
+    /// Passes a data connection on. For an engine that has just ended it closes with what is dropped here, and how the
+    /// instance ended is still to be told over this one. The scheduler sees any other failure as the end of both.
     fn attach(&mut self, fds: Vec<OwnedFd>, running: &mut Running<'_>) {
-        if fds.len() != 2 || running.attach(fds).is_err() {
-            self.link.disconnect();
+        if fds.len() != 2 {
+            return self.link.disconnect();
+        }
+        match running.attach(fds) {
+            Ok(()) | Err(PacketError::Closed) => {}
+            Err(_) => self.link.disconnect(),
         }
     }
 
