@@ -41,6 +41,15 @@ const FORGET_EVERY: Duration = Duration::from_mins(10);
 /// Messages of the launcher that may wait.
 const SEEN: usize = 256;
 
+/// Why a node has no model of a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotFound {
+    /// There is none.
+    NoSuchModel,
+    /// The models folder was not read in time.
+    NotRead,
+}
+
 /// What every part of the scheduler may read.
 #[derive(Debug)]
 pub struct NodeContext {
@@ -171,6 +180,20 @@ impl Node {
         let mut scanned = self.scanned.subscribe();
         let waited = tokio::time::timeout(FIRST_SCAN, scanned.wait_for(|scanned| *scanned)).await;
         waited.is_ok_and(|scanned| scanned.is_ok())
+    }
+
+    /// The model of this name; while the models folder is read for the first time, once it was.
+    ///
+    /// # Errors
+    /// [`NotFound`] says whether that is final.
+    pub async fn look_up(&self, name: &str) -> Result<Arc<Model>, NotFound> {
+        if let Some(model) = self.find(name) {
+            return Ok(model);
+        }
+        if !self.first_scan().await {
+            return Err(NotFound::NotRead);
+        }
+        self.find(name).ok_or(NotFound::NoSuchModel)
     }
 
     /// Whether a single model takes requests; a node of many is ready without any of them.

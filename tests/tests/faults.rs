@@ -308,6 +308,8 @@ fn an_answer_of_the_files_of_proc_that_is_lost_costs_its_start_only() {
         }
         println!("{kind:?}: {told:?}");
         assert_eq!(lost(&told), 2, "{told:?}\n{}", faulty.node.log());
+        let costs_its_start = |told: &String| !UNTOLD.contains(&told.as_str());
+        assert_eq!(told.iter().any(costs_its_start), kind == Kind::Plain, "{told:?}\n{}", faulty.node.log());
         faulty.node.stop();
     }
 }

@@ -10,7 +10,7 @@ use super::forward::By;
 use super::openapi::OPENAPI;
 use super::run::run;
 use crate::model::{Message, Model, Order};
-use crate::node::Node;
+use crate::node::{Node, NotFound};
 use crate::policy::control::{Owners, Peer, Role};
 use crate::takeover;
 use bytes::Bytes;
@@ -75,6 +75,14 @@ impl Refusal {
             status: StatusCode::NOT_FOUND,
             kind: "no-such-model",
             detail: format!("there is no model `{name}` on this node"),
+        }
+    }
+
+    fn models_unknown() -> Self {
+        Self {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            kind: "models-unknown",
+            detail: "this node does not know its models yet: its launcher has not read the models folder".to_owned(),
         }
     }
 
@@ -155,20 +163,12 @@ async fn answer(
     }
 }
 
-/// The model; while the node reads its models folder for the first time, once it has.
 async fn find(node: &Node, encoded: &str) -> Result<Arc<Model>, Refusal> {
     let name = model_name(encoded).ok_or_else(|| Refusal::no_such_model(encoded))?;
-    if let Some(model) = node.find(name.as_str()) {
-        return Ok(model);
-    }
-    if !node.first_scan().await {
-        return Err(Refusal {
-            status: StatusCode::SERVICE_UNAVAILABLE,
-            kind: "models-unknown",
-            detail: "this node does not know its models yet: its launcher has not read the models folder".to_owned(),
-        });
-    }
-    node.find(name.as_str()).ok_or_else(|| {
+    node.look_up(name.as_str()).await.map_err(|why| {
+        if why == NotFound::NotRead {
+            return Refusal::models_unknown();
+        }
         let refusal = Refusal::no_such_model(name.as_str());
         match node.context.models.single() {
             Some(single) => {

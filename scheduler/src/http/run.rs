@@ -11,7 +11,7 @@ use crate::budget::Held;
 use crate::failure::Failure;
 use crate::model::Model;
 use crate::model::requests::Submission;
-use crate::node::Node;
+use crate::node::{Node, NotFound};
 use crate::policy::dispatch::{RequestId, Ticket};
 use crate::wire::reply::{Answer, Unanswered};
 use hyper::body::Incoming;
@@ -126,15 +126,11 @@ pub(super) async fn run(node: &Node, by: By, name: &str, request: Request<Incomi
     response
 }
 
-/// The model; while the node reads its models folder for the first time, once it has.
 async fn find(node: &Node, name: &str) -> Result<Arc<Model>, Failure> {
-    if let Some(model) = node.find(name) {
-        return Ok(model);
-    }
-    if !node.first_scan().await {
-        return Err(Failure::CannotStart { retry_after: Duration::from_secs(1) });
-    }
-    node.find(name).ok_or(Failure::NoSuchModel)
+    node.look_up(name).await.map_err(|why| match why {
+        NotFound::NotRead => Failure::CannotStart { retry_after: Duration::from_secs(1) },
+        NotFound::NoSuchModel => Failure::NoSuchModel,
+    })
 }
 
 async fn serve(
