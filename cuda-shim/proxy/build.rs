@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");
     println!("cargo:rustc-cdylib-link-arg=-Wl,--no-as-needed");
     let driver = format!("{}/libcuda.so.1", inside::DRIVER);
-    for (file, name) in [("shim.so", "libomni_cuda.so"), ("driver.so", driver.as_str())] {
+    for (file, name) in [("shim.so", inside::SHIM), ("driver.so", driver.as_str())] {
         println!("cargo:rustc-cdylib-link-arg={}", empty_library(file, name)?.display());
     }
     Ok(())

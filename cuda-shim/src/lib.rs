@@ -1,8 +1,8 @@
 //! `libomni_cuda.so`: preloaded into GPU models, it limits, accounts and moves their GPU memory.
 //!
 //! A call of the driver meets one of our functions in place of the driver's own, whichever way the caller found it: by
-//! linking, by `dlsym`, or by `cuGetProcAddress`. Ours counts, and calls the real one. With none of our environment
-//! variables set every one of them goes straight on.
+//! linking, by `dlsym`, or by `cuGetProcAddress`. Ours counts, and calls the real one. Outside a
+//! sandbox, with none of our environment variables set, every one of them goes straight on.
 
 mod account;
 mod control;
@@ -10,6 +10,7 @@ mod hooks;
 mod limit;
 mod moves;
 mod nvml;
+mod places;
 mod process;
 mod ranges;
 mod real;
@@ -24,6 +25,6 @@ pub(crate) fn active() -> bool {
     static ACTIVE: OnceLock<bool> = OnceLock::new();
     *ACTIVE.get_or_init(|| {
         let ours = [env::LIMIT_BYTES, env::MODE, env::ACCOUNT, env::CONTROL, env::DRIVER];
-        ours.iter().any(|name| std::env::var_os(name).is_some())
+        places::is_sandboxed() || ours.iter().any(|name| std::env::var_os(name).is_some())
     })
 }

@@ -1,35 +1,30 @@
-//! What the instance may have and how it gets it: the limit and the mode, read once from the environment.
+//! What the instance may have and how it gets it: the limit and the mode, as the header of the account has them.
 //!
-//! Read at load, so that a program that changes its environment later changes nothing. A limit that is no number is
-//! none: nothing may be allocated then, because a limit that cannot be read must not be a limit that is not there.
+//! The worker writes them there before the model begins; without a worker the first process that sets the file up writes
+//! what its environment says. Read at load, so that nothing a program does later changes anything. A limit that is no
+//! number is none: nothing may be allocated then, because a limit that cannot be read must not be a limit that is not
+//! there.
 
+use crate::account;
+use omni_gpu_wire::account::Settings;
 use omni_gpu_wire::env;
 use std::ffi::OsStr;
 use std::sync::OnceLock;
 
-/// How allocations are answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// As managed memory, which can be moved, where the device can do that.
-    Unified,
-    /// As what was asked for.
-    Device,
-}
+pub(crate) use omni_gpu_wire::account::Mode;
 
-/// The settings of the instance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Settings {
-    /// Bytes over all processes; `None`: no limit.
-    pub limit: Option<u64>,
-    /// See [`Mode`].
-    pub mode: Mode,
-}
-
-/// The settings this process was started with.
+/// The settings of the instance. While there is no account nothing may be had; the next call looks again.
 pub(crate) fn settings() -> Settings {
     static SETTINGS: OnceLock<Settings> = OnceLock::new();
-    *SETTINGS
-        .get_or_init(|| parse(std::env::var_os(env::LIMIT_BYTES).as_deref(), std::env::var_os(env::MODE).as_deref()))
+    SETTINGS.get().copied().unwrap_or_else(|| match account::settings_in_header() {
+        Some(found) => *SETTINGS.get_or_init(|| found),
+        None => Settings { limit: Some(0), mode: Mode::Device },
+    })
+}
+
+/// Those of the environment.
+pub(crate) fn of_environment() -> Settings {
+    parse(std::env::var_os(env::LIMIT_BYTES).as_deref(), std::env::var_os(env::MODE).as_deref())
 }
 
 fn parse(limit: Option<&OsStr>, mode: Option<&OsStr>) -> Settings {

@@ -3,6 +3,8 @@
 //! A fork copies memory in whatever state other threads have left it: a lock that one of them held stays locked for
 //! ever. So the pointer to such a value lives in a page of its own that the kernel hands to the child filled with zeros,
 //! and the child makes a new value. What the parent's value pointed to is left alone there: it may be half changed.
+//!
+//! A leak checker looks for pointers in the variables of libraries and not in such pages: a list there keeps every value.
 #![allow(unsafe_code, reason = "mmap of a page that a fork wipes")]
 
 use std::ptr::null_mut;
@@ -11,12 +13,20 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 /// A value that is made at its first use in each process, and never dropped.
 pub(crate) struct PerProcess<T> {
     /// The page; its first word points to the value. Null until it is mapped; a fork keeps it.
-    page: AtomicPtr<AtomicPtr<T>>,
+    page: AtomicPtr<AtomicPtr<Kept<T>>>,
+    /// The last value that was made, here or before a fork.
+    last: AtomicPtr<Kept<T>>,
+}
+
+/// A value, and the one that was made before it.
+struct Kept<T> {
+    value: T,
+    _before: *mut Kept<T>,
 }
 
 impl<T: Send + Sync + 'static> PerProcess<T> {
     pub(crate) const fn new() -> Self {
-        Self { page: AtomicPtr::new(null_mut()) }
+        Self { page: AtomicPtr::new(null_mut()), last: AtomicPtr::new(null_mut()) }
     }
 
     /// The value of this process. `make` may run in several threads at once; one result is kept.
@@ -24,12 +34,13 @@ impl<T: Send + Sync + 'static> PerProcess<T> {
     pub(crate) fn get(&'static self, make: impl FnOnce() -> T) -> &'static T {
         let value = self.cell().load(Ordering::Acquire);
         // SAFETY: what the cell points to came from `Box::into_raw`, is published whole, and is never freed.
-        unsafe { value.as_ref() }.unwrap_or_else(|| self.make(make))
+        unsafe { value.as_ref() }.map_or_else(|| self.make(make), |kept| &kept.value)
     }
 
     #[cold]
     fn make(&'static self, make: impl FnOnce() -> T) -> &'static T {
-        let fresh = Box::into_raw(Box::new(make()));
+        let before = self.last.load(Ordering::Acquire);
+        let fresh = Box::into_raw(Box::new(Kept { value: make(), _before: before }));
         let first = self.cell().compare_exchange(null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire);
         let value = first.map_or_else(
             |first| {
@@ -37,14 +48,17 @@ impl<T: Send + Sync + 'static> PerProcess<T> {
                 drop(unsafe { Box::from_raw(fresh) });
                 first
             },
-            |_| fresh,
+            |_| {
+                self.last.store(fresh, Ordering::Release);
+                fresh
+            },
         );
         // SAFETY: as in `get`, and not null: either ours, or another thread's.
-        unsafe { &*value }
+        unsafe { &(*value).value }
     }
 
     #[inline]
-    fn cell(&'static self) -> &'static AtomicPtr<T> {
+    fn cell(&'static self) -> &'static AtomicPtr<Kept<T>> {
         let mut page = self.page.load(Ordering::Acquire);
         if page.is_null() {
             page = self.map();
@@ -54,11 +68,11 @@ impl<T: Send + Sync + 'static> PerProcess<T> {
     }
 
     #[cold]
-    fn map(&'static self) -> *mut AtomicPtr<T> {
-        let (bytes, private) = (size_of::<AtomicPtr<T>>(), libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    fn map(&'static self) -> *mut AtomicPtr<Kept<T>> {
+        let (bytes, private) = (size_of::<AtomicPtr<Kept<T>>>(), libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a fresh private mapping touches no memory that is in use.
         let page = unsafe { libc::mmap(null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, private, -1, 0) };
-        let fresh: *mut AtomicPtr<T> = if page == libc::MAP_FAILED {
+        let fresh: *mut AtomicPtr<Kept<T>> = if page == libc::MAP_FAILED {
             // No memory for one page: the value is not the process's own after a fork, which is then the least trouble.
             Box::into_raw(Box::default())
         } else {

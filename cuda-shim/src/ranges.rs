@@ -25,6 +25,8 @@ pub(crate) struct Range {
     pub context: u64,
     /// A pool's, whose memory stays when that context ends.
     pub is_pooled: bool,
+    /// Managed in place of the device memory that was asked for.
+    pub is_converted: bool,
     /// Of `bytes`, how many, from the front, are meant to be on the device. 0 unless managed.
     pub resident: u64,
 }
@@ -40,10 +42,23 @@ pub(crate) enum Kind {
     Host,
 }
 
+/// Allocations below this stay device memory: flags of streams, and what programs share with others, which managed memory
+/// cannot be used for.
+pub(crate) const SMALL: u64 = 1 << 20;
+/// As long as such pieces of a process add up to no more than this: nearly all memory has to be able to leave the card.
+const SMALL_IN_ALL: u64 = 64 << 20;
+
 impl Range {
     /// A fresh allocation.
     pub(crate) fn new(address: u64, bytes: u64, kind: Kind, context: u64) -> Self {
-        Self { address, bytes, kind, context, is_pooled: false, resident: kind.resident(bytes) }
+        Self { address, bytes, kind, context, is_pooled: false, is_converted: false, resident: kind.resident(bytes) }
+    }
+}
+
+impl Range {
+    /// Its part of the small pieces that cannot be moved.
+    fn as_small(&self) -> u64 {
+        if self.kind == Kind::Device && self.bytes < SMALL { self.bytes } else { 0 }
     }
 }
 
@@ -71,6 +86,17 @@ struct Ranges {
     by_address: HashMap<u64, Entry, BuildHasherDefault<AddressHasher>>,
     /// Counts allocations: the order in which they came.
     next: u64,
+    /// Bytes in small pieces that cannot be moved.
+    small: u64,
+}
+
+impl Ranges {
+    fn insert(&mut self, entry: Entry) -> Option<Range> {
+        self.small += entry.range.as_small();
+        let before = self.by_address.insert(entry.range.address, entry).map(|entry| entry.range);
+        self.small -= before.as_ref().map_or(0, Range::as_small);
+        before
+    }
 }
 
 /// Addresses differ in their middle bits and nobody chooses them: one multiplication spreads them.
@@ -107,7 +133,7 @@ pub(crate) fn insert(range: Range) -> Option<Range> {
     let mut ranges = lock();
     let order = ranges.next;
     ranges.next += 1;
-    ranges.by_address.insert(range.address, Entry { range, order, is_claimed: false }).map(|entry| entry.range)
+    ranges.insert(Entry { range, order, is_claimed: false })
 }
 
 /// Adds a range again that was taken out and is not gone.
@@ -121,11 +147,20 @@ pub(crate) fn remove(address: u64) -> Option<Range> {
     let mut ranges = lock();
     loop {
         match ranges.by_address.entry(address) {
-            Slot::Occupied(entry) if !entry.get().is_claimed => return Some(entry.remove().range),
+            Slot::Occupied(entry) if !entry.get().is_claimed => {
+                let range = entry.remove().range;
+                ranges.small -= range.as_small();
+                return Some(range);
+            }
             Slot::Occupied(_) => ranges = wait(ranges),
             Slot::Vacant(_) => return None,
         }
     }
+}
+
+/// Whether an allocation of this size stays device memory, beside `others` bytes of small pieces that are not in here.
+pub(crate) fn stays_small(bytes: u64, others: u64) -> bool {
+    bytes < SMALL && lock().small.saturating_add(others).saturating_add(bytes) <= SMALL_IN_ALL
 }
 
 /// The range that begins here.
@@ -142,7 +177,10 @@ pub(crate) fn remove_context(context: u64) -> Vec<Range> {
     }
     let of_context = ranges.by_address.values_mut().filter(|entry| entry.range.context == context);
     of_context.filter(|entry| entry.range.is_pooled).for_each(|entry| entry.range.context = 0);
-    ranges.by_address.extract_if(|_, entry| entry.range.context == context).map(|(_, entry)| entry.range).collect()
+    let gone: Vec<Range> =
+        ranges.by_address.extract_if(|_, entry| entry.range.context == context).map(|(_, entry)| entry.range).collect();
+    ranges.small -= gone.iter().map(Range::as_small).sum::<u64>();
+    gone
 }
 
 /// Ranges that are being moved. When this is dropped they may be freed again.

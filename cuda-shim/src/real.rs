@@ -5,7 +5,6 @@
 #![allow(unsafe_code, reason = "the loader's functions")]
 
 use crate::resolve::{self, libc_own};
-use omni_gpu_wire::env;
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::os::unix::ffi::OsStringExt;
@@ -22,7 +21,7 @@ pub(crate) static NVML: Library = Library::new(c"libnvidia-ml.so.1");
 pub(crate) struct Library {
     /// By which everybody opens it.
     name: &'static CStr,
-    /// The same in the directory of `OMNI_GPU_DRIVER`, if that is set.
+    /// The same in the driver's directory, if that is known.
     path: OnceLock<Option<CString>>,
     /// The loader's. Never closed, so that no address can go stale.
     handle: AtomicPtr<c_void>,
@@ -64,7 +63,7 @@ impl Library {
     /// A path that cannot be one counts as not set.
     fn path(&self) -> &CStr {
         let configured = self.path.get_or_init(|| {
-            let mut path = std::env::var_os(env::DRIVER)?.into_vec();
+            let mut path = crate::places::driver()?.into_vec();
             path.push(b'/');
             path.extend_from_slice(self.name.to_bytes());
             CString::new(path).ok()

@@ -15,11 +15,11 @@
 mod identity;
 mod shared;
 
-use crate::limit::settings;
+use crate::limit::{of_environment, settings};
 use crate::process::PerProcess;
 use crate::ranges::{Kind, Range};
 use identity::{Identity, has_ended};
-use omni_gpu_wire::account::{SLOTS, Use};
+use omni_gpu_wire::account::{SLOTS, Settings, Use};
 use shared::{Guard, Shared, shared};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -133,6 +133,11 @@ pub(crate) fn left(bytes: u64) {
     if let Some((shared, slot)) = known() {
         add(shared, slot, AWAY, bytes).ok();
     }
+}
+
+/// The settings in the header; `None` when there is no account now.
+pub(crate) fn settings_in_header() -> Option<Settings> {
+    Some(shared()?.settings().unwrap_or_else(of_environment))
 }
 
 /// What this process has.

@@ -5,8 +5,9 @@
 //! have written anything here: nothing read is believed, and the lock is waited for only [`PATIENCE_SECONDS`] long.
 #![allow(unsafe_code, reason = "mmap, and a mutex that processes share")]
 
-use omni_gpu_wire::account::{FILE_BYTES, HEADER_BYTES, Header, MAGIC, SLOT_BYTES, SLOTS};
-use omni_gpu_wire::env;
+use crate::limit::of_environment;
+use crate::places;
+use omni_gpu_wire::account::{FILE_BYTES, HEADER_BYTES, Header, MAGIC, SLOT_BYTES, SLOTS, Settings};
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::mem::{MaybeUninit, offset_of};
@@ -32,7 +33,7 @@ pub(super) struct Shared {
     words: &'static [AtomicU64; WORDS],
 }
 
-/// The file of `OMNI_GPU_ACCOUNT`, or without that variable memory that only this process and its forks share. `None`
+/// The accounting file, or where none is named memory that only this process and its forks share. `None`
 /// when it cannot be had now (no descriptor is left, no memory): a file that is named is never replaced by something
 /// else, or each process would have the instance's limit for itself.
 #[inline]
@@ -45,7 +46,7 @@ static SHARED: OnceLock<Shared> = OnceLock::new();
 #[cold]
 fn find() -> Option<&'static Shared> {
     static PATH: OnceLock<Option<OsString>> = OnceLock::new();
-    let path = PATH.get_or_init(|| std::env::var_os(env::ACCOUNT).filter(|path| !path.is_empty()));
+    let path = PATH.get_or_init(places::account);
     let fresh = path.as_ref().map_or_else(anonymous, |path| named(path))?;
     Some(SHARED.get_or_init(|| fresh))
 }
@@ -165,6 +166,15 @@ impl Shared {
         &self.words[at / 8 % WORDS]
     }
 
+    /// What the instance may have; `None` where the header does not say.
+    pub(super) fn settings(&self) -> Option<Settings> {
+        Settings::from_words(self.setting_words())
+    }
+
+    fn setting_words(&self) -> [u64; 2] {
+        [0, 8].map(|more| self.word(Settings::AT + more).load(Ordering::Relaxed))
+    }
+
     fn is_set_up(&self) -> bool {
         self.word(offset_of!(Header, magic)).load(Ordering::Acquire) == MAGIC
     }
@@ -191,6 +201,12 @@ impl Shared {
         }
         self.word(offset_of!(Header, used_slots)).store(0, Ordering::Relaxed);
         self.word(offset_of!(Header, at_most)).store(0, Ordering::Relaxed);
+        // The worker's stay; nonsense in a file that was never set up is nobody's.
+        if self.settings().is_none_or(|settings| settings.to_words() != self.setting_words()) {
+            for (more, word) in [0, 8].into_iter().zip(of_environment().to_words()) {
+                self.word(Settings::AT + more).store(word, Ordering::Relaxed);
+            }
+        }
         self.word(offset_of!(Header, magic)).store(MAGIC, Ordering::Release);
         Some(())
     }

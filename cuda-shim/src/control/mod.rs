@@ -13,7 +13,6 @@ use crate::account;
 use crate::moves::{self, Moved};
 use crate::process::PerProcess;
 use omni_gpu_wire::control::{Kind, Report, Verb};
-use omni_gpu_wire::env;
 use socket::Socket;
 use std::ffi::OsString;
 use std::mem::MaybeUninit;
@@ -42,8 +41,12 @@ struct Control {
 
 impl Control {
     fn new() -> Self {
-        let path = std::env::var_os(env::CONTROL).filter(|path| !path.is_empty());
-        Self { path, runs: AtomicBool::new(false), epoch: Instant::now(), not_before: AtomicU64::new(0) }
+        Self {
+            path: crate::places::control(),
+            runs: AtomicBool::new(false),
+            epoch: Instant::now(),
+            not_before: AtomicU64::new(0),
+        }
     }
 
     /// Whether the caller is the one who begins the thread now.

@@ -1,20 +1,27 @@
-//! Managed memory that is freed in the order of a stream by a driver that cannot do that: an event marks the place in the
-//! stream, and the memory is freed when the event has come to pass. Until then it counts.
+//! Converted memory of `cuMemAlloc` that is freed in the order of a stream: managed memory has no such order, so an event
+//! marks the place in the stream, and the memory is freed when the event has come to pass. Until then it counts.
 //!
-//! Looked after by every call that allocates, frees or waits; a call that would be refused waits for all of it.
+//! Looked after by every call that allocates, frees or waits. A call that allocates at once and would be refused waits
+//! for all of it, for so long; one in the order of a stream never waits.
 
-use super::driver::{
-    self, Handle, ask, cuEventCreate, cuEventDestroy_v2, cuEventQuery, cuEventRecord, cuEventSynchronize, cuMemFree_v2,
-};
+use super::driver::{self, Handle, ask, cuEventCreate, cuEventDestroy_v2, cuEventQuery, cuEventRecord, cuMemFree_v2};
 use super::entry::{CUresult, SUCCESS};
+use super::stream;
 use crate::account;
 use crate::process::PerProcess;
 use crate::ranges::{self, Range};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// `CU_EVENT_DISABLE_TIMING`.
 const NO_TIMING: u32 = 2;
+/// The longest wait for a stream: it may never go on before the caller does.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// `CUDA_ERROR_NOT_READY`.
+const NOT_READY: CUresult = 600;
+/// Between two looks during such a wait.
+const PAUSE: Duration = Duration::from_millis(1);
 
 #[derive(Clone, Copy)]
 struct Waiting {
@@ -39,21 +46,28 @@ static IS_USED: AtomicBool = AtomicBool::new(false);
 pub(super) fn free(address: u64, stream: Handle) -> Option<CUresult> {
     IS_USED.store(true, Ordering::Release);
     let range = ranges::remove(address)?;
-    let event = match ask(|event| cuEventCreate(event, NO_TIMING)) {
-        Ok(event) => event,
+    match stream::in_context(stream, || mark(stream)).and_then(|marked| marked) {
+        Ok(event) => {
+            put(Waiting { range, event });
+            Some(SUCCESS)
+        }
         Err(error) => {
             ranges::put_back(range);
-            return Some(error);
+            Some(error)
         }
-    };
-    let result = cuEventRecord(event, stream);
-    if result == SUCCESS {
-        put(Waiting { range, event });
-    } else {
-        cuEventDestroy_v2(event);
-        ranges::put_back(range);
     }
-    Some(result)
+}
+
+/// An event at the end of what is in a stream of the current context.
+fn mark(stream: Handle) -> Result<Handle, CUresult> {
+    let event = ask(|event| cuEventCreate(event, NO_TIMING))?;
+    match cuEventRecord(event, stream) {
+        SUCCESS => Ok(event),
+        error => {
+            cuEventDestroy_v2(event);
+            Err(error)
+        }
+    }
 }
 
 /// Whether the program has freed this already: to it there is no such memory any more.
@@ -76,11 +90,21 @@ fn free_what_is_done() {
     }
 }
 
-/// Waits for everything that is to be freed.
+/// Waits for everything that is to be freed, but not for ever.
 pub(super) fn wait_for_all() {
+    let end = Instant::now() + PATIENCE;
     let _freeing = deferred().freeing.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_done = |waiting: &Waiting| {
+        while cuEventQuery(waiting.event) == NOT_READY {
+            if Instant::now() > end {
+                return false;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        cuEventQuery(waiting.event) == SUCCESS
+    };
     if deferred().count.load(Ordering::Acquire) > 0 {
-        driver::outside_captures(|| free_where(|waiting| cuEventSynchronize(waiting.event) == SUCCESS));
+        driver::outside_captures(|| free_where(is_done));
     }
 }
 

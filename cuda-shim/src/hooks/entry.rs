@@ -63,6 +63,11 @@ impl<T: Copy> Out<T> {
         (!self.0.is_null()).then(|| unsafe { self.0.read_unaligned() })
     }
 
+    /// To a value of another type at the same place, which the API's contract has to allow.
+    pub(super) fn cast<U>(self) -> Out<U> {
+        Out(self.0.cast())
+    }
+
     /// Nothing for null.
     pub(super) fn set(self, value: T) {
         if !self.0.is_null() {

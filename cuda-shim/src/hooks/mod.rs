@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | [`plain`] | `cuMemAlloc` and its kin, managed memory, `cuMemFree` |
 //! | [`host`] | pinned host memory |
-//! | [`streams`], [`pools`], [`deferred`] | allocation in the order of a stream |
+//! | [`streams`], [`pools`], [`deferred`], [`stream`] | allocation in the order of a stream |
 //! | [`graphs`] | memory nodes |
 //! | [`vmm`] | handles and mappings |
 //! | [`arrays`], [`imports`] | arrays and mipmaps; memory that comes from elsewhere |
@@ -27,6 +27,7 @@ mod ledger;
 mod plain;
 mod pools;
 mod reports;
+mod stream;
 mod streams;
 mod vmm;
 

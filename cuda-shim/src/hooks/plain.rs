@@ -1,16 +1,16 @@
 //! `cuMemAlloc` and its kin, managed memory, and `cuMemFree`.
 //!
 //! In unified mode what is asked for as device memory comes as managed memory that belongs on the device, wherever the
-//! device can move it. The first form of these functions (CUDA 2) has addresses of 32 bits, which managed memory would
+//! device can move it. Small pieces stay device memory as long as there is little of them ([`ranges::stays_small`]). The first form of these functions (CUDA 2) has addresses of 32 bits, which managed memory would
 //! not fit into: it stays device memory.
 
-use super::driver::{allocate_managed, can_move, device, row_alignment};
+use super::driver::{allocate_managed, can_move, context, device, row_alignment};
 use super::entry::{CUresult, INVALID_VALUE, Out, SUCCESS, hooks};
-use super::ledger::{allocate, free, keep, refusal, reserve, size};
+use super::ledger::{allocate, free, keep, refusal, remember, reserve, size};
 use super::{deferred, pools};
 use crate::account;
 use crate::limit::{Mode, settings};
-use crate::ranges::Kind;
+use crate::ranges::{self, Kind, Range};
 
 hooks! {
     fn cuMemAlloc(address: Out<u32>, bytes: u32) |real| short(address, u64::from(bytes), |_| real(address, bytes));
@@ -19,8 +19,8 @@ hooks! {
             return real(address, bytes);
         }
         deferred::collect();
-        match movable_device() {
-            Some(device) => counted(address, bytes, Kind::Managed, || allocate_managed(address, bytes, device)),
+        match movable_device(bytes) {
+            Some(device) => converted(address, bytes, device),
             None => counted(address, bytes, Kind::Device, || real(address, bytes)),
         }
     };
@@ -46,10 +46,10 @@ hooks! {
             return real(address, pitch, width, height, element);
         }
         deferred::collect();
-        if movable_device().is_none() {
+        if movable_device(bytes).is_none() {
             return pitched(address, pitch, bytes, height, || real(address, pitch, width, height, element));
         }
-        let result = counted(address, bytes, Kind::Managed, || allocate_managed(address, bytes, device));
+        let result = converted(address, bytes, device);
         if result == SUCCESS {
             pitch.set(bytes / height);
         }
@@ -59,16 +59,27 @@ hooks! {
     fn cuMemFree_v2(address: u64) |real| freed(address, || real(address));
 }
 
-/// The device of this thread's context, when what is allocated there should be managed memory.
-pub(super) fn movable_device() -> Option<i32> {
+/// The device of this thread's context, when an allocation of this size there should be managed memory.
+fn movable_device(bytes: usize) -> Option<i32> {
     match settings().mode {
+        Mode::Unified if ranges::stays_small(size(bytes), 0) => None,
         Mode::Unified => device().ok().filter(|device| can_move(*device)),
         Mode::Device => None,
     }
 }
 
+/// Managed memory in place of device memory.
+fn converted(address: Out<u64>, bytes: usize, device: i32) -> CUresult {
+    let result = allocate(Kind::Managed, size(bytes), || allocate_managed(address, bytes, device));
+    if let (SUCCESS, Some(address)) = (result, address.get()) {
+        remember(Range { is_converted: true, ..Range::new(address, size(bytes), Kind::Managed, context()) });
+        crate::control::allocated();
+    }
+    result
+}
+
 /// Allocates what begins at the address that comes back.
-pub(super) fn counted(address: Out<u64>, bytes: usize, kind: Kind, call: impl FnOnce() -> CUresult) -> CUresult {
+fn counted(address: Out<u64>, bytes: usize, kind: Kind, call: impl FnOnce() -> CUresult) -> CUresult {
     let result = allocate(kind, size(bytes), call);
     if let (SUCCESS, Some(address)) = (result, address.get()) {
         keep(address, size(bytes), kind);

@@ -2,18 +2,21 @@
 //!
 //! The driver is asked first, so whatever it refuses is refused in its words, and null pointers mean what they mean to it.
 
-use super::driver::{ask, cuPointerGetAttribute as attribute};
-use super::entry::{In, Out, SUCCESS, hooks};
+use super::driver::{ask, cuMemGetAddressRange_v2};
+use super::entry::{INVALID_VALUE, In, Out, SUCCESS, hooks};
 use super::{deferred, graphs, pools};
-use crate::account;
 use crate::limit::{Mode, settings};
+use crate::{account, ranges};
 
-/// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE` and two of its values.
+/// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`, and its value for memory of a device.
 const MEMORY_TYPE: i32 = 2;
-const TYPE_HOST: u32 = 1;
 const TYPE_DEVICE: u32 = 2;
+/// `CU_POINTER_ATTRIBUTE_HOST_POINTER`: memory of a device has none.
+const HOST_POINTER: i32 = 4;
 /// `CU_POINTER_ATTRIBUTE_IS_MANAGED`.
 const IS_MANAGED: i32 = 8;
+/// `CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE`.
+const MEMPOOL_HANDLE: i32 = 17;
 
 hooks! {
     fn cuMemGetInfo(free: Out<u32>, total: Out<u32>) |real| {
@@ -51,18 +54,23 @@ hooks! {
         }
         result
     };
-    fn cuPointerGetAttribute(value: Out<u32>, which: i32, address: u64) |real| {
+    fn cuPointerGetAttribute(value: Out<u64>, which: i32, address: u64) |real| {
+        if which == HOST_POINTER && !value.is_null() && is_converted(address) {
+            return INVALID_VALUE;
+        }
         let result = real(value, which, address);
-        if result == SUCCESS && which == MEMORY_TYPE {
-            look_as_asked_for(value, address);
+        if result == SUCCESS {
+            look_as_asked_for(value, which, address);
         }
         result
     };
-    fn cuPointerGetAttributes(count: u32, which: In<i32>, values: In<Out<u32>>, address: u64) |real| {
+    fn cuPointerGetAttributes(count: u32, which: In<i32>, values: In<Out<u64>>, address: u64) |real| {
         let result = real(count, which, values, address);
         if result == SUCCESS {
-            for number in (0..count as usize).filter(|number| which.at(*number).get() == Some(MEMORY_TYPE)) {
-                values.at(number).get().into_iter().for_each(|value| look_as_asked_for(value, address));
+            for number in 0..count as usize {
+                if let (Some(which), Some(value)) = (which.at(number).get(), values.at(number).get()) {
+                    look_as_asked_for(value, which, address);
+                }
             }
         }
         result
@@ -76,13 +84,22 @@ fn share(free: u64, total: u64) -> (u64, u64) {
     account::share(free, total)
 }
 
-/// Managed memory is device memory to who asks for its type, wherever it is at the moment. That it is managed it says
-/// to who asks for that: such a program does so to avoid what managed memory cannot do.
-fn look_as_asked_for(kind: Out<u32>, address: u64) {
-    if settings().mode == Mode::Unified
-        && kind.get() == Some(TYPE_HOST)
-        && ask(|value| attribute(value, IS_MANAGED, address)).is_ok_and(|is_managed| is_managed != 0)
-    {
-        kind.set(TYPE_DEVICE);
+/// Makes an answer about converted memory what it would be about the memory that was asked for. What the memory can do
+/// (IPC, GPUDirect RDMA) is answered as it is.
+fn look_as_asked_for(value: Out<u64>, which: i32, address: u64) {
+    match which {
+        MEMORY_TYPE if is_converted(address) => value.cast::<u32>().set(TYPE_DEVICE),
+        // A truth value may be one byte.
+        IS_MANAGED if is_converted(address) => value.cast::<u8>().set(0),
+        HOST_POINTER if is_converted(address) => value.set(0),
+        MEMPOOL_HANDLE => value.get().into_iter().for_each(|pool| value.set(pools::known_as(pool))),
+        _ => {}
     }
+}
+
+/// Whether an address is in memory that is managed and was asked for as device memory.
+fn is_converted(address: u64) -> bool {
+    settings().mode == Mode::Unified
+        && ask(|base| cuMemGetAddressRange_v2(base, Out::null(), address))
+            .is_ok_and(|base| ranges::get(base).is_some_and(|range| range.is_converted))
 }

@@ -1,15 +1,14 @@
 //! Allocation and free in the order of a stream, and the waits after which memory is known to be free.
 //!
-//! In unified mode the memory comes from a managed pool where the driver has such (CUDA 13), so its order stays the
-//! stream's. An older driver has none: the memory is allocated at once, and freed when the work before the free is done.
-//! What is allocated during a capture becomes a node of the graph, and nothing is converted.
+//! The stream says where the memory comes from, not the thread's context: the thread may have none, or one of another
+//! device. In unified mode it comes from a managed pool where the driver has such (CUDA 13); an older driver has none, and
+//! the memory is what was asked for: its order is the stream's in both cases. What is allocated during a capture becomes a
+//! node of the graph, and nothing is converted.
 
-use super::driver::{Handle, allocate_managed, can_move, device, is_capturing, outside_captures};
-use super::entry::{CUresult, INVALID_VALUE, Out, hooks};
-use super::ledger::free;
-use super::plain::counted;
-use super::{deferred, graphs, pools};
-use crate::limit::{Mode, settings};
+use super::driver::{self, Handle, is_capturing};
+use super::entry::{CUresult, INVALID_VALUE, OUT_OF_MEMORY, Out, SUCCESS, hooks};
+use super::ledger::{free, keep, reserve, size};
+use super::{deferred, graphs, pools, stream};
 use crate::ranges::{self, Kind};
 
 hooks! {
@@ -53,15 +52,27 @@ fn allocate(
         return graphs::captured(bytes, real);
     }
     deferred::collect();
-    let Ok(device) = device() else { return real() };
-    let may_convert = settings().mode == Mode::Unified && can_move(device);
-    match pools::choose(pool, device, may_convert) {
-        pools::Choice::Converted => {
-            counted(address, bytes, Kind::Managed, || outside_captures(|| allocate_managed(address, bytes, device)))
-        }
-        pools::Choice::Pool(pool) => pools::allocate(address, bytes, pool, stream),
-        pools::Choice::Unknown => real(),
+    let Ok(device) = stream::device_of(stream) else { return unplaced(address, bytes, stream, real) };
+    match pool
+        .filter(|pool| pools::exists(*pool))
+        .or_else(|| if pool.is_none() { pools::current(device) } else { None })
+    {
+        Some(pool) => pools::allocate(address, bytes, pool, stream, device),
+        None => unplaced(address, bytes, stream, real),
     }
+}
+
+/// An allocation of which it cannot be said where it goes: the driver refuses it in its own words. What it gives all the
+/// same counts, or goes back.
+fn unplaced(address: Out<u64>, bytes: usize, stream: Handle, real: impl Fn() -> CUresult) -> CUresult {
+    let result = real();
+    let (SUCCESS, Some(begin)) = (result, address.get()) else { return result };
+    if reserve(Kind::Device, size(bytes)).is_err() {
+        driver::cuMemFreeAsync(begin, stream);
+        return OUT_OF_MEMORY;
+    }
+    keep(begin, size(bytes), Kind::Device);
+    result
 }
 
 fn freed(address: u64, stream: Handle, call: impl Fn() -> CUresult) -> CUresult {
@@ -73,7 +84,7 @@ fn freed(address: u64, stream: Handle, call: impl Fn() -> CUresult) -> CUresult 
         return result;
     }
     match ranges::get(address) {
-        Some(range) if range.kind == Kind::Managed && !is_capturing(stream) => {
+        Some(range) if range.is_converted && !is_capturing(stream) => {
             deferred::free(address, stream).unwrap_or_else(call)
         }
         _ => free(address, call),

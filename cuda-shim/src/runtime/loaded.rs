@@ -2,7 +2,8 @@
 //!
 //! Two of them can be in one process, and their functions have the same names: they differ in the version of the symbol,
 //! by which the loader has bound the caller, and which ours does not see. So the caller's own library is asked which
-//! runtime it needs; who needs none that is there (a program that looked it up) gets the first.
+//! runtime it needs; a caller that needs none that is there (a program that looked it up) gets the first. Another
+//! interposer of these functions is no runtime: it may be the caller itself, and call the next one, which is ours.
 #![allow(unsafe_code, reason = "a runtime that is in use is kept loaded")]
 
 use crate::resolve::elf::{self, Library};
@@ -57,11 +58,18 @@ pub(super) fn find(name: &CStr, caller: usize) -> Option<NonNull<c_void>> {
     let is_needed = |library: &Library<'_>| {
         library.soname().is_some_and(|soname| needed.iter().flatten().any(|needed| needed.as_c_str() == soname))
     };
-    let (function, path) = first(name, is_needed).or_else(|| first(name, |_| true))?;
+    let (function, path) = first(name, is_needed).or_else(|| first(name, is_runtime))?;
     // Not unloaded any more, so that what is remembered stays true.
     // SAFETY: a string that ends with a zero, of a library that is there already.
     unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
     Some(function)
+}
+
+/// Whether a library is a runtime: by its name, which wheels make longer (`libcudart-d0da41ae.so.11.0`), or by a function
+/// that only a runtime has.
+fn is_runtime(library: &Library<'_>) -> bool {
+    library.soname().is_some_and(|name| name.to_bytes().starts_with(b"libcudart"))
+        || library.function(c"cudaRuntimeGetVersion").is_some()
 }
 
 /// The function in the first library but ours that has it, and that library's path.

@@ -15,7 +15,7 @@ fn counters(node: &Node) -> Counters {
 fn all_of_it_goes_and_comes_back() {
     for driver in DRIVERS {
         let node = Node::new(driver);
-        let sizes = [4 * MIB, 1, 64 * MIB + 4096, 700];
+        let sizes = [4 * MIB, MIB + 1, 64 * MIB + 4096, MIB + 700];
         let whole: u64 = sizes.iter().sum();
         let (client, _) = Client::holding(&node, &sizes);
         let (mut shim, hello) = node.accept();

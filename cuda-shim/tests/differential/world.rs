@@ -154,8 +154,19 @@ impl World {
         graphs + self.pools.iter().map(|pool| Self::reserved(*pool)).sum::<u64>()
     }
 
+    /// Small pieces stay as they are; here they never add up to so much that they would not.
+    fn is_converted(&self, block: &Block) -> bool {
+        let is_possible = match block.kind {
+            Kind::Plain => self.rules.unified,
+            Kind::Ordered(_) => self.rules.converts_pools(),
+            _ => false,
+        };
+        is_possible && block.bytes >= MIB
+    }
+
+    /// What is taken from a pool itself.
     fn live_in(&self, pool: u64) -> u64 {
-        let from = self.blocks.iter().filter(|block| block.kind == Kind::Ordered(pool));
+        let from = self.blocks.iter().filter(|block| block.kind == Kind::Ordered(pool) && !self.is_converted(block));
         from.map(|block| block.bytes).sum()
     }
 
@@ -164,20 +175,17 @@ impl World {
         let mut sums = Sums::default();
         for block in &self.blocks {
             match block.kind {
-                Kind::Plain if self.rules.unified => sums.managed += block.bytes,
+                Kind::Plain if self.is_converted(block) => sums.managed += block.bytes,
                 Kind::Managed => sums.managed += block.bytes,
                 Kind::Plain | Kind::Low | Kind::Array | Kind::Mipmapped | Kind::Handle => sums.device += block.bytes,
                 Kind::Pinned | Kind::HostHandle => sums.host += block.bytes,
-                Kind::Ordered(_) if self.rules.unified && !self.rules.converts_pools() => sums.managed += block.bytes,
-                Kind::Ordered(0) if self.rules.unified => sums.managed += block.bytes,
+                Kind::Ordered(_) if self.is_converted(block) => sums.managed += block.bytes,
                 Kind::Ordered(0) => sums.device += block.bytes,
                 Kind::Ordered(_) => {}
             }
         }
-        if !self.rules.unified || self.rules.converts_pools() {
-            let pools: u64 = self.pools.iter().map(|pool| Self::reserved(*pool).max(self.live_in(*pool))).sum();
-            if self.rules.unified { sums.managed += pools } else { sums.device += pools }
-        }
+        // A managed pool of the simulated driver reserves nothing.
+        sums.device += self.pools.iter().map(|pool| Self::reserved(*pool).max(self.live_in(*pool))).sum::<u64>();
         if self.has_graphs {
             sums.device += Self::graphs_have();
         }

@@ -84,6 +84,13 @@ calls! {
     fn cuDeviceGetDefaultMemPool(pool: *mut u64, device: i32);
     fn cuMemPoolCreate(pool: *mut u64, properties: *const PoolProperties);
     fn cuMemPoolDestroy(pool: u64);
+    fn cuMemPoolGetAttribute(pool: u64, attribute: i32, value: *mut u64);
+    fn cuMemPoolSetAccess(pool: u64, access: *const [u32; 3], count: usize);
+    fn cuDeviceGetMemPool(pool: *mut u64, device: i32);
+    fn cuDeviceSetMemPool(device: i32, pool: u64);
+    fn cuMemsetD8_v2(address: u64, value: u8, bytes: usize);
+    fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize);
+    fn cuPointerGetAttributes(count: u32, which: *const [i32; 3], values: *const [*mut u64; 3], address: u64);
     fn cuMemPoolSetAttribute(pool: u64, attribute: i32, value: *mut u64);
     fn cuLaunchHostFunc(stream: u64, function: extern "C" fn(*mut c_void), data: *mut c_void);
     fn cuGraphGetNodes(graph: u64, nodes: *mut u64, count: *mut usize);

@@ -1,6 +1,6 @@
 //! What a client does: the first word of `OMNI_TEST_CLIENT` says which scenario, the rest are its arguments.
 
-use crate::{answers, deaths, entries, graphs, imports, kinds, processes, races, streams};
+use crate::{alike, answers, deaths, entries, graphs, imports, kinds, processes, races, settings, streams};
 
 pub(crate) fn run() {
     let scenario = std::env::var("OMNI_TEST_CLIENT").expect("started by a test of this program");
@@ -19,6 +19,14 @@ pub(crate) fn run() {
         "free-later" => streams::free_later(),
         "full" => streams::full(),
         "keep" => streams::keep(),
+        "pools-alike" => alike::pools(),
+        "pointers-alike" => alike::pointers(),
+        "outlives" => alike::outlives(),
+        "elsewhere" => alike::elsewhere(),
+        "again" => alike::again(),
+        "take-6-and-4" => settings::take(),
+        "small" => settings::small(),
+        "without-context" => settings::without_context(),
         "capture" => graphs::capture(),
         "export" => imports::export(),
         "import" => imports::import(words[1], words[2]),

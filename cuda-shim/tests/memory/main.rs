@@ -5,6 +5,7 @@
 //! Needs `cargo build -p omni-cuda -p omni-cuda-sim` to have been run: both are loaded, not linked.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
+mod alike;
 mod answers;
 mod calls;
 mod client;
@@ -16,6 +17,7 @@ mod instance;
 mod kinds;
 mod processes;
 mod races;
+mod settings;
 mod streams;
 
 /// The other side: see [`client`].

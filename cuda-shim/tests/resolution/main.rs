@@ -4,6 +4,7 @@
 
 mod driver;
 mod escaped;
+mod interposers;
 mod programs;
 mod runtimes;
 mod simulated;
@@ -211,7 +212,7 @@ fn the_proxy_is_a_name_and_two_needs() {
     let tagged = |tag: &str| dynamic.lines().filter(|line| line.contains(tag)).filter_map(quoted).collect::<Vec<_>>();
     assert_eq!(tagged("(SONAME)"), ["libcuda.so.1"]);
     let needed: Vec<_> = tagged("(NEEDED)").into_iter().filter(|name| name.contains("cuda")).collect();
-    assert_eq!(needed, ["libomni_cuda.so", "/gpu/driver/libcuda.so.1"]);
+    assert_eq!(needed, ["/gpu/libomni_cuda.so", "/gpu/driver/libcuda.so.1"]);
     let defined =
         Command::new("nm").args(["-D", "--defined-only"]).arg(built("libomni_cuda_proxy.so")).output().unwrap();
     assert_eq!(String::from_utf8(defined.stdout).unwrap(), "");

@@ -30,6 +30,67 @@ pub struct Header {
     pub lock: [u64; 8],
     /// What counts for the limit, over all slots, is at most so much. Only the shims look at it.
     pub at_most: u64,
+    /// [`Settings`], written before the first shim reads them: by the worker, or without one by the shim that sets the
+    /// file up.
+    pub settings: [u64; 2],
+}
+
+/// How allocations are answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// As managed memory, which can be moved, where the device can do that.
+    Unified,
+    /// As what was asked for.
+    Device,
+}
+
+/// What an instance may have, and how it gets it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Bytes over all processes; `None`: no limit.
+    pub limit: Option<u64>,
+    /// See [`Mode`].
+    pub mode: Mode,
+}
+
+impl Settings {
+    /// As the header has them: the kind, and the limit.
+    #[must_use]
+    pub fn to_words(self) -> [u64; 2] {
+        let kind = match (self.limit, self.mode) {
+            (None, Mode::Device) => 1,
+            (None, Mode::Unified) => 2,
+            (Some(_), Mode::Device) => 3,
+            (Some(_), Mode::Unified) => 4,
+        };
+        [kind, self.limit.unwrap_or(0)]
+    }
+
+    /// Those of a header; `None` where nobody has written any. Of what is no kind the limit is nothing.
+    #[must_use]
+    pub fn from_words([kind, limit]: [u64; 2]) -> Option<Self> {
+        match kind {
+            0 => None,
+            1 => Some(Self { limit: None, mode: Mode::Device }),
+            2 => Some(Self { limit: None, mode: Mode::Unified }),
+            3 => Some(Self { limit: Some(limit), mode: Mode::Device }),
+            4 => Some(Self { limit: Some(limit), mode: Mode::Unified }),
+            _ => Some(Self { limit: Some(0), mode: Mode::Device }),
+        }
+    }
+
+    /// Where the header has them, as bytes.
+    pub const AT: usize = std::mem::offset_of!(Header, settings);
+
+    /// The bytes for there.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 16] {
+        let [kind, limit] = self.to_words().map(u64::to_le_bytes);
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&kind);
+        bytes[8..].copy_from_slice(&limit);
+        bytes
+    }
 }
 
 /// What one process holds. All in bytes.
@@ -147,6 +208,20 @@ mod tests {
         let mut unset = file(&[[7, 1, 2, 3, 4, 5, 6]]);
         unset[0] = 0;
         assert_eq!(sum(&unset, |_| true), Use::default());
+    }
+
+    #[test]
+    fn settings_come_back_as_they_were_and_unknown_ones_allow_nothing() {
+        for (limit, mode) in
+            [(None, Mode::Device), (None, Mode::Unified), (Some(0), Mode::Device), (Some(u64::MAX), Mode::Unified)]
+        {
+            let settings = Settings { limit, mode };
+            assert_eq!(Settings::from_words(settings.to_words()), Some(settings));
+        }
+        assert_eq!(Settings::from_words([0, 7]), None);
+        assert_eq!(Settings::from_words([5, 7]).and_then(|settings| settings.limit), Some(0));
+        let bytes = Settings { limit: Some(0x0102), mode: Mode::Unified }.to_bytes();
+        assert_eq!((bytes, Settings::AT), ([4, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0], 88));
     }
 
     #[test]

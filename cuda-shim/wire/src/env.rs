@@ -1,4 +1,6 @@
-//! The shim's configuration: environment variables. With none of them set it passes everything through, unchanged.
+//! The shim's configuration. In the sandbox of a GPU model everything is at a fixed place ([`inside`]), the limit and the
+//! mode stand in the accounting file there, and no variable changes any of it. Elsewhere environment variables say it;
+//! with none of them set the shim passes everything through, unchanged.
 
 /// The limit of the instance, over all its processes, in bytes (decimal).
 pub const LIMIT_BYTES: &str = "OMNI_GPU_LIMIT_BYTES";
@@ -15,8 +17,10 @@ pub const DRIVER: &str = "OMNI_GPU_DRIVER";
 pub mod inside {
     /// Ours: the shim and the proxy `libcuda.so.1`. First in the library path.
     pub const DIR: &str = "/gpu";
-    /// The shim, preloaded.
+    /// The shim, preloaded by [`PRELOAD`].
     pub const SHIM: &str = "/gpu/libomni_cuda.so";
+    /// Where glibc, and no other C library, reads what to preload into every program, whatever its environment.
+    pub const PRELOAD: &str = "/etc/ld.so.preload";
     /// A library without symbols that needs the shim first and the real driver second: what a caller finds that opens
     /// the driver with `RTLD_DEEPBIND`, and so passes a preload by.
     pub const PROXY: &str = "/gpu/libcuda.so.1";

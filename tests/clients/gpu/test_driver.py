@@ -109,10 +109,8 @@ def test_pool(device, stream):
     address = ok(driver.cuMemAllocFromPoolAsync(EVEN, pool, stream))
     ok(driver.cuStreamSynchronize(stream))
     holds_bytes(address, EVEN)
-    if ok(driver.cuDriverGetVersion()) >= 13000 or os.environ.get("OMNI_GPU_MODE") != "unified":
-        # Before CUDA 13 no pool has managed memory: what can be moved comes from beside the pool.
-        used = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_USED_MEM_CURRENT
-        assert int(ok(driver.cuMemPoolGetAttribute(pool, used))) == EVEN
+    used = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_USED_MEM_CURRENT
+    assert int(ok(driver.cuMemPoolGetAttribute(pool, used))) == EVEN
     ok(driver.cuMemFreeAsync(address, stream))
     ok(driver.cuStreamSynchronize(stream))
     ok(driver.cuMemPoolDestroy(pool))

@@ -59,3 +59,20 @@ def test_this_process_is_on_the_list():
     for ask in [pynvml.nvmlDeviceGetComputeRunningProcesses, pynvml.nvmlDeviceGetComputeRunningProcesses_v2]:
         assert [process.pid for process in ask(handle)] == [os.getpid()]
     assert pynvml.nvmlDeviceGetGraphicsRunningProcesses(handle) == []
+
+
+def test_what_monitors_ask():
+    handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+    assert 0 < pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU) < 100
+    assert 0 < pynvml.nvmlDeviceGetPowerUsage(handle) < pynvml.nvmlDeviceGetEnforcedPowerLimit(handle)
+    clock = pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)
+    assert 0 < clock <= pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM)
+    assert pynvml.nvmlDeviceGetComputeMode(handle) == pynvml.NVML_COMPUTEMODE_DEFAULT
+    assert pynvml.nvmlDeviceGetPersistenceMode(handle) == 1
+    assert pynvml.nvmlDeviceGetPerformanceState(handle) == 0
+    assert pynvml.nvmlDeviceGetBAR1MemoryInfo(handle).bar1Used == 0
+    assert pynvml.nvmlDeviceGetEncoderUtilization(handle)[0] == 0
+    assert os.path.basename(pynvml.nvmlSystemGetProcessName(os.getpid())).startswith("python")
+    for absent in (pynvml.nvmlDeviceGetSerial, pynvml.nvmlDeviceGetMigMode, pynvml.nvmlDeviceGetEccMode):
+        with pytest.raises(pynvml.NVMLError_NotSupported):
+            absent(handle)

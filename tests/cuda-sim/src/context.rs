@@ -3,6 +3,7 @@
 use crate::abi::{Handle, In, Out, api};
 use crate::error::{Answer, Error};
 use crate::host_functions::Pending;
+use crate::memory::allocation::{self, Allocation};
 use crate::memory::residency;
 use crate::objects::{Context, Objects, alive, objects, with_stack};
 use crate::stream::{Kind, Stream};
@@ -72,13 +73,16 @@ impl Objects {
         Ok(context)
     }
 
-    /// Takes a context away with all that was made in it.
+    /// Takes a context away with all that was made in it. Memory of pools is not made in a context.
     ///
     /// # Errors
     /// No such context.
     pub(crate) fn end_context(&mut self, context: Handle) -> Answer {
         let gone = self.contexts.remove(&context).ok_or(Error::INVALID_CONTEXT)?;
-        let all = self.allocations.iter().filter(|allocation| allocation.context == context);
+        let is_of = |allocation: &&Allocation| {
+            allocation.context == context && !matches!(allocation.kind, allocation::Kind::Pooled { .. })
+        };
+        let all = self.allocations.iter().filter(is_of);
         let bases: Vec<u64> = all.map(|allocation| allocation.base).collect();
         for base in bases {
             self.discard(base);

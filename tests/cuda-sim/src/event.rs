@@ -4,8 +4,10 @@ use crate::abi::{Handle, Out, api};
 use crate::error::{Answer, Error};
 use crate::host_functions::{self, Pending};
 use crate::objects::{Objects, objects};
+use crate::sharable::Sharable;
 use crate::time;
 use omni_cuda_card::now;
+use std::sync::Arc;
 
 api! {
     fn cuEventCreate(event: Out<Handle>, flags: u32) = create;
@@ -26,7 +28,9 @@ api! {
 /// Blocking, without timing, between processes (that one with "without timing" only).
 const FLAGS: u32 = 7;
 const DISABLE_TIMING: u32 = 2;
-const INTERPROCESS: u32 = 4;
+pub(crate) const INTERPROCESS: u32 = 4;
+/// Those of an event that came from another process.
+pub(crate) const FLAGS_OF_SHARED: u32 = INTERPROCESS | DISABLE_TIMING;
 
 /// An event.
 #[derive(Debug)]
@@ -34,6 +38,27 @@ pub(crate) struct Event {
     pub(crate) context: Handle,
     pub(crate) flags: u32,
     pub(crate) recorded: Option<Recorded>,
+    /// Where other processes find its end, and it theirs.
+    pub(crate) shared: Option<Arc<Sharable>>,
+}
+
+impl Event {
+    fn record(&mut self, recorded: Recorded) {
+        if let Some(shared) = &self.shared {
+            shared.store(recorded.end);
+        }
+        self.recorded = Some(recorded);
+    }
+
+    /// The last record, whichever process made it.
+    fn last(&self) -> Option<Recorded> {
+        let Some(shared) = &self.shared else { return self.recorded.clone() };
+        match (shared.load(), &self.recorded) {
+            (0, _) => None,
+            (end, Some(own)) if own.end == end => Some(own.clone()),
+            (end, _) => Some(Recorded { end, functions: Pending::default() }),
+        }
+    }
 }
 
 /// What was before an event in its stream.
@@ -58,7 +83,7 @@ fn create(event: Out<Handle>, flags: u32) -> Answer {
         return Err(Error::INVALID_VALUE);
     }
     let made = objects.handle();
-    objects.events.insert(made, Event { context, flags, recorded: None });
+    objects.events.insert(made, Event { context, flags, recorded: None, shared: None });
     event.put(made)
 }
 
@@ -86,12 +111,12 @@ fn record_with_flags(event: Handle, stream: Handle, flags: u32) -> Answer {
         return Err(Error::INVALID_HANDLE);
     }
     let recorded = Recorded { end, functions: stream.functions.clone() };
-    objects.event(event)?.recorded = Some(recorded);
+    objects.event(event)?.record(recorded);
     Ok(())
 }
 
 impl Objects {
-    fn event(&mut self, event: Handle) -> Result<&mut Event, Error> {
+    pub(crate) fn event(&mut self, event: Handle) -> Result<&mut Event, Error> {
         self.events.get_mut(&event).ok_or(Error::INVALID_HANDLE)
     }
 }
@@ -109,7 +134,7 @@ fn record_context(context: Handle, event: Handle) -> Answer {
         recorded.end = recorded.end.max(stream.end);
         recorded.functions.join(&stream.functions);
     }
-    objects.event(event)?.recorded = Some(recorded);
+    objects.event(event)?.record(recorded);
     Ok(())
 }
 
@@ -118,7 +143,7 @@ fn wait_in_context(context: Handle, event: Handle) -> Answer {
     let mut objects = objects()?;
     let context = objects.context_or_current(context)?;
     objects.refuse_captured_streams(context)?;
-    let Some(recorded) = objects.event(event)?.recorded.clone() else { return Ok(()) };
+    let Some(recorded) = objects.event(event)?.last() else { return Ok(()) };
     let awaited = &mut objects.context(context)?.awaited;
     match awaited {
         Some(awaited) => {
@@ -133,12 +158,12 @@ fn wait_in_context(context: Handle, event: Handle) -> Answer {
 /// One that was never recorded is done.
 fn query(event: Handle) -> Answer {
     let mut objects = objects()?;
-    let is_done = objects.event(event)?.recorded.as_ref().is_none_or(Recorded::is_done);
+    let is_done = objects.event(event)?.last().as_ref().is_none_or(Recorded::is_done);
     if is_done { Ok(()) } else { Err(Error::NOT_READY) }
 }
 
 fn synchronize(event: Handle) -> Answer {
-    let recorded = objects()?.event(event)?.recorded.clone();
+    let recorded = objects()?.event(event)?.last();
     if let Some(recorded) = recorded {
         host_functions::wait(&recorded.functions);
         time::wait(recorded.end);
@@ -165,7 +190,7 @@ fn wait(stream: Handle, event: Handle, flags: u32) -> Answer {
     if flags > 1 {
         return Err(Error::INVALID_VALUE);
     }
-    let recorded = objects.event(event)?.recorded.clone();
+    let recorded = objects.event(event)?.last();
     let stream = objects.stream(stream)?;
     if let Some(recorded) = recorded
         && !objects.records(stream)?

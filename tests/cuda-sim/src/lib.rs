@@ -10,9 +10,8 @@
 //! - capture, and graphs of memory nodes, copies, fills and functions of the host.
 //!
 //! Every symbol of `omni_cuda_entries` is exported. The rest are stubs that answer `CUDA_ERROR_NOT_SUPPORTED`: interop
-//! with other interfaces (OpenGL, EGL, VDPAU), semaphores and events of other processes, green contexts, multicast,
-//! texture references, questions about graphs' nodes and changes of instantiated graphs, tensor maps, checkpoints, core
-//! dumps and logs. Nothing undocumented is emulated: `cuGetExportTable` knows no table, so the real `libcudart` stops
+//! with other interfaces (OpenGL, EGL, VDPAU), semaphores of other processes, green contexts, multicast, texture
+//! references, kernel nodes of graphs and changes of instantiated graphs, tensor maps, checkpoints, core dumps and logs. Nothing undocumented is emulated: `cuGetExportTable` knows no table, so the real `libcudart` stops
 //! there.
 //!
 //! What differs from a card on purpose: what is put into a stream takes effect at once, and only its end is modelled.
@@ -27,6 +26,7 @@ mod context;
 mod device;
 mod error;
 mod event;
+mod event_ipc;
 mod external;
 mod graph;
 mod host_functions;
@@ -41,6 +41,7 @@ mod module;
 mod nvml;
 mod objects;
 mod primary;
+mod profiler;
 mod ranges;
 mod resolve;
 mod sharable;
@@ -62,6 +63,7 @@ pub(crate) static SYMBOLS: &[&[abi::Symbol]] = &[
     context::SYMBOLS,
     device::SYMBOLS,
     event::SYMBOLS,
+    event_ipc::SYMBOLS,
     external::SYMBOLS,
     graph::SYMBOLS,
     graph::add::SYMBOLS,
@@ -85,6 +87,7 @@ pub(crate) static SYMBOLS: &[&[abi::Symbol]] = &[
     memory::shared_pools::SYMBOLS,
     module::SYMBOLS,
     primary::SYMBOLS,
+    profiler::SYMBOLS,
     resolve::SYMBOLS,
     stream::SYMBOLS,
     stream_values::SYMBOLS,

@@ -12,6 +12,7 @@ use crate::memory::pool::{Places, Pool};
 use crate::stream::Stream;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::mem::ManuallyDrop;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// See the file's header.
@@ -68,7 +69,8 @@ pub(crate) struct Primary {
 static OBJECTS: LazyLock<Mutex<Objects>> = LazyLock::new(Mutex::default);
 
 thread_local! {
-    static STACK: RefCell<Vec<Handle>> = const { RefCell::new(Vec::new()) };
+    /// Never dropped: programs call from handlers of `exit` and from destructors, when a thread's other variables are gone.
+    static STACK: RefCell<ManuallyDrop<Vec<Handle>>> = const { RefCell::new(ManuallyDrop::new(Vec::new())) };
 }
 
 /// # Errors
@@ -80,7 +82,7 @@ pub(crate) fn objects() -> Result<MutexGuard<'static, Objects>, Error> {
 
 /// The thread's stack of current contexts; the last is the current one.
 pub(crate) fn with_stack<T>(work: impl FnOnce(&mut Vec<Handle>) -> T) -> T {
-    STACK.with_borrow_mut(work)
+    STACK.with_borrow_mut(|stack| work(stack))
 }
 
 impl Objects {

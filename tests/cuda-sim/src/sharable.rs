@@ -72,6 +72,17 @@ impl Sharable {
         if descriptor < 0 { Err(Error::OUT_OF_MEMORY) } else { Ok(descriptor) }
     }
 
+    /// The number at its beginning; 0 when it cannot be read.
+    pub(crate) fn load(&self) -> u64 {
+        let mut word = [0; 8];
+        self.0.read_exact_at(&mut word, 0).map_or(0, |()| u64::from_le_bytes(word))
+    }
+
+    /// Writes the number at its beginning. A file of memory takes it, or the host has no memory left at all.
+    pub(crate) fn store(&self, word: u64) {
+        let _ = self.0.write_all_at(&word.to_le_bytes(), 0);
+    }
+
     pub(crate) fn descriptor(&self) -> RawFd {
         self.0.as_raw_fd()
     }

@@ -92,7 +92,7 @@ impl Operation {
 }
 
 impl Objects {
-    /// The memory is brought where the device uses it.
+    /// The memory is any but managed: that cannot be used by such operations.
     fn check_step(&mut self, device: usize, step: Step, start: u64) -> Result<u64, Error> {
         let (at, is_wide, writes) = match step {
             Step::Wait(Awaited { at, is_wide, .. }) => (at, is_wide, false),
@@ -100,7 +100,8 @@ impl Objects {
             Step::Nothing => return Ok(start),
         };
         let bytes = if is_wide { 8 } else { 4 };
-        if !at.is_multiple_of(bytes) {
+        let is_managed = self.allocations.at(at).is_some_and(|allocation| allocation.managed().is_some());
+        if is_managed || !at.is_multiple_of(bytes) {
             return Err(Error::INVALID_VALUE);
         }
         self.device_uses(device, (at, bytes), writes, start)

@@ -7,16 +7,16 @@ use super::{Failure, initialise, initialised, processes, shut_down};
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
 /// `nvmlDevice_t`.
-type Device = usize;
+pub(super) type Device = usize;
 /// Where an answer goes: null from a caller is `None`.
-type Out<'a, T> = Option<&'a mut T>;
+pub(super) type Out<'a, T> = Option<&'a mut T>;
 
 fn code(result: Result<(), Failure>) -> c_uint {
     result.err().map_or(0, Failure::code)
 }
 
 /// Writes what `find` finds, once NVML is initialised.
-fn answer<T>(out: Out<'_, T>, find: impl FnOnce() -> Result<T, Failure>) -> c_uint {
+pub(super) fn answer<T>(out: Out<'_, T>, find: impl FnOnce() -> Result<T, Failure>) -> c_uint {
     let answer = |out: &mut T| {
         *out = find()?;
         Ok(())
@@ -24,7 +24,7 @@ fn answer<T>(out: Out<'_, T>, find: impl FnOnce() -> Result<T, Failure>) -> c_ui
     code(initialised().and_then(|()| out.ok_or(Failure::InvalidArgument)).and_then(answer))
 }
 
-fn of(device: Device) -> Result<Board, Failure> {
+pub(super) fn of(device: Device) -> Result<Board, Failure> {
     let index = device.checked_sub(1).ok_or(Failure::InvalidArgument)?;
     board::all().into_iter().nth(index).ok_or(Failure::InvalidArgument)
 }
@@ -38,7 +38,7 @@ fn find(is_it: impl Fn(&Board) -> bool) -> Result<Device, Failure> {
 ///
 /// # Safety
 /// `out` is null or has `length` bytes.
-unsafe fn text(out: *mut c_char, length: c_uint, find: impl FnOnce() -> Result<String, Failure>) -> c_uint {
+pub(super) unsafe fn text(out: *mut c_char, length: c_uint, find: impl FnOnce() -> Result<String, Failure>) -> c_uint {
     let write = |text: String| {
         if out.is_null() {
             return Err(Failure::InvalidArgument);
@@ -243,7 +243,7 @@ extern "C" fn nvmlDeviceGetIndex(device: Device, out: Out<'_, c_uint>) -> c_uint
 
 /// Where it is plugged in.
 #[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetPciInfo_v3(device: Device, out: Out<'_, Pci>) -> c_uint {
+pub(super) extern "C" fn nvmlDeviceGetPciInfo_v3(device: Device, out: Out<'_, Pci>) -> c_uint {
     fn padded<const LENGTH: usize>(text: &str) -> [c_char; LENGTH] {
         let mut bytes = text.bytes();
         std::array::from_fn(|_| c_char::from_ne_bytes([bytes.next().unwrap_or(0)]))

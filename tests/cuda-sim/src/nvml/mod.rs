@@ -13,6 +13,7 @@ mod board;
 mod entries;
 mod processes;
 mod shapes;
+mod telemetry;
 
 use std::ffi::{CStr, c_uint};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,6 +23,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 enum Failure {
     Uninitialized,
     InvalidArgument,
+    NotSupported,
     NotFound,
     InsufficientSize,
     DriverNotLoaded,
@@ -35,7 +37,7 @@ const STRINGS: &[(c_uint, &CStr)] = &[
     (0, c"Success"),
     (Failure::Uninitialized.code(), c"Uninitialized"),
     (Failure::InvalidArgument.code(), c"Invalid Argument"),
-    (3, c"Not Supported"),
+    (Failure::NotSupported.code(), c"Not Supported"),
     (Failure::NotFound.code(), c"Not Found"),
     (Failure::InsufficientSize.code(), c"Insufficient Size"),
     (Failure::DriverNotLoaded.code(), c"Driver Not Loaded"),
@@ -49,6 +51,7 @@ impl Failure {
         match self {
             Self::Uninitialized => 1,
             Self::InvalidArgument => 2,
+            Self::NotSupported => 3,
             Self::NotFound => 6,
             Self::InsufficientSize => 7,
             Self::DriverNotLoaded => 9,

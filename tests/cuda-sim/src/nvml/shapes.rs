@@ -71,3 +71,12 @@ pub(super) struct Pci {
     pub(super) subsystem_id: c_uint,
     pub(super) bus_id: [c_char; 32],
 }
+
+/// `nvmlBAR1Memory_t`, bytes.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Bar1 {
+    pub(super) total: u64,
+    pub(super) free: u64,
+    pub(super) used: u64,
+}

@@ -4,6 +4,7 @@
 mod caller;
 mod calls;
 mod codes;
+mod lifetimes;
 mod managed;
 mod processes;
 mod resolution;
