@@ -1,11 +1,12 @@
 //! Answer bodies, and how a model's answer becomes a response: envelope, bytes, server-sent events.
 
+use super::failure::code_of_handler;
 use super::run::Waiter;
 use super::upload::Uploading;
 use crate::budget::{Budget, Untaken};
 use crate::failure::Failure;
 use crate::wire::reply::{Answer, Body as Content};
-use crate::wire::stream::{End, Read, Reader, Shape};
+use crate::wire::stream::{End, Maker, Read, Reader, Shape};
 use bytes::{Bytes, BytesMut};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
@@ -23,7 +24,9 @@ use tokio::time::Sleep;
 const JOIN: usize = 64 * 1024;
 const BEFORE: &[u8] = b"{\"result\":";
 const AFTER: &[u8] = b",\"success\":true,\"errors\":[],\"messages\":[]}";
-/// Headers that belong to the node or to the connection; a model's are dropped.
+const EVENTS: &str = "text/event-stream";
+/// Headers that belong to the node or to the connection. The engine refuses an answer that has one; a model that speaks past
+/// it loses them here.
 const OWNED: [&str; 12] = [
     "connection",
     "content-length",
@@ -38,8 +41,8 @@ const OWNED: [&str; 12] = [
     "upgrade",
     "x-request-id",
 ];
-/// Most headers that a model may add.
-const MODEL_HEADERS: usize = 32;
+/// Most headers that a model may add; the engine refuses an answer that has more.
+const MODEL_HEADERS: usize = 64;
 
 /// The body of every answer.
 #[derive(Debug)]
@@ -189,7 +192,7 @@ impl StreamBody {
         };
         self.ended = true;
         self.upload = None;
-        let last = last_of(self.reader.shape(), end).map_err(StreamCut).transpose();
+        let last = last_of(self.reader.shape(), self.reader.maker(), end).map_err(StreamCut).transpose();
         Poll::Ready(last.map(|last| last.map(Frame::data)))
     }
 }
@@ -198,11 +201,15 @@ impl StreamBody {
 ///
 /// # Errors
 /// The connection is to be cut: nothing else tells the client that bytes are missing.
-pub fn last_of(shape: Shape, end: End) -> Result<Option<Bytes>, &'static str> {
+pub fn last_of(shape: Shape, maker: Maker, end: End) -> Result<Option<Bytes>, &'static str> {
     match (shape, end) {
+        // A client of a model's own events knows their end by one of them.
+        (Shape::Events, End::Complete) if maker == Maker::Model => Ok(None),
         (Shape::Events, End::Complete) => Ok(Some(Bytes::from_static(b"data: [DONE]\n\n"))),
         (Shape::Events, End::Failed(why)) => {
-            let event = format!("data: {}\n\n", serde_json::json!({ "error": { "message": why } }));
+            // The model may have left its last event unfinished.
+            let before = if maker == Maker::Node { "" } else { "\n\n" };
+            let event = format!("{before}data: {}\n\n", serde_json::json!({ "error": { "message": why } }));
             Ok(Some(Bytes::from(event)))
         }
         (Shape::Bytes, End::Complete) => Ok(None),
@@ -240,7 +247,7 @@ pub fn respond(
         response.extensions_mut().insert(Slow { until: waiter.deadline(), untaken });
     }
     let body = match body {
-        Content::Json(json) => envelope(json),
+        Content::Json(json) => envelope(status, json),
         Content::Bytes(bytes) => AnswerBody::full(bytes),
         Content::Stream(reader) => {
             let left = head.length.filter(|_| reader.shape() == Shape::Bytes);
@@ -260,10 +267,10 @@ pub fn head_of(status: u16, head: &AnswerHead, body: &Content) -> Response<()> {
         Content::Bytes(_) => Some(Shape::Bytes),
         Content::Stream(reader) => Some(reader.shape()),
     };
-    let given = head.media_type.as_deref().and_then(|media| HeaderValue::from_str(media).ok());
+    let given = head.media_type.as_deref().and_then(|media| HeaderValue::from_bytes(media.as_bytes()).ok());
     let media = match shape {
-        None => HeaderValue::from_static("application/json"),
-        Some(Shape::Events) => HeaderValue::from_static("text/event-stream"),
+        None => given.unwrap_or(HeaderValue::from_static("application/json")),
+        Some(Shape::Events) => given.filter(is_events).unwrap_or(HeaderValue::from_static(EVENTS)),
         Some(Shape::Bytes) => given.unwrap_or(HeaderValue::from_static("application/octet-stream")),
     };
     let mut response = Response::new(());
@@ -271,27 +278,41 @@ pub fn head_of(status: u16, head: &AnswerHead, body: &Content) -> Response<()> {
     let headers = response.headers_mut();
     for (name, value) in head.headers.iter().take(MODEL_HEADERS) {
         let name = HeaderName::from_bytes(name.as_bytes()).ok().filter(|name| !OWNED.contains(&name.as_str()));
-        if let (Some(name), Ok(value)) = (name, HeaderValue::from_str(value)) {
+        if let (Some(name), Ok(value)) = (name, HeaderValue::from_bytes(value.as_bytes())) {
             headers.append(name, value);
         }
     }
-    if media == "text/event-stream" {
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    if is_events(&media) {
+        headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache"));
     }
     headers.insert(CONTENT_TYPE, media);
     response
 }
 
-/// The envelope of the Workers AI API around one JSON value.
+/// Whether a type is that of server-sent events, with or without parameters.
+fn is_events(media: &HeaderValue) -> bool {
+    let essence = media.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
+    essence.trim_ascii().eq_ignore_ascii_case(EVENTS.as_bytes())
+}
+
+/// The envelope of the Workers AI API around one JSON value. With a status from 400 on it says that the request failed, and
+/// the value is what the model says of that.
 #[must_use]
-pub fn envelope(json: Bytes) -> AnswerBody {
+pub fn envelope(status: u16, json: Bytes) -> AnswerBody {
+    let after = if status < 400 {
+        Bytes::from_static(AFTER)
+    } else {
+        let code = code_of_handler(status);
+        let error = format!("{{\"code\":{code},\"message\":\"the model answered with status {status}\"}}");
+        Bytes::from(format!(",\"success\":false,\"errors\":[{error}],\"messages\":[]}}"))
+    };
     if json.len() > JOIN {
-        return AnswerBody::Pieces([Bytes::from_static(BEFORE), json, Bytes::from_static(AFTER)]);
+        return AnswerBody::Pieces([Bytes::from_static(BEFORE), json, after]);
     }
-    let mut joined = BytesMut::with_capacity(BEFORE.len() + json.len() + AFTER.len());
+    let mut joined = BytesMut::with_capacity(BEFORE.len() + json.len() + after.len());
     joined.extend_from_slice(BEFORE);
     joined.extend_from_slice(&json);
-    joined.extend_from_slice(AFTER);
+    joined.extend_from_slice(&after);
     AnswerBody::full(joined.freeze())
 }
 
@@ -316,13 +337,5 @@ impl Display for Ms {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn timings_are_parts_that_add_up() {
-        let ms = Duration::from_millis;
-        assert_eq!(server_timing(ms(2), None, ms(30)), "queue;dur=2.000, model;dur=30.000");
-        assert_eq!(server_timing(ms(152), Some(ms(150)), ms(3)), "queue;dur=2.000, swap;dur=150.000, model;dur=3.000");
-    }
-}
+#[path = "answer_tests.rs"]
+mod tests;

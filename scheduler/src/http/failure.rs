@@ -64,17 +64,21 @@ fn rendering(failure: &Failure) -> Rendering {
     Rendering { status, code, retry }
 }
 
-/// What a handler says itself: its status stands, the code is the nearest of the API.
+/// What a handler says itself: its status stands.
 fn handler_rendering(status: u16) -> (StatusCode, u32, Retry) {
-    let code = match status {
+    let retry = if status >= 500 { Retry::Never } else { Retry::Unsaid };
+    (StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), code_of_handler(status), retry)
+}
+
+/// The code of the API that is nearest to a handler's status.
+pub(super) fn code_of_handler(status: u16) -> u32 {
+    match status {
         413 => 3006,
         429 => 3040,
         504 => 3007,
         500.. => 3043,
         _ => 5004,
-    };
-    let retry = if status >= 500 { Retry::Never } else { Retry::Unsaid };
-    (StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), code, retry)
+    }
 }
 
 /// The answer of the Workers AI API.

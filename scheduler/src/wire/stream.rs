@@ -18,6 +18,18 @@ pub enum Shape {
     Bytes,
 }
 
+/// The maker of a stream's events so far: of text and JSON the node makes them, bytes are the model's own.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Maker {
+    /// All are the node's, or there is none.
+    #[default]
+    Node,
+    /// Some are the node's, some the model's.
+    Both,
+    /// All are the model's.
+    Model,
+}
+
 /// How a stream ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
@@ -43,6 +55,7 @@ struct Shared {
     unread: BytesMut,
     /// Credit that the unread part took.
     unread_cost: usize,
+    maker: Option<Maker>,
     end: Option<End>,
     waker: Option<Waker>,
 }
@@ -92,12 +105,23 @@ impl Filler {
         if shared.unread_cost > INITIAL_CREDIT + HEADER {
             return Err(BadChunk::OverCredit);
         }
-        match (self.shape, flags & flags::CONTENT) {
-            (Shape::Events, flags::TEXT) => text_event(payload, &mut shared.unread)?,
-            (Shape::Events, flags::JSON) => json_event(payload, &mut shared.unread)?,
-            (Shape::Bytes, flags::BYTES) => shared.unread.put_slice(payload),
+        let maker = match (self.shape, flags & flags::CONTENT) {
+            (Shape::Events, flags::TEXT) => {
+                text_event(payload, &mut shared.unread)?;
+                Maker::Node
+            }
+            (Shape::Events, flags::JSON) => {
+                json_event(payload, &mut shared.unread)?;
+                Maker::Node
+            }
+            (Shape::Events | Shape::Bytes, flags::BYTES) => {
+                shared.unread.put_slice(payload);
+                Maker::Model
+            }
             (Shape::Events | Shape::Bytes, _) => return Err(BadChunk::Content),
-        }
+        };
+        let before = shared.maker.unwrap_or(maker);
+        shared.maker = Some(if before == maker { maker } else { Maker::Both });
         wake(shared);
         Ok(())
     }
@@ -129,6 +153,12 @@ impl Reader {
     #[must_use]
     pub fn shape(&self) -> Shape {
         self.shape
+    }
+
+    /// The maker of what has come, read or not.
+    #[must_use]
+    pub fn maker(&self) -> Maker {
+        lock(&self.shared).maker.unwrap_or_default()
     }
 
     /// Everything that came since the last call, or the end.
@@ -186,6 +216,23 @@ mod tests {
     }
 
     #[test]
+    fn bytes_among_events_are_the_models_own() {
+        let (filler, mut reader) = stream(Shape::Events);
+        assert_eq!(reader.maker(), Maker::Node);
+        filler.chunk(flags::BYTES, b": ping\n\nevent: a\nda").unwrap();
+        assert_eq!(reader.maker(), Maker::Model);
+        filler.chunk(flags::BYTES, b"ta: 1\n\n").unwrap();
+        assert_eq!(reader.maker(), Maker::Model);
+        let Poll::Ready(Read::Data(data, _)) = read(&mut reader) else { panic!("nothing to read") };
+        assert_eq!(&data[..], b": ping\n\nevent: a\ndata: 1\n\n");
+        filler.chunk(flags::JSON, b"2").unwrap();
+        assert_eq!(reader.maker(), Maker::Both);
+        let (filler, reader) = stream(Shape::Bytes);
+        assert_eq!(filler.chunk(flags::TEXT, b"x"), Err(BadChunk::Content));
+        assert_eq!(reader.maker(), Maker::Node);
+    }
+
+    #[test]
     fn credit_bounds_what_lies_unread() {
         let (filler, mut reader) = stream(Shape::Bytes);
         let chunk = vec![0; INITIAL_CREDIT - HEADER];
@@ -198,7 +245,7 @@ mod tests {
     fn what_is_not_what_its_flags_say_breaks_the_wire() {
         let (filler, _reader) = stream(Shape::Events);
         for (flags, payload) in
-            [(flags::TEXT, &b"\xff"[..]), (flags::JSON, b"{"), (flags::BYTES, b"x"), (flags::JSON, b"1 2")]
+            [(flags::TEXT, &b"\xff"[..]), (flags::JSON, b"{"), (flags::EVENTS, b"x"), (flags::JSON, b"1 2")]
         {
             assert_eq!(filler.chunk(flags, payload), Err(BadChunk::Content), "{payload:?}");
         }

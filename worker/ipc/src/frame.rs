@@ -51,7 +51,8 @@ pub enum Kind {
     /// From the model: an answer begins that comes in chunks. Payload: JSON [`AnswerHead`] or empty. Flags:
     /// [`flags::EVENTS`] or [`flags::BYTES`].
     Stream = 17,
-    /// From the model: one chunk. In a stream of events flags say [`flags::JSON`] or [`flags::TEXT`].
+    /// From the model: one chunk. In a stream of events flags say [`flags::JSON`] or [`flags::TEXT`], or [`flags::BYTES`]
+    /// for events, or parts of some, as the model has made them.
     Chunk = 18,
     /// From the model: the stream is complete.
     End = 19,
@@ -92,7 +93,7 @@ pub mod flags {
     pub const BYTES: u8 = 1;
     /// Content is UTF-8 text; as an event it becomes `data: {"response": "…"}`.
     pub const TEXT: u8 = 2;
-    /// A stream of server-sent events; each chunk is JSON or text.
+    /// A stream of server-sent events; each chunk is JSON, text, or bytes.
     pub const EVENTS: u8 = 3;
     /// Mask of the content.
     pub const CONTENT: u8 = 0x0f;
@@ -256,7 +257,7 @@ pub struct AnswerHead {
     /// Value of `content-type`; for bytes the default is `application/octet-stream`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub media_type: Option<String>,
-    /// Further headers; those that the scheduler owns are dropped.
+    /// Further headers. The engine refuses those that the scheduler owns; what comes of them all the same is dropped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<(String, String)>,
     /// Length of a streamed body, when the model knows it.

@@ -9,29 +9,14 @@ from __future__ import annotations
 
 import json
 
+from omni._plain import plain, rebuilt
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Union
 
     Buffer = Union[bytes, bytearray, memoryview]
-
-
-def plain(value: object) -> object:
-    """A dataclass, pydantic or numpy value as plain dict, list or number; `TypeError` for anything else."""
-    kind = type(value)
-    fields = getattr(kind, "__dataclass_fields__", None)
-    if fields is not None and kind is not type:
-        return {name: getattr(value, name) for name in fields if hasattr(value, name)}
-    dump: Any = getattr(value, "model_dump", None)  # pydantic 2
-    if dump is not None and hasattr(kind, "model_fields"):
-        return dump(mode="json")
-    if hasattr(kind, "__fields__") and hasattr(value, "json"):  # pydantic 1: only its own encoder knows its types
-        return json.loads(value.json())
-    tolist: Any = getattr(value, "tolist", None)  # numpy scalars and arrays, and what copies their manners
-    if tolist is not None and hasattr(value, "dtype"):
-        return tolist()
-    raise TypeError(f"a value of type {kind.__module__}.{kind.__qualname__} cannot be written as JSON")
 
 
 def _refuse(constant: str) -> object:
@@ -56,9 +41,15 @@ encode_text = _encoder()
 _decoder = json.JSONDecoder(parse_constant=_refuse)
 
 
-def encode(value: object) -> bytes:
-    """`value` as UTF-8 JSON. Raises `TypeError`, `ValueError` or `RecursionError`."""
-    return encode_text(value).encode()
+def encode(value: object, place: str = "result") -> bytes:
+    """`value` as UTF-8 JSON. Raises `TypeError` or `ValueError`, which name the place in it, or `RecursionError`."""
+    try:
+        return encode_text(value).encode()
+    except RecursionError:
+        raise
+    except Exception:
+        pass
+    return encode_text(rebuilt(value, place)).encode()
 
 
 def decode(data: Buffer) -> Any:

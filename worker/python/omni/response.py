@@ -10,11 +10,66 @@ if TYPE_CHECKING:
     Pairs = Union[Mapping[str, str], Iterable[tuple[str, str]]]
 
 
+MAX_HEADERS = 64
+"""The most headers that an answer may have beside the node's own."""
+_TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+_OF_THE_NODE = frozenset(
+    (
+        "connection",
+        "content-length",
+        "date",
+        "keep-alive",
+        "server",
+        "server-timing",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "x-request-id",
+    )
+)
+"""Headers of the node or of the connection, as `scheduler/src/http/answer.rs` lists them."""
+
+
+def headers_of(response: Response) -> tuple[list[tuple[str, str]], str | None]:
+    """The headers of an answer without its type, and its type. `ValueError` for what cannot be sent as it stands."""
+    media_type, rest = response.media_type, []
+    for name, value in response.headers:
+        _check(name, value)
+        lower = name.lower()
+        if lower == "content-type":
+            if media_type is not None and media_type != value:
+                raise ValueError(f"the answer has two types: {media_type!r} and, among its headers, {value!r}")
+            media_type = value
+        elif lower in _OF_THE_NODE or lower.startswith("x-omni-"):
+            raise ValueError(f"the header {name!r} is set by the node: leave it out")
+        else:
+            rest.append((name, value))
+    if media_type is not None:
+        _check("content-type", media_type)
+    if len(rest) > MAX_HEADERS:
+        raise ValueError(f"the answer has {len(rest)} headers, at most {MAX_HEADERS} can be sent")
+    return rest, media_type
+
+
+def _check(name: str, value: str) -> None:
+    if not name or not _TOKEN.issuperset(name):
+        raise ValueError(f"{name[:80]!r} is not a name of a header")
+    if any((char < " " and char != "\t") or char == "\x7f" for char in value):
+        raise ValueError(f"the header {name!r} cannot hold a line break or another control character: {value[:80]!r}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"the header {name!r} cannot be written as UTF-8: {value[:80]!r}") from None
+
+
 class Response:
     """What a handler may return instead of a plain value.
 
     `body` is what a handler may also return by itself: text, a JSON value, a dataclass, a pydantic object, bytes. Text
-    with a `media_type` of its own is sent as that text; without one it is a JSON value.
+    with a `media_type` is sent as that text; without one it is a JSON value. A JSON value with a type of its own, such
+    as `application/problem+json`, is sent without the envelope. A `content-type` among the headers is the `media_type`.
+    Headers that cannot be sent as they stand are a `ValueError`.
     """
 
     __slots__ = ("body", "headers", "kind", "media_type", "status")
@@ -34,9 +89,8 @@ class Response:
         self.headers = [(str(name), str(value)) for name, value in pairs]
         self.media_type = media_type
         self.kind = "whole"
-        for text in (media_type or "", *(part for pair in self.headers for part in pair)):
-            if "\r" in text or "\n" in text or "\0" in text:
-                raise ValueError(f"a header cannot hold a line break: {text[:80]!r}")
+        if self.headers or media_type is not None:
+            headers_of(self)
 
     @classmethod
     def json(cls, value: object, status: int = 200, headers: Pairs = ()) -> Response:
@@ -52,7 +106,8 @@ class Response:
         media_type: str | None = None,
     ) -> Response:
         """An answer in pieces. Text and JSON values become server-sent events; bytes are sent as they are, and so is
-        text when `media_type` is something else than `text/event-stream`."""
+        text when `media_type` is something else than `text/event-stream`. With `text/event-stream`, pieces that are
+        bytes are events as the author has made them, with `event:`, `id:`, `retry:` or a comment."""
         answer = cls(chunks, status, headers, media_type)
         answer.kind = "stream"
         return answer

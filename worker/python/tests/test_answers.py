@@ -186,7 +186,7 @@ def test_headers_over_the_bound(model, make):
     assert link.read_until_last(2)[-1].kind in (RESPONSE, END)
 
 
-@pytest.mark.parametrize("result", ["object()", "{1: float('nan')}", "{(1, 2): 3}", "'\\ud800'", "{1, 2}", "deep()"])
+@pytest.mark.parametrize("result", ["object()", "{1: float('nan')}", "{(1, 2): 3}", "'\\ud800'", "1j", "deep()"])
 def test_what_is_not_json_is_an_error_with_its_reason_in_the_log(model, result):
     engine, link = model(
         f"""

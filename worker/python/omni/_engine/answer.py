@@ -11,7 +11,7 @@ from types import AsyncGeneratorType, GeneratorType
 from omni import _json
 from omni._engine import wire
 from omni.errors import Unserialisable
-from omni.response import Response
+from omni.response import Response, headers_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 
 _BYTES = (bytes, bytearray, memoryview)
 _EVENT_STREAM = "text/event-stream"
+_JSON = "application/json"
 
 
 class Stream:
     """An answer in pieces: the frames around it. The first piece decides between events and bytes."""
 
-    __slots__ = ("_content", "_head", "_length", "_number", "_status", "chunks", "opened")
+    __slots__ = ("_content", "_head", "_length", "_number", "_own_events", "_status", "chunks", "opened")
 
     def __init__(
         self,
@@ -41,6 +42,8 @@ class Stream:
         self._head = head or {}
         self._content = content
         self._length = length
+        self._own_events = content == wire.EVENTS
+        """Whether pieces that are bytes are events, or parts of some, as the author has made them."""
         self.opened = False
         """Whether its first frame was made."""
 
@@ -65,14 +68,18 @@ class Stream:
                 return wire.BYTES, memoryview(_utf8(item))
             if not isinstance(item, _BYTES):
                 raise Unserialisable(f"a stream that began with bytes went on with {_name(item)}")
-            view = memoryview(item)
-            return wire.BYTES, view.cast("B") if view.contiguous and view.nbytes else memoryview(view.tobytes())
+            return wire.BYTES, _view(item)
         if isinstance(item, str):
             flags, payload = wire.TEXT, _utf8(item)
         elif isinstance(item, _BYTES):
-            raise Unserialisable("a stream of events cannot hold bytes")
+            if not self._own_events:
+                raise Unserialisable(
+                    "a stream that began with text or JSON cannot go on with bytes: to make events yourself, "
+                    f'return Response.stream(…, media_type="{_EVENT_STREAM}")'
+                )
+            return wire.BYTES, _view(item)
         else:
-            flags, payload = wire.JSON, _encode(item)
+            flags, payload = wire.JSON, _encode(item, "piece")
         if len(payload) > wire.MAX_CHUNK:
             raise Unserialisable(f"an event of {len(payload)} bytes, at most {wire.MAX_CHUNK} are allowed: yield parts")
         return flags, payload
@@ -99,21 +106,30 @@ def whole(number: int, result: object) -> bytes | Stream:
 
 
 def _response(number: int, response: Response) -> bytes | Stream:
-    body, status, media_type = response.body, response.status, response.media_type
+    body, status = response.body, response.status
     if response.kind == "error":
         return wire.error(number, wire.ORIGIN_HANDLER, status, str(body))
     head: dict[str, Any] = {}
-    if media_type is not None:
-        head["media_type"] = media_type
-    if response.headers:
-        head["headers"] = response.headers
+    media_type = None
+    if response.headers or response.media_type is not None:
+        try:
+            headers, media_type = headers_of(response)
+        except ValueError as err:
+            raise Unserialisable(str(err)) from None
+        if media_type is not None:
+            head["media_type"] = media_type
+        if headers:
+            head["headers"] = headers
+    essence = None if media_type is None else media_type.split(";")[0].strip().lower()
     if response.kind == "stream" or _comes_in_pieces(body):
         content = None
-        if media_type is not None:
-            content = wire.EVENTS if media_type.split(";")[0].strip() == _EVENT_STREAM else wire.BYTES
+        if essence is not None:
+            content = wire.EVENTS if essence == _EVENT_STREAM else wire.BYTES
         return Stream(number, body, status, head, content)
-    if isinstance(body, str) and media_type is not None:
+    if isinstance(body, str) and essence is not None:
         body = _utf8(body)
+    elif essence not in (None, _JSON) and not isinstance(body, _BYTES):
+        body = _bounded(_encode(body))  # a document of its own type, which an envelope would be none of
     if isinstance(body, _BYTES):
         return _bytes(number, body, status, head)
     payload = _bounded(_encode(body))
@@ -149,22 +165,28 @@ def _comes_in_pieces(value: object) -> bool:
     return hasattr(value, "__next__") or hasattr(value, "__aiter__")
 
 
-def _encode(value: object) -> bytes:
+def _encode(value: object, place: str = "result") -> bytes:
     try:
-        return _json.encode(value)
+        return _json.encode(value, place)
     except RecursionError:
         raise Unserialisable(
-            "the result is nested too deeply, or contains itself, and cannot be written as JSON"
+            f"the {place} is nested too deeply, or contains itself, and cannot be written as JSON"
         ) from None
-    except Exception as err:  # the model's own model_dump or tolist may raise anything
-        raise Unserialisable(f"the result cannot be written as JSON: {err}") from err
+    except Exception as err:
+        raise Unserialisable(f"the {place} cannot be written as JSON: {err}") from err
 
 
 def _utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as err:
-        raise Unserialisable(f"the text cannot be written as UTF-8: {err.reason}") from None
+        raise Unserialisable(f"the text cannot be written as UTF-8: {err.reason} at character {err.start}") from None
+
+
+def _view(item: Any) -> memoryview:
+    """The bytes of one piece, copied only where they do not lie in one row."""
+    view = memoryview(item)
+    return view.cast("B") if view.contiguous and view.nbytes else memoryview(view.tobytes())
 
 
 def _bounded(payload: bytes) -> bytes:
