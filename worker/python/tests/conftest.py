@@ -23,7 +23,7 @@ def start(tmp_path: Path, origin: type[Engine]) -> Iterator[Callable[..., Engine
 
     def begin(code: str, concurrency: int = 1, **options: Any) -> Engine:
         directory = tmp_path / f"m{len(engines)}"
-        directory.mkdir()
+        directory.mkdir(exist_ok=True)
         engines.append(origin(directory, code, concurrency, **options))
         return engines[-1]
 

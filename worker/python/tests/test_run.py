@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,9 +17,11 @@ import pytest
 import omni
 
 PACKAGE = Path(omni.__file__).parent.parent
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(PACKAGE)}
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(PACKAGE), "PYTHONDONTWRITEBYTECODE": "1"}
 MODEL = """
-from omni import Response
+import asyncio, os, time
+from omni import Response, errors
+KEY = os.environ.get("API_KEY", "not set")
 def teardown(context):
     print("torn down", flush=True)
 %s main(request, context):
@@ -28,35 +32,84 @@ def teardown(context):
         return Response(b"png", media_type="image/png")
     if what == "error":
         return Response.error(418, "short and stout")
+    if what == "details":
+        return Response({"d": 1}, status=422)
     if what == "stream":
         return Response.stream(events())
-    return {"got": what, "id": request.id}
+    if what == "own":
+        return Response.stream(iter([b": ping\\n\\n", b"id: 7\\n\\n"]), media_type="text/event-stream")
+    if what == "key":
+        return KEY
+    if what == "slow":
+        try:
+            WAIT
+        except (errors.DeadlineExceeded, asyncio.CancelledError) as error:
+            print("heard", type(error).__name__, flush=True)
+            raise
+    return {"got": what, "id": request.id, "secrets": "authorization" in request.headers}
 %s events():
     yield "a"
     yield {"b": 1}
 """
+MANIFEST = """
+[model]
+entrypoint = "entry:main"
+[env]
+API_KEY = "4711"
+[limits]
+body = "1KiB"
+[timeouts]
+request = "900ms"
+"""
+manifest_is_read = pytest.mark.skipif(sys.version_info < (3, 11), reason="the manifest is read from Python 3.11 on")
+
+
+def await_line(stream, text):
+    """The next line, which has `text`; the run's end is a failure."""
+    line = stream.readline()
+    assert text in line, line + stream.read()
+    return line
+
+
+@contextlib.contextmanager
+def running(directory, *options):
+    """The process and its port; ended, whatever happens."""
+    command = [sys.executable, "-m", "omni", "run", str(directory), "--port", "0", *options]
+    process = subprocess.Popen(
+        command,
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # a background job ignores it
+    )
+    try:
+        line = await_line(process.stdout, f"/ai/run/{directory.name}")
+        yield process, int(line.split(":")[2].split("/")[0])
+    finally:
+        process.kill()
+        process.communicate(timeout=20)
 
 
 @pytest.fixture(params=["def", "async def"])
 def server(request, tmp_path):
     directory = tmp_path / "moo"
     directory.mkdir()
-    entry = "entry:main"
+    code = MODEL.replace("WAIT", "time.sleep(20)" if request.param == "def" else "await asyncio.sleep(20)")
     if sys.version_info >= (3, 11):
-        (directory / "omni.toml").write_text(f'[model]\nentrypoint = "{entry}"\n')
-        (directory / "entry.py").write_text(MODEL % (request.param, request.param))
+        (directory / "omni.toml").write_text(MANIFEST)
+        (directory / "entry.py").write_text(code % (request.param, request.param))
     else:
-        code = MODEL.replace("main(", "handle_request(")
+        code = code.replace("main(", "handle_request(")
         (directory / "model.py").write_text(code % (request.param, request.param))
-    command = [sys.executable, "-m", "omni", "run", str(directory), "--port", "0"]
-    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    line = process.stdout.readline()
-    assert "/ai/run/moo" in line, process.stderr.read()
-    yield http.client.HTTPConnection("127.0.0.1", int(line.split(":")[2].split("/")[0]), timeout=20)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
-    assert (process.returncode, out) == (0, "torn down\n")
-    assert "secret" in err
+    with running(directory) as (process, port):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection.process = process
+        yield connection
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+        assert (process.returncode, out.splitlines()[-1]) == (0, "torn down")
+        assert "Traceback" not in err or "secret" in err
 
 
 def ask(server, body, headers=()):
@@ -65,22 +118,107 @@ def ask(server, body, headers=()):
     return answer.status, answer.headers["content-type"], answer.read()
 
 
+def failure(code, message):
+    return {"result": None, "success": False, "errors": [{"code": code, "message": message}], "messages": []}
+
+
 def test_it_answers_as_a_node_does(server):
-    status, kind, body = ask(server, "hi", {"x-request-id": "i"})
-    wrapped = {"result": {"got": "hi", "id": "i"}, "success": True, "errors": [], "messages": []}
+    status, kind, body = ask(server, "hi", {"x-request-id": "i", "authorization": "Bearer x"})
+    wrapped = {"result": {"got": "hi", "id": "i", "secrets": False}, "success": True, "errors": [], "messages": []}
     assert (status, kind, json.loads(body)) == (200, "application/json", wrapped)
     assert ask(server, "bytes") == (200, "image/png", b"png")
     status, _, body = ask(server, "error")
-    assert (status, json.loads(body)["errors"]) == (418, [{"code": 5004, "message": "short and stout"}])
+    assert (status, json.loads(body)) == (418, failure(5004, "short and stout"))
     status, _, body = ask(server, "raise")
-    assert (status, b"secret" in body, json.loads(body)["success"]) == (500, False, False)
+    assert (status, json.loads(body)) == (500, failure(3043, "the model failed on this request"))
     assert ask(server, "stream") == (
         200,
         "text/event-stream",
         b'data: {"response":"a"}\n\ndata: {"b":1}\n\ndata: [DONE]\n\n',
     )
-    server.request("POST", "/", b"not json")
-    assert server.getresponse().status == 400
+    assert ask(server, "own") == (200, "text/event-stream", b": ping\n\nid: 7\n\n")
+    status, _, body = ask(server, "details")
+    told = failure(5004, "the model answered with status 422")
+    assert (status, json.loads(body)) == (422, {**told, "result": {"d": 1}})
+    server.request("POST", "/client/v4/accounts/-/ai/run/moo", b"not json")
+    answer = server.getresponse()
+    assert (answer.status, json.loads(answer.read())["errors"][0]["code"]) == (400, 5004)
+
+
+@manifest_is_read
+def test_the_manifest_counts(server):
+    assert json.loads(ask(server, "key")[2])["result"] == "4711"
+    status, _, body = ask(server, "slow")
+    assert (status, json.loads(body)) == (504, failure(3007, "the request's deadline passed"))
+    line = server.process.stdout.readline()
+    assert line in ("heard DeadlineExceeded\n", "heard CancelledError\n")
+    assert ask(server, "slow", {"x-omni-timeout-ms": "50"})[0] == 504
+    assert ask(server, "x" * 1024)[::2] == (
+        413,
+        json.dumps(failure(3006, "the request's body is larger than this model's limit of 1024 bytes"))
+        .replace(": ", ":")
+        .replace(", ", ",")
+        .encode(),
+    )
+
+
+def test_bodies_in_chunks_and_other_methods(server):
+    pieces = iter([b'"in ', b"chunks", b'"'])
+    server.request("POST", "/ai/run/moo", pieces, {"transfer-encoding": "chunked"}, encode_chunked=True)
+    assert json.loads(server.getresponse().read())["result"]["got"] == "in chunks"
+    for method, path, status, code in [
+        ("GET", "/ai/run/moo", 405, 7001),
+        ("PUT", "/ai/run/moo", 405, 7001),
+        ("POST", "/elsewhere", 404, 7000),
+        ("POST", "/ai/run/other", 404, 5007),
+    ]:
+        server.request(method, path)
+        answer = server.getresponse()
+        assert (answer.status, json.loads(answer.read())["errors"][0]["code"]) == (status, code)
+        assert (answer.headers["allow"] == "POST") == (status == 405)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as broken:
+        broken.sendall(b"POST /ai/run/moo HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nhalf")
+        broken.shutdown(socket.SHUT_WR)
+        assert broken.recv(1) == b""
+    assert ask(server, "after")[0] == 200
+
+
+def test_a_change_is_served(tmp_path):
+    directory = tmp_path / "moo"
+    directory.mkdir()
+    code = "def handle_request(request, context): return %r\n"
+
+    def write(text):
+        (directory / "new").write_text(text)
+        os.replace(directory / "new", directory / "model.py")
+
+    write(code % "one")
+    with running(directory, "--reload") as (process, port):
+
+        def got():
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+            return json.loads(ask(connection, 1)[2])["result"]
+
+        assert got() == "one"
+        write(code % "two")
+        await_line(process.stderr, "loaded anew")
+        assert got() == "two"
+        write("def handle_request(request, context) return 3\n")
+        await_line(process.stderr, "loaded anew")
+        while "SyntaxError" not in process.stderr.readline():
+            assert process.poll() is None
+        write(code % "three")
+        await_line(process.stderr, "loaded anew")
+        assert got() == "three"
+
+
+@manifest_is_read
+def test_a_manifest_that_is_none_is_told(tmp_path):
+    (tmp_path / "model.py").write_text("")
+    (tmp_path / "omni.toml").write_text("[timeouts]\nrequest = 5\n")
+    command = [sys.executable, "-m", "omni", "run", str(tmp_path), "--port", "0"]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=20)
+    assert (done.returncode, "`timeouts.request` is not like '1m'" in done.stderr) == (1, True)
 
 
 def test_the_command_line():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 
 import pytest
 from peer import RESPONSE, Forked
@@ -88,6 +90,63 @@ def test_its_own_threads_do_no_harm_when_they_end_before_a_fork(zygote):
     assert engine.preloaded == {"type": "preloaded"}
     engine.ready()
     assert engine.attach().answer(1).kind == RESPONSE
+
+
+def test_the_monitor_of_a_progress_bar_does_no_harm(zygote):
+    """A daemon thread that looks at something from time to time, as tqdm's."""
+    code = """
+        import os, threading
+        lock, ticks = threading.RLock(), []
+        def watch():
+            while not threading.Event().wait(0.001):
+                with lock:
+                    ticks.append(os.getpid())
+        monitor = threading.Thread(target=watch, name="monitor", daemon=True)
+        monitor.start()
+        def handle_request(request, context):
+            with lock:
+                return [threading.active_count(), monitor.is_alive(), os.getpid() in ticks]
+        """
+    engine = zygote(code, "model")
+    assert engine.preloaded == {"type": "preloaded"}
+    for number in range(20):  # forks at any moment of the monitor's
+        if number:
+            os.killpg(engine.instance, 9)
+            engine.control, engine.instance = engine.fork()
+            engine.tell(engine.boot)
+        engine.ready()
+        assert engine.attach().answer(1).json == [2, False, False], "the engine's own thread, and no other"
+    engine.await_log("INFO [-] threads of `[python] preload` that instances do without: `monitor` running model.watch")
+
+
+def test_a_thread_that_is_waited_for_is_named(zygote):
+    code = """
+        from concurrent.futures import ThreadPoolExecutor
+        pool = ThreadPoolExecutor(1, "mine")
+        pool.submit(int).result()
+        """
+    engine = zygote(code, "colorsys", "model", boot=False)
+    assert engine.preloaded["type"] == "unusable"
+    told = "`mine_0` running concurrent.futures.thread._worker started by `import model`"
+    assert engine.preloaded["message"].endswith(f"threads, which a fork does not copy: {told}")
+
+
+def test_a_thread_of_c_is_named_by_its_library(zygote, tmp_path):
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler here")
+    source = tmp_path / "pool.c"
+    source.write_text(
+        "#include <pthread.h>\n#include <unistd.h>\n"
+        "static void *work(void *none) { for (;;) pause(); }\n"
+        "void begin(void) { pthread_t thread; pthread_create(&thread, 0, work, 0); }\n"
+    )
+    library = tmp_path / "libpool.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-pthread", "-O0", str(source), "-o", str(library)], check=True)
+    code = f"import ctypes, time\nctypes.CDLL({str(library)!r}).begin()\ntime.sleep(0.1)\n"
+    engine = zygote(code, "model", boot=False)
+    assert engine.preloaded["type"] == "unusable"
+    assert "running libpool.so started by `import model`" in engine.preloaded["message"]
 
 
 def test_copies_draw_different_numbers(zygote):

@@ -3,7 +3,9 @@
     main        descriptor 3, the order of events, exit codes
     control     messages with omni-worker
     zygote      imports once, forks often
+    lingering   threads that preloaded modules leave running
     model       import, entry point, setup, healthcheck
+    siblings    a model's files that are named like modules of Python's library
     wire        frames of the data connection: constants and encoding
     descriptors the engine's own sockets, and what a forked copy does with them
     connection  reading and writing frames, descriptors beside them

@@ -7,6 +7,7 @@ import os
 import sys
 
 from omni import _log
+from omni._engine import siblings
 from omni.context import Context, Instance
 
 TYPE_CHECKING = False
@@ -40,7 +41,7 @@ class Model:
             boot["model"], boot["instance"], boot["cache_dir"], boot.get("weights_dir"), boot["device"]
         )
         self._module = _import(boot["module"], boot["model_dir"])
-        self.handler = _entrypoint(self._module, boot["function"])
+        self.handler = _entrypoint(self._module, boot["module"], boot["function"])
         self.is_async = is_async(self.handler)
         self._loop: AbstractEventLoop | None = None
         self._hook("setup")
@@ -108,7 +109,7 @@ def _raised(name: str, error: BaseException) -> str:
 def _import(name: str, directory: str) -> ModuleType:
     enter(directory)
     try:
-        return importlib.import_module(name)
+        return siblings.load(name)
     except BaseException as err:
         raise LoadError("import", f"cannot import {name}\n{without_machinery(err)}", permanent=True) from None
 
@@ -118,6 +119,7 @@ def enter(directory: str) -> None:
     os.chdir(directory)
     if sys.path[:1] != [directory]:
         sys.path.insert(0, directory)
+    siblings.guard(directory)
 
 
 def without_machinery(error: BaseException) -> str:
@@ -126,22 +128,24 @@ def without_machinery(error: BaseException) -> str:
     first = frames
     while frames is not None:
         file = frames.tb_frame.f_code.co_filename
-        if file != __file__ and not file.startswith("<frozen importlib") and file != importlib.__file__:
+        if (
+            file not in (__file__, siblings.__file__)
+            and not file.startswith("<frozen importlib")
+            and file != importlib.__file__
+        ):
             first = frames
             break
         frames = frames.tb_next
     return _log.traceback_of(error.with_traceback(first if frames is not None else None))
 
 
-def _entrypoint(module: ModuleType, function: str) -> Callable[..., Any]:
+def _entrypoint(module: ModuleType, name: str, function: str) -> Callable[..., Any]:
     found = getattr(module, function, None)
     if found is None:
-        raise LoadError("entrypoint", f"{module.__name__} has no function `{function}`", permanent=True)
+        raise LoadError("entrypoint", f"{name} has no function `{function}`", permanent=True)
     if not callable(found):
         kind = type(found).__name__
-        raise LoadError(
-            "entrypoint", f"`{function}` in {module.__name__} is of type {kind}, not a function", permanent=True
-        )
+        raise LoadError("entrypoint", f"`{function}` in {name} is of type {kind}, not a function", permanent=True)
     return found  # type: ignore[no-any-return]
 
 

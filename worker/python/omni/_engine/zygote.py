@@ -2,28 +2,24 @@
 
 It runs no handler, loads no model and opens no GPU. Instances begin with everything imported and share those pages
 until they write to them. Each is forked twice, so that it becomes a child of the sandbox's pid 1, which outlives the
-zygote and sees how the instance ends. What a fork leaves behind is why it has one thread: locks that other threads hold
-would stay locked in the copy.
+zygote and sees how the instance ends. What a fork leaves behind is why it has one thread, or others that
+sleep (`lingering`): locks that they hold would stay locked in the copy.
 """
 
 from __future__ import annotations
 
 import errno
 import gc
-import importlib
 import os
 import sys
-import time
 
 from omni._engine import descriptors
 from omni._engine.control import ENGINE_FD, PERMANENT_FAILURE, Control
+from omni._engine.lingering import Lingering, fork
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-_GONE_WITHIN = 1.0
-"""Seconds that a thread, which a library has ended, may take to leave the kernel's list."""
 
 
 def run(control: Control, order: dict[str, Any]) -> Control | int:
@@ -36,10 +32,12 @@ def run(control: Control, order: dict[str, Any]) -> Control | int:
     from omni._engine.model import enter
 
     enter(order["model_dir"])
-    problem = _preload(order["modules"]) or _threads_left()
+    lingering = Lingering()
+    problem = _preload(order["modules"], lingering) or lingering.problem()
     if problem is not None:
         control.say_at_length({"type": "unusable"}, problem)
         return PERMANENT_FAILURE
+    lingering.tell_of_harmless()
     gc.collect()
     gc.freeze()  # a collection in an instance does not touch, and so copy, what all of them share
     control.say({"type": "preloaded"})
@@ -60,46 +58,18 @@ def run(control: Control, order: dict[str, Any]) -> Control | int:
             return _instance()
 
 
-def _preload(modules: list[str]) -> str | None:
+def _preload(modules: list[str], lingering: Lingering) -> str | None:
     """Imports them; the reason when one cannot be."""
+    from omni._engine import siblings
     from omni._engine.model import without_machinery
 
     for name in modules:
         try:
-            importlib.import_module(name)
+            siblings.load(name)
         except BaseException as err:
             return f"cannot import {name}, which `[python] preload` names\n{without_machinery(err)}"
+        lingering.imported(name)
     return None
-
-
-def _threads_left() -> str | None:
-    """The reason why this process cannot be forked from, if there is one.
-
-    A library that knows forks ends its threads before one (OpenBLAS does), so they are counted after a first fork.
-    """
-    child = os.fork()
-    if child == 0:
-        os._exit(0)
-    os.waitpid(child, 0)
-    deadline = time.monotonic() + _GONE_WITHIN
-    while len(names := _threads()) > 1:
-        if time.monotonic() > deadline:
-            extra = ", ".join(sorted(names)[:8])
-            return f"the modules of `[python] preload` have started threads, which a fork does not copy: {extra}"
-        time.sleep(0.001)
-    return None
-
-
-def _threads() -> list[str]:
-    """The names of this process's threads, as the kernel knows them."""
-    names = []
-    for task in os.listdir("/proc/self/task"):
-        try:
-            with open(f"/proc/self/task/{task}/comm") as comm:
-                names.append(comm.read().strip())
-        except OSError:
-            pass  # it has just ended
-    return names
 
 
 def _flush() -> None:
@@ -111,7 +81,7 @@ def _fork(fds: list[int]) -> bool:
     """Forks twice; True in the copy, whose descriptors are in place."""
     _flush()  # or the copy would write it again
     try:
-        child = os.fork()
+        child = fork()
     except OSError:
         for fd in fds:
             os.close(fd)

@@ -1,0 +1,11 @@
+"""One model over HTTP on a laptop: `python -m omni run DIR`.
+
+    program   order of events, exit codes, reload
+    manifest  what is read of omni.toml
+    server    HTTP: requests in, answers out, as a node writes them
+    handling  one handler call: deadline, frames, failures
+
+The answers are those of a node (envelope, bytes, server-sent events, deadlines, failures); the isolation, limits,
+queues and the cancellation by a client's hang-up are not: this is to try a handler, never to serve one. Threads read
+requests; handlers run one at a time in the main thread, where a signal can interrupt them at their deadline.
+"""

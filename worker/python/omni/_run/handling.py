@@ -1,0 +1,185 @@
+"""One handler call of the local run, in the main thread: from a request to frames, the deadline raised in the handler.
+
+What always holds: the alarm raises only while the model's code runs (`_in_model`), so no answer is torn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from types import AsyncGeneratorType
+
+from omni import _log
+from omni._engine import wire
+from omni._engine.answer import whole
+from omni.context import Context, request_now
+from omni.errors import DeadlineExceeded, HTTPError, Unserialisable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+    from typing import Any, Protocol
+
+    from omni._engine.model import Model
+    from omni.request import Request
+
+    class Client(Protocol):
+        """Where an answer goes. Its methods raise `Gone` when nobody takes it any more."""
+
+        def whole(self, frame: bytes) -> None: ...
+        def open(self, frame: bytes) -> None: ...
+        def piece(self, flags: int, payload: bytes | memoryview) -> None: ...
+        def end(self) -> None: ...
+        def failure(self, status: int, code: int, message: str) -> None: ...
+        def broken(self, message: str) -> None: ...
+
+
+class Gone(Exception):
+    """The client hung up."""
+
+
+_END: Any = object()
+FAILED = "the model failed on this request"
+LATE = "the request's deadline passed"
+
+
+def code_of(status: int) -> int:
+    """The error code of the Workers AI API that a node gives to a handler's status."""
+    return {413: 3006, 429: 3040, 504: 3007}.get(status, 3043 if status >= 500 else 5004)
+
+
+class Late:
+    """Whether a request's deadline has passed: what its context asks."""
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline = deadline
+
+    def reason(self, number: int) -> int | None:
+        return wire.DEADLINE if time.monotonic() >= self.deadline else None
+
+
+class Handling:
+    """Answers one request at a time."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._in_model = False
+        self._late = Late(0.0)
+        if hasattr(signal, "setitimer"):
+            signal.signal(signal.SIGALRM, self._alarm)
+
+    def answer(self, request: Request, client: Client) -> None:
+        """Runs the handler and writes what comes."""
+        assert request.deadline is not None
+        self._late = Late(request.deadline)
+        context = Context(self._model.instance, request, self._late)
+        request_now.set(request)
+        opened = False
+        try:
+            result = self._run(self._model.handler, request, context)
+            last = whole(0, self._awaited(result) if hasattr(result, "__await__") else result)
+            if isinstance(last, bytes):
+                self._in_time()
+                client.whole(last)
+                return
+            for item in self._items(last.chunks):
+                flags, payload = last.encode(item)
+                if not opened:
+                    client.open(last.opening())
+                    opened = True
+                client.piece(flags, payload)
+            if not opened:
+                client.open(last.opening())
+            client.end()
+        except Gone as err:
+            _log.report("INFO", str(err))
+        except BaseException as err:
+            if isinstance(err, KeyboardInterrupt):
+                raise
+            status, message = self._failed(err)
+            if opened:
+                client.broken(LATE if status == 504 else FAILED)
+            else:
+                client.failure(status, code_of(status), message)
+        finally:
+            request_now.set(None)
+
+    def _failed(self, error: BaseException) -> tuple[int, str]:
+        """Status and message of a failure, whose traceback goes to the log where a node's would."""
+        cancelled = isinstance(error, (DeadlineExceeded, asyncio.CancelledError))
+        if self._late.reason(0) is not None:
+            if not cancelled:
+                _log.report("ERROR", "raised after it was cancelled\n" + _log.traceback_of(error, skip=2))
+            return 504, LATE
+        if isinstance(error, HTTPError):
+            return error.status, error.message
+        if isinstance(error, Unserialisable):
+            _log.report("ERROR", f"the result cannot be sent: {error}")
+        else:
+            _log.report("ERROR", "the handler raised\n" + _log.traceback_of(error, skip=2))
+        return 500, FAILED
+
+    def _in_time(self) -> None:
+        if self._late.reason(0) is not None:
+            raise DeadlineExceeded(LATE)
+
+    def _run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Runs the model's code, which the alarm interrupts at the deadline."""
+        left = self._late.deadline - time.monotonic()
+        if left <= 0:
+            raise DeadlineExceeded(LATE)
+        try:
+            self._in_model = True
+            if hasattr(signal, "setitimer"):
+                signal.setitimer(signal.ITIMER_REAL, left)
+            return function(*arguments)
+        finally:
+            self._in_model = False
+            if hasattr(signal, "setitimer"):
+                signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _alarm(self, _signal: int, _frame: FrameType | None) -> None:
+        if self._in_model:
+            self._in_model = False
+            raise DeadlineExceeded("the deadline has passed")
+
+    def _awaited(self, awaitable: Any) -> Any:
+        """Waits in the model's event loop; at the deadline the task is cancelled."""
+        loop = self._model.loop()
+
+        async def wait() -> Any:
+            return await awaitable
+
+        task = loop.create_task(wait())
+        alarm = loop.call_later(max(0.0, self._late.deadline - time.monotonic()), task.cancel)
+        try:
+            return loop.run_until_complete(task)
+        finally:
+            alarm.cancel()
+
+    def _items(self, chunks: Any) -> Iterator[object]:
+        """The pieces of a stream, each within the deadline."""
+        if not hasattr(chunks, "__aiter__"):
+            walk = iter(chunks)
+            try:
+                while True:
+                    item = self._run(next, walk, _END)
+                    if item is _END:
+                        return
+                    self._in_time()
+                    yield item
+            finally:
+                if hasattr(walk, "close"):
+                    walk.close()
+        source = chunks.__aiter__()
+        try:
+            while True:
+                try:
+                    yield self._awaited(source.__anext__())
+                except StopAsyncIteration:
+                    return
+        finally:
+            if isinstance(source, AsyncGeneratorType):
+                self._model.loop().run_until_complete(source.aclose())
