@@ -134,6 +134,9 @@ fn handlers_come_in_many_forms() {
         ("handle_request = lambda request, context: 1\n", ""),
         ("try:\n    import x\nexcept ImportError:\n    def handle_request(*arguments): ...\n", ""),
         ("class handle_request: ...\n", ""),
+        ("@given_by_a_library\ndef handle_request(request): ...\n", ""),
+        ("setup = None\ndef teardown(*arguments): ...\ndef handle_request(request, context): ...\n", ""),
+        ("async def setup(context, path='/x'): ...\ndef handle_request(request, context): ...\n", ""),
         ("async def handle_request(request, context, *, extra=1):\n    yield 1\n", ""),
         ("def other(a, b, c=1): ...\n", "[model]\nentrypoint = \"model:other\"\n"),
         ("raise SystemExit('this must not run')\ndef handle_request(request, context): ...\n", ""),
@@ -141,6 +144,23 @@ fn handlers_come_in_many_forms() {
         let said = check(&[("model.py", model), ("omni.toml", manifest), ("requirements.txt", "")]);
         assert!(said.starts_with("exit 0\n"), "{model}: {said}");
     }
+}
+
+#[test]
+fn what_a_start_would_refuse_is_found() {
+    for (model, line, message) in [
+        ("def setup(): ...\n", 1, "`setup` cannot be called with (context)"),
+        ("x = 1\nasync def setup(context, path): ...\n", 2, "`setup` cannot be called with (context)"),
+        ("def healthcheck(*, context): ...\n", 1, "`healthcheck` cannot be called with (context)"),
+        ("def teardown(a, b): ...\n", 1, "`teardown` cannot be called with (context)"),
+        ("setup = 'weights'\n", 1, "`setup` is not a function"),
+    ] {
+        let said = check(&[("model.py", &format!("{model}{HANDLER}"))]);
+        let expected = format!("exit 1\n--- stdout\n[DIR]/model/model.py:{line}: {message}\n");
+        assert!(said.starts_with(&expected), "{model}: {said}");
+    }
+    let said = check(&[("model.py", "handle_request = None\n")]);
+    assert!(said.contains("model.py:1: `handle_request` is not a function"), "{said}");
 }
 
 #[test]

@@ -35,12 +35,29 @@ def names(statement):
     return []
 
 
-def takes_two(arguments):
-    """Whether a function can be called with (request, context)."""
+def takes(statement, count):
+    """Whether a function can be called with so many arguments; what a decorator makes of it is not known here."""
+    arguments = statement.args
     positional = len(arguments.posonlyargs) + len(arguments.args)
     required = positional - len(arguments.defaults)
     keywords_have_defaults = all(default is not None for default in arguments.kw_defaults)
-    return required <= 2 and (positional >= 2 or arguments.vararg is not None) and keywords_have_defaults
+    fits = required <= count and (positional >= count or arguments.vararg is not None) and keywords_have_defaults
+    return fits or bool(statement.decorator_list)
+
+
+def called_wrongly(bound, function, parameters):
+    """Line, message and hint when a function of the module is none, or cannot be called as a start calls it."""
+    statement = bound.get(function)
+    example = "write `def %s(%s):`" % (function, ", ".join(parameters))
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        if not takes(statement, len(parameters)):
+            return statement.lineno, "`%s` cannot be called with (%s)" % (function, ", ".join(parameters)), example
+    elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+        empty = isinstance(statement.value, ast.Constant) and statement.value.value is None
+        literal = isinstance(statement.value, (ast.Constant, ast.List, ast.Dict, ast.Set, ast.Tuple, ast.JoinedStr))
+        if literal and not (empty and len(parameters) == 1):  # a hook that is None is left out
+            return statement.lineno, "`%s` is not a function" % function, example
+    return None
 
 
 def wrong(path, function):
@@ -62,10 +79,10 @@ def wrong(path, function):
         near = difflib.get_close_matches(function, bound, 1)
         hint = "did you mean `%s`?" % near[0] if near else definition
         return None, "`%s` is not defined at the top level" % function, hint
-    statement = bound.get(function)
-    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) and not takes_two(statement.args):
-        return statement.lineno, "`%s` cannot be called with (request, context)" % function, definition
-    return None
+    found = called_wrongly(bound, function, ("request", "context"))
+    for hook in ("setup", "healthcheck", "teardown"):
+        found = found or called_wrongly(bound, hook, ("context",))
+    return found
 
 
 warnings.simplefilter("ignore")
