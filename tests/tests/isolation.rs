@@ -117,7 +117,7 @@ tell(segments=open("/proc/sysvipc/shm").read().count("\n"))
     // The digest of the victim's copy is in its own list of mounts.
     let code = code.replace("DIGEST", &node.model("victim").version.unwrap());
     let nothing = json!({
-        "names": [], "said": [], "environment": [], "mounts": false, "shared": ["lost+found"],
+        "names": [], "said": [], "environment": [], "mounts": false, "shared": [".cache", "lost+found"],
         "socket": "ENOENT", "abstract": "ECONNREFUSED", "segments": 1,
     });
     assert_found(&node, "probe", &code, &nothing);
@@ -125,7 +125,7 @@ tell(segments=open("/proc/sysvipc/shm").read().count("\n"))
     let everything = json!({
         "names": ["/cache/victims-own", "/dev/shm/victims-own", "/tmp/victims-own", "/tmp/victims-socket"],
         "said": ["/cache/victims-own", "/dev/shm/victims-own", "/model/omni.toml", "/tmp/victims-own"],
-        "environment": ["WORD"], "mounts": true, "shared": ["victims-own", "lost+found", "victims-own"],
+        "environment": ["WORD"], "mounts": true, "shared": ["victims-own", ".cache", "lost+found", "victims-own"],
         "socket": null, "abstract": null, "segments": 1,
     });
     assert_found(&node, "victim", &code, &everything);

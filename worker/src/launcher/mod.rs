@@ -27,6 +27,7 @@ mod reap;
 mod settings;
 mod start;
 mod uids;
+mod variables;
 mod watch;
 mod zygotes;
 

@@ -4,9 +4,10 @@
 //! began and did not finish is removed by [`super::reap`], which needs the instance's id only.
 
 use super::environment::{ENGINE, INSIDE, Record};
-use super::gpu::{self, GpuError, Gpus, Grant};
+use super::gpu::{GpuError, Gpus, Grant};
 use super::instances::{InstanceRecord, RecordedWorker, Traces};
 use super::program::Program;
+use super::variables;
 use crate::pidfd;
 use crate::spec::{Bind, Cache, Gpu, InstanceSpec, SandboxSpec, WorkerSpec, ZygoteSocket};
 use nix::unistd::Pid;
@@ -14,7 +15,6 @@ use omni_cgroup::{CgroupPaths, Driver, GroupName, Limits, Part};
 use omni_config::{GpuUuid, ModelName, NodeConfig};
 use omni_ipc::engine::Boot;
 use omni_ipc::launcher::{GpuMode, StartSpec};
-use omni_meminfo_fs::Shown;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -31,10 +31,6 @@ const PRELOAD: usize = 256;
 /// Where things are inside.
 pub(super) const MODEL: &str = "/model";
 pub(super) const CACHE: &str = "/cache";
-/// Variables that stand for a number of processors: at OpenMP and all that follow it (torch, OpenBLAS, MKL, `nproc`), and at
-/// Python from 3.13 on. [Why](../../../docs/decisions/processors-shown.md).
-const THREADS: [&str; 2] = ["OMP_NUM_THREADS", "PYTHON_CPU_COUNT"];
-
 /// A running worker.
 #[derive(Debug)]
 pub(super) struct Running {
@@ -281,7 +277,7 @@ impl Start {
             cache: Some(Cache { image, bytes: self.spec.cache_bytes }).filter(|cache| cache.bytes > 0),
             tmp_bytes: self.spec.tmp_bytes,
             host_network: self.spec.host_network,
-            env: env(&self.spec, &self.environment),
+            env: variables::of(&self.spec, &self.environment.python),
             argv: vec![self.environment.python.display().to_string(), ENGINE.to_owned()],
             cwd: MODEL.into(),
         }
@@ -295,31 +291,6 @@ fn group_memory(spec: &StartSpec) -> u64 {
         Some(gpu) if gpu.mode == GpuMode::Unified => spec.memory_bytes.saturating_add(gpu.limit_bytes),
         Some(_) | None => spec.memory_bytes,
     }
-}
-
-/// The manifest's variables, then ours, which win but for [`THREADS`]: how many threads a library takes is the author's.
-fn env(spec: &StartSpec, environment: &Record) -> Vec<(String, String)> {
-    let bin = environment.python.parent().unwrap_or(std::path::Path::new("/usr/bin")).display();
-    let mut env = spec.env.clone();
-    // Who asks the kernel where it may run, and not a file, hears of all the host's processors. A list that cannot be read
-    // is the worker's to report.
-    if let Ok(shown) = Shown::by_limit(spec.cpu_millis) {
-        for name in THREADS {
-            env.entry(name.to_owned()).or_insert_with(|| shown.numbers().len().to_string());
-        }
-    }
-    let ours = [
-        ("PATH", format!("{bin}:/usr/local/bin:/usr/bin:/bin")),
-        ("HOME", "/tmp/home".to_owned()),
-        ("LANG", "C.UTF-8".to_owned()),
-        ("PYTHONDONTWRITEBYTECODE", "1".to_owned()),
-    ];
-    env.extend(ours.map(|(name, value)| (name.to_owned(), value)));
-    if let Some(gpu) = &spec.gpu {
-        let cache = if spec.cache_bytes > 0 { CACHE } else { "/tmp" };
-        env.extend(gpu::variables(gpu, cache).into_iter().map(|(name, value)| (name.to_owned(), value)));
-    }
-    env.into_iter().collect()
 }
 
 /// The last part of the model's name, as far as it is a host's name.

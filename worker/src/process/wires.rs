@@ -5,6 +5,7 @@ use super::journal::{Journal, Moment};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socketpair, sockopt};
+use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::{pipe2, read};
 use omni_ipc::instance::LogStream;
 use omni_ipc::packet::{PacketError, send_packet};
@@ -39,6 +40,10 @@ impl Wires {
         setsockopt(&engine, sockopt::PassCred, &true)?;
         let (stdout, to_stdout) = pipe2(OFlag::O_CLOEXEC)?;
         let (stderr, to_stderr) = pipe2(OFlag::O_CLOEXEC)?;
+        for theirs in [&to_stdout, &to_stderr] {
+            // `/dev/stdout` is opened anew through `/proc/self/fd`, by the model's user: to write, and no more.
+            fchmod(theirs, Mode::from_bits_truncate(0o622))?;
+        }
         for ours in [&engine, &stdout, &stderr] {
             fcntl(ours, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         }

@@ -7,7 +7,7 @@
 
 use super::mount::Mount;
 use super::report::{Report, send};
-use super::root::{self, Brought};
+use super::root::{self, Brought, CACHE_HOME};
 use super::seccomp::{Filter, forbid_unix_sockets};
 use super::step::{Step, StepError, invalid};
 use super::{ProcFiles, Program, kernel, landlock, pid1, privileges};
@@ -22,8 +22,8 @@ use nix::sys::stat::{Mode, umask};
 use nix::unistd::sethostname;
 use omni_cgroup::Group;
 use omni_machine::LANDLOCK_SCOPES;
-use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::{fs, io};
 
 /// Added to a model's badness: when the machine itself runs out of memory, models go before the node's own processes.
 const OOM_SCORE_ADJ: &[u8] = b"500";
@@ -78,6 +78,11 @@ fn prepare(start: &Start<'_>) -> Result<(), StepError> {
         note("this kernel lets a model with the host's network connect to its abstract sockets; Linux 6.12 would not")?;
     }
     privileges::drop_all(spec)?;
+    if spec.cache.is_some()
+        && let Err(error) = cache_home()
+    {
+        note(&format!("cannot make {CACHE_HOME}, where libraries of the model keep what they have loaded: {error}"))?;
+    }
     // Nothing of this process may be read by the model, which has the same user.
     prctl::set_dumpable(false).step(|| "forbid tracing".into())?;
     prctl::set_pdeathsig(Signal::SIGKILL).step(|| "set the parent-death signal".into())?;
@@ -89,6 +94,14 @@ fn prepare(start: &Start<'_>) -> Result<(), StepError> {
         forbid_unix_sockets()?;
     }
     start.filter.apply()
+}
+
+/// The directory for the caches of libraries, made by the model's user in its own file system: which may be full.
+fn cache_home() -> io::Result<()> {
+    match fs::create_dir(CACHE_HOME) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
 }
 
 fn kept(start: &Start<'_>) -> Vec<i32> {

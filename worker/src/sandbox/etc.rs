@@ -3,7 +3,7 @@
 use crate::spec::SandboxSpec;
 
 /// Name of the instance's user and group inside. It has no password and owns nothing outside.
-const USER: &str = "model";
+pub(crate) const USER: &str = "model";
 
 /// Content of the host's files that a sandbox in the host's network needs.
 #[derive(Debug, Default)]

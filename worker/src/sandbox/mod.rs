@@ -40,7 +40,9 @@ pub use gpu::GpuDir;
 pub use report::{Report, Reports};
 pub use step::StepError;
 
+pub(crate) use etc::USER;
 pub(crate) use kernel::{pidfd_send_signal, wait};
+pub(crate) use root::{CACHE_HOME, HOME};
 
 use crate::spec::SandboxSpec;
 use child::Start;

@@ -14,7 +14,7 @@ use super::tree::Tree;
 use crate::spec::{Bind, SandboxSpec};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::stat::{Mode, mkdirat};
-use nix::unistd::{Gid, Uid, chdir, fchdir, fchown, pivot_root};
+use nix::unistd::{Gid, Uid, chdir, fchdir, fchown, pivot_root, symlinkat};
 use omni_gpu_wire::env::inside;
 use omni_meminfo_fs::File;
 use std::ffi::{CStr, CString};
@@ -26,6 +26,10 @@ use std::path::Path;
 
 /// Where the new root is attached until the pivot: a directory that every Linux system has.
 const PIVOT: &str = "/proc";
+/// The home directory of a model's user.
+pub(crate) const HOME: &str = "/tmp/home";
+/// What libraries keep for later, in the lasting cache beside the author's own files. [`super::child`] makes it.
+pub(crate) const CACHE_HOME: &str = "/cache/.cache";
 /// Directories of the system; where the host has links (merged /usr), so has the sandbox.
 const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 /// Parts of the host's `/etc` that programs read and that hold no secret.
@@ -202,6 +206,9 @@ fn home(root: &Tree, spec: &SandboxSpec) -> Result<(), StepError> {
     mkdirat(&parent, name, Mode::from_bits_truncate(0o700)).step(step)?;
     let flags = nix::fcntl::OFlag::O_DIRECTORY | nix::fcntl::OFlag::O_NOFOLLOW | nix::fcntl::OFlag::O_CLOEXEC;
     let dir = nix::fcntl::openat(&parent, name, flags, Mode::empty()).step(step)?;
+    if spec.cache.is_some() {
+        symlinkat(CACHE_HOME, &dir, ".cache").step(step)?;
+    }
     fchown(&dir, Some(Uid::from_raw(spec.uid)), Some(Gid::from_raw(spec.gid))).step(step)
 }
 
