@@ -6,6 +6,7 @@ use omni_tests::neighbour::{self, post, with_neighbour};
 use omni_tests::process::{descriptors, peak_resident};
 use omni_tests::{PATIENCE, wait_for};
 use serde_json::json;
+use std::time::Instant;
 
 const SHORT: &str = "schema = 1\n[timeouts]\nrequest = \"1s\"\ncancel-grace = \"300ms\"\n";
 /// What a scheduler may take for buffers while a model floods it.
@@ -74,6 +75,11 @@ def handle_request(request, context):
         data().sendall(frame(18, 0, 0, 2, b"{}"))
     if how == "an answer after what is none":
         data().sendall(frame(18, 0, 0, 2, b"{}") + frame(16, 0, 200, 2, b'"well"'))
+    if how == "usage without end":
+        while True:
+            data().sendall(frame(21, 0, 0, 8, b'{"a": 1}') * 100)
+    if how == "usage of 64 KiB":
+        data().sendall(frame(21, 0, 0, 65536, b" " * 65536))
     if how == "kills itself":
         os.kill(os.getpid(), 9)
     return how
@@ -92,6 +98,8 @@ def handle_request(request, context):
         "a request of its own",
         "a chunk without a stream",
         "an answer after what is none",
+        "usage without end",
+        "usage of 64 KiB",
         "kills itself",
     ];
     for (deaths, way) in (1..).zip(ways) {
@@ -121,8 +129,9 @@ def handle_request(request, context):
     how = request.body.json
     if how == "descriptors":
         sock = data()
-        for _ in range(50):
-            socket.send_fds(sock, [wire.usage(number(), {"tokens": 1})], [0, 1, 2] * 50)
+        usage = wire.usage(number(), {"tokens": 50})
+        for at in range(len(usage)):
+            socket.send_fds(sock, [usage[at:at + 1]], [0, 1, 2] * 50)
     if how == "fork returns":
         os.fork()
         return os.getpid()
@@ -181,5 +190,42 @@ def handle_request(request, context):
     }
     let grown = peak_resident(node.pid()).unwrap() - peak;
     assert!(grown < BUFFERS, "the scheduler grew by {grown} bytes");
+    node.stop();
+}
+
+/// Frames that are allowed: pieces of one byte of a stream that its client reads as fast as it can.
+#[test]
+fn a_flood_of_frames_is_read_no_faster_than_its_share() {
+    let model = SOCKETS.to_owned()
+        + r#"
+def handle_request(request, context):
+    sock, piece, credit = data(), frame(18, 1, 0, 1, b"x"), 256 << 10
+    sock.setblocking(True)
+    sock.sendall(frame(17, 1, 200, 0))
+    end = time.monotonic() + request.body.json
+    while time.monotonic() < end:
+        sock.sendall(piece * (credit // len(piece)))
+        credit %= len(piece)
+        while credit < len(piece):
+            # Header and sum of what may be sent further.
+            credit += struct.unpack("<IBBHQI", sock.recv(20, socket.MSG_WAITALL))[5]
+    sock.sendall(frame(19, 0, 0, 0))
+    os._exit(0)
+"#;
+    const SECONDS: f64 = 3.0;
+    let node = with_neighbour().model("floods", &[("model.py", &model)]).start();
+    let headers = [("content-type", "application/json")];
+    let begun = Instant::now();
+    let answer = node.http().open("POST", "/ai/run/floods", &headers, SECONDS.to_string().as_bytes());
+    let pieces = answer.whole().body.len() as f64;
+    // What its share is since the request came, what an idle instance has saved up, and what lies in its socket.
+    let share = 250_000.0 * (begun.elapsed().as_secs_f64() + 0.25) + 65_536.0;
+    assert!(pieces > 100_000.0, "{pieces} pieces");
+    assert!(pieces <= share, "{pieces} pieces instead of {share}");
+    neighbour::is_well(&node, "beside a flood of frames");
+    let metrics = node.admin().get("/metrics").text();
+    let pauses =
+        metrics.lines().find_map(|line| line.strip_prefix("omni_instance_input_pauses_total{model=\"floods\"} "));
+    assert!(pauses.is_some_and(|pauses| pauses != "0"), "{pauses:?}\n{}", node.log());
     node.stop();
 }

@@ -94,6 +94,7 @@ pub(super) struct Families {
     start: Histograms<StartLabels>,
     memory: Family<ModelLabel, Gauge>,
     oom_kills: Family<ModelLabel, Counter>,
+    input_pauses: Family<ModelLabel, Counter>,
     usage: Family<UsageLabels, Counter>,
     known: Mutex<HashMap<String, Labels>>,
 }
@@ -125,6 +126,7 @@ impl Families {
             start: Family::new_with_constructor(seconds),
             memory: Family::default(),
             oom_kills: Family::default(),
+            input_pauses: Family::default(),
             usage: Family::default(),
             known: Mutex::default(),
         };
@@ -141,6 +143,8 @@ impl Families {
         r.register_with_unit("instance_start_duration", "Until an instance is ready", Unit::Seconds, start);
         r.register_with_unit("worker_memory", "Memory charged to an instance", Unit::Bytes, families.memory.clone());
         r.register("worker_oom_kills", "Instances ended by their memory limit", families.oom_kills.clone());
+        let help = "Times that an instance was not read for a moment, as it sent more frames or bytes than its share";
+        r.register("instance_input_pauses", help, families.input_pauses.clone());
         r.register("usage", "Usage that models reported", families.usage.clone());
         families
     }
@@ -174,6 +178,7 @@ impl Families {
             family.remove(&label);
         }
         self.oom_kills.remove(&label);
+        self.input_pauses.remove(&label);
     }
 }
 
@@ -215,6 +220,8 @@ pub struct ModelMetrics {
     pub memory: Gauge,
     /// `omni_worker_oom_kills_total`.
     pub oom_kills: Counter,
+    /// `omni_instance_input_pauses_total`.
+    pub input_pauses: Counter,
     families: Arc<Families>,
     gpu: GpuMetrics,
     usual_nanos: Arc<AtomicU64>,
@@ -243,6 +250,7 @@ impl ModelMetrics {
             start: families.start.get_or_create_owned(&StartLabels { phase: "start" }),
             memory: families.memory.get_or_create_owned(&label),
             oom_kills: families.oom_kills.get_or_create_owned(&label),
+            input_pauses: families.input_pauses.get_or_create_owned(&label),
             families: Arc::clone(families),
             gpu: gpu.clone(),
             usual_nanos: Arc::default(),

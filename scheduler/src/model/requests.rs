@@ -8,7 +8,9 @@ use crate::wire::connection::DataConnection;
 use crate::wire::reply::{Answer, Body, ReplyTo, Swap, Unanswered};
 use crate::wire::stream::{BadChunk, End, Filler, Shape, stream};
 use bytes::Bytes;
-use omni_ipc::frame::{AnswerHead, ErrorBody, ErrorOrigin, FrameError, Header, Kind, MAX_SMALL, flags, split_head};
+use omni_ipc::frame::{
+    AnswerHead, ErrorBody, ErrorOrigin, FrameError, HEADER, Header, INITIAL_CREDIT, Kind, MAX_SMALL, flags, split_head,
+};
 use serde_json::value::RawValue;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -64,8 +66,13 @@ enum Reply {
     Open(ReplyTo),
     /// The answer is being streamed.
     Streaming(Filler),
-    /// Answered; the last frame is still to come.
-    Done,
+    /// Answered; the last frame is still to come. Chunks of a stream may follow until the model has heard that its client
+    /// is gone: as many bytes, headers included, as it may still have credit for.
+    Done { credit: usize },
+}
+
+impl Reply {
+    const DONE: Self = Self::Done { credit: INITIAL_CREDIT + HEADER };
 }
 
 #[derive(Debug)]
@@ -74,6 +81,7 @@ struct Entry {
     body: RequestBody,
     deadline: Instant,
     sent: Option<Sent>,
+    has_usage: bool,
     reply: Reply,
 }
 
@@ -106,6 +114,9 @@ pub enum BrokenWire {
     /// An answer to a request that it does not have.
     #[error("the model answered a request that it does not have")]
     Stranger,
+    /// Usage of a request is one frame: each costs the scheduler more than the model.
+    #[error("the model reported the usage of a request twice")]
+    SecondUsage,
     /// A head or error that is not what it should be.
     #[error("the model sent a frame whose content is not as agreed")]
     Content,
@@ -132,7 +143,7 @@ impl Requests {
     /// Takes a request; it is not sent yet.
     pub fn add(&mut self, submission: Submission) {
         let Submission { ticket, head, body, deadline, reply } = submission;
-        let entry = Entry { head, body, deadline, sent: None, reply: Reply::Open(reply) };
+        let entry = Entry { head, body, deadline, sent: None, has_usage: false, reply: Reply::Open(reply) };
         self.entries.insert(ticket.id, entry);
     }
 
@@ -173,7 +184,7 @@ impl Requests {
             match entry.reply {
                 Reply::Open(reply) => drop(reply.send(Err(failure.clone().into()))),
                 Reply::Streaming(filler) => filler.end(End::Failed(stream_failure(failure))),
-                Reply::Done => {}
+                Reply::Done { .. } => {}
             }
         }
     }
@@ -201,10 +212,10 @@ impl Requests {
             Kind::Response => {
                 let answer = whole_answer(header, payload, sent)?;
                 let answer = answer.ok_or(Unanswered::Failed(Failure::Raised));
-                match std::mem::replace(&mut entry.reply, Reply::Done) {
+                match std::mem::replace(&mut entry.reply, Reply::DONE) {
                     Reply::Open(reply) => drop(reply.send(answer)),
                     Reply::Streaming(_) => return Err(BrokenWire::Content),
-                    Reply::Done => {}
+                    Reply::Done { .. } => {}
                 }
                 self.entries.remove(&header.id);
                 Ok(Taken::Last(header.id))
@@ -216,7 +227,7 @@ impl Requests {
                     flags::BYTES => Shape::Bytes,
                     _ => return Err(BrokenWire::Content),
                 };
-                let Reply::Open(reply) = std::mem::replace(&mut entry.reply, Reply::Done) else {
+                let Reply::Open(reply) = std::mem::replace(&mut entry.reply, Reply::DONE) else {
                     return Err(BrokenWire::Content);
                 };
                 let (filler, reader) = stream(shape);
@@ -227,17 +238,19 @@ impl Requests {
                 Ok(Taken::More)
             }
             Kind::Chunk => {
-                match &entry.reply {
+                match &mut entry.reply {
                     Reply::Streaming(filler) => filler.chunk(header.flags, &payload)?,
-                    Reply::Done => {} // the client is gone and the model does not know it yet
+                    Reply::Done { credit } => {
+                        *credit = credit.checked_sub(payload.len() + HEADER).ok_or(BadChunk::OverCredit)?;
+                    }
                     Reply::Open(_) => return Err(BrokenWire::Content),
                 }
                 Ok(Taken::More)
             }
             Kind::End => {
-                match std::mem::replace(&mut entry.reply, Reply::Done) {
+                match std::mem::replace(&mut entry.reply, Reply::DONE) {
                     Reply::Streaming(filler) => filler.end(End::Complete),
-                    Reply::Done => {}
+                    Reply::Done { .. } => {}
                     Reply::Open(_) => return Err(BrokenWire::Content),
                 }
                 self.entries.remove(&header.id);
@@ -258,6 +271,9 @@ impl Requests {
                 Ok(Taken::Last(header.id))
             }
             Kind::Usage => {
+                if std::mem::replace(&mut entry.has_usage, true) {
+                    return Err(BrokenWire::SecondUsage);
+                }
                 let usage: HashMap<String, f64> = serde_json::from_slice(&payload).map_err(|_| BrokenWire::Content)?;
                 Ok(Taken::Usage(usage.into_iter().filter_map(counted).collect()))
             }

@@ -5,6 +5,7 @@ pub mod capacity;
 pub mod control;
 pub mod dispatch;
 pub mod fleet;
+pub mod intake;
 pub mod liveness;
 pub mod quota;
 pub mod residency;

@@ -10,7 +10,7 @@ use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, SockaddrStorage, send, sendmsg, socketpair,
 };
 use omni_ipc::frame::{CancelReason, FrameError, HEADER, Header, Kind, flags};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::task::{Context, Poll};
@@ -61,6 +61,8 @@ pub struct DataConnection {
     unsent: VecDeque<(u64, u64)>,
     queued: u64,
     written: u64,
+    /// Credit that is to be written once all output is: one sum for each stream, however slowly the model reads.
+    credits: BTreeMap<u64, u32>,
     input: BytesMut,
 }
 
@@ -109,6 +111,7 @@ impl DataConnection {
             unsent: VecDeque::new(),
             queued: 0,
             written: 0,
+            credits: BTreeMap::new(),
             input: BytesMut::new(),
         };
         Ok((connection, ModelEnds { data, cancel: model_cancel }))
@@ -144,7 +147,14 @@ impl DataConnection {
 
     /// Queues credit for a stream.
     pub fn credit(&mut self, id: u64, bytes: u32) {
-        self.small(Header { length: 4, kind: Kind::Credit, flags: 0, code: 0, id }, &bytes.to_le_bytes());
+        let sum = self.credits.entry(id).or_default();
+        *sum = sum.saturating_add(bytes);
+    }
+
+    fn write_credits(&mut self) {
+        for (id, bytes) in std::mem::take(&mut self.credits) {
+            self.small(Header { length: 4, kind: Kind::Credit, flags: 0, code: 0, id }, &bytes.to_le_bytes());
+        }
     }
 
     /// Queues the question how the model is: by its `own` check, or only whether the engine answers.
@@ -179,12 +189,13 @@ impl DataConnection {
     /// Whether output waits for the model to read.
     #[must_use]
     pub fn wants_write(&self) -> bool {
-        !self.out.is_empty()
+        !self.out.is_empty() || !self.credits.is_empty()
     }
 
-    /// Whether there is something to do: input, or room for output that waits. The task that asked last is woken.
-    pub fn poll_ready(&self, context: &mut Context<'_>) -> Poll<()> {
-        let readable = self.stream.poll_read_ready(context).is_ready();
+    /// Whether there is something to do: input, if it is to be read (`reads`), or room for output that waits. The task that
+    /// asked last is woken.
+    pub fn poll_ready(&self, context: &mut Context<'_>, reads: bool) -> Poll<()> {
+        let readable = reads && self.stream.poll_read_ready(context).is_ready();
         let writable = self.wants_write() && self.stream.poll_write_ready(context).is_ready();
         if readable || writable { Poll::Ready(()) } else { Poll::Pending }
     }
@@ -194,7 +205,10 @@ impl DataConnection {
     /// # Errors
     /// [`Broken`] when the model is gone.
     pub fn flush(&mut self) -> Result<(), Broken> {
-        while !self.out.is_empty() {
+        while self.wants_write() {
+            if self.out.is_empty() {
+                self.write_credits();
+            }
             match self.write_some() {
                 Ok(written) => {
                     self.written += written as u64;

@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream as StdStream;
 
 async fn ready(connection: &DataConnection) {
-    std::future::poll_fn(|context| connection.poll_ready(context)).await;
+    std::future::poll_fn(|context| connection.poll_ready(context, true)).await;
 }
 
 fn request_of(bytes: &[u8]) -> (Header, Vec<u8>) {

@@ -26,8 +26,10 @@ pub const MAX_ANSWER: usize = 16 * 1024 * 1024;
 /// The largest chunk of a stream, in bytes. Half of [`INITIAL_CREDIT`]: credit comes back in quarters, so a chunk of any
 /// size can be sent once everything before it was taken.
 pub const MAX_CHUNK: usize = 128 * 1024;
-/// Largest payload of `Stream`, `Error`, `Usage` and `Health`, and largest head of an answer.
+/// Largest payload of `Stream`, `Error` and `Health`, and largest head of an answer.
 pub const MAX_SMALL: usize = 64 * 1024;
+/// Largest payload of `Usage`: 16 units with the longest names and numbers take 1.5 KiB.
+pub const MAX_USAGE: usize = 4 * 1024;
 /// Bytes of chunks, headers included, that a model may send on a fresh stream before it needs a `Credit`.
 pub const INITIAL_CREDIT: usize = 256 * 1024;
 
@@ -58,7 +60,8 @@ pub enum Kind {
     End = 19,
     /// From the model: the request failed. Payload: JSON [`ErrorBody`]; flags: an [`ErrorOrigin`]; `code` the status.
     Error = 20,
-    /// From the model, before the last frame: JSON object of unit and number, added to the model's usage.
+    /// From the model, before the last frame and at most once for each request: JSON object of unit and number, added
+    /// to the model's usage.
     Usage = 21,
     /// From the model: the answer to `Check`. No payload when it is well, else what is wrong, UTF-8.
     Health = 22,
@@ -215,7 +218,8 @@ impl Header {
         let bound = match self.kind {
             Kind::Response => MAX_ANSWER,
             Kind::Chunk => MAX_CHUNK,
-            Kind::Stream | Kind::Error | Kind::Usage | Kind::Health => MAX_SMALL,
+            Kind::Stream | Kind::Error | Kind::Health => MAX_SMALL,
+            Kind::Usage => MAX_USAGE,
             Kind::End => 0,
             Kind::Request | Kind::Credit | Kind::Cancel | Kind::Check => {
                 return Err(FrameError::UnknownKind(self.kind as u8));

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MAX_UNITS = 16
 """The most units of usage one request may report."""
-MAX_UNIT = 64
+MAX_UNIT = 32
 """The longest name of a unit, in characters."""
 
 request_now: ContextVar[Request | None] = ContextVar("omni_request", default=None)
@@ -140,15 +140,19 @@ class Context:
         """Adds to what this request has used: `context.usage(tokens=12, audio_seconds=3.5)`.
 
         The node adds it to the model's usage when the request ends, however it ends. Numbers are finite and not
-        negative; one request reports at most sixteen units, with names of at most 64 characters.
+        negative; one request reports at most sixteen units. A unit's name is a metric's label: at most 32 letters,
+        digits and underscores of ASCII.
         """
         total = self._usage
         if total is None:
             total = self._usage = {}
         for unit, amount in units.items():
             number = float(amount)
-            if len(unit) > MAX_UNIT:
-                raise ValueError(f"a unit of usage has at most {MAX_UNIT} characters: {unit[:MAX_UNIT]}…")
+            if len(unit) > MAX_UNIT or not (unit.isascii() and unit.replace("_", "").isalnum()):
+                raise ValueError(
+                    f"a unit of usage is named by at most {MAX_UNIT} ASCII letters, digits and underscores, "
+                    f"not {unit[:MAX_UNIT]!r}"
+                )
             if not 0 <= number < float("inf"):
                 raise ValueError(f"usage of {unit} must be a finite number from 0 on, not {amount!r}")
             if unit not in total and len(total) == MAX_UNITS:

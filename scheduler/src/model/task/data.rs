@@ -8,7 +8,7 @@ use crate::policy::dispatch::{self, RequestId};
 use crate::policy::fleet::{Event, Phase};
 use crate::policy::{InstanceNumber, Moment};
 use crate::wire::connection::{Broken, DataConnection};
-use omni_ipc::frame::Kind;
+use omni_ipc::frame::{HEADER, Kind};
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -132,6 +132,10 @@ impl ModelTask {
     }
 
     fn read(&mut self, number: InstanceNumber) {
+        let now = self.now();
+        if self.instances.get(number).is_some_and(|instance| instance.intake.resumes_at(now).is_some()) {
+            return;
+        }
         let Some(mut connection) = self.take_connection(number) else { return };
         let taken = self.drain_input(number, &mut connection);
         if let Some(instance) = self.instances.get_mut(number) {
@@ -149,7 +153,10 @@ impl ModelTask {
         connection: &mut DataConnection,
     ) -> Result<bool, Broken> {
         let more = connection.fill()?;
+        let (mut frames, mut bytes) = (0, 0);
         while let Some((header, payload)) = connection.frame()? {
+            frames += 1;
+            bytes += HEADER + payload.len();
             if header.kind == Kind::Health {
                 if !self.checked(number, header.id, &payload) {
                     return Err(Broken::Wire(BrokenWire::Stranger));
@@ -169,6 +176,12 @@ impl ModelTask {
                     self.watch_grace(number);
                 }
             }
+        }
+        let now = self.now();
+        if let Some(instance) = self.instances.get_mut(number)
+            && instance.intake.charge(frames, bytes, now)
+        {
+            self.model.metrics.input_pauses.inc();
         }
         Ok(more)
     }

@@ -8,6 +8,7 @@ use super::health::Health;
 use crate::capacity::CapacitySeat;
 use crate::model::content::Content;
 use crate::model::worker_link::WorkerLink;
+use crate::policy::intake::Intake;
 use crate::policy::{Generation, InstanceNumber, Moment};
 use crate::wire::connection::DataConnection;
 use omni_ipc::engine::HandlerMode;
@@ -36,6 +37,8 @@ pub(super) struct Instance {
     /// The version of its worker's protocol, when that is older than this scheduler's.
     pub(super) old_protocol: Option<u32>,
     pub(super) connection: Option<DataConnection>,
+    /// What it has sent of late.
+    pub(super) intake: Intake,
     pub(super) mode: Option<HandlerMode>,
     pub(super) log_seen: u64,
     /// Its share of the node; `None` before it asked for one.
@@ -85,6 +88,7 @@ impl Instance {
             link: None,
             old_protocol: None,
             connection: None,
+            intake: Intake::default(),
             mode: None,
             log_seen: 0,
             seat: None,
@@ -172,18 +176,20 @@ impl Instances {
         self.by_number.values().flat_map(|instance| [instance.grace_ends, instance.broken_ends]).flatten().min()
     }
 
-    /// The earliest moment at which one is to be asked whether it lives.
-    pub(super) fn look_at(&self) -> Option<Moment> {
-        self.by_number.values().filter_map(|instance| instance.health.wake_at()).min()
+    /// The earliest moment at which one is to be asked whether it lives, or may be read again.
+    pub(super) fn look_at(&self, now: Moment) -> Option<Moment> {
+        let moments = |instance: &Instance| [instance.health.wake_at(), instance.intake.resumes_at(now)];
+        self.by_number.values().flat_map(moments).flatten().min()
     }
 
     /// Waits until one of the data connections has something to do.
-    pub(super) async fn ready(&self) {
+    pub(super) async fn ready(&self, now: Moment) {
         poll_fn(|context| {
             let mut any = Poll::Pending;
-            for connection in self.by_number.values().filter_map(|instance| instance.connection.as_ref()) {
+            for instance in self.by_number.values() {
+                let Some(connection) = &instance.connection else { continue };
                 // All are asked, so that each of them wakes the task.
-                if connection.poll_ready(context).is_ready() {
+                if connection.poll_ready(context, instance.intake.resumes_at(now).is_none()).is_ready() {
                     any = Poll::Ready(());
                 }
             }

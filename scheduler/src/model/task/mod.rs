@@ -169,7 +169,7 @@ impl ModelTask {
                     false
                 }
                 () = signals.changed() => false,
-                () = self.instances.ready() => true,
+                () = self.instances.ready(self.now) => true,
                 () = &mut time, if wake.is_some() => false,
             };
             self.now = self.context.started.elapsed();
@@ -198,7 +198,7 @@ impl ModelTask {
         if self.leaving.is_some() {
             return None;
         }
-        let moments = [self.fleet_wakes, self.load_wakes_at(), self.instances.look_at()];
+        let moments = [self.fleet_wakes, self.load_wakes_at(), self.instances.look_at(self.now)];
         let moments = moments.into_iter().flatten().map(|at| self.context.started + at);
         moments.chain(self.instances.wake_at()).min()
     }
