@@ -40,6 +40,8 @@ CALLS = {
     "process_vm_readv": 310,
     "process_vm_writev": 311,
     "kcmp": 312,
+    "io_setup": 206,
+    "inotify_init1": 294,
     "bpf": 321,
     "userfaultfd": 323,
     "io_uring_setup": 425,

@@ -1,6 +1,7 @@
 """Attempts on the kernel: mounts, namespaces, control groups, and parts of it that were often broken."""
 
 import ctypes
+import fcntl
 import os
 import signal
 import struct
@@ -134,6 +135,12 @@ def use_io_uring(_world):
 
 
 @probe
+def keep_an_asynchronous_context(_world):
+    """Their number is the machine's, `fs.aio-max-nr`."""
+    return call("io_setup", 1, ctypes.byref(ctypes.c_ulong())) == 0 and "has a context"
+
+
+@probe
 def handle_page_faults(_world):
     user_mode_only = 1
     return any_of([user_mode_only, 0], lambda flags: f"has descriptor {call('userfaultfd', flags)}")
@@ -171,6 +178,26 @@ def open_by_number(_world):
 @probe
 def watch_the_file_system(_world):
     return f"has descriptor {call('fanotify_init', 0, os.O_RDONLY)}"
+
+
+@probe
+def watch_what_the_host_does_with_a_file(_world):
+    """The files of `/usr` are the host's own."""
+    return f"has descriptor {call('inotify_init1', 0)}"
+
+
+@probe
+def watch_what_the_host_does_in_a_directory(_world):
+    directory = os.open("/usr", os.O_RDONLY)
+    fcntl.fcntl(directory, fcntl.F_NOTIFY, fcntl.DN_ACCESS)
+    return "has a watch"
+
+
+@probe
+def hold_up_who_opens_a_file(world):
+    with tempfile.NamedTemporaryFile(dir=world["scratch"]) as own:
+        fcntl.fcntl(own, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        return "has a lease"
 
 
 @probe

@@ -62,6 +62,14 @@ def forge_packets(_world):
 
 
 @probe
+def hear_of_the_hosts_devices(_world):
+    events, all_groups = 15, 1
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, events) as kernel:
+        kernel.bind((0, all_groups))
+        return "hears of devices"
+
+
+@probe
 def reach_a_family_by_a_pair(_world):
     """The code of families that no sandbox needs. Few of them make pairs, and a kernel may lack them: its own answer
     about the family shows that it was asked, and has looked for a module."""

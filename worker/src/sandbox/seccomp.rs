@@ -72,9 +72,18 @@ const REFUSED: &[c_long] = &[
     libc::SYS_vhangup,
 ];
 
-/// Refused with `ENOSYS`: programs take the older call then. `clone3` because a filter cannot look at its flags.
-const ABSENT: &[c_long] =
-    &[libc::SYS_clone3, libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
+/// Refused with `ENOSYS`: programs do without them then.
+const ABSENT: &[c_long] = &[
+    libc::SYS_clone3, // a filter cannot look at its flags
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    // Contexts of asynchronous I/O: `fs.aio-max-nr` is one number for the machine, and one model could take it all.
+    libc::SYS_io_setup,
+    // Watches see what every process of the host does with a file that lies in the sandbox as well: all of `/usr`.
+    libc::SYS_inotify_init,
+    libc::SYS_inotify_init1,
+];
 
 /// Flags of `clone` that make a namespace.
 const NAMESPACES: [libc::c_int; 7] = [
@@ -86,10 +95,15 @@ const NAMESPACES: [libc::c_int; 7] = [
     libc::CLONE_NEWPID,
     libc::CLONE_NEWNET,
 ];
-/// Families of sockets that a model may use; netlink is how the C library lists addresses.
+/// Families of sockets that a model may use; netlink is how the C library lists addresses: [`NETLINK_ROUTE`].
+///
+/// [`NETLINK_ROUTE`]: libc::NETLINK_ROUTE
 const FAMILIES: [libc::c_int; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
 /// Requests that put input into a terminal.
 const TERMINAL_INPUT: [libc::c_ulong; 2] = [libc::TIOCSTI, libc::TIOCLINUX];
+/// Commands of `fcntl` that watch or hold files which other processes use: a watch of a directory shows what the host does
+/// in it, and whoever opens a leased file waits for its holder, the launcher too.
+const SHARED_FILES: [libc::c_int; 2] = [libc::F_NOTIFY, libc::F_SETLEASE];
 /// Execution domains that programs ask for: none, and "tell me".
 const PERSONALITIES: [u64; 2] = [0, 0xffff_ffff];
 
@@ -134,11 +148,18 @@ fn conditional() -> Result<Rules, seccompiler::BackendError> {
         (libc::SYS_mknod, any([device(libc::S_IFCHR), device(libc::S_IFBLK)])?),
         (libc::SYS_mknodat, any([device_at(libc::S_IFCHR), device_at(libc::S_IFBLK)])?),
         (libc::SYS_ioctl, any(TERMINAL_INPUT.map(|request| vec![compare(1, SeccompCmpOp::Eq, request)]))?),
-        (libc::SYS_socket, any([all_but(&FAMILIES.map(bits))])?),
+        (libc::SYS_socket, any([all_but(&FAMILIES.map(bits)), no_route_netlink()])?),
+        (libc::SYS_fcntl, any(SHARED_FILES.map(|command| vec![compare(1, SeccompCmpOp::Eq, bits(command))]))?),
         // A pair is made by the same code of the family, which the kernel loads for it as well.
         (libc::SYS_socketpair, any([all_but(&FAMILIES.map(bits))])?),
         (libc::SYS_personality, any([all_but(&PERSONALITIES)])?),
     ]))
+}
+
+/// Netlink beside its routes. The kernel tells its device events (`NETLINK_KOBJECT_UEVENT`) to every network namespace
+/// that has no user namespace of its own, a model's too.
+fn no_route_netlink() -> Vec<Result<SeccompCondition, seccompiler::BackendError>> {
+    vec![compare(0, SeccompCmpOp::Eq, bits(libc::AF_NETLINK)), compare(2, SeccompCmpOp::Ne, bits(libc::NETLINK_ROUTE))]
 }
 
 /// Rules of which one is enough, each of conditions that must all hold.
