@@ -281,3 +281,43 @@ tell(bred=len(children) < 40)
     );
     node.stop();
 }
+
+/// Processes of one model, each with as many files as one may have, until they have twice the share of an instance.
+const HOARD: &str = r#"
+import os, time
+
+def handle_request(request, context):
+    wanted, children = request.body.json, []
+    for _ in range(wanted // 16_000 + 1):
+        child = os.fork()
+        if child == 0:
+            try:
+                while True:
+                    os.open("/dev/null", os.O_RDONLY)
+            except OSError:
+                time.sleep(60)
+            os._exit(0)
+        children.append(child)
+    time.sleep(20)
+    for child in children:
+        os.kill(child, 9)
+    return len(children)
+"#;
+
+#[test]
+fn an_instance_beyond_its_share_of_the_machines_open_files_is_ended() {
+    let machine = fs::read_to_string("/proc/sys/fs/file-nr").unwrap();
+    let max: u64 = machine.split_ascii_whitespace().last().unwrap().parse().unwrap();
+    let share = max / 32;
+    if share > 250_000 {
+        println!("NOT TRIED: this machine may have {max} files open, and the test would need {share} of them");
+        return;
+    }
+    let node = Node::builder().model("hoards", &[("model.py", HOARD)]).model("probe", PROBE).start();
+    let answer = node.http().run("hoards", &json!(2 * share));
+    assert_eq!((answer.status, answer.error_code()), (502, Some(3050)), "{}\n{}", answer.text(), node.log());
+    let said = format!("an instance may have {share} of the {max} that the machine has");
+    assert!(node.log().contains(&said), "{}", node.log());
+    assert!(probe(&node, "probe", "").is_empty());
+    node.stop();
+}

@@ -9,6 +9,7 @@
 //! ([`instances`]) and removes what has none.
 
 mod beat;
+mod caches;
 mod catalog;
 mod command;
 mod disks;
@@ -21,6 +22,7 @@ mod link;
 mod lock;
 pub mod machine;
 mod node;
+mod open_files;
 mod processors;
 mod program;
 mod reap;
@@ -190,6 +192,8 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     spawn("watch", move || watch.run())?;
     let shared = Arc::clone(&driver);
     spawn("processors", move || processors::share_out(&*shared))?;
+    let shared = Arc::clone(&driver);
+    spawn("open files", move || open_files::watch(&*shared))?;
     let images = settings.caches();
     let disks = Disks::watch(Arc::clone(&driver), &images).map_err(at("watch the cache directories in", &images))?;
     let tell = events.clone();
