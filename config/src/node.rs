@@ -4,6 +4,7 @@
 //! with all defaults is `default-node.toml` beside this crate's manifest; tests hold it in step with this code. What
 //! always holds: the uids of instances, of the environment builder and of the scheduler never meet.
 
+mod cache;
 mod capacity;
 mod gpu;
 mod group;
@@ -20,6 +21,7 @@ use std::time::Duration;
 use serde::Serialize;
 use toml::de::DeValue;
 
+pub use cache::Cache;
 pub use capacity::Capacity;
 pub use gpu::{Gpu, GpuDevice, GpuUuid, GpuUuidError};
 pub use group::{NoGroup, NodeGroup};
@@ -60,6 +62,8 @@ pub struct NodeConfig {
     pub gpu: Gpu,
     /// `[snapshots]`: bounds of a model's directory.
     pub snapshots: Snapshots,
+    /// `[cache]`: the lasting cache directories of models.
+    pub cache: Cache,
     /// `[network]`: which models may have the node's network.
     pub network: Network,
     /// `[logs]`: bounds of what models write.
@@ -88,6 +92,7 @@ impl NodeConfig {
             capacity: root.section("capacity", Capacity::read),
             gpu: root.section("gpu", Gpu::read),
             snapshots: root.section("snapshots", Snapshots::read),
+            cache: root.section("cache", Cache::read),
             network: root.section("network", Network::read),
             logs: root.section("logs", Logs::read),
         });

@@ -99,6 +99,8 @@ device-dir = "/srv/dev"
 [snapshots]
 bytes = "1GiB"
 files = 10
+[cache]
+per-model = "20GiB"
 [network]
 host-access = ["@cf/meta/llama"]
 [logs]

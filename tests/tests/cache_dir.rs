@@ -2,6 +2,7 @@
 //! is no other model's.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use omni_tests::probe::{self, assert_found, probe};
 use omni_tests::{Node, PATIENCE, wait_for};
@@ -146,5 +147,55 @@ tell(new=(context.cache_dir / 'new').exists(), small=room.f_blocks * room.f_frsi
         "tell(held=sorted(os.listdir(context.cache_dir)))",
         &json!({"held": [".cache", "lost+found"]}),
     );
+    node.stop();
+}
+
+/// Writes as many MiB as it is told, and says what it could read of them from the disk.
+const WRITES: &str = r#"
+import os
+
+def handle_request(request, context):
+    path = os.path.join(context.cache_dir, "file")
+    try:
+        with open(path, "wb") as file:
+            for _ in range(request.body.json):
+                file.write(os.urandom(1 << 20))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error.errno
+    return os.path.getsize(path) >> 20
+"#;
+
+#[test]
+fn cache_directories_never_fill_the_disk() {
+    let quota = |size: &str| format!("schema = 1\n[limits]\ncache = \"{size}\"\n");
+    let (good, fills, large, vast) = (quota("40MiB"), quota("60MiB"), quota("2GiB"), quota("1TiB"));
+    let node = Node::builder()
+        .on_disk("cache", 256 << 20, 4096)
+        .model("good", &[("model.py", WRITES), ("omni.toml", &good)])
+        .model("fills", &[("model.py", WRITES), ("omni.toml", &fills)])
+        .model("usual", &[("model.py", WRITES)])
+        .model("large", &[("model.py", WRITES), ("omni.toml", &large)])
+        .model("vast", &[("model.py", WRITES), ("omni.toml", &vast)])
+        .start();
+    let http = node.http();
+    let wrote = |model: &str, mib: u32| http.run(model, &json!(mib)).json()["result"].clone();
+    assert_eq!(wrote("good", 1), 1, "{}", node.log());
+    // What was asked for beyond the default is there whole, or the model is refused with the numbers.
+    for (model, told) in [
+        ("large", "its cache directory of 2048 MiB may not fit on the disk"),
+        ("vast", "`cache` in [limits] is 1TiB, and this node gives a model 64GiB at most"),
+    ] {
+        assert_eq!(http.run(model, &json!(1)).status, 503, "{model}");
+        let status = node.omnictl(["status", model]);
+        assert!(status.stdout.contains(told), "{status:?}");
+    }
+    // One that says nothing gets what fits, and all may be full at once: none loses what it wrote.
+    assert_eq!(wrote("usual", 1), 1, "{}", node.log());
+    assert_eq!(wrote("fills", 100), Errno::ENOSPC as i32);
+    assert_eq!(wrote("usual", 300), Errno::ENOSPC as i32);
+    assert_eq!(wrote("good", 20), 20);
+    assert!(node.disk().left() >= 8 << 20, "{} bytes left", node.disk().left());
     node.stop();
 }

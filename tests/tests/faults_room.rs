@@ -96,7 +96,7 @@ fn a_full_disk_below_caches_and_environments_is_told_to_those_who_need_it() {
     let cache = ("omni.toml", "schema = 1\n[limits]\ncache = \"64MiB\"\n");
     let none = ("omni.toml", "schema = 1\n[scaling]\nmin-instances = 1\n");
     let node = Node::builder()
-        .on_disk("cache", 96 * MIB, 4096)
+        .on_disk("cache", 256 * MIB, 4096)
         .model("writes", &[WRITES[0], cache])
         .model("neighbour", &[WELL[0], none])
         .start();
@@ -112,7 +112,7 @@ fn a_full_disk_below_caches_and_environments_is_told_to_those_who_need_it() {
     node.publish("late", &[WRITES[0], cache]);
     node.await_seen("late");
     assert_eq!(http.run("late", &json!(1)).status, 503);
-    is_told(&node, "late", "cache image");
+    is_told(&node, "late", "its cache directory of 64 MiB may not fit on the disk");
     node.publish("needs", &[WELL[0], ("requirements.txt", "cowsay==6.1\n")]);
     node.await_seen("needs");
     assert_eq!(http.run("needs", &json!(1)).status, 503);

@@ -53,6 +53,13 @@ impl Content {
         if manifest.limits.body_handover && !node.allows_body_handover(name) {
             return Err(not_granted("limits.body-handover = true", "[server] body-handover"));
         }
+        if manifest.limits.cache > node.cache.per_model {
+            let (asked, most) = (manifest.limits.cache, node.cache.per_model);
+            return Err(format!(
+                "omni.toml: `cache` in [limits] is {asked}, and this node gives a model {most} at most: ask for less, or \
+                 raise `per-model` in [cache] of the node's configuration"
+            ));
+        }
         Ok(Self { snapshot, manifest, text })
     }
 

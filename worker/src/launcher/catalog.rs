@@ -35,6 +35,11 @@ impl Catalog {
         models.chain(self.scanned.then_some(FromLauncher::Scanned))
     }
 
+    /// The names of all models; `None` before all have been seen.
+    pub(super) fn names(&self) -> Option<impl Iterator<Item = &str>> {
+        self.scanned.then(|| self.models.keys().map(String::as_str))
+    }
+
     /// The snapshots that models have now; `None` before all have been seen.
     pub(super) fn snapshots(&self) -> Option<impl Iterator<Item = &SnapshotDigest>> {
         self.scanned.then(|| {

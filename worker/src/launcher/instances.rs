@@ -105,6 +105,11 @@ impl Instances {
         })
     }
 
+    /// The models that have instances, in whatever phase.
+    pub(super) fn models(&self) -> impl Iterator<Item = &str> {
+        self.living.values().map(|instance| instance.model.as_str())
+    }
+
     /// What they run.
     pub(super) fn snapshots(&self) -> impl Iterator<Item = &SnapshotDigest> {
         self.living.values().map(|instance| &instance.snapshot)

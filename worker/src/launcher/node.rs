@@ -37,7 +37,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What the launcher has when its loop begins.
 pub(super) struct Node {
@@ -76,6 +76,7 @@ pub(super) struct State {
     pub(super) unheard: VecDeque<FromLauncher>,
     heard: bool,
     quitting: bool,
+    caches_looked_at: Option<Instant>,
     /// Nothing is begun any more: the next launcher does it.
     making_way: bool,
 }
@@ -96,6 +97,7 @@ impl Node {
         let mut beat = Beat::new(self.settings.kept);
         loop {
             beat.turn();
+            self.forget_caches();
             for token in self.wait(beat.every())? {
                 match token {
                     Token::Signal => {

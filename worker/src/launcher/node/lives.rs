@@ -1,6 +1,7 @@
 //! The main loop's part in the life of instances: begun, started, killed, ended.
 
 use super::{Node, short};
+use crate::launcher::caches::{self, Caches};
 use crate::launcher::event::Event;
 use crate::launcher::instances::Phase;
 use crate::launcher::reap::reap;
@@ -13,10 +14,12 @@ use omni_ipc::launcher::{FromLauncher, StartSpec};
 use omni_log::chain;
 use std::sync::Arc;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 /// Starts at the same time.
 const STARTS: usize = 64;
+/// Between two looks for cache directories whose model is gone.
+const FORGET_CACHES: Duration = Duration::from_secs(60 * 60);
 /// Ends that no scheduler has heard of yet.
 const UNHEARD: usize = 4096;
 
@@ -32,12 +35,16 @@ impl Node {
         }
     }
 
-    fn begin(&mut self, spec: StartSpec) -> Result<(), String> {
+    fn begin(&mut self, mut spec: StartSpec) -> Result<(), String> {
         let name = start::check(&spec, &self.settings.config).map_err(|refused| refused.to_string())?;
         let snapshot =
             self.store.find(&spec.snapshot).ok_or("the content has changed meanwhile: this snapshot is gone")?;
         let environment =
             self.environments.record(&spec.environment).ok_or("its environment is not there: prepare it first")?;
+        let running = self.instances.models().filter_map(caches::file_name).collect();
+        let caches = Caches::new(self.settings.caches());
+        spec.cache_bytes =
+            caches.reserve(&name, spec.cache_bytes, &running).map_err(|no_cache| no_cache.to_string())?;
         if self.instances.starting() >= STARTS {
             return Err(format!("{STARTS} instances are being started already: try again"));
         }
@@ -82,6 +89,17 @@ impl Node {
             self.instances.end(&id);
             format!("the node cannot start a thread: {error}")
         })
+    }
+
+    /// Removes the cache directories of models that are gone, once an hour.
+    pub(super) fn forget_caches(&mut self) {
+        let (Some(names), now) = (self.state.catalog.names(), Instant::now()) else { return };
+        if self.state.caches_looked_at.is_some_and(|looked| now < looked + FORGET_CACHES) {
+            return;
+        }
+        let known = names.chain(self.instances.models()).filter_map(caches::file_name).collect();
+        self.state.caches_looked_at = Some(now);
+        Caches::new(self.settings.caches()).forget(&known, SystemTime::now());
     }
 
     pub(super) fn on_started(&mut self, instance: InstanceId, result: Result<Running, String>) {
