@@ -92,13 +92,17 @@ fn every_finding_has_a_place_and_a_hint() {
         ("no_handler", &[("model.py", "x = 1\n")]),
         ("arguments", &[("model.py", "\n\nasync def handle_request(request):\n    pass\n")]),
         ("entrypoint_elsewhere", &[handler, ("omni.toml", "[model]\nentrypoint = \"app.main:serve\"\n")]),
+        ("requirements_unreadable", &[handler, ("requirements.txt", "numpy\n--no-cache-dir\n")]),
         ("requirements", &[handler, ("requirements.txt", "numpy==2.2.0\nomni\n")]),
         (
             "hashes",
             &[
                 handler,
                 ("omni.toml", "[python]\nrequire-hashes = true\n"),
-                ("requirements.txt", "a==1 --hash=sha256:00\nnumpy==2.2.0 \\\n    # via a\ncowsay\n"),
+                (
+                    "requirements.txt",
+                    "a==1 --hash=sha256:0000000000000000000000000000000000000000000000000000000000000000\nnumpy==2.2.0 \\\n    # via a\ncowsay\n",
+                ),
             ],
         ),
     ] {

@@ -46,7 +46,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ),
     ("omni-scheduler", &["omni-api", "omni-config", "omni-ipc", "omni-log", "omni-machine"]),
     ("omnictl", &["omni-api", "omni-config", "omni-machine", "omni-snapshot"]),
-    ("omni-tests", &["omni-api", "omni-cuda-card"]),
+    ("omni-tests", &["omni-api", "omni-config", "omni-cuda-card"]),
     ("omni-properties", &["omni-config", "omni-gpu-wire", "omni-ipc", "omni-scheduler"]),
 ];
 

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use omni_config::Manifest;
-use omni_config::requirements::{Unhashed, without_hash};
+use omni_config::requirements::{Requirement, Statement, Unhashed, Unreadable, objection, statements, without_hash};
 
 use super::{Finding, text_of};
 use crate::output::note;
@@ -29,6 +29,10 @@ pub(super) fn check(dir: &Path, manifest: &Manifest, required_by_node: bool) -> 
         match text_of(&path, LIMIT) {
             Ok(Some(text)) => {
                 findings.extend(own_package(&path, &text));
+                // Where the environment exists already nobody reads them.
+                if manifest.runtime.interpreter.is_none() {
+                    findings.extend(unreadable(dir, &path, &text));
+                }
                 // What overrides change must still be in requirements.txt, with its hash.
                 if let Some(by) = by.filter(|_| name == "requirements.txt") {
                     findings.extend(without_hash(&text).into_iter().map(|unhashed| hashless(&path, unhashed, by)));
@@ -44,6 +48,14 @@ pub(super) fn check(dir: &Path, manifest: &Manifest, required_by_node: bool) -> 
     findings
 }
 
+/// The first error of uv in the text, at which every start would fail.
+fn unreadable(dir: &Path, path: &Path, text: &str) -> Option<Finding> {
+    let exists = |named: &str| dir.join(named).exists();
+    let Unreadable { line, message } = objection(text, &exists)?;
+    let hint = "one requirement a line, as `numpy>=1.26,<3`: see \"requirements files\" in pip's documentation";
+    Some(Finding::at(path, Some(line), message, hint))
+}
+
 fn hashless(path: &Path, Unhashed { line, requirement }: Unhashed, by: &str) -> Finding {
     let message = format!("`{requirement}` has no hash, and `require-hashes` in [python] of {by} wants one");
     let hint = "`uv pip compile --generate-hashes requirements.in -o requirements.txt` writes them";
@@ -51,9 +63,16 @@ fn hashless(path: &Path, Unhashed { line, requirement }: Unhashed, by: &str) -> 
 }
 
 fn own_package(path: &Path, text: &str) -> Option<Finding> {
-    let line = text.lines().position(|line| package(line).eq_ignore_ascii_case(OWN_PACKAGE))?;
+    let line = statements(text).find_map(|statement| match statement {
+        Ok(Statement::Requirement(Requirement { line, text, .. })) if is_own(text) => Some(line),
+        Ok(_) | Err(_) => None,
+    })?;
     let hint = "remove the line: the node brings `omni`, and the index has another project under that name";
-    Some(Finding::at(path, Some(line + 1), format!("`{OWN_PACKAGE}` is not installed from an index"), hint))
+    Some(Finding::at(path, Some(line), format!("`{OWN_PACKAGE}` is not installed from an index"), hint))
+}
+
+fn is_own(requirement: &str) -> bool {
+    package(requirement).eq_ignore_ascii_case(OWN_PACKAGE)
 }
 
 /// The name that a line of requirements begins with; empty for options, comments and paths.
