@@ -83,6 +83,8 @@ interpreters = { "3.9" = "/usr/bin/python3.9" }
 build-timeout = "1m"
 build-memory = "1GiB"
 build-pids = 64
+build-cpus = 1.5
+builds = 3
 [capacity]
 memory = "60GiB"
 cpus = 7.5

@@ -1,5 +1,6 @@
 //! Everything that can go wrong with a request: one enum. `http::failure` is the one place that renders it.
 
+use crate::model::Build;
 use std::time::Duration;
 
 /// Why a request has no answer of its model.
@@ -89,6 +90,15 @@ pub enum Failure {
     /// The deadline passed.
     #[error("the request's deadline passed")]
     Deadline,
+    /// The deadline passed before there was an environment to start the model in.
+    #[error("the request's deadline passed while {}", match build {
+        Build::Waits => "the model waited for a place to build its environment",
+        Build::Runs => "the model's environment was being built",
+    })]
+    DeadlineBuilding {
+        /// The stage of the build.
+        build: Build,
+    },
     /// The handler raised, or its result could not be sent. The log has the traceback.
     #[error("the model failed on this request")]
     Raised,

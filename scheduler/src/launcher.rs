@@ -5,12 +5,15 @@
 
 mod connection;
 
+use crate::metrics::BuildMetrics;
 use crate::model::Message;
 use crate::model::content::Content;
 use crate::watchdog::Pulse;
 use omni_config::name::ModelName;
 use omni_ipc::id::{InstanceId, SnapshotDigest};
-use omni_ipc::launcher::{END_ZYGOTES_SINCE, FromLauncher, HASHES_SINCE, StartSpec, ToLauncher, VERSIONS};
+use omni_ipc::launcher::{
+    BUILDS_SINCE, BuildCounts, END_ZYGOTES_SINCE, FromLauncher, HASHES_SINCE, StartSpec, ToLauncher, VERSIONS,
+};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -110,6 +113,7 @@ pub struct LauncherHandle {
     keeping: Arc<Notify>,
     /// Another scheduler has the launcher.
     leaving: Arc<Notify>,
+    builds: BuildMetrics,
 }
 
 impl LauncherHandle {
@@ -118,13 +122,14 @@ impl LauncherHandle {
     pub(crate) fn start(
         path: PathBuf,
         kept: BTreeMap<ModelName, BTreeSet<SnapshotDigest>>,
+        builds: BuildMetrics,
         seen: mpsc::Sender<Seen>,
         pulse: Pulse,
     ) -> Self {
         let (outbox, commands) = mpsc::channel(OUTBOX);
         let routes = Arc::new(Mutex::new(Routes { kept, ..Routes::default() }));
         let connected = Arc::new(watch::Sender::new(false));
-        let handle = Self { outbox, routes, connected, keeping: Arc::default(), leaving: Arc::default() };
+        let handle = Self { outbox, routes, connected, keeping: Arc::default(), leaving: Arc::default(), builds };
         let keeper = handle.clone();
         pulse.spawn(async move |pulse| {
             let leaving = Arc::clone(&keeper.leaving);
@@ -179,6 +184,20 @@ impl LauncherHandle {
             return Err(Away::Silent);
         }
         Ok(())
+    }
+
+    /// The model does not wait for the environment of a content any more: no answer comes to the inbox. A launcher that does
+    /// not know the words builds it all the same.
+    pub fn unprepare(&self, model: &ModelName, content: &Content, inbox: &mpsc::Sender<Message>) {
+        let mut routes = self.routes();
+        if let Some(waiting) = routes.preparing.get_mut(&content.snapshot) {
+            waiting.retain(|other| !other.same_channel(inbox));
+        }
+        routes.preparing.retain(|_, waiting| !waiting.is_empty());
+        if routes.spoken.is_some_and(|spoken| spoken >= BUILDS_SINCE) {
+            let (model, snapshot) = (model.as_str().to_owned(), content.snapshot.clone());
+            let _ = self.outbox.try_send(ToLauncher::Unprepare { model, snapshot }); // or it ends with the connection
+        }
     }
 
     /// Asks for an instance; what becomes of it goes to the inbox.
@@ -278,11 +297,19 @@ impl LauncherHandle {
                     let _ = inbox.send(Message::Prepared(snapshot.clone(), environment.clone())).await;
                 }
             }
-            FromLauncher::PrepareFailed { snapshot, message, permanent } => {
+            FromLauncher::Build { snapshot, stage } => {
+                let inboxes = self.routes().preparing.get(&snapshot).cloned().unwrap_or_default();
+                for inbox in inboxes {
+                    let _ = inbox.send(Message::Build(snapshot.clone(), stage.clone())).await;
+                }
+            }
+            FromLauncher::Builds { wheels, source } => self.builds.set(wheels, source),
+            FromLauncher::PrepareFailed { snapshot, message, permanent, after_ms } => {
                 let inboxes = self.routes().preparing.remove(&snapshot).unwrap_or_default();
                 for inbox in inboxes {
                     let (snapshot, message) = (snapshot.clone(), message.clone());
-                    let _ = inbox.send(Message::PrepareFailed { snapshot, message, permanent }).await;
+                    let after = after_ms.map(Duration::from_millis);
+                    let _ = inbox.send(Message::PrepareFailed { snapshot, message, permanent, after }).await;
                 }
             }
             FromLauncher::Started { instance, worker_pid: _ } => {
@@ -324,6 +351,7 @@ impl LauncherHandle {
     /// Everybody who waits for an environment hears that there is no answer to come.
     async fn lost(&self, seen: &mpsc::Sender<Seen>) {
         self.connected.send_replace(false);
+        self.builds.set(BuildCounts::default(), BuildCounts::default());
         let preparing = std::mem::take(&mut self.routes().preparing);
         for inbox in preparing.into_values().flatten() {
             let _ = inbox.send(Message::LauncherLost).await;
@@ -348,7 +376,17 @@ pub(crate) mod testing {
         let (outbox, asked) = mpsc::channel(OUTBOX);
         let connected = Arc::new(watch::Sender::new(true));
         let (keeping, leaving) = (Arc::default(), Arc::default());
-        (LauncherHandle { outbox, routes: Arc::default(), connected, keeping, leaving }, asked)
+        (
+            LauncherHandle {
+                outbox,
+                routes: Arc::default(),
+                connected,
+                keeping,
+                leaving,
+                builds: BuildMetrics::default(),
+            },
+            asked,
+        )
     }
 }
 

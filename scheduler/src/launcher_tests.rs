@@ -16,7 +16,13 @@ fn pulse() -> Pulse {
 #[tokio::test]
 async fn who_asks_a_launcher_that_is_not_there_is_told_at_once() {
     let (seen, _unread) = mpsc::channel(1);
-    let handle = LauncherHandle::start("/nonexistent/launcher.sock".into(), BTreeMap::new(), seen, pulse());
+    let handle = LauncherHandle::start(
+        "/nonexistent/launcher.sock".into(),
+        BTreeMap::new(),
+        BuildMetrics::default(),
+        seen,
+        pulse(),
+    );
     let name = ModelName::try_from("a".to_owned()).unwrap();
     let snapshot = SnapshotDigest::parse(&"0".repeat(64)).unwrap();
     let content = Content::parse(&name, snapshot.clone(), None, &NodeConfig::default()).unwrap();
@@ -44,7 +50,7 @@ async fn greeted_by(welcome: Option<FromLauncher>) -> (ToLauncher, Option<u32>) 
     let path = folder.path().join("launcher.sock");
     let listener = listener(&path);
     let (seen, mut told) = mpsc::channel(4);
-    let handle = LauncherHandle::start(path, BTreeMap::new(), seen, pulse());
+    let handle = LauncherHandle::start(path, BTreeMap::new(), BuildMetrics::default(), seen, pulse());
     let hello = tokio::task::spawn_blocking(move || {
         let peer = listener.accept().unwrap().0;
         let hello = recv_packet_no_fds(&peer).unwrap();
@@ -101,7 +107,7 @@ async fn what_no_packet_holds_fails_alone() {
     let path = folder.path().join("launcher.sock");
     let listener = listener(&path);
     let (seen, mut told) = mpsc::channel(4);
-    let handle = LauncherHandle::start(path, BTreeMap::new(), seen, pulse());
+    let handle = LauncherHandle::start(path, BTreeMap::new(), BuildMetrics::default(), seen, pulse());
     let hears = tokio::task::spawn_blocking(move || {
         let peer = listener.accept().unwrap().0;
         send_packet(&peer, &FromLauncher::Scanned, &[]).unwrap();

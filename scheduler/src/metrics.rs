@@ -2,12 +2,14 @@
 //! directories on this node, usage units are checked words.
 
 pub mod bodies;
+mod builds;
 mod capacity;
 mod gpu;
 mod model;
 mod tokens;
 
 pub use bodies::BodyMetrics;
+pub use builds::BuildMetrics;
 pub use capacity::CapacityMetrics;
 pub use gpu::GpuMetrics;
 pub use model::{ModelMetrics, Outcomes};
@@ -27,6 +29,7 @@ pub struct Metrics {
     gpu: GpuMetrics,
     capacity: CapacityMetrics,
     bodies: BodyMetrics,
+    builds: BuildMetrics,
     tokens: TokenMetrics,
 }
 
@@ -36,9 +39,10 @@ impl Default for Metrics {
         let gpu = GpuMetrics::register(&mut registry);
         let capacity = CapacityMetrics::register(&mut registry);
         let bodies = BodyMetrics::register(&mut registry);
+        let builds = BuildMetrics::register(&mut registry);
         let models = Arc::new(Families::register(&mut registry));
         let tokens = TokenMetrics::register(&mut registry);
-        Self { registry, models, gpu, capacity, bodies, tokens }
+        Self { registry, models, gpu, capacity, bodies, builds, tokens }
     }
 }
 
@@ -68,6 +72,12 @@ impl Metrics {
     #[must_use]
     pub fn of_bodies(&self) -> BodyMetrics {
         self.bodies.clone()
+    }
+
+    /// The handles of the launcher's connection.
+    #[must_use]
+    pub fn of_builds(&self) -> BuildMetrics {
+        self.builds.clone()
     }
 
     /// The handles of the data listener's tokens.

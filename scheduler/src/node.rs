@@ -130,7 +130,8 @@ impl Node {
         // A single model falls back on nothing, and what others remember is not touched.
         let lasting = if context.models.single().is_some() { BTreeMap::new() } else { lasting };
         let pulse = context.watchdog.pulse("the connection to the launcher");
-        let launcher = LauncherHandle::start(context.runtime_dir.join("launcher.sock"), kept, seen_sender, pulse);
+        let socket = context.runtime_dir.join("launcher.sock");
+        let launcher = LauncherHandle::start(socket, kept, context.metrics.of_builds(), seen_sender, pulse);
         context.capacity.speak_to(launcher.clone());
         let elsewhere = before.as_ref().map(|working| working.busy.clone()).unwrap_or_default();
         let node = Arc::new(Self {

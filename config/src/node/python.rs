@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Serialize;
 use toml::de::DeValue;
 
-use crate::kind::{Wrong, absolute_path, boolean, duration, number, size, url};
+use crate::kind::{Wrong, absolute_path, boolean, duration, fraction, number, size, url};
 use crate::python::{PythonVersion, PythonVersionError};
 use crate::reader::Section;
 use crate::size::ByteSize;
@@ -18,7 +18,7 @@ use crate::size::ByteSize;
 const INDEX_SCHEMES: &[&str] = &["https://", "http://", "file:///"];
 
 /// `[python]`: how environments are built.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Python {
     /// The `uv` program; unset: the node's own.
@@ -40,6 +40,10 @@ pub struct Python {
     pub build_memory: ByteSize,
     /// Processes and threads of a build.
     pub build_pids: u32,
+    /// Processors that a build may use; unset: a quarter of the machine's.
+    pub build_cpus: Option<f64>,
+    /// Environments that are made at a time from wheels, and as many from source.
+    pub builds: u32,
 }
 
 impl Default for Python {
@@ -54,6 +58,8 @@ impl Default for Python {
             build_timeout: Duration::from_mins(15),
             build_memory: ByteSize::from_gib(4),
             build_pids: 512,
+            build_cpus: None,
+            builds: 2,
         }
     }
 }
@@ -63,6 +69,7 @@ impl Python {
         let default = Self::default();
         let version = |text: &str| text.parse().map_err(|error: PythonVersionError| error.to_string());
         let memory = size(ByteSize::from_mib(64)..=ByteSize::from_gib(64 << 10));
+        let cpus = fraction(0.01..=1024.0);
         let index = url(INDEX_SCHEMES);
         Self {
             uv: section.get("uv", |value| absolute_path(value).map(Some), default.uv),
@@ -74,6 +81,8 @@ impl Python {
             build_timeout: section.get("build-timeout", duration, default.build_timeout),
             build_memory: section.get("build-memory", memory, default.build_memory),
             build_pids: section.get("build-pids", number(1..=32_768), default.build_pids),
+            build_cpus: section.get("build-cpus", |value| cpus(value).map(Some), default.build_cpus),
+            builds: section.get("builds", number(1..=16), default.builds),
         }
     }
 }

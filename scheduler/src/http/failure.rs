@@ -57,7 +57,7 @@ fn rendering(failure: &Failure) -> Rendering {
             (StatusCode::SERVICE_UNAVAILABLE, 3040, Retry::OtherNode(Duration::from_secs(LONGEST_RETRY)))
         }
         Failure::Died | Failure::SuccessorDied | Failure::Cancelled => (StatusCode::BAD_GATEWAY, 3050, Retry::Never),
-        Failure::Deadline => (StatusCode::GATEWAY_TIMEOUT, 3007, Retry::Never),
+        Failure::Deadline | Failure::DeadlineBuilding { .. } => (StatusCode::GATEWAY_TIMEOUT, 3007, Retry::Never),
         Failure::Raised => (StatusCode::INTERNAL_SERVER_ERROR, 3043, Retry::Never),
         Failure::Handler { status, .. } => handler_rendering(*status),
     };
@@ -125,6 +125,7 @@ fn seconds(time: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Build;
 
     #[test]
     fn the_failure_table() {
@@ -150,6 +151,8 @@ mod tests {
             Failure::Died,
             Failure::SuccessorDied,
             Failure::Deadline,
+            Failure::DeadlineBuilding { build: Build::Waits },
+            Failure::DeadlineBuilding { build: Build::Runs },
             Failure::Raised,
             Failure::Handler { status: 422, message: "no".into() },
             Failure::Handler { status: 503, message: "later".into() },

@@ -191,7 +191,8 @@ async fn serve(
         }
         Err(_) => {
             waiter.deadline_passed();
-            return Err(Failure::Deadline);
+            let build = model.front().build;
+            return Err(build.map_or(Failure::Deadline, |build| Failure::DeadlineBuilding { build }));
         }
     };
     let answered = Instant::now();
@@ -246,7 +247,7 @@ fn count(model: &Model, failure: &Failure) {
         Failure::Died | Failure::SuccessorDied | Failure::Raised | Failure::Handler { .. } | Failure::Cancelled => {
             outcomes.error.inc()
         }
-        Failure::Deadline => 0, // counted as cancelled where the waiter is dropped
+        Failure::Deadline | Failure::DeadlineBuilding { .. } => 0, // counted as cancelled where the waiter is dropped
         Failure::NoSuchRoute
         | Failure::MethodNotAllowed { .. }
         | Failure::NoSuchModel

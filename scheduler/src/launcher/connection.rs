@@ -71,6 +71,7 @@ fn still_wanted(commands: &mut mpsc::Receiver<ToLauncher>, unanswered: Vec<Insta
             | ToLauncher::Keep { .. }
             | ToLauncher::KeptAll
             | ToLauncher::Prepare { .. }
+            | ToLauncher::Unprepare { .. }
             | ToLauncher::Start(_)
             | ToLauncher::EndZygotes { .. }
             | ToLauncher::Quit => {}
@@ -149,11 +150,12 @@ fn refusal(unsent: ToLauncher, message: String) -> Option<FromLauncher> {
     match unsent {
         ToLauncher::Start(spec) => Some(FromLauncher::StartFailed { instance: spec.instance, message }),
         ToLauncher::Prepare { snapshot, .. } => {
-            Some(FromLauncher::PrepareFailed { snapshot, message, permanent: true })
+            Some(FromLauncher::PrepareFailed { snapshot, message, permanent: true, after_ms: None })
         }
         ToLauncher::Hello { .. }
         | ToLauncher::Keep { .. }
         | ToLauncher::KeptAll
+        | ToLauncher::Unprepare { .. }
         | ToLauncher::Kill { .. }
         | ToLauncher::EndZygotes { .. }
         | ToLauncher::Quit => None,

@@ -27,11 +27,12 @@ use omni_ipc::exit::ExitCause;
 use omni_ipc::frame::CancelReason;
 use omni_ipc::id::{EnvironmentKey, InstanceId, SnapshotDigest};
 use omni_ipc::instance::{FromWorker, Stats, Welcome};
+use omni_ipc::launcher::BuildStage;
 use requests::Submission;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use worker_link::WorkerLink;
 
@@ -59,7 +60,11 @@ pub enum Message {
         message: String,
         /// Trying again cannot help.
         permanent: bool,
+        /// The least pause before the next try, of a build that timed out.
+        after: Option<Duration>,
     },
+    /// The stage of the environment's build.
+    Build(SnapshotDigest, BuildStage),
     /// The launcher has started the worker.
     Started(InstanceId),
     /// The launcher could not.
@@ -181,6 +186,17 @@ pub struct Front {
     pub content: Option<Arc<Content>>,
     /// Why requests are refused without being queued.
     pub refusing: Option<Failure>,
+    /// The stage of the build that requests wait for.
+    pub build: Option<Build>,
+}
+
+/// The stage of a build.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Build {
+    /// Waiting for a place.
+    Waits,
+    /// Running in a place.
+    Runs,
 }
 
 impl Front {
@@ -272,7 +288,7 @@ impl Model {
     /// [`Failure::QueueFull`] when the inbox is full, [`Failure::NoSuchModel`] when the model is gone.
     pub fn submit(&self, submission: Box<Submission>) -> Result<(), Failure> {
         self.inbox.try_send(Message::Submit(submission)).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => Failure::QueueFull { retry_after: std::time::Duration::from_secs(1) },
+            mpsc::error::TrySendError::Full(_) => Failure::QueueFull { retry_after: Duration::from_secs(1) },
             mpsc::error::TrySendError::Closed(_) => Failure::NoSuchModel,
         })
     }
@@ -352,7 +368,7 @@ pub(crate) fn new(
     lasting: Lasting,
 ) -> (Arc<Model>, TaskEnds) {
     let (sender, inbox) = mpsc::channel(INBOX);
-    let (front_sender, front) = watch::channel(Front { content: None, refusing: None });
+    let (front_sender, front) = watch::channel(Front { content: None, refusing: None, build: None });
     let (view_sender, view) = watch::channel(View::new(api::Model::unseen(name.as_str().to_owned()), Vec::new()));
     let ends = TaskEnds { inbox, own_inbox: sender.downgrade(), front: front_sender, view: view_sender };
     let model = Model {

@@ -293,7 +293,7 @@ fn counted((unit, amount): (String, f64)) -> Option<(String, u64)> {
 
 fn stream_failure(failure: &Failure) -> &'static str {
     match failure {
-        Failure::Deadline => "the request's deadline passed",
+        Failure::Deadline | Failure::DeadlineBuilding { .. } => "the request's deadline passed",
         Failure::Died => "the model's instance died",
         Failure::ShuttingDown => "the node is shutting down",
         Failure::NoSuchRoute

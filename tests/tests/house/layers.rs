@@ -52,6 +52,7 @@ const CONFINED: &[Confined] = &[
             "scheduler/src/machine.rs",                 // since when something is
             "worker/snapshot/src/tree.rs",              // beside times of files, which are of the same clock
             "worker/src/launcher/environment/build.rs", // when an environment was made
+            "worker/src/launcher/node/builds.rs",       // since when a build waits or runs
             "worker/src/process/setup.rs",              // when a line was logged
         ],
         why: "the time of day jumps: it is for people to read, and no decision rests on it",

@@ -12,13 +12,15 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Versions of this wire that this release speaks. In version 3 the launcher did not say [`FromLauncher::Welcome`].
 pub const VERSIONS: Versions = Versions { oldest: 3, newest: PROTOCOL };
 /// The newest of them.
-pub const PROTOCOL: u32 = 6;
+pub const PROTOCOL: u32 = 7;
 /// The first version with [`FromLauncher::Welcome`] and [`FromLauncher::Runs`].
 pub const WELCOME_SINCE: u32 = 4;
 /// The first version whose launcher heeds [`ToLauncher::Prepare::require_hashes`].
 pub const HASHES_SINCE: u32 = 5;
 /// The first version with [`ToLauncher::EndZygotes`].
 pub const END_ZYGOTES_SINCE: u32 = 6;
+/// The first version with [`ToLauncher::Unprepare`], [`FromLauncher::Build`] and [`FromLauncher::Builds`].
+pub const BUILDS_SINCE: u32 = 7;
 /// The largest `omni.toml` that is read, in bytes.
 pub const MAX_MANIFEST: usize = 64 * 1024;
 
@@ -58,6 +60,14 @@ pub enum ToLauncher {
         /// Install nothing but files that `requirements.txt` has a hash of. The node's configuration can ask for it, too.
         #[serde(default)]
         require_hashes: bool,
+    },
+    /// The model does not wait for the environment of a snapshot any more. Its `Prepare` is not answered from now on, and a
+    /// build that no other model waits for ends.
+    Unprepare {
+        /// The model's name.
+        model: String,
+        /// The content.
+        snapshot: SnapshotDigest,
     },
     /// Start an instance. Answered by `Started` or `StartFailed`.
     Start(Box<StartSpec>),
@@ -161,6 +171,54 @@ pub enum GpuMode {
     Device,
 }
 
+/// The way in which packages come into an environment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BuildKind {
+    /// Wheels are fetched and unpacked.
+    Wheels,
+    /// Packages are built from source.
+    Source,
+}
+
+/// The stage of a build.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "stage", rename_all = "kebab-case")]
+pub enum BuildStage {
+    /// Waiting for a place.
+    Waits {
+        /// Of which kind.
+        kind: BuildKind,
+        /// Beginning of the wait, in seconds of the Unix epoch.
+        since_unix: u64,
+        /// Builds that have the places of this kind.
+        holders: Vec<Holder>,
+    },
+    /// Running in a place.
+    Runs {
+        /// The kind of its place.
+        kind: BuildKind,
+    },
+}
+
+/// A build that has a place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// The model that it is for.
+    pub model: String,
+    /// When it began, in seconds of the Unix epoch.
+    pub since_unix: u64,
+}
+
+/// Builds of one kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct BuildCounts {
+    /// That have a place.
+    pub running: u32,
+    /// That wait for one.
+    pub waiting: u32,
+}
+
 /// Launcher to scheduler.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
@@ -206,6 +264,20 @@ pub enum FromLauncher {
         /// What the builder said.
         line: String,
     },
+    /// The stage of an environment's build, told on each change.
+    Build {
+        /// For which snapshot.
+        snapshot: SnapshotDigest,
+        /// The stage.
+        stage: BuildStage,
+    },
+    /// The numbers of environments that are built and wait to be, told on each change.
+    Builds {
+        /// Of wheels.
+        wheels: BuildCounts,
+        /// From source.
+        source: BuildCounts,
+    },
     /// The environment is there.
     Prepared {
         /// For which snapshot.
@@ -221,6 +293,9 @@ pub enum FromLauncher {
         message: String,
         /// Whether trying again can help (a network that does not answer) or not (a package that does not exist).
         permanent: bool,
+        /// The next try makes sense after so many milliseconds at the earliest: it timed out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after_ms: Option<u64>,
     },
     /// The worker runs and listens at `<runtime-dir>/instances/<id>.sock`.
     Started {

@@ -7,7 +7,9 @@ use omni_ipc::engine::{Boot, FromEngine, HandlerMode, ToEngine};
 use omni_ipc::exit::ExitCause;
 use omni_ipc::id::{EnvironmentKey, InstanceId, SnapshotDigest};
 use omni_ipc::instance::{FromWorker, GpuOrder, GpuReport, GpuUse, LogLine, LogStream, Stats, ToWorker, Welcome};
-use omni_ipc::launcher::{FromLauncher, GpuMode, GpuSpec, StartSpec, ToLauncher, ZygoteSpec};
+use omni_ipc::launcher::{
+    BuildCounts, BuildKind, BuildStage, FromLauncher, GpuMode, GpuSpec, Holder, StartSpec, ToLauncher, ZygoteSpec,
+};
 use omni_ipc::takeover::{FromSuccessor, Listener, ToSuccessor};
 use omni_ipc::zygote::{FromZygote, FromZygoteWorker, ToZygote, ToZygoteWorker};
 use serde::Serialize;
@@ -204,6 +206,7 @@ fn launcher() {
             prepare(None, false),
             prepare(Some("/opt/venv/bin/python".into()), false),
             prepare(None, true),
+            ToLauncher::Unprepare { model: "cowsay".into(), snapshot: snapshot() },
             ToLauncher::Start(Box::new(start)),
             ToLauncher::Start(Box::new(with_gpu)),
             ToLauncher::Start(Box::new(with_zygote)),
@@ -212,6 +215,14 @@ fn launcher() {
             ToLauncher::Quit,
         ])
     );
+    let failed = |message: &str, permanent, after_ms| FromLauncher::PrepareFailed {
+        snapshot: snapshot(),
+        message: message.into(),
+        permanent,
+        after_ms,
+    };
+    let holders = vec![Holder { model: "slow".into(), since_unix: 1_700_000_000 }];
+    let waits = BuildStage::Waits { kind: BuildKind::Source, since_unix: 1_700_000_060, holders };
     let mut messages = vec![
         FromLauncher::Welcome { protocol: 4 },
         FromLauncher::Runs { instance: instance() },
@@ -222,7 +233,14 @@ fn launcher() {
         FromLauncher::Scanned,
         FromLauncher::Progress { snapshot: snapshot(), line: "Resolved 1 package".into() },
         FromLauncher::Prepared { snapshot: snapshot(), environment: environment() },
-        FromLauncher::PrepareFailed { snapshot: snapshot(), message: "no such package".into(), permanent: true },
+        failed("no such package", true, None),
+        failed("the build did not end", false, Some(900_000)),
+        FromLauncher::Build { snapshot: snapshot(), stage: waits },
+        FromLauncher::Build { snapshot: snapshot(), stage: BuildStage::Runs { kind: BuildKind::Wheels } },
+        FromLauncher::Builds {
+            wheels: BuildCounts { running: 1, waiting: 0 },
+            source: BuildCounts { running: 2, waiting: 3 },
+        },
         FromLauncher::Started { instance: instance(), worker_pid: 4711 },
         FromLauncher::StartFailed { instance: instance(), message: "EPERM".into() },
     ];

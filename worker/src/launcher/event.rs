@@ -1,6 +1,6 @@
 //! What the launcher's threads tell its main loop: a bounded queue, and a descriptor that can be polled for it.
 
-use super::environment::{Failure, Plan};
+use super::environment::{Ended, Failure, Plan};
 use super::start::Running;
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -21,11 +21,11 @@ pub(super) enum Event {
     /// The watcher has told every model once.
     Scanned,
     /// It is known which environment a snapshot needs.
-    Planned { snapshot: SnapshotDigest, plan: Result<Plan, Failure> },
+    Planned { model: String, snapshot: SnapshotDigest, plan: Result<Plan, Failure> },
     /// A line of a build.
     BuildLine { key: EnvironmentKey, line: String },
     /// A build ended.
-    Built { key: EnvironmentKey, result: Result<(), Failure> },
+    BuildEnded { key: EnvironmentKey, ended: Ended },
     /// A start ended.
     Started { instance: InstanceId, result: Result<Running, String> },
     /// The start of a zygote ended.

@@ -34,7 +34,7 @@ mod watch;
 mod zygotes;
 
 use disks::Disks;
-use environment::{Environments, Package, Planner, Sandboxes, build_all};
+use environment::{Builder, Environments, Package, Planner, Sandboxes};
 use gpu::Gpus;
 use instances::{InstanceRecord, Instances, Traces};
 use link::Link;
@@ -43,7 +43,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::stat::{Mode, umask};
-use node::{Node, State, Unflushed};
+use node::{Builds, Node, State, Unflushed};
 use omni_cgroup::Driver;
 use omni_config::node::MISCONFIGURED;
 use omni_config::{Models, SingleModel};
@@ -65,7 +65,7 @@ use uids::UidSlots;
 use watch::{Watch, WatchError};
 use zygotes::{ZygoteRecord, Zygotes};
 
-/// Questions for the planner, and environments for the builder, that wait.
+/// Questions for the planner that wait.
 const JOBS: usize = 256;
 
 /// The launcher cannot work.
@@ -169,7 +169,7 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     let traces = Traces::open(&settings.runtime_dir, "instances", 0o755).map_err(at_runtime("use the instances of"))?;
     let nests = Traces::open(&settings.runtime_dir, "zygotes", 0o700).map_err(at_runtime("use the zygotes of"))?;
     let node = &settings.config.node;
-    let mut instances = Instances::new(UidSlots::new(node.uid_base, node.uid_count - 1));
+    let mut instances = Instances::new(UidSlots::new(node.uid_base, node.uid_count - settings.build_places().source));
     let mut state = State::default();
     let found = nests.list().map_err(at_runtime("list the zygotes of"))?;
     let zygotes = adopt_zygotes(found, &nests, &mut instances, &*driver);
@@ -186,9 +186,10 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     let socket = settings.runtime_dir.join("launcher.sock");
     let link = Link::listen(&socket, settings.scheduler_uid).map_err(at("listen at", &socket))?;
     let (plans, plan_jobs) = sync_channel(JOBS);
-    let (builds, build_jobs) = sync_channel(JOBS);
     let sandboxes = Sandboxes::new(&settings, Arc::clone(&driver), Arc::clone(&worker));
     let planner = Planner::new(&settings, Arc::clone(&package), sandboxes.clone());
+    let builder = Arc::new(Builder::new(&settings, sandboxes));
+    let builds = Builds::new(settings.build_places());
     spawn("watch", move || watch.run())?;
     let shared = Arc::clone(&driver);
     spawn("processors", move || processors::share_out(&*shared))?;
@@ -198,8 +199,6 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     let disks = Disks::watch(Arc::clone(&driver), &images).map_err(at("watch the cache directories in", &images))?;
     let tell = events.clone();
     spawn("plan", move || planner.run(&plan_jobs, &tell))?;
-    let (builder, tell) = (Arc::clone(&settings), events.clone());
-    spawn("build", move || build_all(&builder, sandboxes, &build_jobs, &tell))?;
     tracing::info!(models = %settings.models.path().display(), socket = %socket.display(), "the launcher is ready");
     let _ = sd_notify::notify(&[NotifyState::Ready]); // no service manager: nobody to tell
     let unflushed = Unflushed::default();
@@ -224,6 +223,7 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
         environments,
         instances,
         plans,
+        builder,
         builds,
         state,
     };

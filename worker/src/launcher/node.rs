@@ -1,6 +1,7 @@
 //! The main loop: what the scheduler asks, what the threads tell, whose worker ended. It owns all state; everything that
 //! takes time happens in threads, which answer with events.
 
+mod builds;
 mod kept;
 mod lives;
 mod nests;
@@ -8,7 +9,7 @@ mod prepare;
 
 use super::beat::Beat;
 use super::catalog::Catalog;
-use super::environment::{BuildPlan, Environments, GROUPS, Package, PlanJob};
+use super::environment::{Builder, Environments, GROUPS, Package, PlanJob};
 use super::event::{Event, Events, Inbox, ModelState};
 use super::gpu::Gpus;
 use super::instances::{Instances, Traces};
@@ -17,6 +18,7 @@ use super::program::Program;
 use super::watch::Looks;
 use super::zygotes::Zygotes;
 use super::{Ended, Settings};
+pub(super) use builds::Builds;
 use kept::Kept;
 pub(super) use kept::Unflushed;
 use nix::errno::Errno;
@@ -25,14 +27,13 @@ use nix::sys::signal::Signal;
 use nix::sys::signalfd::SignalFd;
 use omni_cgroup::Driver;
 use omni_config::Foreign;
-use omni_ipc::id::{EnvironmentKey, InstanceId, SnapshotDigest};
+use omni_ipc::id::InstanceId;
 use omni_ipc::launcher::{FromLauncher, ToLauncher, VERSIONS, WELCOME_SINCE};
 use omni_ipc::packet::MAX_PACKET;
 use omni_ipc::version::Versions;
 use omni_log::chain;
 use omni_snapshot::Store;
-use prepare::Waiting;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -60,7 +61,8 @@ pub(super) struct Node {
     pub(super) environments: Environments,
     pub(super) instances: Instances,
     pub(super) plans: SyncSender<PlanJob>,
-    pub(super) builds: SyncSender<Box<BuildPlan>>,
+    pub(super) builder: Arc<Builder>,
+    pub(super) builds: Builds,
     pub(super) state: State,
 }
 
@@ -69,12 +71,10 @@ pub(super) struct Node {
 pub(super) struct State {
     pub(super) catalog: Catalog,
     kept: Kept,
-    /// Environments being made, with who waits for them.
-    waiting: BTreeMap<EnvironmentKey, Waiting>,
-    /// Snapshots whose environment is being looked for.
-    planning: BTreeSet<SnapshotDigest>,
     pub(super) unheard: VecDeque<FromLauncher>,
     heard: bool,
+    /// The version in which the scheduler speaks.
+    spoken: u32,
     quitting: bool,
     caches_looked_at: Option<Instant>,
     /// Nothing is begun any more: the next launcher does it.
@@ -189,6 +189,7 @@ impl Node {
             ToLauncher::Prepare { model, snapshot, python, interpreter, require_hashes } => {
                 self.prepare(model, snapshot, python, interpreter, require_hashes);
             }
+            ToLauncher::Unprepare { model, snapshot } => self.unprepare(model, snapshot),
             ToLauncher::Start(spec) => self.start(*spec),
             ToLauncher::Kill { instance } => self.kill(instance),
             ToLauncher::EndZygotes { model } => self.end_idle_zygotes_of(&model),
@@ -214,6 +215,7 @@ impl Node {
             );
         }
         self.state.heard = true;
+        self.state.spoken = spoken;
         if spoken >= WELCOME_SINCE {
             self.link.tell(FromLauncher::Welcome { protocol: spoken });
             for (instance, _) in self.instances.running() {
@@ -226,6 +228,8 @@ impl Node {
         }
         let all: Vec<_> = self.state.catalog.all().chain(self.state.unheard.drain(..)).collect();
         all.into_iter().for_each(|message| self.link.tell(message));
+        self.builds.untold();
+        self.begin_builds();
     }
 
     fn on_event(&mut self, event: Event) {
@@ -236,9 +240,9 @@ impl Node {
                 self.tell(message);
                 self.sweep_snapshots();
             }
-            Event::Planned { snapshot, plan } => self.on_planned(snapshot, plan),
+            Event::Planned { model, snapshot, plan } => self.on_planned(model, snapshot, plan),
             Event::BuildLine { key, line } => self.on_build_line(&key, &line),
-            Event::Built { key, result } => self.on_built(&key, &result),
+            Event::BuildEnded { key, ended } => self.on_build_ended(&key, ended),
             Event::Started { instance, result } => self.on_started(instance, result),
             Event::ZygoteStarted { id, result } => self.on_zygote_started(&id, result),
             Event::ZygoteGone { id, cause } => self.on_zygote_gone(&id, &cause),
@@ -265,6 +269,7 @@ impl Node {
             ModelState::Taken { snapshot, .. } => Some(snapshot.clone()),
             ModelState::Refused { .. } | ModelState::Gone => None,
         };
+        self.forget_late_builds(&name);
         if let Some(message) = self.state.catalog.seen(name, state) {
             self.tell(message);
         }

@@ -1,5 +1,8 @@
 //! What the launcher runs with, from its command line and the node's configuration. Made by the program, read by all parts.
 
+use super::environment::processors;
+use super::environment::queue::{self, Counts, Machine};
+use nix::sys::sysinfo::sysinfo;
 use omni_cgroup::{Drivers, Wanted};
 use omni_config::node::CgroupDriver;
 use omni_config::{Models, NodeConfig};
@@ -27,7 +30,17 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The last user id of the instances' range is kept for packages' build steps, which are foreign code as well.
+    /// Places for builds on this machine.
+    pub(super) fn build_places(&self) -> Counts {
+        let python = &self.config.python;
+        // A machine that does not say has one place.
+        let memory = sysinfo().map_or(0, |machine| machine.ram_total());
+        let machine = Machine { processors: processors(), memory, uids: self.config.node.uid_count };
+        queue::places(python.builds, python.build_memory.bytes(), machine)
+    }
+
+    /// The last user ids of the instances' range are kept for packages' build steps, which are foreign code as well: this one,
+    /// and as many below as there are places to build from source.
     pub(super) fn source_uid(&self) -> u32 {
         self.config.node.uid_base + (self.config.node.uid_count - 1)
     }

@@ -271,7 +271,7 @@ impl Scheduler {
                 FromLauncher::Prepared { snapshot: of, environment } if of == *snapshot => {
                     return (lines, Ok(environment));
                 }
-                FromLauncher::PrepareFailed { snapshot: of, message, permanent } if of == *snapshot => {
+                FromLauncher::PrepareFailed { snapshot: of, message, permanent, .. } if of == *snapshot => {
                     return (lines, Err((message, permanent)));
                 }
                 _ => {}

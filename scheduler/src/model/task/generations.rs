@@ -3,9 +3,11 @@
 //! The model's task numbers contents as it first sees them, by their digest. What always holds: a digest has one number
 //! for as long as it is known, and a number is never given twice.
 
+use super::environment::wait_in_words;
 use crate::model::content::Content;
 use crate::policy::Generation;
 use omni_ipc::id::{EnvironmentKey, SnapshotDigest};
+use omni_ipc::launcher::BuildStage;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,6 +26,8 @@ pub(super) struct Known {
     pub(super) message: Option<String>,
     /// Why the last of its instances that asked for room got none; `None` once one got some.
     pub(super) no_room: Option<String>,
+    /// The stage of its environment's build, while there is one.
+    pub(super) build: Option<BuildStage>,
     /// The newest lines of its environment's build.
     pub(super) build_log: VecDeque<String>,
 }
@@ -50,6 +54,7 @@ impl Generations {
             prepare_asked: Instant::now(),
             message: None,
             no_room: None,
+            build: None,
             build_log: VecDeque::new(),
         };
         self.known.insert(generation, known);
@@ -85,6 +90,11 @@ impl Generations {
         }
     }
 
+    /// The launcher is lost: nothing is known of builds.
+    pub(super) fn forget_builds(&mut self) {
+        self.known.values_mut().for_each(|known| known.build = None);
+    }
+
     /// Nothing of it is left.
     pub(super) fn forget(&mut self, generation: Generation) {
         self.known.remove(&generation);
@@ -92,6 +102,11 @@ impl Generations {
 }
 
 impl Known {
+    /// Why it does not do well: what its environment waits for, else what was said last.
+    pub(super) fn told(&self) -> Option<String> {
+        self.build.as_ref().and_then(wait_in_words).or_else(|| self.message.clone())
+    }
+
     /// A line of the environment's build; the oldest go.
     pub(super) fn built(&mut self, line: String) {
         if self.build_log.len() == BUILD_LOG {

@@ -52,6 +52,7 @@ impl ModelTask {
             | Message::Content(_)
             | Message::Removed
             | Message::BuildProgress(..)
+            | Message::Build(..)
             | Message::Prepared(..)
             | Message::PrepareFailed { .. }
             | Message::Started(_)

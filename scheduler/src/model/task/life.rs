@@ -41,6 +41,7 @@ impl ModelTask {
     fn act(&mut self, action: Action) {
         match action {
             Action::Prepare(generation) => self.prepare(generation),
+            Action::Unprepare(generation) => self.unprepare(generation),
             Action::Start { instance, generation } => self.start(instance, generation),
             Action::Serve(generation) => self.serve(generation),
             Action::Proven(generation) => self.remember(generation),
@@ -64,17 +65,6 @@ impl ModelTask {
             }
             Action::Forget(generation) => self.generations.forget(generation),
             Action::End => self.ended = true,
-        }
-    }
-
-    fn prepare(&mut self, generation: Generation) {
-        let Some(known) = self.generations.get_mut(generation) else { return };
-        known.prepare_asked = Instant::now();
-        known.build_log.clear();
-        let Some(inbox) = self.own_inbox.upgrade() else { return };
-        if let Err(away) = self.launcher.prepare(&self.model.name, &known.content, &inbox) {
-            known.message = Some(away.to_string());
-            self.event(&Event::NotAsked { generation, instance: None });
         }
     }
 

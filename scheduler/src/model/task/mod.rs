@@ -6,6 +6,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | `generations` | the contents that the model had and has |
+//! | `environment` | the environments of its contents, and where their builds are |
 //! | `instances` | its instances, and waiting for what they say |
 //! | `life` | what the fleet decides, and time |
 //! | `leave` | what is left to do once another scheduler has the model |
@@ -19,6 +20,7 @@
 //! | `view` | what others see |
 
 mod data;
+mod environment;
 mod generations;
 mod gpu;
 mod health;
@@ -36,7 +38,6 @@ use super::requests::Requests;
 use super::{Front, Has, Message, Model, Order, TaskEnds, View};
 use crate::failure::Failure;
 use crate::launcher::LauncherHandle;
-use crate::machine::unix_ms;
 use crate::node::NodeContext;
 use crate::policy::dispatch::{Admission, Cancelled, Dispatch, RequestId};
 use crate::policy::fleet::{Event, Fleet};
@@ -47,9 +48,7 @@ use crate::watchdog::Pulse;
 use generations::Generations;
 use instances::Instances;
 use omni_api as api;
-use omni_config::Foreign;
 use omni_ipc::frame::CancelReason;
-use omni_ipc::id::SnapshotDigest;
 use place::Lack;
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -225,24 +224,19 @@ impl ModelTask {
             Message::Content(content) => self.directory_has(content.map(|content| *content)),
             Message::Removed => self.event(&Event::Removed),
             Message::BuildProgress(snapshot, line) => self.built(&snapshot, line),
-            Message::Prepared(snapshot, environment) => {
-                let Some(generation) = self.generations.find(&snapshot) else { return };
-                if let Some(known) = self.generations.get_mut(generation) {
-                    self.model.metrics.prepare.observe(known.prepare_asked.elapsed().as_secs_f64());
-                    known.environment = Some(environment);
-                }
-                self.event(&Event::Prepared(generation));
-            }
-            Message::PrepareFailed { snapshot, message, permanent } => {
-                let Some(generation) = self.generations.find(&snapshot) else { return };
-                self.generations.say(generation, Some(message));
-                self.event(&Event::PrepareFailed { generation, permanent });
+            Message::Build(snapshot, stage) => self.build_is_at(&snapshot, stage),
+            Message::Prepared(snapshot, environment) => self.prepared(&snapshot, environment),
+            Message::PrepareFailed { snapshot, message, permanent, after } => {
+                self.prepare_failed(&snapshot, message, permanent, after);
             }
             Message::Started(id) => self.worker_started(id),
             Message::NotAsked(id) => self.not_asked(&id),
             Message::StartFailed(id, message) => self.start_failed(&id, message),
             Message::WorkerGone(id, cause) => self.worker_gone(&id, cause),
-            Message::LauncherLost => self.event(&Event::LauncherLost),
+            Message::LauncherLost => {
+                self.generations.forget_builds();
+                self.event(&Event::LauncherLost);
+            }
             Message::Connected(welcome, link) => self.connected(&welcome, link),
             Message::Adopt(adoption) => self.adopt(*adoption),
             Message::Worker(id, said) => self.worker_says(&id, said),
@@ -275,17 +269,6 @@ impl ModelTask {
     /// Whether an instance takes requests, now or as soon as it has done what it has.
     fn takes_requests(&self) -> bool {
         self.instances.iter().any(|(_, instance)| instance.open)
-    }
-
-    /// A line of an environment's build: the newest are shown with the model's state, and its log has them all.
-    fn built(&mut self, snapshot: &SnapshotDigest, text: String) {
-        let Some(generation) = self.generations.find(snapshot) else { return };
-        let Some(known) = self.generations.get_mut(generation) else { return };
-        known.built(text.clone());
-        self.publish();
-        let unix_ms = unix_ms();
-        tracing::info!(target: omni_log::MODEL, model = %self.model.name, stream = "build", "{}", Foreign(&text));
-        self.model.logs.push(api::LogEntry { unix_ms, instance: String::new(), stream: "build".to_owned(), text });
     }
 
     fn take_signals(&mut self) {

@@ -1,6 +1,7 @@
 //! What others see of a model: HTTP before it takes a body, people, metrics. Published whenever something changed.
 
 use super::ModelTask;
+use super::generations::Known;
 use super::place::Lack;
 use crate::failure::Failure;
 use crate::launcher::Away;
@@ -49,7 +50,7 @@ impl ModelTask {
             self.state = state;
         }
         let refusing = (self.fleet.refuses() || self.serving.is_none()).then(|| self.refusal());
-        self.front.send_replace(Front { content: self.serving.clone(), refusing });
+        self.front.send_replace(Front { content: self.serving.clone(), refusing, build: self.build() });
         let (instances, in_flight): (Vec<_>, Vec<_>) = self.view_of_instances().unzip();
         self.model.metrics.state(state, instances.iter().map(|instance| instance.state));
         let shows_build = matches!(state, api::State::Preparing | api::State::Failed);
@@ -87,7 +88,7 @@ impl ModelTask {
     /// Why the model is as it is.
     pub(super) fn message(&self) -> Option<String> {
         match self.fleet.serving() {
-            Some(serving) => self.generations.get(serving).and_then(|known| known.message.clone()),
+            Some(serving) => self.generations.get(serving).and_then(Known::told),
             None => self.directory.as_ref().and_then(|directory| directory.refused.clone()),
         }
     }
@@ -113,11 +114,11 @@ impl ModelTask {
         let serving = self.fleet.serving();
         let newest_first = self.generations.iter().rev().filter(|(generation, _)| Some(*generation) != serving);
         let serving_first = self.generations.iter().filter(|(generation, _)| Some(*generation) == serving);
-        let view = |(generation, known): (Generation, &super::generations::Known)| api::Generation {
+        let view = |(generation, known): (Generation, &Known)| api::Generation {
             version: known.content.snapshot.to_string(),
             role: self.role(generation),
             state: self.state_of_generation(generation),
-            message: known.message.clone(),
+            message: known.told(),
             retry_in_seconds: self.retry_in(generation).map(|time| time.as_secs_f64()),
         };
         serving_first.chain(newest_first).map(view).collect()

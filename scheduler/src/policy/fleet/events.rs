@@ -52,6 +52,13 @@ pub enum Event {
         /// Trying again cannot help.
         permanent: bool,
     },
+    /// The environment's build timed out: the next try is not before this time has passed.
+    PrepareTimedOut {
+        /// The generation.
+        generation: Generation,
+        /// The least pause.
+        after: Duration,
+    },
     /// The instance waited for its place and has it: it is being started from now on.
     Placed(InstanceNumber),
     /// There is no place for the instance, neither on a GPU nor within the node's budgets; there never was a process.
@@ -125,6 +132,8 @@ pub enum Event {
 pub enum Action {
     /// Ask the launcher for the environment.
     Prepare(Generation),
+    /// Tell the launcher that the environment is not waited for any more.
+    Unprepare(Generation),
     /// Ask for a place, then the launcher, for an instance.
     Start {
         /// Its number, a new one.

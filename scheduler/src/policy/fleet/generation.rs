@@ -120,6 +120,12 @@ impl Record {
         }
     }
 
+    /// Its environment took too long to make: that counts as a death, and `after` is the least pause.
+    pub(super) fn timed_out(&mut self, after: Duration, now: Moment, jitter: f64) {
+        let pause = self.tally.death(None, now, jitter).max(after);
+        self.standing = Standing::Waiting { until: now + pause };
+    }
+
     /// A death for a request that was over.
     pub(super) fn overrun(&mut self, ready_since: Moment, now: Moment, jitter: f64) {
         self.overruns.death(Some(ready_since), now, jitter);
@@ -152,6 +158,14 @@ impl Record {
             self.standing = Standing::Fresh;
         }
         matters
+    }
+
+    /// Its environment is not needed any more. Whether the launcher makes it still.
+    pub(super) fn unprepare(&mut self) -> bool {
+        if self.standing == Standing::Preparing {
+            self.standing = Standing::Fresh;
+        }
+        std::mem::take(&mut self.asked)
     }
 
     /// There is no answer to come.

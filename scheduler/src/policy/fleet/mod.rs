@@ -140,6 +140,11 @@ impl Fleet {
                     self.failed(generation, |record| record.fail(permanent, None, now, jitter));
                 }
             }
+            Event::PrepareTimedOut { generation, after } => {
+                if self.generations.get_mut(&generation).is_some_and(Record::unprepared) {
+                    self.failed(generation, |record| record.timed_out(after, now, jitter));
+                }
+            }
             Event::Placed(number) => self.on_placed(number, now),
             Event::NoPlace { instance, hopeless } => refuse = self.on_no_place(instance, hopeless, now, jitter),
             Event::Displaced(number) => self.on_displaced(number, now, &mut actions),

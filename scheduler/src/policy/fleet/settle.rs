@@ -3,7 +3,7 @@
 //! Called at the end of each step. It is level-triggered: it looks at the whole state, never at the event.
 
 use super::events::Action;
-use super::generation::{Candidate, Standing};
+use super::generation::{Candidate, Record, Standing};
 use super::instance::{Instance, Phase};
 use super::{Aim, Fleet};
 use crate::policy::{Generation, InstanceNumber, Moment};
@@ -131,14 +131,17 @@ impl Fleet {
         }
     }
 
-    /// An environment that nothing runs in may be swept away: it is asked for again when it is needed. And who is of no
-    /// use any more is forgotten.
+    /// An environment that nothing runs in may be swept away: it is asked for again when it is needed. One that is being
+    /// made for nothing is not waited for. And who is of no use any more is forgotten.
     fn forget(&mut self, actions: &mut Vec<Action>) {
         let known = [self.serving, self.candidate(), self.previous];
         let unused =
             |generation: &Generation| self.live(*generation) == 0 && (self.held || self.missing(*generation) == 0);
         let unused: Vec<_> = self.generations.keys().copied().filter(unused).collect();
         for generation in unused {
+            if self.generations.get_mut(&generation).is_some_and(Record::unprepare) {
+                actions.push(Action::Unprepare(generation));
+            }
             if !known.contains(&Some(generation)) {
                 self.generations.remove(&generation);
                 actions.push(Action::Forget(generation));

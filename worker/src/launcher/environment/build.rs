@@ -6,16 +6,19 @@
 //! | source | `uv pip install`, with the packages' own build steps | a user of its own | this environment, a fresh cache |
 //! | compile | `compileall` of the standard library | as the step before | this environment |
 //!
-//! The second step is taken only when the first cannot do, and begins anew. The cache that all environments share, whose
+//! The second step is taken only when the first cannot do, has a [`Place`] of its own, and begins anew. One that timed out
+//! leaves its package cache to the next attempt at the same environment, and nothing else. The cache that all environments share, whose
 //! files they have as hard links, is therefore never within the reach of foreign code: not of a build step, not of a
 //! model. After the last step the environment becomes root's. Where hashes are required nothing is built from source: a build
 //! step fetches packages of its own, which no hash names.
 
-use super::interpreter::Interpreter;
+use super::plan::{Attempt, Ended, Plan};
+use super::queue::{Kind, Place};
 use super::record::{self, Record};
-use super::removal::remove_tree;
+use super::removal::{discard, remove_tree};
 use super::room;
 use super::sandboxed::{Errand, ErrandError, Sandboxes, shown};
+use super::scratch::Scratch;
 use super::verdict::{Verdict, complaint, judge};
 use super::{Failure, hashes, tree};
 use crate::launcher::command::{CommandError, Finished};
@@ -23,13 +26,11 @@ use crate::spec::Bind;
 use nix::unistd::syncfs;
 use omni_config::node::{BUILDER_UID, Python};
 use omni_ipc::id::EnvironmentKey;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
-
-/// Beginning of the names of folders, below the cache directory, in which builds from source write.
-pub(super) const SCRATCH: &str = "build-";
 
 /// Size of `/tmp` and of `/dev/shm` of a build: packages are unpacked and compiled there.
 const TMP_BYTES: u64 = 2 << 30;
@@ -40,26 +41,8 @@ const MODEL: &str = "/model";
 /// From so many bytes of sources on, several processes compile: below, starting them takes longer than it saves.
 const POOL_FROM: u64 = 256 << 10;
 
-/// An environment to be built.
-#[derive(Debug, Clone)]
-pub(in crate::launcher) struct Plan {
-    pub(in crate::launcher) key: EnvironmentKey,
-    /// The model that asked first, for messages.
-    pub(in crate::launcher) model: String,
-    /// Its snapshot, with `requirements.txt`.
-    pub(super) snapshot: PathBuf,
-    pub(super) interpreter: Interpreter,
-    /// Texts of the files; `None` when nothing is required.
-    pub(super) requirements: Option<String>,
-    pub(super) overrides: Option<String>,
-    /// The requirements refer to files of the model.
-    pub(super) own_files: bool,
-    /// Only files are installed that the requirements have a hash of.
-    pub(super) require_hashes: bool,
-}
-
 /// How a node builds.
-pub(super) struct Builder {
+pub(in crate::launcher) struct Builder {
     pub(super) cache_dir: PathBuf,
     pub(super) environments: PathBuf,
     pub(super) uv: Option<PathBuf>,
@@ -68,7 +51,7 @@ pub(super) struct Builder {
     pub(super) python: Python,
     /// Settings for uv and its HTTP client, from the launcher's own environment and the node's configuration.
     pub(super) settings: Vec<(String, String)>,
-    /// The user of foreign code.
+    /// The user of foreign code in the first place; the next ones are below.
     pub(super) source_uid: u32,
     pub(super) sandboxes: Sandboxes,
 }
@@ -85,32 +68,50 @@ pub(super) struct Builder {
 struct StepError(#[source] ErrandError);
 
 impl Builder {
-    /// Builds an environment, unless it is there. Lines of uv go to `line`.
-    pub(super) fn build(&self, plan: &Plan, line: &mut dyn FnMut(&str)) -> Result<(), Failure> {
+    /// Builds an environment in its place, unless it is there. Lines of uv go to `line`.
+    pub(in crate::launcher) fn build(
+        &self,
+        plan: &Plan,
+        place: Option<Place>,
+        cancelled: &AtomicBool,
+        line: &mut dyn FnMut(&str),
+    ) -> Ended {
         if record::read(&self.environments, &plan.key).is_some() {
-            return Ok(());
+            return Ended::Built;
         }
-        let built = self.attempt(plan, line);
-        if built.is_err() {
-            self.clear(&plan.key);
-        }
-        built
+        let attempt = Attempt { place, cancelled, deadline: Instant::now() + self.python.build_timeout };
+        let ended = match self.attempt(plan, attempt, line) {
+            Ok(()) => return Ended::Built,
+            Err(_) if cancelled.load(Ordering::Relaxed) => Ended::Cancelled,
+            Err(ended) => ended,
+        };
+        self.clear(&plan.key);
+        ended
     }
 
-    fn attempt(&self, plan: &Plan, line: &mut dyn FnMut(&str)) -> Result<(), Failure> {
+    /// Removes what an attempt that timed out has kept.
+    pub(in crate::launcher) fn discard(&self, key: &EnvironmentKey) {
+        discard(&[Scratch::at(&self.cache_dir, key).0]);
+    }
+
+    fn attempt(&self, plan: &Plan, attempt: Attempt<'_>, line: &mut dyn FnMut(&str)) -> Result<(), Ended> {
         let dir = self.environments.join(plan.key.as_str());
         if plan.requirements.is_some() {
             self.has_room()
                 .map_err(|why| Failure { message: format!("the build was not begun: {why}"), permanent: false })?;
-            let deadline = Instant::now() + self.python.build_timeout;
-            let uid = self.install(plan, &dir, deadline, line)?;
-            self.compile(plan, &dir, uid, deadline, line)?;
+            let uid = self.install(plan, &dir, attempt, line)?;
+            self.compile(plan, &dir, uid, attempt, line)?;
         } else {
             self.fresh(plan, &dir, None)?;
         }
         tree::seal(&dir, BUILDER_UID).map_err(|errno| node_failed("seal the environment", &errno.into()))?;
         // The record says "complete": it must not outlive a power failure that the files do not.
-        let synced = File::open(&dir).and_then(|dir| Ok(syncfs(dir)?));
+        // A bare one does not wait for what others write.
+        let synced = if plan.is_bare() {
+            tree::sync(&dir).map_err(io::Error::from)
+        } else {
+            File::open(&dir).and_then(|dir| Ok(syncfs(dir)?))
+        };
         synced.map_err(|error| node_failed("write the environment to the disk", &error))?;
         let mut mounts = plan.interpreter.mounts();
         mounts.push(dir.clone());
@@ -125,40 +126,56 @@ impl Builder {
             built_unix: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
         };
         record::write(&self.environments, &plan.key, &record)
-            .map_err(|error| node_failed("record the environment", &error))
+            .map_err(|error| node_failed("record the environment", &error).into())
     }
 
     /// Installs the packages; the user who owns them afterwards.
-    fn install(&self, plan: &Plan, dir: &Path, deadline: Instant, line: &mut dyn FnMut(&str)) -> Result<u32, Failure> {
+    fn install(&self, plan: &Plan, dir: &Path, attempt: Attempt<'_>, line: &mut dyn FnMut(&str)) -> Result<u32, Ended> {
         let Some(uv) = &self.uv else {
-            return Err(Failure::permanent(
+            return Err(Ended::Failed(Failure::permanent(
                 "uv is not on this node, and requirements.txt needs it: put it beside omni-launcher, or name it as `uv` \
                  in [python] of the node's configuration",
-            ));
+            )));
         };
-        let shared = self.cache_dir.join("uv");
-        // What refers to files of the model may build them: that is foreign code at once.
-        if !plan.own_files {
-            self.fresh(plan, dir, Some(BUILDER_UID))?;
-            let step = Step { uid: BUILDER_UID, writable: &self.cache_dir, cache: &shared, wheels_only: true };
-            let finished = self.uv(plan, uv, dir, &step, deadline, line)?;
-            match finished.code {
-                Some(0) => return Ok(BUILDER_UID),
-                Some(_) if !plan.require_hashes && judge(&finished.tail, true) == Verdict::NeedsSource => {
-                    line("a package has no wheel and is built from source, apart from everything else");
-                }
-                Some(_) | None => return Err(failed(plan, &finished, true)),
-            }
-        }
-        let uid = self.source_uid;
+        let number = match attempt.place {
+            Some(Place { kind: Kind::Source, number }) => number,
+            Some(Place { kind: Kind::Wheels, .. }) | None => return self.wheels(plan, uv, dir, attempt, line),
+        };
+        let uid = self.source_uid - number;
         let scratch = Scratch::make(&self.cache_dir, plan, uid)
             .map_err(|error| node_failed("make a folder to build in", &error))?;
         self.fresh(plan, dir, Some(uid))?;
         let step = Step { uid, writable: dir, cache: &scratch.cache(), wheels_only: false };
-        let finished = self.uv(plan, uv, dir, &step, deadline, line);
-        scratch.remove().map_err(|error| node_failed("remove the folder of a build", &error))?;
+        let finished = self.uv(plan, uv, dir, &step, attempt, line);
+        // The packages that were built are the next attempt's.
+        if !matches!(finished, Err(Ended::TimedOut(_))) || attempt.cancelled.load(Ordering::Relaxed) {
+            scratch.remove().map_err(|error| node_failed("remove the folder of a build", &error))?;
+        }
         let finished = finished?;
-        if finished.code == Some(0) { Ok(uid) } else { Err(failed(plan, &finished, false)) }
+        if finished.code == Some(0) { Ok(uid) } else { Err(failed(plan, &finished, false).into()) }
+    }
+
+    fn wheels(
+        &self,
+        plan: &Plan,
+        uv: &Path,
+        dir: &Path,
+        attempt: Attempt<'_>,
+        line: &mut dyn FnMut(&str),
+    ) -> Result<u32, Ended> {
+        self.fresh(plan, dir, Some(BUILDER_UID))?;
+        let shared = self.cache_dir.join("uv");
+        let step = Step { uid: BUILDER_UID, writable: &self.cache_dir, cache: &shared, wheels_only: true };
+        let finished = self.uv(plan, uv, dir, &step, attempt, line)?;
+        let verdict = judge(finished.code, &finished.tail, true);
+        match finished.code {
+            Some(0) => Ok(BUILDER_UID),
+            Some(_) if !plan.require_hashes && verdict == Verdict::NeedsSource => {
+                line("a package has no wheel and is built from source, apart from everything else");
+                Err(Ended::NeedsSource)
+            }
+            Some(_) | None => Err(failed(plan, &finished, true).into()),
+        }
     }
 
     fn uv(
@@ -167,9 +184,9 @@ impl Builder {
         uv: &Path,
         dir: &Path,
         step: &Step<'_>,
-        deadline: Instant,
+        attempt: Attempt<'_>,
         line: &mut dyn FnMut(&str),
-    ) -> Result<Finished, Failure> {
+    ) -> Result<Finished, Ended> {
         let python = tree::python(dir).display().to_string();
         let mut argv: Vec<String> =
             ["pip", "install", "--no-config", "--no-progress", "--color", "never", "--python", &python]
@@ -201,7 +218,7 @@ impl Builder {
         );
         let mut env = self.settings.clone();
         env.push(("UV_CACHE_DIR".into(), step.cache.display().to_string()));
-        self.run(plan, argv, binds, env, MODEL, Access { uid: step.uid, network: true }, deadline, line)
+        self.run(plan, argv, binds, env, MODEL, Access { uid: step.uid, network: true }, attempt, line)
     }
 
     /// Bytecode for all packages. A file that does not compile (a template, say) is no reason to fail.
@@ -210,9 +227,9 @@ impl Builder {
         plan: &Plan,
         dir: &Path,
         uid: u32,
-        deadline: Instant,
+        attempt: Attempt<'_>,
         line: &mut dyn FnMut(&str),
-    ) -> Result<(), Failure> {
+    ) -> Result<(), Ended> {
         // Without `site` and apart from the packages' directory: nothing of a package runs here.
         let mut argv = vec![plan.interpreter.base.display().to_string()];
         let packages = tree::packages(dir, &plan.interpreter);
@@ -224,9 +241,9 @@ impl Builder {
         argv.push(packages.display().to_string());
         line("compiling bytecode");
         let access = Access { uid, network: false };
-        let finished = self.run(plan, argv, vec![shown(dir, true)], Vec::new(), "/tmp", access, deadline, line)?;
+        let finished = self.run(plan, argv, vec![shown(dir, true)], Vec::new(), "/tmp", access, attempt, line)?;
         if finished.code.is_none_or(|code| code > 1) {
-            return Err(failed(plan, &finished, false));
+            return Err(failed(plan, &finished, false).into());
         }
         Ok(())
     }
@@ -240,17 +257,23 @@ impl Builder {
         env: Vec<(String, String)>,
         cwd: &'static str,
         access: Access,
-        deadline: Instant,
+        attempt: Attempt<'_>,
         line: &mut dyn FnMut(&str),
-    ) -> Result<Finished, Failure> {
+    ) -> Result<Finished, Ended> {
         binds.extend(plan.interpreter.mounts().iter().map(|dir| shown(dir, false)));
         let Access { uid, network } = access;
         let errand = Errand { argv, binds, env, cwd, uid, network, tmp_bytes: TMP_BYTES };
         let name: String = plan.key.as_str().chars().take(12).collect();
-        let limit = deadline.saturating_duration_since(Instant::now());
-        self.sandboxes
-            .run(&name, errand, limit, line, || self.has_room())
-            .map_err(|error| Failure { message: omni_log::chain(&StepError(error)), permanent: false })
+        let limit = attempt.deadline.saturating_duration_since(Instant::now());
+        let may_go_on = || match attempt.cancelled.load(Ordering::Relaxed) {
+            true => Err("no model waits for it any more".to_owned()),
+            false => self.has_room(),
+        };
+        self.sandboxes.run(&name, errand, limit, line, may_go_on).map_err(|error| {
+            let is_late = matches!(error, ErrandError::Run(CommandError::TimedOut { .. }));
+            let message = omni_log::chain(&StepError(error));
+            if is_late { Ended::TimedOut(message) } else { Ended::Failed(Failure::passing(message)) }
+        })
     }
 
     fn has_room(&self) -> Result<(), String> {
@@ -270,37 +293,6 @@ impl Builder {
         if let Err(error) = remove_tree(&dir) {
             tracing::warn!(dir = %dir.display(), %error, "an unfinished environment is left");
         }
-    }
-}
-
-/// What a build from source may write beside its environment: a fresh package cache, and a copy of the model's directory.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn at(cache_dir: &Path, key: &EnvironmentKey) -> Self {
-        Self(cache_dir.join(format!("{SCRATCH}{key}")))
-    }
-
-    fn make(cache_dir: &Path, plan: &Plan, uid: u32) -> io::Result<Self> {
-        let scratch = Self::at(cache_dir, &plan.key);
-        remove_tree(&scratch.0)?;
-        fs::create_dir(&scratch.0)?;
-        fs::create_dir(scratch.cache())?;
-        tree::copy(&plan.snapshot, &scratch.model())?;
-        tree::hand_over(&scratch.0, uid)?;
-        Ok(scratch)
-    }
-
-    fn cache(&self) -> PathBuf {
-        self.0.join("uv")
-    }
-
-    fn model(&self) -> PathBuf {
-        self.0.join("model")
-    }
-
-    fn remove(self) -> io::Result<()> {
-        remove_tree(&self.0)
     }
 }
 
@@ -324,7 +316,7 @@ fn read_only(source: impl Into<PathBuf>, target: impl Into<PathBuf>) -> Bind {
 
 fn failed(plan: &Plan, finished: &Finished, wheels_only: bool) -> Failure {
     // With hashes there is no other step that could do better.
-    let permanent = judge(&finished.tail, wheels_only && !plan.require_hashes) == Verdict::Permanent;
+    let permanent = judge(finished.code, &finished.tail, wheels_only && !plan.require_hashes) == Verdict::Permanent;
     let advice = if plan.require_hashes && permanent { hashes::advice(&finished.tail) } else { None };
     let message = match (complaint(&finished.tail), advice) {
         ("", _) => format!("the build ended without a word ({})", finished.end),

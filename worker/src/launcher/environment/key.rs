@@ -57,33 +57,6 @@ impl Inputs<'_> {
     }
 }
 
-/// Whether a requirements file requires anything.
-pub(super) fn requires(text: &str) -> bool {
-    text.lines().any(|line| !matches!(line.trim_start().chars().next(), None | Some('#')))
-}
-
-/// Whether lines may refer to other files of the model (`-r more.txt`, `./wheel.whl`, `-e .`, `x @ file:...`), or run a
-/// build from there. Careful: only lines that plainly name a package, with version, extras, marker and hashes, do not.
-pub(super) fn refers_to_files(text: &str) -> bool {
-    text.lines().any(|line| {
-        let line = line.trim();
-        let code = if line.starts_with('#') { "" } else { line.split(" #").next().unwrap_or_default().trim() };
-        let code = code.trim_end_matches('\\').trim();
-        let plain = code.is_empty() || code.split(';').next().is_some_and(is_package) || code.starts_with("--hash=");
-        !plain
-    })
-}
-
-/// `name[extra,extra]==1.0,<2 --hash=...`
-fn is_package(code: &str) -> bool {
-    let code = code.split(" --hash=").next().unwrap_or_default();
-    let begins = code.starts_with(|first: char| first.is_ascii_alphanumeric());
-    let allowed = |c: char| c.is_ascii_alphanumeric() || "._-[],<>=!~*+ ()".contains(c);
-    let archive =
-        [".whl", ".gz", ".zip", ".bz2", ".xz", ".tgz", ".tar"].iter().any(|end| code.trim_end().ends_with(end));
-    begins && code.chars().all(allowed) && !archive
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,48 +95,5 @@ mod tests {
         let unread =
             Inputs { index: &index, directory: Some(&digest), overrides: Some("x"), require_hashes: true, ..bare };
         assert_eq!(unread.key().unwrap(), bare.key().unwrap(), "who needs no package is served by one environment");
-    }
-
-    #[test]
-    fn what_requires_nothing() {
-        for text in ["", "\n\n", "# numpy\n", "  # numpy\n\t\n"] {
-            assert!(!requires(text), "{text:?}");
-        }
-        for text in ["numpy", "\n numpy # for arrays\n", "-r more.txt"] {
-            assert!(requires(text), "{text:?}");
-        }
-    }
-
-    #[test]
-    fn who_refers_to_files_shares_with_nobody() {
-        let shared = [
-            "cowsay==6.1\n# a comment with ./path\n\nnumpy>=1,<3  # and ./another\n",
-            "sentence-transformers ; sys_platform == 'never'",
-            "uvicorn[standard,extra] ~= 0.30",
-            "a==1.0 \\\n    --hash=sha256:abc \\\n    --hash=sha256:def\n",
-            "a==1.0 --hash=sha256:abc",
-            "torch==2.1.0+cpu",
-        ];
-        for text in shared {
-            assert!(!refers_to_files(text), "{text:?}");
-        }
-        let own = [
-            "-r more.txt",
-            "-c constraints.txt",
-            "-e .",
-            ".",
-            "./vendored.whl",
-            "vendored-1.0-py3-none-any.whl",
-            "thing @ file:///model/thing",
-            "thing @ ./thing",
-            "git+https://host/x",
-            "--find-links wheels",
-            "sub/dir",
-            "numpy\n-e ./x",
-            "thing.tar.gz",
-        ];
-        for text in own {
-            assert!(refers_to_files(text), "{text:?}");
-        }
     }
 }

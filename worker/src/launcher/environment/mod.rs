@@ -1,40 +1,44 @@
 //! Environments: which Python, with which packages, a model runs in.
 //!
-//! Two threads: [`Planner`] finds out quickly which environment a snapshot needs and whether it is there; the builder
-//! makes one at a time. Both take bounded queues of jobs and answer with events. What always holds: an environment with
-//! a record is complete, root's, and never changes; equal inputs have one environment.
+//! A thread, the [`Planner`], finds out quickly which environment a snapshot needs and whether it is there; it takes a bounded
+//! queue of questions and answers with events. A [`Builder`] makes one, in a thread for each; which ones, and when, is the
+//! [`queue`]'s to say. What always holds: an environment with a record is complete, root's, and never changes; equal inputs
+//! have one environment.
 
 mod build;
 mod hashes;
 mod interpreter;
 mod key;
 mod package;
+mod plan;
+pub(super) mod queue;
 mod record;
 mod removal;
 mod room;
 mod sandboxed;
+mod scratch;
 mod tree;
 mod uv;
 mod verdict;
 
-pub(super) use build::Plan as BuildPlan;
+pub(super) use build::Builder;
 pub(super) use interpreter::find as find_interpreter;
 pub(super) use package::{ENGINE, INSIDE, Package};
+pub(super) use plan::{Ended, Plan as BuildPlan};
 pub(super) use record::Record;
-pub(super) use sandboxed::{GROUPS, Sandboxes};
+pub(super) use sandboxed::{GROUPS, Sandboxes, processors};
 pub(super) use uv::{find as find_uv, version};
 
 use super::Settings;
 use super::event::{Event, Events};
-use build::Builder;
 use interpreter::{Interpreter, InterpreterError, Question};
 use key::Inputs;
 use nix::unistd::{Gid, Uid, chown};
 use omni_config::node::{BUILDER_UID, Python};
+use omni_config::requirements::{names_packages_alone, requires, statements};
 use omni_config::{Foreign, PythonVersion};
 use omni_ipc::id::{EnvironmentKey, SnapshotDigest};
 use omni_log::Kind;
-use removal::remove_tree;
 use sandboxed::Errand;
 use std::collections::HashMap;
 use std::fs;
@@ -101,6 +105,7 @@ impl Environments {
         let cache = cache_dir.join("uv");
         fs::create_dir_all(&cache)?;
         chown(&cache, Some(Uid::from_raw(BUILDER_UID)), Some(Gid::from_raw(BUILDER_UID)))?;
+        clear_leftovers(cache_dir);
         Ok(Self { dir })
     }
 
@@ -110,27 +115,27 @@ impl Environments {
     }
 }
 
-/// Removes what builds of an earlier launcher left. Foreign code has written it: what cannot be removed, or takes its time, is
-/// no reason to serve nobody, so this is the builder's first work and none of the start's.
+/// Takes away what builds of an earlier launcher left: at once out of the way of the next builds, and from the disk in its
+/// own time. Foreign code has written it: what cannot be removed is no reason to serve nobody.
 fn clear_leftovers(cache_dir: &Path) {
     let environments = cache_dir.join("environments");
     let is_unfinished =
         |name: &str| EnvironmentKey::parse(name).is_ok_and(|key| !record::path(&environments, &key).exists());
-    let is_scratch = |name: &str| name.starts_with(build::SCRATCH);
-    clear(&environments, &is_unfinished);
-    clear(cache_dir, &is_scratch);
+    let mut left = entries(&environments, &|name| is_unfinished(name) || name.starts_with(removal::ASIDE));
+    left.extend(entries(cache_dir, &|name| name.starts_with(scratch::SCRATCH) || name.starts_with(removal::ASIDE)));
+    removal::discard(&left);
 }
 
-fn clear(dir: &Path, is_left: &dyn Fn(&str) -> bool) {
-    let removed = fs::read_dir(dir).map(|entries| {
-        entries.flatten().filter(|entry| is_left(&entry.file_name().to_string_lossy())).for_each(|entry| {
-            if let Err(error) = remove_tree(&entry.path()) {
-                tracing::warn!(dir = %entry.path().display(), %error, "the leftovers of a build stay");
-            }
-        });
-    });
-    if let Err(error) = removed {
-        tracing::warn!(dir = %dir.display(), %error, "leftovers of builds cannot be looked for");
+fn entries(dir: &Path, is_left: &dyn Fn(&str) -> bool) -> Vec<PathBuf> {
+    match fs::read_dir(dir) {
+        Ok(entries) => {
+            let left = entries.flatten().filter(|entry| is_left(&entry.file_name().to_string_lossy()));
+            left.map(|entry| entry.path()).collect()
+        }
+        Err(error) => {
+            tracing::warn!(dir = %dir.display(), %error, "leftovers of builds cannot be looked for");
+            Vec::new()
+        }
     }
 }
 
@@ -164,7 +169,7 @@ impl Planner {
     pub(super) fn run(mut self, jobs: &Receiver<PlanJob>, events: &Events) {
         for job in jobs {
             let plan = self.plan(&job);
-            if !events.tell(Event::Planned { snapshot: job.snapshot, plan }) {
+            if !events.tell(Event::Planned { model: job.model, snapshot: job.snapshot, plan }) {
                 return;
             }
         }
@@ -175,10 +180,9 @@ impl Planner {
         self.compile(job, &interpreter)?;
         let (requirements, overrides) = match job.interpreter {
             Some(_) => (None, None),
-            None => (
-                text(&job.dir, "requirements.txt")?.filter(|text| key::requires(text)),
-                text(&job.dir, "overrides.txt")?,
-            ),
+            None => {
+                (text(&job.dir, "requirements.txt")?.filter(|text| requires(text)), text(&job.dir, "overrides.txt")?)
+            }
         };
         let overrides = overrides.filter(|_| requirements.is_some());
         // A manifest can ask for more than the node does, never for less.
@@ -186,12 +190,15 @@ impl Planner {
         if require_hashes && let Some(lacking) = requirements.as_deref().and_then(hashes::lacking) {
             return Err(Failure::permanent(lacking));
         }
-        let own_files = [&requirements, &overrides].into_iter().flatten().any(|text| key::refers_to_files(text));
+        let given = || [&requirements, &overrides].into_iter().flatten();
+        let is_alone = given().all(|text| names_packages_alone(text));
+        // What uv cannot read refers to nothing: uv says so at once, in a place for wheels.
+        let own_files = !is_alone && given().all(|text| statements(text).all(|statement| statement.is_ok()));
         let inputs = Inputs {
             interpreter: &interpreter.parts(),
             requirements: requirements.as_deref(),
             overrides: overrides.as_deref(),
-            directory: own_files.then_some(&job.snapshot),
+            directory: (!is_alone).then_some(&job.snapshot),
             index: &self.index,
             require_hashes,
         };
@@ -276,40 +283,35 @@ impl Planner {
     }
 }
 
-/// Builds environments, one after the other, until the main loop is gone.
-pub(super) fn build_all(settings: &Settings, sandboxes: Sandboxes, jobs: &Receiver<Box<BuildPlan>>, events: &Events) {
-    clear_leftovers(&settings.cache_dir);
-    let uv = find_uv(&settings.config.python, settings.program_dir.as_deref());
-    let builder = Builder {
-        cache_dir: settings.cache_dir.clone(),
-        environments: settings.cache_dir.join("environments"),
-        uv_version: uv.as_deref().and_then(version),
-        uv,
-        python: settings.config.python.clone(),
-        settings: uv::settings(&settings.config.python, std::env::vars()),
-        source_uid: settings.source_uid(),
-        sandboxes,
-    };
-    for plan in jobs {
-        let key = plan.key.clone();
-        tracing::info!(environment = %key, model = plan.model, "building an environment");
-        let result = builder.build(&plan, &mut |line| {
-            // A main loop that is gone is noticed below.
-            let _ = events.tell(Event::BuildLine { key: key.clone(), line: line.to_owned() });
-        });
-        match &result {
-            Ok(()) => tracing::info!(environment = %key, model = plan.model, "the environment is built"),
-            Err(Failure { message, permanent }) => {
-                let (message_id, model) = (Kind::EnvironmentFailed.id(), &plan.model);
-                tracing::warn!(
-                    message_id, environment = %key, model, permanent, reason = Foreign(message).to_string(), "the environment cannot be built"
-                );
-            }
-        }
-        if !events.tell(Event::Built { key, result }) {
-            return;
+impl Builder {
+    /// A builder for this node.
+    pub(super) fn new(settings: &Settings, sandboxes: Sandboxes) -> Self {
+        let uv = find_uv(&settings.config.python, settings.program_dir.as_deref());
+        Self {
+            cache_dir: settings.cache_dir.clone(),
+            environments: settings.cache_dir.join("environments"),
+            uv_version: uv.as_deref().and_then(version),
+            uv,
+            python: settings.config.python.clone(),
+            settings: uv::settings(&settings.config.python, std::env::vars()),
+            source_uid: settings.source_uid(),
+            sandboxes,
         }
     }
+}
+
+/// Says in the log how a build ended.
+pub(super) fn log_end(plan: &BuildPlan, ended: &Ended) {
+    let (environment, model) = (&plan.key, &plan.model);
+    let (message, permanent) = match ended {
+        Ended::Built => return tracing::info!(%environment, model, "the environment is built"),
+        Ended::NeedsSource => return tracing::info!(%environment, model, "the environment must be built from source"),
+        Ended::Cancelled => return tracing::info!(%environment, model, "the build was ended: no model waits for it"),
+        Ended::TimedOut(message) => (message, false),
+        Ended::Failed(Failure { message, permanent }) => (message, *permanent),
+    };
+    let (message_id, reason) = (Kind::EnvironmentFailed.id(), Foreign(message).to_string());
+    tracing::warn!(message_id, %environment, model, permanent, reason, "the environment cannot be built");
 }
 
 fn text(dir: &Path, name: &str) -> Result<Option<String>, Failure> {

@@ -7,9 +7,12 @@ use nix::fcntl::{OFlag, open, openat, renameat};
 use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use std::ffi::{CStr, CString};
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 
 const DIRECTORY: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_CLOEXEC);
 const NO_LINK: OFlag = DIRECTORY.union(OFlag::O_NOFOLLOW);
@@ -31,6 +34,38 @@ pub(super) fn remove_tree(path: &Path) -> io::Result<()> {
     let mut free = 0;
     while !pass(&top, &mut free)? {}
     Ok(unlinkat(&parent, name, UnlinkatFlags::RemoveDir)?)
+}
+
+/// Beginning of the names of what is to be removed and is in nobody's way any more.
+pub(super) const ASIDE: &str = ".gone-";
+
+/// Takes paths out of the way at once, and removes them in a thread of its own: foreign code has written what lies there,
+/// and its removal may take its time. What is not there is done with.
+pub(super) fn discard(paths: &[PathBuf]) {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let aside = |path: &PathBuf| {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let aside = path.with_file_name(format!("{ASIDE}{}-{number}", std::process::id()));
+        match fs::rename(path, &aside) {
+            Ok(()) => Some(aside),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "the leftovers of a build stay");
+                None
+            }
+        }
+    };
+    let all: Vec<PathBuf> = paths.iter().filter_map(aside).collect();
+    let remove = move || {
+        for path in all {
+            if let Err(error) = remove_tree(&path) {
+                tracing::warn!(path = %path.display(), %error, "the leftovers of a build stay");
+            }
+        }
+    };
+    if let Err(error) = thread::Builder::new().name("discard".into()).spawn(remove) {
+        tracing::warn!(%error, "the leftovers of a build stay until the launcher starts again");
+    }
 }
 
 /// Takes one level away from all that is in `top`; whether there was nothing.
@@ -91,9 +126,7 @@ fn names(dir: &OwnedFd, at: &CStr) -> Result<impl Iterator<Item = Result<CString
 mod tests {
     use super::*;
     use nix::sys::stat::mkdirat;
-    use std::fs;
     use std::os::unix::fs::symlink;
-    use std::thread;
 
     /// Far more levels than a stack has room for, and a path that no system call takes.
     fn nest(dir: &Path, levels: usize) {

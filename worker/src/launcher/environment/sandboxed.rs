@@ -1,5 +1,6 @@
 //! Foreign programs of the launcher's own errands: each in a sandbox, and in control groups that are gone when it is.
 
+use super::queue;
 use crate::launcher::Settings;
 use crate::launcher::command::{self, CommandError, Finished};
 use crate::launcher::program::Program;
@@ -54,8 +55,11 @@ impl Sandboxes {
     /// Sandboxes with the bounds of a build.
     pub(in crate::launcher) fn new(settings: &Settings, driver: Arc<dyn Driver>, worker: Arc<Program>) -> Self {
         let python = &settings.config.python;
-        let limits =
-            Limits { memory_bytes: Some(python.build_memory.bytes()), pids: Some(python.build_pids), cpu_millis: None };
+        let limits = Limits {
+            memory_bytes: Some(python.build_memory.bytes()),
+            pids: Some(python.build_pids),
+            cpu_millis: Some(queue::cpu_millis(python.build_cpus, processors())),
+        };
         Self { driver, worker, limits }
     }
 
@@ -101,6 +105,11 @@ impl Sandboxes {
         }
         result
     }
+}
+
+/// Processors that this process may use.
+pub(in crate::launcher) fn processors() -> u32 {
+    std::thread::available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(u32::MAX))
 }
 
 /// A directory or file of the host at the same path inside.

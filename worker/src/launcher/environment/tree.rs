@@ -3,9 +3,9 @@
 use super::interpreter::Interpreter;
 use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, open, openat2};
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, open, openat, openat2};
 use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmodat, fstatat};
-use nix::unistd::{Gid, Uid, fchownat};
+use nix::unistd::{Gid, Uid, fchownat, fsync};
 use std::ffi::{CStr, OsStr};
 use std::fs;
 use std::io;
@@ -103,6 +103,17 @@ pub(super) fn seal(dir: &Path, cache_owner: u32) -> Result<(), Errno> {
             let readable = if kind == SFlag::S_IFDIR { 0o555 } else { 0o444 };
             let mode = Mode::from_bits_truncate((stat.st_mode & 0o755) | readable);
             fchmodat(parent, name, mode, FchmodatFlags::FollowSymlink)?;
+        }
+        Ok(())
+    })
+}
+
+/// Writes a small tree to the disk, and nothing else of its file system.
+pub(super) fn sync(dir: &Path) -> Result<(), Errno> {
+    each(dir, &mut |parent, name, stat| {
+        let kind = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT;
+        if kind == SFlag::S_IFREG || kind == SFlag::S_IFDIR {
+            fsync(openat(parent, name, OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())?)?;
         }
         Ok(())
     })

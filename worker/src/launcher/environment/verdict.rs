@@ -1,6 +1,11 @@
 //! What a failed `uv` run means: whether another attempt can help, and whether packages must be built. Pure.
 //!
-//! The error itself is uv's own and is handed on as it is; only these two questions are answered from it.
+//! The error itself is uv's own and is handed on as it is; only these two questions are answered from it. Transient errors
+//! are recognised by their words and everything else is final: there are few ways to be out of reach, and no end of ways to
+//! be wrong. A transient error in new words costs one author one change of the directory; a final one that is taken for
+//! transient would be tried for ever.
+
+use crate::launcher::command::TAIL;
 
 /// What to do about a failed run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,53 +21,63 @@ pub(super) enum Verdict {
 /// Words of uv when a wheel would have to be built and that was forbidden.
 const SOURCE: [&str; 3] = ["building from source is disabled", "--no-build", "no usable wheels"];
 
-/// Words of uv and of its HTTP library when the network, not the request, is at fault.
-const NETWORK: [&str; 13] = [
-    "error sending request",
-    "failed to fetch",
-    "failed to download",
-    "request failed after",
+/// Words of uv, its HTTP library, git and the system when something else than the requirements is at fault. Everything
+/// else that uv ends with is final: what it was given leads to the same again.
+const TRANSIENT: [&str; 28] = [
+    "broken pipe",
+    "cannot allocate memory",
+    "invalid peer certificate",
+    "connection closed before",
     "connection refused",
     "connection reset",
-    "timed out",
+    "could not connect",
+    "couldn't connect",
+    "could not resolve host",
+    "deadline has elapsed",
     "dns error",
+    "error decoding response body",
+    "error sending request",
+    "error trying to connect",
+    "input/output error",
     "network connectivity is disabled",
+    "network is unreachable",
     "network unreachable",
     "no space left on device",
+    "no route to host",
+    "quota exceeded",
+    "request failed after",
+    "resource temporarily unavailable",
     "server error",
+    "temporary failure",
+    "timed out",
+    "too many open files",
     "too many requests",
-];
-
-/// Words of uv when the requirements themselves cannot be met.
-const REQUIREMENTS: [&str; 9] = [
-    "no solution found when resolving dependencies",
-    "was not found in the package registry",
-    "failed to parse",
-    "couldn't parse",
-    "failed to build",
-    "the build backend returned an error",
-    "no such file or directory",
-    "file not found",
-    "requirements are unsatisfiable",
 ];
 
 /// Words of uv when a file is not the one that its hash says, or has none. The first stands behind a failed download.
 const HASHES: [&str; 3] = ["hash mismatch for", "`--require-hashes` mode", "hash-checking is required"];
 
-/// Judges a failed run by its output. When in doubt, it passes.
-pub(super) fn judge(output: &str, wheels_only: bool) -> Verdict {
-    let text = unwrapped(output);
+/// Exit codes with which uv gives its verdict: on the packages, and on what it was given. Another one (a panic has 101) is
+/// none.
+const VERDICTS: [i32; 2] = [1, 2];
+
+/// Judges a run by its exit code and output. One without uv's own error, or without its exit code, says nothing about the
+/// requirements, and passes.
+pub(super) fn judge(code: Option<i32>, output: &str, wheels_only: bool) -> Verdict {
+    // Before the error stands progress, with warnings of tries that went wrong.
+    let text = unwrapped(complaint(output));
     let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
-    if says(&HASHES) {
+    let is_uvs = text.starts_with("error:") || output.len() >= TAIL;
+    if !is_uvs || code.is_none_or(|code| !VERDICTS.contains(&code)) {
+        Verdict::Passing
+    } else if says(&HASHES) {
         Verdict::Permanent
-    } else if says(&NETWORK) {
+    } else if says(&TRANSIENT) {
         Verdict::Passing
     } else if wheels_only && says(&SOURCE) {
         Verdict::NeedsSource
-    } else if says(&REQUIREMENTS) {
-        Verdict::Permanent
     } else {
-        Verdict::Passing
+        Verdict::Permanent
     }
 }
 
@@ -117,8 +132,52 @@ mod tests {
             ("", true, Verdict::Passing),
         ];
         for (output, wheels_only, verdict) in table {
-            assert_eq!(judge(output, wheels_only), verdict, "{output}");
+            assert_eq!(judge(Some(1), output, wheels_only), verdict, "{output}");
         }
+    }
+
+    /// Said by uv 0.13.8 with exit codes 1 and 2.
+    #[test]
+    fn what_can_never_be_met_is_final() {
+        for output in [
+            "error: Distribution not found at: file:///croot/absl-py_1686852429912/work",
+            "error: Unexpected '-', expected '-c', '-e', '-r' or the start of a requirement: requirements.txt:1:1",
+            "error: The wheel filename `bad.whl` is invalid: Must have a version",
+            "error: Failed to read `lfs @ file:///model/lfs-1-py3-none-any.whl`\n  cause: Failed to read metadata",
+            "error: Requested package name `foo` does not match `lfs` in the distribution filename: ./lfs-1-py3-none-any.whl",
+            "error: Invalid URL in `requirements.txt` at position 0: name\n  cause: relative URL without a base",
+            "error: Invalid hash digest length (expected 32 hexadecimal characters, found 3)",
+            "error: Expected `--hash`, found `\"--foo\"`: requirements.txt:1:6",
+            "error: Failed to download `x==1`\n  cause: Failed to read from zip file",
+            "error: something that no release has said yet",
+        ] {
+            for (code, wheels_only) in [(1, true), (2, false)] {
+                assert_eq!(judge(Some(code), output, wheels_only), Verdict::Permanent, "{output}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_the_requirements_fault_passes() {
+        for output in [
+            "error: Request failed after 3 retries in 10.7s\n  cause: Failed to fetch: http://127.0.0.1:9/simple/numpy/",
+            "error: Failed to download and build `foo @ git+https://127.0.0.1:9/x`\n  cause: Git operation failed\n  fatal: \
+             unable to access: Failed to connect to 127.0.0.1 port 9 after 0 ms: Couldn't connect to server",
+            "error: Failed to write\n  cause: No space left on device (os error 28)",
+            "error: failed to spawn a thread\n  cause: Resource temporarily unavailable (os error 11)",
+            "error: Failed to fetch: http://index/x\n  cause: HTTP status server error (503 Service Unavailable)",
+        ] {
+            assert_eq!(judge(Some(2), output, true), Verdict::Passing, "{output}");
+        }
+        let wrong = "error: Distribution not found at: file:///nowhere";
+        // Killed, a panic, and a sandbox that could not be made.
+        for code in [None, Some(101), Some(70)] {
+            assert_eq!(judge(code, wrong, true), Verdict::Passing, "{code:?}");
+        }
+        let retried = format!("warning: connection reset, trying again\n{wrong}");
+        assert_eq!(judge(Some(1), &retried, true), Verdict::Permanent, "only the error counts");
+        let cut = format!("{}{NO_PACKAGE}", "x".repeat(TAIL)).replace("error:", "");
+        assert_eq!(judge(Some(1), &cut[cut.len() - TAIL..], true), Verdict::Permanent, "its beginning may be cut off");
     }
 
     #[test]
@@ -132,6 +191,9 @@ mod tests {
 
     #[test]
     fn wrapped_sentences_are_understood() {
-        assert_eq!(judge("error: No solution found\n    when resolving\n    dependencies", true), Verdict::Permanent);
+        assert_eq!(
+            judge(Some(1), "error: Wheels are required because building\n    from source is\n    disabled", true),
+            Verdict::NeedsSource
+        );
     }
 }

@@ -86,9 +86,8 @@ impl Node {
     /// Removes snapshots that neither a model, its history, an instance nor an environment to be built needs.
     pub(super) fn sweep_snapshots(&self) {
         let (Some(current), Some(kept)) = (self.state.catalog.snapshots(), self.state.kept.snapshots()) else { return };
-        let building = self.state.waiting.values().flat_map(|waiting| &waiting.snapshots);
         let running = self.instances.snapshots().chain(self.zygotes.snapshots());
-        let keep = current.chain(kept).chain(running).chain(building).chain(&self.state.planning);
+        let keep = current.chain(kept).chain(running).chain(self.builds.snapshots());
         match self.store.retain(&keep.cloned().collect()) {
             Ok(removed) => removed.iter().for_each(|snapshot| tracing::debug!(%snapshot, "snapshot removed")),
             Err(error) => tracing::warn!(error = chain(&error), "old snapshots are left"),

@@ -1,21 +1,14 @@
-//! The main loop's part in making environments: who waits for which one, and what they are told.
+//! The main loop's part in making environments: which model waits for which one, which are built, and what models are told.
 
 use super::{Node, short};
-use crate::launcher::environment::{BuildPlan, Failure, Plan, PlanJob};
+use crate::launcher::environment::queue::{Kind, Place};
+use crate::launcher::environment::{BuildPlan, Ended, Failure, Plan, PlanJob, log_end};
+use crate::launcher::event::Event;
 use omni_ipc::id::{EnvironmentKey, SnapshotDigest};
-use omni_ipc::launcher::FromLauncher;
-use std::collections::{BTreeSet, VecDeque};
-
-/// Lines of a build that are kept for those who ask for the same environment later.
-const LINES: usize = 50;
-
-/// An environment that is being built.
-#[derive(Default)]
-pub(super) struct Waiting {
-    /// Who waits for it.
-    pub(super) snapshots: BTreeSet<SnapshotDigest>,
-    lines: VecDeque<String>,
-}
+use omni_ipc::launcher::{BUILDS_SINCE, FromLauncher};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::thread;
 
 impl Node {
     pub(super) fn prepare(
@@ -28,64 +21,152 @@ impl Node {
     ) {
         let Some(dir) = self.store.find(&snapshot) else {
             let message = "the content has changed meanwhile: this snapshot is gone".to_owned();
-            return self.link.tell(FromLauncher::PrepareFailed { snapshot, message, permanent: false });
+            return self.prepare_failed([snapshot], Failure { message, permanent: false });
         };
+        let waits = (model.clone(), snapshot.clone());
         let job = PlanJob { model, snapshot: snapshot.clone(), dir, python, interpreter, require_hashes };
         if self.plans.try_send(job).is_err() {
             let message = "too many environments are being asked for: try again".to_owned();
-            return self.link.tell(FromLauncher::PrepareFailed { snapshot, message, permanent: false });
+            return self.prepare_failed([snapshot], Failure { message, permanent: false });
         }
-        self.state.planning.insert(snapshot);
+        self.builds.planning.insert(waits);
+    }
+
+    /// A model does not wait for an environment any more: nobody builds it for nobody.
+    pub(super) fn unprepare(&mut self, model: String, snapshot: SnapshotDigest) {
+        let waits = (model, snapshot);
+        self.builds.planning.remove(&waits);
+        self.builds.leave(&waits);
+        self.begin_builds();
     }
 
     /// It is known which environment a snapshot needs.
-    pub(super) fn on_planned(&mut self, snapshot: SnapshotDigest, plan: Result<Plan, Failure>) {
-        self.state.planning.remove(&snapshot);
+    pub(super) fn on_planned(&mut self, model: String, snapshot: SnapshotDigest, plan: Result<Plan, Failure>) {
+        let waits = (model, snapshot);
+        if !self.builds.planning.remove(&waits) {
+            return;
+        }
         match plan {
-            Ok(Plan::Ready(environment)) => self.tell(FromLauncher::Prepared { snapshot, environment }),
-            Ok(Plan::Build(plan)) => self.build(snapshot, plan),
-            Err(failure) => self.prepare_failed(snapshot, failure),
+            Ok(Plan::Ready(environment)) => self.tell(FromLauncher::Prepared { snapshot: waits.1, environment }),
+            Ok(Plan::Build(plan)) => self.build(waits, plan),
+            Err(failure) => self.prepare_failed([waits.1], failure),
         }
     }
 
     /// A build said something.
     pub(super) fn on_build_line(&mut self, key: &EnvironmentKey, line: &str) {
-        let Some(waiting) = self.state.waiting.get_mut(key) else { return };
-        waiting.lines.push_back(line.to_owned());
-        waiting.lines.drain(..waiting.lines.len().saturating_sub(LINES));
-        for snapshot in waiting.snapshots.clone() {
+        for snapshot in self.builds.said(key, line) {
             self.tell(FromLauncher::Progress { snapshot, line: line.to_owned() });
         }
     }
 
     /// A build ended.
-    pub(super) fn on_built(&mut self, key: &EnvironmentKey, result: &Result<(), Failure>) {
-        for snapshot in self.state.waiting.remove(key).unwrap_or_default().snapshots {
-            match result.clone() {
-                Ok(()) => self.tell(FromLauncher::Prepared { snapshot, environment: key.clone() }),
-                Err(failure) => self.prepare_failed(snapshot, failure),
+    pub(super) fn on_build_ended(&mut self, key: &EnvironmentKey, ended: Ended) {
+        self.build_ended(key, ended);
+        self.begin_builds();
+    }
+
+    fn build_ended(&mut self, key: &EnvironmentKey, ended: Ended) {
+        let Some(waiting) = self.builds.ended(key, &ended) else { return };
+        let snapshots = waiting.snapshots();
+        match ended {
+            Ended::Built => {
+                self.builds.late.forget(key);
+                for snapshot in snapshots {
+                    self.tell(FromLauncher::Prepared { snapshot, environment: key.clone() });
+                }
+            }
+            Ended::TimedOut(message) => {
+                let (pause, evicted) =
+                    self.builds.late.add(key, &waiting.plan.model, self.settings.config.python.build_timeout);
+                evicted.iter().for_each(|key| self.builder.discard(key));
+                let after_ms = Some(u64::try_from(pause.as_millis()).unwrap_or(u64::MAX));
+                let message = format!("{message}\nwhat was built is kept; the next try is in {}s", pause.as_secs());
+                for snapshot in snapshots {
+                    let message = short(message.clone());
+                    self.tell(FromLauncher::PrepareFailed { snapshot, message, permanent: false, after_ms });
+                }
+            }
+            Ended::Failed(failure) => {
+                if failure.permanent && self.builds.late.forget(key) {
+                    self.builder.discard(key);
+                }
+                self.prepare_failed(snapshots, failure);
+            }
+            // The first goes on elsewhere, and the second is nobody's.
+            Ended::NeedsSource | Ended::Cancelled => {}
+        }
+    }
+
+    /// The content of a directory is another one: what was kept for builds that timed out is not needed.
+    pub(super) fn forget_late_builds(&mut self, model: &str) {
+        for key in self.builds.late.forget_model(model) {
+            if !self.builds.has(&key) {
+                self.builder.discard(&key);
             }
         }
     }
 
-    fn build(&mut self, snapshot: SnapshotDigest, plan: Box<BuildPlan>) {
-        let key = plan.key.clone();
-        if let Some(waiting) = self.state.waiting.get_mut(&key) {
-            waiting.snapshots.insert(snapshot.clone());
-            for line in waiting.lines.clone() {
+    fn build(&mut self, waits: (String, SnapshotDigest), plan: Box<BuildPlan>) {
+        let snapshot = waits.1.clone();
+        if let Some(waiting) = self.builds.join(&plan.key, &waits) {
+            let (lines, stage) = (waiting.lines.clone(), waiting.told.clone());
+            for line in lines {
                 self.tell(FromLauncher::Progress { snapshot: snapshot.clone(), line });
             }
-        } else if self.builds.try_send(plan).is_ok() {
-            let waiting = Waiting { snapshots: BTreeSet::from([snapshot]), lines: VecDeque::new() };
-            self.state.waiting.insert(key, waiting);
-        } else {
-            let message = "too many environments wait to be built: try again later".to_owned();
-            self.prepare_failed(snapshot, Failure { message, permanent: false });
+            if let Some(stage) = stage.filter(|_| self.state.spoken >= BUILDS_SINCE) {
+                self.tell(FromLauncher::Build { snapshot, stage });
+            }
+            return;
+        }
+        let (key, is_bare) = (plan.key.clone(), plan.is_bare());
+        if let Err(full) = self.builds.add(plan, waits) {
+            return self.prepare_failed([snapshot], Failure { message: full.to_string(), permanent: false });
+        }
+        if is_bare {
+            self.begin_build(&key, None);
+        }
+        self.begin_builds();
+    }
+
+    /// Begins what there is room for, and tells who waits for what.
+    pub(super) fn begin_builds(&mut self) {
+        while let Some((key, place)) = self.builds.queue.next() {
+            self.begin_build(&key, Some(place));
+        }
+        if self.state.spoken < BUILDS_SINCE {
+            return;
+        }
+        for message in self.builds.news() {
+            self.tell(message);
         }
     }
 
-    fn prepare_failed(&mut self, snapshot: SnapshotDigest, failure: Failure) {
+    fn begin_build(&mut self, key: &EnvironmentKey, place: Option<Place>) {
+        let Some((plan, cancelled)) = self.builds.begin(key) else { return };
+        let from_source = place.is_some_and(|place| place.kind == Kind::Source);
+        tracing::info!(environment = %key, model = plan.model, from_source, "building an environment");
+        let (builder, events, key_of) = (Arc::clone(&self.builder), self.events.clone(), key.clone());
+        let run = move || {
+            let mut line = |line: &str| {
+                // A main loop that is gone needs to hear nothing.
+                let _ = events.tell(Event::BuildLine { key: key_of.clone(), line: line.to_owned() });
+            };
+            let ended = builder.build(&plan, place, &cancelled, &mut line);
+            log_end(&plan, &ended);
+            let _ = events.tell(Event::BuildEnded { key: key_of, ended });
+        };
+        if let Err(error) = thread::Builder::new().name("build".into()).spawn(run) {
+            let message = format!("the node has no thread to build the environment in: {error}");
+            self.build_ended(key, Ended::Failed(Failure { message, permanent: false }));
+        }
+    }
+
+    fn prepare_failed(&mut self, snapshots: impl IntoIterator<Item = SnapshotDigest>, failure: Failure) {
         let Failure { message, permanent } = failure;
-        self.tell(FromLauncher::PrepareFailed { snapshot, message: short(message), permanent });
+        let message = short(message);
+        for snapshot in snapshots.into_iter().collect::<BTreeSet<_>>() {
+            self.tell(FromLauncher::PrepareFailed { snapshot, message: message.clone(), permanent, after_ms: None });
+        }
     }
 }

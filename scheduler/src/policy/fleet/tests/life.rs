@@ -232,3 +232,37 @@ fn a_launcher_that_is_away_costs_nobody_a_life() {
     assert_eq!(table.feed(Event::Prepared(OLD)), [start(B, OLD)]);
     assert_eq!(table.feed(Event::Gone(B)), [Action::Prepare(OLD)], "a first death: at once again");
 }
+
+#[test]
+fn an_environment_is_not_waited_for_in_vain() {
+    let preparing = || {
+        let mut table = Table::new(settings());
+        assert_eq!(table.at(0, Event::Demand), [Action::Prepare(OLD)]);
+        table
+    };
+    let mut stopped = preparing();
+    assert_eq!(stopped.feed(Event::Stop), [Action::Unprepare(OLD), Action::RefuseWaiting]);
+    assert_eq!(stopped.feed(Event::PrepareFailed { generation: OLD, permanent: true }), [], "too late to matter");
+    assert_eq!(stopped.feed(Event::Start), [Action::Prepare(OLD)], "it is asked for anew");
+    assert_eq!(stopped.feed(Event::Prepared(OLD)), [start(A, OLD)]);
+
+    let mut removed = preparing();
+    let actions = removed.feed(Event::Removed);
+    assert_eq!(actions, [Action::Unprepare(OLD), Action::Forget(OLD), Action::RefuseWaiting, Action::End]);
+
+    let mut changed = preparing();
+    let actions = changed.feed(content(NEW, settings()));
+    assert!(actions.starts_with(&[Action::Serve(NEW), Action::Prepare(NEW), Action::Unprepare(OLD)]), "{actions:?}");
+}
+
+#[test]
+fn what_timed_out_is_asked_for_again_when_it_may_be_and_not_before() {
+    let mut table = Table::new(settings());
+    table.at(0, Event::Demand);
+    let late = Event::PrepareTimedOut { generation: OLD, after: Duration::from_secs(900) };
+    assert_eq!(table.at(10, late), [Action::RefuseWaiting]);
+    assert_eq!(table.fleet.state(), State::Failed);
+    assert_eq!(table.at(500, Event::Demand), [Action::RefuseWaiting], "a request does not hasten it");
+    assert_eq!(table.at(909, Event::Tick), []);
+    assert_eq!(table.at(910, Event::Tick), [Action::Prepare(OLD)]);
+}

@@ -186,7 +186,11 @@ proptest! {
                     Action::Forget(generation) => {
                         prop_assert!(fleet.instances().all(|(_, other, _)| other != generation));
                     }
-                    Action::Prepare(_) | Action::Serve(_) | Action::Proven(_) | Action::RefuseWaiting => {}
+                    Action::Prepare(_)
+                    | Action::Unprepare(_)
+                    | Action::Serve(_)
+                    | Action::Proven(_)
+                    | Action::RefuseWaiting => {}
                 }
             }
             prop_assert!(lanes.values().all(|generation| *generation == fleet.serving()));
@@ -220,6 +224,8 @@ fn nonsense() -> impl Strategy<Value = Event> {
         12 => generation().prop_map(Event::Prepared),
         2 => (generation(), any::<bool>())
             .prop_map(|(generation, permanent)| Event::PrepareFailed { generation, permanent }),
+        1 => (generation(), 0_u64..100)
+            .prop_map(|(generation, after)| Event::PrepareTimedOut { generation, after: Duration::from_secs(after) }),
         2 => instance().prop_map(Event::Placed),
         2 => (instance(), any::<bool>()).prop_map(|(instance, hopeless)| Event::NoPlace { instance, hopeless }),
         1 => instance().prop_map(Event::Displaced),

@@ -74,6 +74,9 @@ impl World {
                 assert!(self.preparing.insert(generation, asked).is_none(), "prepared twice at a time");
                 self.soon(5000, Later::Prepared { generation, asked });
             }
+            Action::Unprepare(generation) => {
+                self.preparing.remove(&generation).expect("nothing is being prepared for it");
+            }
             Action::Start { instance, generation } => self.start(instance, generation),
             Action::Serve(generation) => {
                 let content = self.numbers[&generation];
@@ -107,7 +110,7 @@ impl World {
                 assert!(self.fakes.values().all(|fake| fake.generation != generation), "forgotten while it lives");
                 assert_ne!(Some(generation), self.fleet.serving());
                 self.numbers.remove(&generation).expect("forgotten twice");
-                self.preparing.remove(&generation);
+                assert!(!self.preparing.contains_key(&generation), "forgotten while its environment is made");
             }
             Action::End => {
                 assert!(self.fakes.is_empty(), "a task that leaves instances behind");
