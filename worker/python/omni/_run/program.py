@@ -7,6 +7,7 @@ on, so a client that connects meanwhile waits; and the answer that is being writ
 from __future__ import annotations
 
 import os
+import queue
 import sys
 import threading
 
@@ -82,13 +83,22 @@ def _load(directory: Path, told: manifest.Manifest) -> Model | None:
 
 
 def _answer(model: Model, server: Server) -> None:
-    """Answers requests until there is a reason to end."""
+    """Answers requests until there is a reason to end, and those that were taken before it.
+
+    From then on no connection is accepted: the next process finds them in the queue of the listening socket.
+    """
     threading.Thread(target=server.serve_forever, daemon=True).start()
     handling = Handling(model)
+    ends = False
     while True:
-        job = server.jobs.get()
-        if job is None:
+        try:
+            job = server.jobs.get(block=not ends)
+        except queue.Empty:
             return
+        if job is None:
+            ends = True
+            server.shutdown()
+            continue
         request, client = job
         try:
             handling.answer(request, client)
