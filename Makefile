@@ -9,7 +9,7 @@ VENV := .omni/venv/bin
 # Properties run with this many cases in `make soak`: twenty times what `make test` takes.
 SOAK_CASES := 5120
 
-.PHONY: help setup build run check test test-build test-rust test-python fuzz soak bench sbom deb vm-test gpu-test gpu-bundle
+.PHONY: help setup build run check test test-build test-rust test-python fuzz soak bench sbom deb vm-test gpu-test gpu-bundle gpu-suites
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -105,6 +105,10 @@ vm-test: test-build deb  ## Omni under systemd 252 and 257 with cgroup v2, in em
 # GPU_PYTHON: an interpreter, best one that has PyTorch. GPU_ARGS="--simulated" tries the scenarios without a card.
 gpu-test: build  ## what over-commit does on this machine's GPU (as root)
 	$(or $(GPU_PYTHON),python3) -u bench/gpu/run.py $(GPU_ARGS)
+
+# SUITES: some of numba-cuda cuda-core cuda-bindings cudarc rustacuda cust. Fetches them; not part of CI, for it takes an hour.
+gpu-suites: build  ## CUDA suites of others on the simulated driver, without the shim and with it
+	$(VENV)/python -u tests/suites/run.py target/release target/gpu-suites $(SUITES)
 
 gpu-bundle: build  ## the same for a machine without Rust and network: target/omni-gpu-test.tar.gz
 	bench/gpu/bundle.sh
