@@ -6,7 +6,7 @@
 mod support;
 
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
-use omni_gpu_wire::account::FILE_BYTES;
+use omni_gpu_wire::account::{FILE_BYTES, Settings};
 use omni_ipc::exit::ExitCause;
 use omni_ipc::launcher::{GpuMode, GpuSpec};
 use omni_worker::spec::Bind;
@@ -120,9 +120,12 @@ fn the_accounting_file_is_the_models_to_write_and_bounded() {
         &host,
         with_gpu(
             &host,
-            "import mmap
+            "import mmap, struct
 file = os.open('/gpu/account', os.O_RDWR)
-tell(size=os.fstat(file).st_size, zeros=not any(os.pread(file, 1 << 20, 0)))
+header = list(struct.unpack('<2Q', os.pread(file, 16, 88)))
+tell(size=os.fstat(file).st_size, header=header, zeros=not any(os.pread(file, 88, 0) + os.pread(file, 1 << 20, 104)))
+tell(preload=open('/etc/ld.so.preload').read())
+attempt('preload-write', lambda: open('/etc/ld.so.preload', 'w'))
 shared = mmap.mmap(file, os.fstat(file).st_size)
 shared[0:4] = b'omni'
 def child():
@@ -141,6 +144,10 @@ tell(room=used.f_blocks * used.f_frsize, free=used.f_bfree)
         ),
     );
     assert_eq!((&found["size"], &found["zeros"]), (&json!(FILE_BYTES), &json!(true)));
+    // The limit and the mode, so that no variable has to say them.
+    assert_eq!((&found["header"], Settings::AT), (&json!([4, 64 * MIB]), 88));
+    assert_eq!(found["preload"], "/gpu/libomni_cuda.so\n");
+    assert_eq!(found["preload-write"], "EROFS");
     assert_eq!(found["shared"], "omni");
     assert_eq!(found["more"], "ENOSPC");
     for name in ["mode", "beside", "library", "remove", "move"] {

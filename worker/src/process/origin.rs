@@ -39,7 +39,7 @@ pub(super) fn alone(
     let (mount, connection) = omni_meminfo_fs::prepare()?;
     let (wires, ends) = new_wires()?;
     wires.send(&ToEngine::Boot(spec.boot.clone()), &[])?;
-    let gpu_dir = spec.gpu.as_ref().map(|_| GpuDir::new(spec.sandbox.gid)).transpose()?;
+    let gpu_dir = spec.gpu.as_ref().map(|gpu| GpuDir::new(spec.sandbox.gid, super::gpu::settings(gpu))).transpose()?;
     let memory = |(gpu, dir)| Memory::prepare(gpu, dir, spec.sandbox.uid, &spec.cgroup);
     let gpu = spec.gpu.as_ref().zip(gpu_dir.as_ref()).map(memory).transpose()?;
     let given = Given {

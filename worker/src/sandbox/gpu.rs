@@ -9,10 +9,11 @@ use super::step::{Step, StepError};
 use nix::fcntl::{FallocateFlags, OFlag, fallocate, openat};
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::{Gid, Uid, fchown};
-use omni_gpu_wire::account::FILE_BYTES;
+use omni_gpu_wire::account::{FILE_BYTES, Settings};
 use omni_gpu_wire::env::inside;
 use std::ffi::CString;
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// The accounting file, the directories, and the places of what is bound in: no more than [`super::root`] makes.
@@ -26,11 +27,12 @@ pub struct GpuDir {
 }
 
 impl GpuDir {
-    /// A directory for the sandbox whose user has the group `gid`. The accounting file is all zeros.
+    /// A directory for the sandbox whose user has the group `gid`. The accounting file says what the instance may have, and
+    /// is all zeros else.
     ///
     /// # Errors
     /// The kernel makes no such file system, or has no memory for the file.
-    pub fn new(gid: u32) -> Result<Self, StepError> {
+    pub fn new(gid: u32, settings: Settings) -> Result<Self, StepError> {
         let step = || format!("make {}", inside::DIR);
         let size = CString::new(FILE_BYTES.to_string()).step(step)?;
         let options = [
@@ -52,6 +54,7 @@ impl GpuDir {
         // All of it now: a page that is missing later would be a signal to whoever touches it.
         let length = FILE_BYTES.try_into().step(step)?;
         fallocate(&file, FallocateFlags::empty(), 0, length).step(step)?;
+        file.write_all_at(&settings.to_bytes(), Settings::AT as u64).step(step)?;
         Ok(Self { mount, account: file })
     }
 

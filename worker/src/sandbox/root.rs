@@ -111,6 +111,8 @@ pub(super) fn enter(spec: &SandboxSpec, brought: &Brought<'_>) -> Result<(), Ste
     if let Some(gpu) = brought.gpu {
         let place = root.directory(Path::new(inside::DIR)).step(|| format!("make {}", inside::DIR))?;
         gpu.attach(place).step(|| format!("attach {}", inside::DIR))?;
+        let preload = format!("{}\n", inside::SHIM);
+        root.write(Path::new(inside::PRELOAD), preload.as_bytes()).step(|| format!("write {}", inside::PRELOAD))?;
     }
     for bind in &spec.binds {
         bound(&host, &root, bind)?;

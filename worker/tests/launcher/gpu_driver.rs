@@ -41,15 +41,15 @@ fn the_limit_is_the_cards_memory_however_the_driver_is_opened() {
 tell(plain=child("use(ctypes.CDLL('libcuda.so.1'))"))
 tell(deep=child("use(ctypes.CDLL('libcuda.so.1', mode=os.RTLD_NOW | os.RTLD_DEEPBIND))"))
 tell(own=child("use(ctypes.CDLL(None), missing='libcuda.so.1')"))
-tell(no_preload=child("use(ctypes.CDLL('libcuda.so.1'))", "LD_PRELOAD"))
-tell(no_path=child("use(ctypes.CDLL('/gpu/libcuda.so.1'))", "LD_LIBRARY_PATH"))
-tell(bare=child("use(ctypes.CDLL('libcuda.so.1'))", "LD_PRELOAD", "LD_LIBRARY_PATH"))
+tell(past_the_proxy=child("use(ctypes.CDLL('/gpu/driver/libcuda.so.1'))"))
+tell(no_variables=child("use(ctypes.CDLL('/gpu/libcuda.so.1'))", *os.environ))
+tell(no_path=child("use(ctypes.CDLL('libcuda.so.1'))", "LD_LIBRARY_PATH"))
 "#,
         );
-        for way in ["plain", "deep", "own", "no_preload", "no_path"] {
+        for way in ["plain", "deep", "own", "past_the_proxy", "no_variables"] {
             assert_eq!(found[way], limited(), "{way} in {mode:?}");
         }
-        assert_eq!(found["bare"], "OSError", "no driver is found past the shim in {mode:?}");
+        assert_eq!(found["no_path"], "OSError", "no driver is found past the shim in {mode:?}");
     }
 }
 

@@ -1,15 +1,15 @@
 //! What the sandbox of a model with a GPU gets: the device files of its card, the driver's libraries, the shim before
-//! them, and the variables that make programs find all of it in this order.
+//! them, and the variables by which programs find the driver's libraries. The shim needs none.
 //!
 //! Called by [`super::start`]. Inside, everything is below `/gpu` (`omni_gpu_wire::env::inside`):
 //!
 //! | path | what |
 //! | --- | --- |
-//! | `/gpu/libomni_cuda.so` | the shim, preloaded |
+//! | `/gpu/libomni_cuda.so` | the shim, preloaded by `/etc/ld.so.preload`, which the worker writes |
 //! | `/gpu/libcuda.so.1` | the proxy: who opens the driver past the preload gets the shim first, too |
 //! | `/gpu/driver/` | the driver's own libraries, in the library path behind `/gpu` |
 //! | `/gpu/control.sock` | the worker's socket |
-//! | `/gpu/account` | the accounting file, made by the worker |
+//! | `/gpu/account` | the accounting file, made by the worker, with the limit and the mode in its header |
 //!
 //! Copies of `libcuda` that the sandbox would show at their own places in `/usr` are covered with the proxy. What always
 //! holds: nobody else's card has a device file in the sandbox; every path comes from root's configuration or the system.
@@ -24,8 +24,8 @@ pub(super) use found::found;
 use super::Settings;
 use crate::spec::Bind;
 use omni_config::NodeConfig;
-use omni_gpu_wire::env::{self as names, inside};
-use omni_ipc::launcher::{GpuMode, GpuSpec};
+use omni_gpu_wire::env::inside;
+use omni_ipc::launcher::GpuSpec;
 use shim::Shim;
 use std::fs;
 use std::io;
@@ -131,18 +131,8 @@ fn check_device(path: &Path) -> Result<(), GpuError> {
 
 /// Ours, which no manifest may set. `cache` is a directory of the model that lasts as long as one can.
 pub(super) fn variables(gpu: &GpuSpec, cache: &str) -> Vec<(&'static str, String)> {
-    let mode = match gpu.mode {
-        GpuMode::Unified => "unified",
-        GpuMode::Device => "device",
-    };
     vec![
-        ("LD_PRELOAD", inside::SHIM.to_owned()),
         ("LD_LIBRARY_PATH", format!("{}:{}", inside::DIR, inside::DRIVER)),
-        (names::LIMIT_BYTES, gpu.limit_bytes.to_string()),
-        (names::MODE, mode.to_owned()),
-        (names::ACCOUNT, inside::ACCOUNT.to_owned()),
-        (names::CONTROL, inside::CONTROL.to_owned()),
-        (names::DRIVER, inside::DRIVER.to_owned()),
         ("CUDA_VISIBLE_DEVICES", gpu.uuid.clone()),
         ("CUDA_DEVICE_ORDER", "PCI_BUS_ID".to_owned()),
         // Kernels that the driver compiled once.

@@ -15,8 +15,10 @@ use account::Account;
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, getsockopt, recv, send, sockopt};
 use omni_cgroup::{CgroupPaths, Group};
+use omni_gpu_wire::account::{Mode, Settings};
 use omni_gpu_wire::control::{REPORT_BYTES, Report};
 use omni_ipc::instance::{FromWorker, GpuOrder, GpuReport, GpuUse};
+use omni_ipc::launcher::GpuMode;
 use orders::{Action, Answer, Event, Orders, Shim};
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,6 +26,15 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// What the header of the accounting file says: the shims read it there.
+pub(super) fn settings(gpu: &Gpu) -> Settings {
+    let mode = match gpu.spec.mode {
+        GpuMode::Unified => Mode::Unified,
+        GpuMode::Device => Mode::Device,
+    };
+    Settings { limit: Some(gpu.spec.limit_bytes), mode }
+}
 
 /// Processes of one instance that may be connected at a time, and that may wait to be.
 const CONNECTIONS: u8 = 64;
