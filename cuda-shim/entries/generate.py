@@ -64,6 +64,7 @@ REVIEWED = {
     # other entries
     "cuGetProcAddress": ("Resolves", "entries by name, version and flavour"),
     # taken over for another reason
+    "cuCtxSetLimit": ("Watched", "the heap of device code takes memory"),
     "cuCtxSynchronize": ("Watched", "after a wait pools and streams have given memory back"),
     "cuEventSynchronize": ("Watched", "a wait"),
     "cuGraphInstantiate": ("Watched", "how much its memory nodes will take"),

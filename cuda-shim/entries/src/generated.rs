@@ -76,7 +76,7 @@ pub const ENTRIES: &[Entry] = &[
     plain("cuCtxSetCacheConfig", "cuCtxSetCacheConfig", 3020, BOTH, Other),
     plain("cuCtxSetCurrent", "cuCtxSetCurrent", 4000, BOTH, Other),
     plain("cuCtxSetFlags", "cuCtxSetFlags", 12010, BOTH, Other),
-    plain("cuCtxSetLimit", "cuCtxSetLimit", 3010, BOTH, Other),
+    plain("cuCtxSetLimit", "cuCtxSetLimit", 3010, BOTH, Watched),
     plain("cuCtxSetSharedMemConfig", "cuCtxSetSharedMemConfig", 4020, BOTH, Other),
     plain("cuCtxSynchronize", "cuCtxSynchronize", 2000, BOTH, Watched),
     plain("cuCtxSynchronize_v2", "cuCtxSynchronize", 13000, CUDA13, Watched),

@@ -1,9 +1,13 @@
 //! What goes with a context: everything that was allocated in it, except what pools and handles hold.
 
 use super::deferred::OfContext;
-use super::driver::{self, Handle, ask, cuCtxGetApiVersion, cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxRetain};
-use super::entry::{CONTEXT_IS_GONE, CUresult, Out, SUCCESS, hooks};
-use crate::{account, moves, ranges};
+use super::driver::{
+    self, Handle, ask, context, cuCtxGetApiVersion, cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxRetain,
+};
+use super::entry::{CONTEXT_IS_GONE, CUresult, OUT_OF_MEMORY, Out, SUCCESS, hooks};
+use super::ledger::{reserve, size};
+use crate::ranges::{self, Kind, Range};
+use crate::{account, moves};
 
 hooks! {
     fn cuCtxDestroy(context: Handle) |real| destroyed(context, || real(context));
@@ -13,6 +17,37 @@ hooks! {
     fn cuDevicePrimaryCtxRelease_v2(device: i32) |real| released(device, || real(device));
     fn cuDevicePrimaryCtxReset(device: i32) |real| reset(device, || real(device));
     fn cuDevicePrimaryCtxReset_v2(device: i32) |real| reset(device, || real(device));
+    fn cuCtxSetLimit(limit: i32, value: usize) |real| {
+        match context() {
+            0 => real(limit, value),
+            context if limit == MALLOC_HEAP_SIZE => heap(context, size(value), || real(limit, value)),
+            _ => real(limit, value),
+        }
+    };
+}
+
+/// `CU_LIMIT_MALLOC_HEAP_SIZE`: what device code can allocate.
+const MALLOC_HEAP_SIZE: i32 = 2;
+/// What a context begins with: a part of what it takes itself.
+const FIRST_HEAP: u64 = 8 << 20;
+
+/// Counts the heap of a context, under the context's own handle, from when it is asked for: when the driver takes it, it
+/// does not say.
+fn heap(context: Handle, bytes: u64, call: impl FnOnce() -> CUresult) -> CUresult {
+    let before = ranges::remove(context).unwrap_or(Range::new(context, 0, Kind::Device, context));
+    let after = Range::new(context, bytes.saturating_sub(FIRST_HEAP), Kind::Device, context);
+    let more = after.bytes.saturating_sub(before.bytes);
+    let has_room = reserve(Kind::Device, more).is_ok();
+    let result = if has_room { call() } else { OUT_OF_MEMORY };
+    let (kept, given_back) = match result {
+        SUCCESS => (after, before.bytes.saturating_sub(after.bytes)),
+        _ => (before, if has_room { more } else { 0 }),
+    };
+    account::give_back(Kind::Device, given_back);
+    if kept.bytes > 0 {
+        ranges::put_back(kept);
+    }
+    result
 }
 
 fn destroyed(context: Handle, call: impl FnOnce() -> CUresult) -> CUresult {

@@ -109,7 +109,6 @@ const COUNT: Values = &[Is(0), Is(1), Is(2)];
 const NOWHERE: Values = &[Is(0)];
 /// Pools, handles: pinned, not shared, device 0; then another device, the host, no type.
 const PLACE: Values = &[Text(&[1, 1]), Text(&[1, 1 | 99 << 32]), Text(&[1, 2]), Text(&[]), Ones, Is(0)];
-const LOCATION: Values = &[Text(&[1]), Text(&[1 | 99 << 32]), Text(&[2]), Text(&[]), Ones, Is(0)];
 /// Width, height, format and channels; of no format. What is too large for a card is not beyond an array's bounds here: of
 /// two complaints the shim's comes first.
 const FLAT: Values = &[Text(&[64, 64, 0x20 | 4 << 32]), Text(&[64, 64, 77]), Text(&[]), Ones, Is(0)];
@@ -181,10 +180,12 @@ fn arguments(symbol: &str) -> (Vec<Values>, &'static str) {
         "cuMemPoolCreate" => (vec![OUT, PLACE], "cuMemPoolDestroy"),
         "cuMemPoolTrimTo" => (vec![POOL, SIZE], ""),
         "cuMemPoolImportPointer" => (vec![OUT, POOL, &[Text(&[]), Ones, Is(0)]], "cuMemFree_v2"),
-        "cuDeviceGetDefaultMemPool" | "cuDeviceGetMemPool" | "cuDeviceTotalMem" | "cuDeviceTotalMem_v2" => {
-            (vec![OUT, DEVICE], "")
+        "cuMemPoolGetAttribute" | "cuMemPoolSetAttribute" => {
+            (vec![POOL, &[Is(0), Is(4), Is(7), Is(8), Is(99)], OUT], "")
         }
-        "cuMemGetDefaultMemPool" | "cuMemGetMemPool" => (vec![OUT, LOCATION, FLAGS], ""),
+        "cuMemPoolSetAccess" => (vec![POOL, &[Text(&[1, 3]), Text(&[1 | 99 << 32, 3]), Is(0)], COUNT], ""),
+        "cuCtxSetLimit" => (vec![&[Is(0), Is(2), Is(99)], SIZE], ""),
+        "cuDeviceTotalMem" | "cuDeviceTotalMem_v2" => (vec![OUT, DEVICE], ""),
         "cuMemGetInfo" | "cuMemGetInfo_v2" => (vec![OUT, OUT], ""),
         "cuPointerGetAttribute" => (vec![OUT, COUNT, HANDLE], ""),
         "cuPointerGetAttributes" => (vec![COUNT, &[Text(&[2 | 8 << 32]), Is(0)], &[Outs, Is(0)], HANDLE], ""),

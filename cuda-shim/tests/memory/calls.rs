@@ -55,6 +55,7 @@ calls! {
     fn cuCtxDestroy_v2(context: u64);
     fn cuCtxAttach(context: *mut u64, flags: u32);
     fn cuCtxDetach(context: u64);
+    fn cuCtxSetLimit(limit: i32, value: usize);
     fn cuCtxSynchronize();
     fn cuCtxSetCurrent(context: u64);
     fn cuDevicePrimaryCtxRetain(context: *mut u64, device: i32);

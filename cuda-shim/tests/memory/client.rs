@@ -25,6 +25,7 @@ pub(crate) fn run() {
         "elsewhere" => alike::elsewhere(),
         "again" => alike::again(),
         "take-6-and-4" => settings::take(),
+        "heap" => settings::heap(),
         "small" => settings::small(),
         "without-context" => settings::without_context(),
         "capture" => graphs::capture(),

@@ -101,6 +101,33 @@ pub(crate) fn small() {
 }
 
 #[test]
+fn the_heap_of_device_code_counts() {
+    for mode in MODES {
+        let instance = Instance::new(DRIVERS[0], mode, 64 * MIB);
+        let mut client = instance.start("heap");
+        for (said, device) in [("0", 32), ("2", 32), ("0", 8), ("0", 0)] {
+            client.expect(said);
+            assert_eq!(instance.used(), Use { device: device * MIB, ..Use::default() });
+            client.go_on();
+        }
+        client.end();
+        assert_eq!(instance.card().used(), 0);
+    }
+}
+
+/// Of 8 MiB, which a context has, to 40, beyond the limit, to 16; and then the context ends.
+pub(crate) fn heap() {
+    let context = begin();
+    let results = [40, 128, 16].map(|mib| move || cuCtxSetLimit(2, mib << 20));
+    for set in results {
+        say(&set().to_string());
+        wait();
+    }
+    say(&cuCtxDestroy_v2(context).to_string());
+    wait();
+}
+
+#[test]
 fn a_thread_without_a_context_keeps_to_the_limit() {
     for (driver, mode) in DRIVERS.iter().flat_map(|driver| MODES.map(|mode| (*driver, mode))) {
         let instance = Instance::new(driver, mode, 64 * MIB);

@@ -2,6 +2,7 @@
 
 use crate::abi::{Handle, Out, api};
 use crate::error::{Answer, Error};
+use crate::memory::residency;
 use crate::objects::{Context, objects};
 use crate::stream::PRIORITIES;
 
@@ -23,6 +24,8 @@ api! {
 /// What each limit (`CUlimit`) begins with.
 const LIMITS: [usize; 8] = [1024, 1 << 20, 8 << 20, 2, 2048, 64, 0, 0];
 const FLAGS: u32 = 0xff;
+/// `CU_LIMIT_MALLOC_HEAP_SIZE`.
+const MALLOC_HEAP: u32 = 2;
 
 fn with<T>(work: impl FnOnce(&mut Context) -> T) -> Result<T, Error> {
     let mut objects = objects()?;
@@ -37,6 +40,9 @@ fn limit(value: Out<usize>, limit: u32) -> Answer {
 }
 
 fn set_limit(limit: u32, value: usize) -> Answer {
+    if limit == MALLOC_HEAP {
+        return set_heap(value);
+    }
     with(|context| {
         if limit as usize >= LIMITS.len() {
             return Err(Error::UNSUPPORTED_LIMIT);
@@ -44,6 +50,26 @@ fn set_limit(limit: u32, value: usize) -> Answer {
         context.limits.insert(limit, value);
         Ok(())
     })?
+}
+
+/// The heap of device code is on the card: what is beyond the first size is taken when it is asked for.
+fn set_heap(value: usize) -> Answer {
+    let mut objects = objects()?;
+    let (current, device) = objects.current()?;
+    let beyond = |value: usize| value.saturating_sub(LIMITS[MALLOC_HEAP as usize]) as u64;
+    let before = objects.context(current)?.limits.get(&MALLOC_HEAP).map_or(0, |before| beyond(*before));
+    match beyond(value).checked_sub(before) {
+        Some(more) => {
+            residency::take(&mut objects.allocations, device, more)?;
+            objects.context(current)?.bytes += more;
+        }
+        None => {
+            objects.context(current)?.bytes -= before - beyond(value);
+            residency::release(device, before - beyond(value));
+        }
+    }
+    objects.context(current)?.limits.insert(MALLOC_HEAP, value);
+    Ok(())
 }
 
 fn cache(config: Out<u32>) -> Answer {
