@@ -1,3 +1,5 @@
+//! Tests of answers: envelopes, types and headers, and the ends of streams.
+
 use super::*;
 use serde_json::{Value, json};
 
