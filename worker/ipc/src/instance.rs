@@ -13,8 +13,10 @@ use serde::{Deserialize, Serialize};
 
 /// Versions of this wire that this release speaks. A worker outlives its scheduler, so both sides say theirs.
 pub const VERSIONS: Versions = Versions { oldest: 3, newest: PROTOCOL };
-/// The newest of them. Before version 4 an engine served one data connection after the other.
-pub const PROTOCOL: u32 = 4;
+/// The newest of them. Before version 5 a worker did not know [`ToWorker::Stacks`].
+pub const PROTOCOL: u32 = 5;
+/// Before it an engine served one data connection after the other.
+pub const SERVES_BOTH: u32 = 4;
 
 /// Scheduler to worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +45,8 @@ pub enum ToWorker {
     Ping,
     /// Asks for [`FromWorker::Stats`].
     Stats,
+    /// Has the engine write the stacks of its threads to its log.
+    Stacks,
     /// Move GPU memory of the instance, or say what there is. Answered by [`FromWorker::Gpu`] with the same number;
     /// orders are carried out one after the other.
     Gpu {

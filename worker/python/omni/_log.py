@@ -2,12 +2,14 @@
 
     INFO [0198c5f2-…] loaded 3 pages
 
-Used by `context.logger` and by the engine for tracebacks. The worker reads the lines, tags them with the instance and
-limits their rate; here they are only bounded in length.
+Used by `context.logger` and by the engine for tracebacks. In an engine the lines take a descriptor of their own, which
+nothing that a model does with `sys.stderr` or with descriptor 2 can redirect. The worker reads the lines, tags them
+with the instance and limits their rate; here they are only bounded in length.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 
 from omni.context import request_now
@@ -15,9 +17,35 @@ from omni.context import request_now
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import logging
+    from collections.abc import Callable
 
 MAX_TEXT = 32 * 1024
 """The longest report, in characters: a traceback can quote a message of any size."""
+
+_OUT_OF_THE_WAY = 100
+_AT_ONCE = 4096  # PIPE_BUF: so much is written in one piece, whoever else writes
+
+_descriptor: int | None = None
+_end_line: Callable[[], None] | None = None
+"""Ends a line that the model has begun on standard error."""
+
+
+def keep_descriptor() -> int:
+    """Makes a copy of descriptor 2 for the log, or makes it again in a process that has another one."""
+    global _descriptor
+    if _descriptor is None:
+        import fcntl
+
+        _descriptor = fcntl.fcntl(2, fcntl.F_DUPFD_CLOEXEC, _OUT_OF_THE_WAY)
+    else:
+        os.dup2(2, _descriptor, inheritable=False)
+    return _descriptor
+
+
+def before_a_report(end_line: Callable[[], None]) -> None:
+    """Sets what ends a line that was begun on standard error."""
+    global _end_line
+    _end_line = end_line
 
 
 def request_id() -> str:
@@ -27,14 +55,42 @@ def request_id() -> str:
 
 
 def report(level: str, text: str) -> None:
-    """Writes `text` to standard error, every line tagged. Never raises: there is nowhere left to complain to."""
+    """Writes `text` to the log, every line tagged. Never raises: there is nowhere left to complain to."""
     tag = f"{level} [{request_id()}] "
-    lines = clip(text, MAX_TEXT).splitlines() or [""]
+    lines = [f"{tag}{line}\n" for line in clip(text, MAX_TEXT).splitlines() or [""]]
     try:
-        sys.stderr.write("".join(f"{tag}{line}\n" for line in lines))
-        sys.stderr.flush()
+        if _descriptor is None:
+            sys.stderr.write("".join(lines))
+            sys.stderr.flush()
+            return
+        if _end_line is not None:
+            _end_line()
+        _write([line.encode("utf-8", "backslashreplace") for line in lines], _descriptor)
     except (AttributeError, OSError, ValueError):
         pass  # the model has closed or replaced standard error
+
+
+def _write(lines: list[bytes], descriptor: int) -> None:
+    """Writes lines, as many together as nobody else's can come between."""
+    piece = b""
+    for line in lines:
+        if piece and len(piece) + len(line) > _AT_ONCE:
+            _write_all(piece, descriptor)
+            piece = b""
+        piece += line
+    _write_all(piece, descriptor)
+
+
+def _write_all(data: bytes, descriptor: int) -> None:
+    while data:
+        try:
+            written = os.write(descriptor, data)
+        except OSError:  # a model has closed all descriptors that it does not know
+            if descriptor == 2:
+                raise
+            descriptor = 2
+            continue
+        data = data[written:]
 
 
 def clip(text: str, limit: int) -> str:
@@ -58,19 +114,9 @@ def traceback_of(error: BaseException, skip: int = 0) -> str:
 
 
 def logger(model: str) -> logging.Logger:
-    """The logger of a model. Its lines go to standard error once, whatever the model does with the root logger."""
-    import logging
+    """The logger of a model. It is none of those that `logging` knows, so no configuration of theirs silences it."""
+    import logging  # noqa: F401  before the next one, whose import follows from it in an engine
 
-    class Lines(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            try:
-                report(record.levelname, self.format(record))
-            except Exception:
-                self.handleError(record)
+    from omni import _logging
 
-    made = logging.getLogger(f"omni.{model}")
-    if not made.handlers:
-        made.addHandler(Lines())
-        made.setLevel(logging.INFO)
-        made.propagate = False
-    return made
+    return _logging.ModelLogger(model)

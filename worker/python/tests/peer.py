@@ -7,6 +7,7 @@ from __future__ import annotations
 import array
 import json
 import os
+import re
 import signal
 import socket
 import struct
@@ -218,6 +219,10 @@ class Engine:
 
     def wait(self) -> int:
         return self.process.wait(LIMIT)
+
+    def printed(self) -> str:
+        """What the model has printed, without the marks of requests."""
+        return re.sub(r"^INFO \[[!-~]+\] ", "", self.output.read_text(), flags=re.MULTILINE)
 
     def log(self) -> str:
         return self.errors.read_text()

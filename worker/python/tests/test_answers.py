@@ -332,7 +332,7 @@ def test_the_logger_tags_its_lines(model):
     link.answer(5)
     engine.await_log("WARNING [r5] two\nWARNING [r5] lines\n")
     assert engine.log().startswith("INFO [-] warming up\n")
-    engine.await_true(lambda: engine.output.read_text() == "plain\n", "output")
+    engine.await_true(lambda: engine.printed() == "plain\n", "output")
 
 
 def test_the_head_of_a_request(model):

@@ -150,7 +150,7 @@ def test_a_handler_that_waits_for_its_body_is_cancelled(serve):
     )
     upload = link.upload(1)
     upload.sendall(b"begun")
-    engine.await_true(lambda: engine.output.read_text(), "waiting handler")
+    engine.await_true(lambda: engine.printed(), "waiting handler")
     link.cancel(1)
     assert link.read().flags == CANCELLED
     upload.close()

@@ -35,13 +35,18 @@ def test_a_busy_loop_hears_it_through_broad_handlers(serve, define, concurrency,
         concurrency,
     )
     link.ask(1)
-    engine.await_true(lambda: "busy" in engine.output.read_text(), "busy handler")
+    engine.await_true(lambda: "busy" in engine.printed(), "busy handler")
     link.cancel(1, reason)
     got = link.read()
     assert (got.kind, got.flags, got.code, got.number) == (ERROR, CANCELLED, status, 1)
-    assert engine.output.read_text() == f"busy\n{name} True\n"
+    assert engine.printed() == f"busy\n{name} True\n"
     assert link.answer(2, b"x").kind == RESPONSE
-    assert engine.log() == ""
+    said = engine.log()
+    if reason == DEADLINE:
+        assert said.startswith("WARNING [r1] the deadline passed while the handler was here\n"), said
+        assert "in handle_request" in said and all(line.startswith("WARNING [r1] ") for line in said.splitlines())
+    else:
+        assert said == ""
 
 
 def test_a_sleeping_handler_is_woken(serve):
@@ -54,7 +59,7 @@ def test_a_sleeping_handler_is_woken(serve):
         """
     )
     link.ask(1)
-    engine.await_true(lambda: engine.output.read_text(), "busy handler")
+    engine.await_true(lambda: engine.printed(), "busy handler")
     link.cancel(1, SHUTDOWN)
     assert link.read().flags == CANCELLED
 
@@ -73,11 +78,11 @@ def test_an_async_handler_sees_cancelled_error(serve):
         """
     )
     link.ask(1)
-    engine.await_true(lambda: engine.output.read_text(), "busy handler")
+    engine.await_true(lambda: engine.printed(), "busy handler")
     link.cancel(1)
     got = link.read()
     assert (got.kind, got.flags, got.number) == (ERROR, CANCELLED, 1)
-    assert engine.output.read_text() == "busy\nseen True\n"
+    assert engine.printed() == "busy\nseen True\n"
 
 
 @pytest.mark.parametrize("define, concurrency", ALL)
@@ -98,7 +103,7 @@ def test_a_cancel_may_come_before_its_request(serve, define, concurrency):
         link.read()
     got = link.answer(7)
     assert (got.kind, got.flags, got.number) == (ERROR, CANCELLED, 7)
-    assert "r7\n" not in engine.output.read_text()
+    assert "r7\n" not in engine.printed()
 
 
 @pytest.mark.parametrize("define, concurrency", ALL)
@@ -125,7 +130,7 @@ def test_a_stream_that_waits_for_credit_is_cancelled(serve, define, concurrency)
     link.cancel(1)
     got = link.read()
     assert (got.kind, got.flags) == (ERROR, CANCELLED)
-    engine.await_true(lambda: engine.output.read_text() in ("Cancelled\n", "CancelledError\n"), "a word of it")
+    engine.await_true(lambda: engine.printed() in ("Cancelled\n", "CancelledError\n"), "a word of it")
 
 
 def test_a_generator_that_goes_on_regardless_does_not_wait_for_credit(serve):
@@ -194,7 +199,7 @@ def test_a_cancelled_request_in_line_never_runs(serve):
     )
     for number in (1, 2, 3):
         link.ask(number)
-    engine.await_true(lambda: engine.output.read_text(), "busy handler")
+    engine.await_true(lambda: engine.printed(), "busy handler")
     link.cancel(2)
     link.cancel(1)
     assert [(f.number, f.kind, f.flags) for f in (link.read(), link.read(), link.read())] == [
@@ -202,7 +207,7 @@ def test_a_cancelled_request_in_line_never_runs(serve):
         (2, ERROR, CANCELLED),
         (3, RESPONSE, 0),
     ]
-    assert engine.output.read_text() == "r1\nr3\n"
+    assert engine.printed() == "r1\nr3\n"
 
 
 @pytest.mark.parametrize("define, concurrency", ALL)
@@ -224,7 +229,7 @@ def test_a_handler_that_swallows_it_still_gets_one_last_frame(serve, define, con
         concurrency,
     )
     link.ask(1)
-    engine.await_true(lambda: engine.output.read_text(), "busy handler")
+    engine.await_true(lambda: engine.printed(), "busy handler")
     link.cancel(1)
     assert link.read().json == "stubborn"
     assert link.answer(2, b"x").json == 5
@@ -297,12 +302,12 @@ def test_the_end_of_the_connection_cancels_everything(serve, define, concurrency
         concurrency,
     )
     link.ask(1)
-    engine.await_true(lambda: engine.output.read_text(), "busy handler")
+    engine.await_true(lambda: engine.printed(), "busy handler")
     if wire in ("data", "both"):
         link.data.close()
     if wire in ("cancel", "both"):
         link._cancel.close()
-    engine.await_true(lambda: engine.output.read_text() == "busy\ncancelled True\n", "cancellation")
+    engine.await_true(lambda: engine.printed() == "busy\ncancelled True\n", "cancellation")
     again = engine.attach()
     assert again.answer(1, b"x").json == "alive"
     assert engine.log() == ""

@@ -109,7 +109,7 @@ def test_stop_runs_teardown(start, define, concurrency):
     link.close()
     engine.tell({"type": "stop"})
     assert engine.wait() == 0
-    assert engine.output.read_text() == "importedsetup\nhealthy\nteardown 0123456789ab\n"
+    assert engine.printed() == "importedsetup\nhealthy\nteardown 0123456789ab\n"
     assert engine.log() == ""
 
 
@@ -248,7 +248,7 @@ def test_background_tasks_run_without_a_connection(start):
         """
     )
     engine.ready()
-    engine.await_true(lambda: engine.output.read_text().count("tick") > 3, "ticks")
+    engine.await_true(lambda: engine.printed().count("tick") > 3, "ticks")
 
 
 def test_only_what_is_needed_is_imported(start):

@@ -188,4 +188,4 @@ def test_what_modules_do_at_exit_the_instances_do(zygote):
         pass  # the instance is gone when its end of the socket is
     engine.zygote.close()
     assert engine.wait() == 0
-    assert engine.output.read_text() == f"bye from {engine.instance}\n"
+    assert engine.printed() == f"bye from {engine.instance}\n"

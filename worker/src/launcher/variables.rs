@@ -43,7 +43,9 @@ pub(super) fn of(spec: &StartSpec, python: &Path) -> Vec<(String, String)> {
     for (name, folder) in CACHES {
         env.entry(name.to_owned()).or_insert_with(|| format!("{caches}/{folder}"));
     }
-    env.entry("LANG".to_owned()).or_insert_with(|| "C.UTF-8".to_owned());
+    for (name, value) in [("LANG", "C.UTF-8"), ("PYTHONFAULTHANDLER", "1")] {
+        env.entry(name.to_owned()).or_insert_with(|| value.to_owned());
+    }
     let ours = [
         ("PATH", format!("{bin}:/usr/local/bin:/usr/bin:/bin")),
         ("HOME", HOME.to_owned()),

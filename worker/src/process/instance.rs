@@ -11,6 +11,7 @@ use super::journal::{Journal, Moment};
 use super::link::Link;
 use super::running::{Running, Source};
 use super::setup::{protect, release_standard_streams, timeout, unix_ms, write_exit_file};
+use super::stacks;
 use super::supervise::{Action, Event, Instance};
 use crate::spec::InstanceSpec;
 use nix::errno::Errno;
@@ -193,6 +194,11 @@ impl Worker<'_> {
                         self.handle(Event::OutOfMemory, running);
                     }
                 }
+                Action::AskForStacks { pid } => {
+                    if !stacks::ask(pid) {
+                        self.handle(Event::NoStacks, running);
+                    }
+                }
                 Action::Kill => {
                     if let Err(error) = running.kill() {
                         self.note(format!("cannot kill the instance: {}", chain(&error)));
@@ -228,6 +234,11 @@ impl Worker<'_> {
                 Ok(stats) => self.link.tell(FromWorker::Stats(stats)),
                 Err(error) => self.note(format!("cannot read what the instance uses: {}", chain(&error))),
             },
+            ToWorker::Stacks => {
+                if !self.instance.engine_pid().is_some_and(stacks::ask) {
+                    self.note("the engine cannot say where it is: it has not begun, or it has ended".to_owned());
+                }
+            }
             ToWorker::Gpu { number, order } => self.order(number, order, running),
         }
     }
@@ -262,6 +273,7 @@ impl Worker<'_> {
                 | ToWorker::Kill
                 | ToWorker::Ping
                 | ToWorker::Stats
+                | ToWorker::Stacks
                 | ToWorker::Gpu { .. },
                 _,
             ))

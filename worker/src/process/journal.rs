@@ -1,7 +1,8 @@
 //! The instance's log: bytes of its two pipes become numbered lines in a bounded ring. Pure.
 //!
 //! Called by the event loop, which reads the pipes and hands out the lines. A model that floods its log loses lines and
-//! is told so by a line of the worker; it never slows the worker's other work and never takes more memory than
+//! is told so by a line of the worker; what is drawn again and again after a carriage return, as progress bars are, is
+//! shown once a second and as it was last. It never slows the worker's other work and never takes more memory than
 //! [`RING_BYTES`]. Once a line was beyond the rate, all are dropped for [`DROP`] and only counted: the worker's processor
 //! time is not within the model's limit, so a flood must cost little of it.
 
@@ -18,6 +19,9 @@ const LINE_MAX: usize = 8 * 1024;
 
 /// For how long lines are dropped once one was too many.
 const DROP: Duration = Duration::from_millis(100);
+
+/// A line that is drawn again and again is shown so often.
+const REDRAW: Duration = Duration::from_secs(1);
 
 /// When something happens, on both clocks that matter here.
 #[derive(Debug, Clone, Copy)]
@@ -45,6 +49,12 @@ struct Partial {
     bytes: Vec<u8>,
     /// Some of it was dropped and counted, and the rest goes the same way.
     dropped: bool,
+    /// What the line was before it was begun again, and that is not shown yet.
+    redrawn: Vec<u8>,
+    /// Shown as it is now.
+    shown: bool,
+    /// When a line that was begun again is to be shown next.
+    show_at: Option<Duration>,
 }
 
 impl Journal {
@@ -66,12 +76,16 @@ impl Journal {
             if self.rate.is_dropping() {
                 return self.drop_lines(stream, bytes);
             }
-            let Some(newline) = bytes.iter().position(|byte| *byte == b'\n') else {
+            let Some(end) = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')) else {
                 return self.extend(stream, bytes, now);
             };
-            let (line, rest) = bytes.split_at(newline);
+            let (line, rest) = bytes.split_at(end);
             self.extend(stream, line, now);
-            self.end_line(stream, now);
+            if rest.first() == Some(&b'\r') {
+                self.redraw(stream, now);
+            } else {
+                self.end_line(stream, now);
+            }
             bytes = rest.get(1..).unwrap_or_default();
         }
     }
@@ -84,7 +98,7 @@ impl Journal {
         let goes_on = bytes.last() != Some(&b'\n');
         let partial = self.partial(stream);
         let is_counted = partial.dropped;
-        *partial = Partial { bytes: Vec::new(), dropped: goes_on };
+        *partial = Partial { dropped: goes_on, ..Partial::default() };
         self.rate.dropped += ends + u64::from(goes_on) - u64::from(is_counted);
     }
 
@@ -95,20 +109,27 @@ impl Journal {
 
     /// Says how many lines were dropped, once [`DROP`] has passed since the first of them; from then on they are taken.
     pub(super) fn tick(&mut self, now: Moment) {
-        if self.deadline().is_some_and(|deadline| deadline <= now.monotonic) {
+        let is_due = |at: Option<Duration>| at.is_some_and(|at| at <= now.monotonic);
+        if is_due(self.rate.dropped_until()) {
             self.note_dropped(now);
+        }
+        for stream in [LogStream::Stdout, LogStream::Stderr] {
+            if is_due(self.partial(stream).wakes_at()) {
+                self.show(stream, now);
+            }
         }
     }
 
     /// When [`Journal::tick`] has something to do.
     pub(super) fn deadline(&self) -> Option<Duration> {
-        self.rate.dropped_since.map(|since| since + DROP)
+        [self.rate.dropped_until(), self.stdout.wakes_at(), self.stderr.wakes_at()].into_iter().flatten().min()
     }
 
     /// Both pipes have ended: what is left is the last line of each.
     pub(super) fn finish(&mut self, now: Moment) {
         for stream in [LogStream::Stdout, LogStream::Stderr] {
-            if !self.partial(stream).bytes.is_empty() {
+            let partial = self.partial(stream);
+            if !partial.bytes.is_empty() || !partial.redrawn.is_empty() {
                 self.end_line(stream, now);
             }
         }
@@ -132,11 +153,12 @@ impl Journal {
     fn extend(&mut self, stream: LogStream, bytes: &[u8], now: Moment) {
         let mut rest = bytes;
         while !rest.is_empty() && !self.partial(stream).dropped {
-            let partial = &mut self.partial(stream).bytes;
-            let (fits, more) = rest.split_at((LINE_MAX - partial.len()).min(rest.len()));
-            partial.extend_from_slice(fits);
+            let partial = self.partial(stream);
+            partial.shown = false;
+            let (fits, more) = rest.split_at((LINE_MAX - partial.bytes.len()).min(rest.len()));
+            partial.bytes.extend_from_slice(fits);
             rest = more;
-            if partial.len() == LINE_MAX && !rest.is_empty() {
+            if partial.bytes.len() == LINE_MAX && !rest.is_empty() {
                 self.cut_line(stream, now);
             }
         }
@@ -157,10 +179,37 @@ impl Journal {
     }
 
     fn end_line(&mut self, stream: LogStream, now: Moment) {
-        let Partial { bytes, dropped } = std::mem::take(self.partial(stream));
-        if !dropped && self.rate.admits(now.monotonic) {
-            let line = bytes.strip_suffix(b"\r").unwrap_or(&bytes);
-            self.push(stream, String::from_utf8_lossy(line).into_owned(), now);
+        let Partial { bytes, dropped, redrawn, shown, show_at } = std::mem::take(self.partial(stream));
+        let line = if bytes.is_empty() && show_at.is_some() { redrawn } else { bytes };
+        // The end of a line that was drawn again and again is no line of its own.
+        let is_nothing = show_at.is_some() && (shown || line.is_empty());
+        if !dropped && !is_nothing && self.rate.admits(now.monotonic) {
+            self.push(stream, String::from_utf8_lossy(&line).into_owned(), now);
+        }
+    }
+
+    /// A carriage return: the line is begun again.
+    fn redraw(&mut self, stream: LogStream, now: Moment) {
+        let partial = self.partial(stream);
+        if !partial.bytes.is_empty() && !std::mem::take(&mut partial.shown) {
+            partial.redrawn = std::mem::take(&mut partial.bytes);
+        }
+        partial.bytes.clear();
+        partial.show_at.get_or_insert(now.monotonic);
+        if partial.wakes_at().is_some_and(|at| at <= now.monotonic) {
+            self.show(stream, now);
+        }
+    }
+
+    /// Shows a line that is drawn again and again, as it is now.
+    fn show(&mut self, stream: LogStream, now: Moment) {
+        let partial = self.partial(stream);
+        partial.show_at = Some(now.monotonic + REDRAW);
+        let before = std::mem::take(&mut partial.redrawn);
+        let line = if partial.bytes.is_empty() { before } else { partial.bytes.clone() };
+        partial.shown = !partial.bytes.is_empty();
+        if self.rate.admits(now.monotonic) {
+            self.push(stream, String::from_utf8_lossy(&line).into_owned(), now);
         }
     }
 
@@ -180,6 +229,14 @@ impl Journal {
             let Some(old) = self.ring.pop_front() else { break };
             self.bytes -= old.text.len() + LINE_COST;
         }
+    }
+}
+
+impl Partial {
+    /// When there is something to show of a line that is drawn again and again.
+    fn wakes_at(&self) -> Option<Duration> {
+        let is_new = !self.redrawn.is_empty() || (!self.bytes.is_empty() && !self.shown);
+        self.show_at.filter(|_| is_new && !self.dropped)
     }
 }
 
@@ -214,6 +271,11 @@ impl Rate {
         self.dropped += 1;
         self.dropped_since.get_or_insert(now);
         false
+    }
+
+    /// When [`DROP`] has passed since the first line that was dropped.
+    fn dropped_until(&self) -> Option<Duration> {
+        self.dropped_since.map(|since| since + DROP)
     }
 
     fn is_dropping(&self) -> bool {

@@ -15,6 +15,7 @@ mod origin;
 mod pss;
 mod running;
 mod setup;
+mod stacks;
 mod supervise;
 mod wires;
 mod zygote;

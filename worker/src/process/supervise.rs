@@ -5,7 +5,8 @@
 //! | Running | `Stop`, `Terminate` | Stopping | tells the engine |
 //! | Running | the engine closed its socket | Stopping (short) | - |
 //! | any but Gone | memory is short | the same | looks for the kernel's kill for a while |
-//! | Running, Stopping | `Kill`, out of memory, broken wire, deadline | Killed | kills all |
+//! | Running, Stopping | `Kill`, deadline, the engine's process being known | Dying | asks the engine for its stacks |
+//! | Running, Stopping, Dying | `Kill`, out of memory, broken wire, deadline | Killed | kills all |
 //! | Killed | deadline | Killed | ends the meminfo file, kills again |
 //! | any | all processes gone | Gone | tells nobody: the caller reads [`Instance::cause`] |
 //!
@@ -22,6 +23,8 @@ use std::time::Duration;
 const CLOSED_GRACE: Duration = Duration::from_secs(1);
 /// SIGTERM to the worker, for example at the machine's shutdown, gives the model this long.
 const TERMINATE_GRACE: Duration = Duration::from_secs(5);
+/// An engine that is to be killed has this long to write its stacks.
+const STACKS: Duration = Duration::from_millis(200);
 /// A process that is still there this long after SIGKILL waits in the kernel, most likely for a file system.
 const KILL_PATIENCE: Duration = Duration::from_millis(500);
 /// How often, and how long, to look for the kill that follows a shortage of memory.
@@ -51,6 +54,8 @@ pub(super) enum Event {
     Stop { grace: Duration },
     /// The scheduler wants it gone.
     Kill,
+    /// The engine does not write its stacks.
+    NoStacks,
     /// SIGTERM to the worker.
     Terminate,
     /// A deadline may have passed.
@@ -68,6 +73,8 @@ pub(super) enum Action {
     StopEngine,
     /// Look whether the kernel has killed something for want of memory.
     LookForOom,
+    /// Have the engine write the stacks of its threads to its log.
+    AskForStacks { pid: i32 },
     /// SIGKILL to everything.
     Kill,
     /// End the file over `/proc/meminfo`: its readers must not keep anything alive.
@@ -84,6 +91,7 @@ pub(super) enum Action {
 enum Phase {
     Running,
     Stopping { kill_at: Duration },
+    Dying { kill_at: Duration },
     Killed { again_at: Duration },
     Gone { status: Option<i32> },
 }
@@ -134,7 +142,7 @@ impl Instance {
     pub(super) fn deadline(&self) -> Option<Duration> {
         let phase = match self.phase {
             Phase::Running | Phase::Gone { .. } => None,
-            Phase::Stopping { kill_at } => Some(kill_at),
+            Phase::Stopping { kill_at } | Phase::Dying { kill_at } => Some(kill_at),
             Phase::Killed { again_at } => Some(again_at),
         };
         phase.into_iter().chain(self.short.map(|short| short.next)).min()
@@ -189,7 +197,9 @@ impl Instance {
             }
             Event::Stop { grace } => self.stop(grace, now),
             Event::Terminate => self.stop(TERMINATE_GRACE, now),
-            Event::Kill => self.kill_quietly(now),
+            Event::Kill => self.kill_with_stacks(now),
+            Event::NoStacks if matches!(self.phase, Phase::Dying { .. }) => self.kill_quietly(now),
+            Event::NoStacks => vec![],
             Event::Tick => {
                 let mut actions = self.tick(now);
                 actions.extend(self.look(now));
@@ -225,7 +235,7 @@ impl Instance {
         self.phase = match self.phase {
             Phase::Running => Phase::Stopping { kill_at: time },
             Phase::Stopping { kill_at } => Phase::Stopping { kill_at: kill_at.min(time) },
-            killed_or_gone @ (Phase::Killed { .. } | Phase::Gone { .. }) => killed_or_gone,
+            ending @ (Phase::Dying { .. } | Phase::Killed { .. } | Phase::Gone { .. }) => ending,
         };
     }
 
@@ -237,9 +247,20 @@ impl Instance {
         actions
     }
 
+    /// Kills an engine that runs once it has said where it is, and any other one at once.
+    fn kill_with_stacks(&mut self, now: Duration) -> Vec<Action> {
+        match (self.phase, self.engine_pid.filter(|_| self.ended.is_none())) {
+            (Phase::Running | Phase::Stopping { .. }, Some(pid)) => {
+                self.phase = Phase::Dying { kill_at: now + STACKS };
+                vec![Action::AskForStacks { pid }]
+            }
+            _ => self.kill_quietly(now),
+        }
+    }
+
     fn kill_quietly(&mut self, now: Duration) -> Vec<Action> {
         match self.phase {
-            Phase::Running | Phase::Stopping { .. } => {
+            Phase::Running | Phase::Stopping { .. } | Phase::Dying { .. } => {
                 self.phase = Phase::Killed { again_at: now + KILL_PATIENCE };
                 vec![Action::Kill]
             }
@@ -263,13 +284,20 @@ impl Instance {
     fn tick(&mut self, now: Duration) -> Vec<Action> {
         match self.phase {
             Phase::Stopping { kill_at } if kill_at <= now => {
-                self.kill("the model did not stop in time: killed".into(), now)
+                let mut actions = self.kill_with_stacks(now);
+                actions.push(Action::Note("the model did not stop in time: killed".into()));
+                actions
             }
+            Phase::Dying { kill_at } if kill_at <= now => self.kill_quietly(now),
             Phase::Killed { again_at } if again_at <= now => {
                 self.phase = Phase::Killed { again_at: now + KILL_PATIENCE };
                 vec![Action::AbortMeminfo, Action::Kill]
             }
-            Phase::Running | Phase::Stopping { .. } | Phase::Killed { .. } | Phase::Gone { .. } => vec![],
+            Phase::Running
+            | Phase::Stopping { .. }
+            | Phase::Dying { .. }
+            | Phase::Killed { .. }
+            | Phase::Gone { .. } => vec![],
         }
     }
 }

@@ -11,6 +11,7 @@
     connection  reading and writing frames, descriptors beside them
     request     requests that are read from the wire when they are asked for
     answer      from a handler's result to frames
+    output      what the model prints, and what its libraries log
     outcome     from a handler's failure to frames and log
     cancel      which requests are cancelled, and the thread that listens for it
     serial      `def` handlers, one at a time, in the main thread

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from omni._engine import outcome, wire
+from omni._engine import outcome, output, wire
 from omni._engine.answer import Stream, whole
 from omni._engine.connection import Closed, Unusable
 from omni.context import Context, request_now
@@ -93,6 +93,7 @@ class Handling(ABC):
         self._send(last)
         self._cancels.forget(number)
         request_now.set(None)
+        output.ended(request.id)
 
     def _walk(self, number: int, stream: Stream) -> bytes:
         """Sends a stream's chunks; returns its last frame."""

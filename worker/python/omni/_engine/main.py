@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 def main() -> int:
     """Runs the engine; returns its exit code."""
+    from omni._engine import output
     from omni._engine.control import Control
     from omni._engine.descriptors import give_up
 
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    output.take()
     try:
         return _serve(Control())
     except Exception as err:

@@ -12,11 +12,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+_ENGINE = __file__.rpartition("/")[0] + "/"
+
 
 def failed(number: int, error: BaseException, reason: int | None, skip: int) -> bytes:
     """The last frame after `error`; `reason` says why the request is cancelled, if it is, and `skip` how many frames
     of the traceback are the engine's."""
     if reason is not None:
+        if reason == wire.DEADLINE:
+            _say_where(error)
         if not isinstance(error, (Cancelled, GeneratorExit)) and type(error).__name__ != "CancelledError":
             _log.report("ERROR", "raised after it was cancelled\n" + _log.traceback_of(error, skip))
         return cancel.frame(number, reason)
@@ -27,6 +31,17 @@ def failed(number: int, error: BaseException, reason: int | None, skip: int) -> 
         return wire.error(number, wire.ORIGIN_UNSERIALISABLE, 500, str(error))
     _log.report("ERROR", "the handler raised\n" + _log.traceback_of(error, skip))
     return wire.error(number, wire.ORIGIN_RAISED, 500, f"{type(error).__name__}: {_text(error)}")
+
+
+def _say_where(error: BaseException) -> None:
+    """Logs where the handler was when its deadline passed, if it had begun."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_ENGINE):
+        frames = frames.tb_next
+    is_cancellation = isinstance(error, Cancelled) or type(error).__name__ == "CancelledError"
+    if frames is not None and is_cancellation:
+        where = _log.traceback_of(error.with_traceback(frames))
+        _log.report("WARNING", f"the deadline passed while the handler was here\n{where}")
 
 
 def _says_how(error: HTTPError) -> bool:

@@ -11,7 +11,7 @@ import os
 import socket
 from collections import deque
 
-from omni._engine import cancel, outcome, wire
+from omni._engine import cancel, outcome, output, wire
 from omni._engine.answer import whole
 from omni._engine.connection import Closed, Connection, Unusable
 from omni._engine.descriptors import end_copy
@@ -239,6 +239,7 @@ class Session:
         finally:
             end_copy()
             request.close()
+            output.ended(request.id)
         if context._usage:
             last = wire.usage(number, context._usage) + last
         self._cancels.forget(number)

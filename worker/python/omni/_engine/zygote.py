@@ -13,7 +13,7 @@ import gc
 import os
 import sys
 
-from omni._engine import descriptors
+from omni._engine import descriptors, output
 from omni._engine.control import ENGINE_FD, PERMANENT_FAILURE, Control
 from omni._engine.lingering import Lingering, fork
 
@@ -111,6 +111,7 @@ def _instance() -> Control:
     os.setsid()
     _reseed()
     descriptors.begin_anew()
+    output.begin_anew()
     control = Control()
     try:
         control.say({"type": "forked"})

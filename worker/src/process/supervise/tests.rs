@@ -74,6 +74,33 @@ fn a_kill_that_does_not_end_it_ends_the_meminfo_file() {
 }
 
 #[test]
+fn an_engine_says_where_it_is_before_it_is_killed() {
+    for event in [Event::Kill, Event::Tick] {
+        let mut instance = Instance::new();
+        instance.on(Event::Executing { pid: 7 }, ms(0));
+        instance.on(Event::Stop { grace: ms(50) }, ms(0));
+        let ask = Action::AskForStacks { pid: 7 };
+        assert_eq!(instance.on(event, ms(50)).first(), Some(&ask));
+        assert_eq!(instance.deadline(), Some(ms(50) + STACKS));
+        assert_eq!(instance.on(Event::Tick, ms(49) + STACKS), []);
+        assert_eq!(instance.on(Event::Tick, ms(50) + STACKS), [Action::Kill]);
+    }
+    // It does not take the question, is out of memory, or is told again.
+    for event in [Event::NoStacks, Event::OutOfMemory, Event::Kill] {
+        let mut instance = Instance::new();
+        instance.on(Event::Executing { pid: 7 }, ms(0));
+        instance.on(Event::Kill, ms(0));
+        assert_eq!(instance.on(event.clone(), ms(1)).first(), Some(&Action::Kill), "{event:?}");
+        assert_eq!(instance.on(Event::NoStacks, ms(2)), []);
+    }
+    // One that has ended is not asked.
+    let mut instance = Instance::new();
+    instance.on(Event::Executing { pid: 7 }, ms(0));
+    instance.on(Event::Ended(EXIT_3), ms(0));
+    assert_eq!(instance.on(Event::Kill, ms(0)), [Action::Kill]);
+}
+
+#[test]
 fn the_engine_answers_once() {
     let mut instance = Instance::new();
     let told = Action::Tell(FromWorker::Ready { mode: HandlerMode::Serial });
@@ -129,6 +156,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         Just(Event::MemoryShort),
         (0_u64..5000).prop_map(|grace| Event::Stop { grace: ms(grace) }),
         Just(Event::Kill),
+        Just(Event::NoStacks),
         Just(Event::Terminate),
         Just(Event::Tick),
     ]

@@ -1,0 +1,162 @@
+"""A model's own lines: what it prints carries the id of its request, and so does what its libraries log.
+
+Standard output and error stay text streams over the same descriptors. A line that is printed while a thread or task
+works on a request begins with `INFO [id] `; a line is written when it is whole, so that lines of several requests do
+not mix, or when it is flushed. A carriage return ends a line, too: progress bars draw a line again and again.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import io
+import os
+import sys
+from importlib.machinery import PathFinder
+
+from omni import _log
+from omni.context import request_now
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
+
+STACK_SIGNAL = 16  # SIGSTKFLT, which nothing else uses; the name is new in Python 3.11
+"""Writes every thread's stack to the log, also while a thread is in C and does not let go of the interpreter."""
+
+_LONGEST = 8 * 1024
+"""Characters of a line that is kept back until it is whole."""
+
+_outputs: list[Output] = []
+_LEVEL = "OMNI_LOG_LIBRARIES"
+"""The variable that names the level from which on libraries' lines are wanted; the node sets it."""
+
+
+class Output(io.TextIOWrapper):
+    """Standard output or standard error of a model."""
+
+    def __init__(self, stream: Any) -> None:
+        encoding, errors = stream.encoding, stream.errors
+        super().__init__(stream.detach(), encoding, errors, line_buffering=True)
+        self._begun: dict[str, str] = {}
+        """Beginnings of lines, by request."""
+        self._open: str | None = None
+        """The request whose line was written without its end."""
+
+    def write(self, text: str) -> int:
+        request = request_now.get()
+        if request is None:
+            self.end_line()
+            return super().write(text)
+        whole = self._begun.pop(request.id, "") + text
+        end = max(whole.rfind("\n"), whole.rfind("\r")) + 1
+        if len(whole) - end > _LONGEST:
+            end = len(whole)
+        if end:
+            self._put(request.id, whole[:end])
+        if whole[end:]:
+            self._begun[request.id] = whole[end:]
+        return len(text)
+
+    def flush(self) -> None:
+        request = request_now.get() if self._begun else None
+        if request is not None:
+            self._put(request.id, self._begun.pop(request.id, ""))
+        super().flush()
+
+    def end_line(self) -> None:
+        """Ends a line that was written without its end."""
+        if self._open is not None:
+            self._open = None
+            super().write("\n")
+
+    def ended(self, request: str) -> None:
+        """The request has ended: what it has begun is a line."""
+        begun = self._begun.pop(request, "")
+        if begun:
+            self._put(request, begun)
+        if self._open == request:
+            self.end_line()
+
+    def _put(self, request: str, text: str) -> None:
+        if not text:
+            return
+        if self._open != request:
+            self.end_line()
+        tag, goes_on = f"INFO [{request}] ", self._open == request
+        body = text.replace("\r\n", "\n")
+        first = "" if goes_on else body[: len(body) - len(body.lstrip("\r"))]
+        body = body[len(first) :]
+        self._open = None if text.endswith(("\n", "\r")) else request
+        if body:
+            tagged = body[:-1].replace("\n", f"\n{tag}").replace("\r", f"\r{tag}") + body[-1]
+            body = tagged if goes_on else tag + tagged
+        super().write(first + body)
+
+
+def take() -> None:
+    """Makes the process's standard streams, its log and its libraries' lines what they are in an engine."""
+    descriptor = _log.keep_descriptor()
+    faulthandler.enable(descriptor)
+    faulthandler.register(STACK_SIGNAL, descriptor)
+    for name in ("stdout", "stderr"):
+        output = Output(getattr(sys, name))
+        setattr(sys, name, output)
+        setattr(sys, f"__{name}__", output)
+        _outputs.append(output)
+    _log.before_a_report(_outputs[-1].end_line)
+    sys.meta_path.insert(0, _Logging())
+
+
+def begin_anew() -> None:
+    """This process was forked, and has other descriptors 1 and 2."""
+    _log.keep_descriptor()
+
+
+def ended(request: str) -> None:
+    """A request has ended."""
+    for output in _outputs:
+        if output._begun or output._open is not None:
+            output.ended(request)
+
+
+def _take_libraries() -> None:
+    if hasattr(sys.modules["logging"], "lastResort"):  # a model may have a module of that name
+        from omni import _logging
+
+        _logging.take_libraries(os.environ.get(_LEVEL, "info"))
+
+
+class _Logging:
+    """A finder that finds nothing, and sees when `logging` is imported."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != "logging":
+            return None
+        sys.meta_path.remove(self)
+        spec = PathFinder.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader)  # type: ignore[assignment]
+        return spec
+
+
+class _Loader:
+    """The loader of `logging`, and what follows once it is loaded."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        made: ModuleType | None = self._loader.create_module(spec)
+        return made
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        _take_libraries()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
