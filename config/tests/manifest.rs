@@ -53,6 +53,8 @@ body = "1MiB"
 body-handover = true
 cache = "2GiB"
 tmp = "64MiB"
+[logs]
+libraries = "warning"
 [network]
 access = "host"
 [env]

@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use omni_config::{ModelName, duration};
 
+use crate::commands::logs::LogsArguments;
 use crate::commands::token;
 use crate::output::Format;
 
@@ -113,17 +114,14 @@ A line is: moment (UTC), instance, stdout or stderr (or worker, for the node's o
 Examples:
   omnictl logs cowsay
   omnictl logs cowsay -n 20 -f
+  omnictl logs cowsay --request 0198c5f2-7d41-7ccc-8000-3f5e2a6b9c10
   omnictl logs cowsay -o json | jq -r 'select(.stream == \"stderr\") | .text'")]
-    Logs {
+    Logs(LogsArguments),
+    /// Show where the threads of a model's instances are, and write it to their logs
+    Stack {
         /// The model
         #[arg(value_name = "MODEL")]
         model: ModelName,
-        /// Go on with new lines until Ctrl-C
-        #[arg(short, long)]
-        follow: bool,
-        /// So many of the last lines
-        #[arg(short = 'n', long, value_name = "N", default_value_t = 100)]
-        lines: u32,
     },
     /// Start a model now, also one that was stopped by hand
     #[command(after_help = LIFECYCLE)]

@@ -205,11 +205,11 @@ fn a_handler_that_ignores_its_cancellation_is_replaced_though_others_are_answere
     drop(ignoring);
     let replaced = || {
         let answer = http.run("stubborn", &json!(""));
-        // Of those that run with it when it is ended, some are lost.
-        (answer.status == 200 && answer.json()["result"] != before).then_some(())
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        (answer.json()["result"] != before).then_some(())
     };
     wait_for("another instance", PATIENCE, replaced);
-    assert_eq!(node.model("stubborn").restarts, 1);
+    wait_for("the end of the other one", PATIENCE, || (node.model("stubborn").restarts == 1).then_some(()));
     node.stop();
 }
 

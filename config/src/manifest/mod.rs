@@ -8,6 +8,7 @@
 //! together.
 
 mod env;
+mod logs;
 mod program;
 mod resources;
 mod scaling;
@@ -20,6 +21,7 @@ use serde::Serialize;
 use toml::de::DeValue;
 
 pub use env::{EnvName, EnvNameError};
+pub use logs::{LogLevel, Logs};
 pub use program::{Engine, Entrypoint, EntrypointError, Kind, Model, Runtime, Weights};
 pub use resources::{Access, GpuMode, Limits, Network, Resources};
 pub use scaling::{Scaling, Timeouts};
@@ -66,6 +68,8 @@ pub struct Manifest {
     pub timeouts: Timeouts,
     /// `[limits]`: bodies and disk.
     pub limits: Limits,
+    /// `[logs]`: what is in the model's log.
+    pub logs: Logs,
     /// `[network]`: what an instance can reach.
     pub network: Network,
     /// `[env]`: variables set for the model.
@@ -84,6 +88,7 @@ impl Default for Manifest {
             scaling: Scaling::default(),
             timeouts: Timeouts::default(),
             limits: Limits::default(),
+            logs: Logs::default(),
             network: Network::default(),
             env: BTreeMap::new(),
         }
@@ -128,6 +133,7 @@ impl Manifest {
             scaling: root.section("scaling", Scaling::read),
             timeouts: root.section("timeouts", Timeouts::read),
             limits: root.section("limits", Limits::read),
+            logs: root.section("logs", Logs::read),
             network: root.section("network", Network::read),
             env: root.map("env", |name| name.parse().map_err(|error: EnvNameError| error.to_string()), string),
         });

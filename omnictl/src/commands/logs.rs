@@ -15,12 +15,26 @@ use crate::output::{Format, Out, note};
 /// Longest line of the answer; the node keeps log lines far shorter.
 const LINE_LIMIT: usize = 1 << 20;
 
-pub(super) async fn run(
-    context: &mut Context<'_>,
-    model: &ModelName,
-    lines: u32,
+/// What is wanted of a log.
+#[derive(Debug, clap::Args)]
+pub(crate) struct LogsArguments {
+    /// The model
+    #[arg(value_name = "MODEL")]
+    model: ModelName,
+    /// Go on with new lines until Ctrl-C
+    #[arg(short, long)]
     follow: bool,
-) -> Result<Exit, Failure> {
+    /// So many of the last lines
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 100)]
+    lines: u32,
+    /// Only lines of this request, of all lines that the node has
+    #[arg(long, value_name = "ID", conflicts_with = "lines")]
+    request: Option<String>,
+}
+
+pub(super) async fn run(context: &mut Context<'_>, arguments: &LogsArguments) -> Result<Exit, Failure> {
+    let LogsArguments { model, follow, lines, request: of } = arguments;
+    let lines = if of.is_some() { u32::MAX } else { *lines };
     let route = model_route(model, &format!("/logs?lines={lines}&follow={follow}"));
     let mut body = match context.client.send(request(Method::GET, &route, empty())).await {
         Ok(answer) => answer.into_body(),
@@ -32,14 +46,17 @@ pub(super) async fn run(
         pending.extend_from_slice(&bytes);
         while let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = pending.drain(..=end).collect();
-            print(&mut context.out, context.format, &route, &line[..end])?;
+            let line = &line[..end];
+            if of.as_ref().is_none_or(|id| is_of(line, id)) {
+                print(&mut context.out, context.format, &route, line)?;
+            }
         }
         if pending.len() > LINE_LIMIT {
             return Err(Failure::Stream { model: model.clone(), reason: "a line of its log has no end".to_owned() });
         }
         context.out.flush()?;
     }
-    if follow {
+    if *follow {
         note(format_args!(
             "the log of `{model}` has ended: the daemon stopped or was upgraded, or the model was removed"
         ));
@@ -47,7 +64,13 @@ pub(super) async fn run(
     Ok(Exit::Ok)
 }
 
-fn print(out: &mut Out<'_>, format: Format, route: &str, line: &[u8]) -> Result<(), Failure> {
+/// Whether a line was written for this request, among others perhaps.
+fn is_of(line: &[u8], request: &str) -> bool {
+    let entry = serde_json::from_slice::<LogEntry>(line).ok();
+    entry.and_then(|entry| entry.request_id).is_some_and(|ids| ids.split(',').any(|id| id == request))
+}
+
+pub(super) fn print(out: &mut Out<'_>, format: Format, route: &str, line: &[u8]) -> Result<(), Failure> {
     if line.trim_ascii().is_empty() {
         return Ok(());
     }
@@ -56,7 +79,7 @@ fn print(out: &mut Out<'_>, format: Format, route: &str, line: &[u8]) -> Result<
     match format {
         Format::Json => out.bytes(&[line, b"\n"].concat()),
         Format::Table => {
-            let LogEntry { unix_ms, instance, stream, text } = entry;
+            let LogEntry { unix_ms, instance, stream, request_id: _, text } = entry;
             let text = printable(&format!("{instance:<12} {stream:<6} {text}"));
             out.line(format_args!("{} {text}", moment(unix_ms)))
         }

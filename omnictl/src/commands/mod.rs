@@ -14,10 +14,11 @@ mod history;
 mod init;
 mod lifecycle;
 mod list;
-mod logs;
+pub(crate) mod logs;
 mod rollback;
 mod run;
 mod show;
+mod stack;
 mod status;
 pub(crate) mod token;
 mod top;
@@ -56,7 +57,8 @@ pub(crate) fn run(cli: Cli, out: Out<'_>) -> Result<Exit, Failure> {
         Command::Status { model: Some(model) } => on_node(status::model(context, &model)),
         Command::Show { model, effective } => on_node(show::run(context, &model, effective)),
         Command::Run(arguments) => on_node(run::run(context, &arguments)),
-        Command::Logs { model, follow, lines } => on_node(logs::run(context, &model, lines, follow)),
+        Command::Logs(arguments) => on_node(logs::run(context, &arguments)),
+        Command::Stack { model } => on_node(stack::run(context, &model)),
         Command::Start(arguments) => on_node(lifecycle::run(context, lifecycle::Verb::Start, &arguments)),
         Command::Stop(arguments) => on_node(lifecycle::run(context, lifecycle::Verb::Stop, &arguments)),
         Command::Restart(arguments) => on_node(lifecycle::run(context, lifecycle::Verb::Restart, &arguments)),

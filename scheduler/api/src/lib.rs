@@ -15,6 +15,7 @@
 //! | `POST /v1/models/{model}/start`, `/stop`, `/restart` | [`Model`] after the request was taken |
 //! | `POST /v1/models/{model}/rollback?to=VERSION` | [`Model`] after the request was taken |
 //! | `POST /v1/models/{model}/run` | as `POST /ai/run/{model}` of the data listener |
+//! | `POST /v1/models/{model}/stack` | one [`LogEntry`] a line: where the threads of its instances are |
 //! | `GET /v1/models/{model}/logs?lines=N&follow=true` | one [`LogEntry`] a line (`application/x-ndjson`) |
 //! | `GET /v1/top` | [`Top`] |
 //! | `GET /v1/gpus` | [`Gpus`] |
@@ -96,6 +97,10 @@ pub struct LogEntry {
     pub instance: String,
     /// `stdout`, `stderr`, `worker` or `build`.
     pub stream: String,
+    /// The request for which it was written, if that is known; several with commas between them for the stacks of an
+    /// instance that works on several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
     /// The line.
     pub text: String,
 }

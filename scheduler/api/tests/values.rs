@@ -144,7 +144,13 @@ fn values_keep_their_names() {
     );
     insta::assert_snapshot!(
         "log_entry",
-        json(&LogEntry { unix_ms: 1, instance: "0123456789ab".into(), stream: "stderr".into(), text: "hi".into() })
+        json(&LogEntry {
+            unix_ms: 1,
+            instance: "0123456789ab".into(),
+            stream: "stderr".into(),
+            request_id: Some("r1".into()),
+            text: "hi".into()
+        })
     );
     insta::assert_snapshot!(
         "problem",

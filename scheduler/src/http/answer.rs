@@ -12,6 +12,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 use omni_ipc::frame::AnswerHead;
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::fmt::{self, Display, Formatter};
 use std::pin::Pin;
@@ -123,7 +124,7 @@ impl Body for AnswerBody {
             Self::Lines(lines) => lines.poll_recv(context).map(|line| line.map(|line| Ok(Frame::data(line)))),
             Self::Forwarded(body) => {
                 let frame = Pin::new(body).poll_frame(context);
-                frame.map(|frame| frame.map(|frame| frame.map_err(|_| StreamCut("the answer broke off"))))
+                frame.map(|frame| frame.map(|frame| frame.map_err(|_| StreamCut("the answer broke off".into()))))
             }
         }
     }
@@ -149,7 +150,7 @@ impl Body for AnswerBody {
 /// A stream of bytes failed on the way: the connection is cut, so that the client cannot take it for complete.
 #[derive(Debug, thiserror::Error)]
 #[error("the model's stream failed: {0}")]
-pub struct StreamCut(&'static str);
+pub struct StreamCut(Cow<'static, str>);
 
 impl From<Infallible> for StreamCut {
     fn from(never: Infallible) -> Self {
@@ -183,11 +184,11 @@ impl StreamBody {
                 }
                 end
             }
-            (_, Poll::Ready(Err(_))) => End::Failed("the request's body broke off"),
+            (_, Poll::Ready(Err(_))) => End::Failed("the request's body broke off".into()),
             (Poll::Pending, _) => {
                 std::task::ready!(self.deadline.as_mut().poll(context));
                 self.waiter.deadline_passed();
-                End::Failed("the request's deadline passed")
+                End::Failed("the request's deadline passed".into())
             }
         };
         self.ended = true;
@@ -201,7 +202,7 @@ impl StreamBody {
 ///
 /// # Errors
 /// The connection is to be cut: nothing else tells the client that bytes are missing.
-pub fn last_of(shape: Shape, maker: Maker, end: End) -> Result<Option<Bytes>, &'static str> {
+pub fn last_of(shape: Shape, maker: Maker, end: End) -> Result<Option<Bytes>, Cow<'static, str>> {
     match (shape, end) {
         // A client of a model's own events knows their end by one of them.
         (Shape::Events, End::Complete) if maker == Maker::Model => Ok(None),

@@ -74,8 +74,8 @@ fn a_stream_of_the_models_own_events_ends_as_the_model_ends_it() {
     assert_eq!(last(Maker::Node, End::Complete).unwrap(), "data: [DONE]\n\n");
     assert_eq!(last(Maker::Both, End::Complete).unwrap(), "data: [DONE]\n\n");
     let failed = "data: {\"error\":{\"message\":\"gone\"}}\n\n";
-    assert_eq!(last(Maker::Node, End::Failed("gone")).unwrap(), failed);
-    assert_eq!(last(Maker::Model, End::Failed("gone")).unwrap(), format!("\n\n{failed}"));
+    assert_eq!(last(Maker::Node, End::Failed("gone".into())).unwrap(), failed);
+    assert_eq!(last(Maker::Model, End::Failed("gone".into())).unwrap(), format!("\n\n{failed}"));
 }
 
 #[test]

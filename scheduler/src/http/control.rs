@@ -1,6 +1,7 @@
 //! The control API on `<runtime-dir>/control.sock`: what `omnictl` uses. Values and routes are in `omni-api`.
 
 mod route;
+mod stack;
 
 use self::route::{Of, Route};
 use super::admin::use_of_all;
@@ -152,6 +153,7 @@ async fn answer(
             Of::State => find(node, name).await.map(|model| json(&model.view())),
             Of::Manifest => find(node, name).await.and_then(|model| manifest(&model)),
             Of::Logs => find(node, name).await.map(|model| logs(node, &model, query)),
+            Of::Stack => stack::answer(&*find(node, name).await?).await.map(raw_lines),
             Of::History => ask(node, name, Message::History).await,
             Of::Explain => ask(node, name, Message::Explain).await,
             Of::Run => Ok(run(node, By::Control, find(node, name).await?.name.as_str(), request).await),
@@ -324,6 +326,10 @@ fn logs(node: &Arc<Node>, model: &Arc<Model>, query: &str) -> Response<AnswerBod
     let mut response = Response::new(AnswerBody::Lines(receiver));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
     response
+}
+
+fn raw_lines(lines: Vec<u8>) -> Response<AnswerBody> {
+    raw("application/x-ndjson", lines.into())
 }
 
 fn json(value: &impl Serialize) -> Response<AnswerBody> {

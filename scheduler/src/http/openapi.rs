@@ -89,7 +89,13 @@ mod tests {
             instances: Vec::new(),
         };
         let gpus = api::Gpus { gpus: Vec::new(), host_committed_bytes: 0, host_budget_bytes: 0, message: None };
-        let entry = api::LogEntry { unix_ms: 0, instance: String::new(), stream: String::new(), text: String::new() };
+        let entry = api::LogEntry {
+            unix_ms: 0,
+            instance: String::new(),
+            stream: String::new(),
+            request_id: Some(String::new()),
+            text: String::new(),
+        };
         let problem = api::Problem { kind: String::new(), title: String::new(), status: 0, detail: String::new() };
         for (schema, value) in [
             ("Instance", serde_json::to_value(instance).unwrap()),

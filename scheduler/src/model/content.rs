@@ -2,15 +2,19 @@
 
 use crate::capacity::need;
 use crate::policy::fleet::Settings;
-use omni_config::manifest::{Access, MOST_SAID, Manifest, TooLarge};
+use omni_config::manifest::{Access, LogLevel, MOST_SAID, Manifest, TooLarge};
 use omni_config::name::ModelName;
 use omni_config::node::NodeConfig;
 use omni_ipc::id::{EnvironmentKey, InstanceId, SnapshotDigest};
 use omni_ipc::launcher::{StartSpec, ZygoteSpec};
 use omni_ipc::packet::MAX_PACKET;
+use std::collections::BTreeMap;
 
 // What is left is for what the node puts beside it: names and numbers, a card, why an instance could not be started.
 const _: () = assert!(MOST_SAID + 16 * 1024 <= MAX_PACKET, "a manifest fits into a message");
+
+/// Tells the engine from which level on libraries' lines are wanted, where that is not the default.
+const LOG_LEVEL: &str = "OMNI_LOG_LIBRARIES";
 
 /// A content that can be served.
 #[derive(Debug, Clone)]
@@ -99,6 +103,7 @@ impl Content {
             idle_timeout: self.manifest.scaling.idle_timeout,
             startup: self.manifest.timeouts.startup,
             drain: self.manifest.timeouts.drain,
+            request: self.manifest.timeouts.request,
         }
     }
 
@@ -127,7 +132,7 @@ impl Content {
             cache_bytes: manifest.limits.cache.bytes(),
             concurrency: manifest.scaling.concurrency,
             host_network: manifest.network.access == Access::Host,
-            env: manifest.env.iter().map(|(name, value)| (name.as_str().to_owned(), value.clone())).collect(),
+            env: env(manifest),
             log_lines_per_second: node.logs.lines_per_second,
             gpu: None,
             zygote: manifest.zygote_memory().map(|memory| ZygoteSpec {
@@ -138,6 +143,14 @@ impl Content {
             note: self.text.clone().unwrap_or_default(),
         }
     }
+}
+
+/// The variables of the manifest, and what the engine is told by one.
+fn env(manifest: &Manifest) -> BTreeMap<String, String> {
+    let own = manifest.env.iter().map(|(name, value)| (name.as_str().to_owned(), value.clone()));
+    let libraries = manifest.logs.libraries;
+    let told = (libraries != LogLevel::default()).then(|| (LOG_LEVEL.to_owned(), libraries.as_str().to_owned()));
+    own.chain(told).collect()
 }
 
 /// What a manifest asks for, and where the operator lists who may have it.

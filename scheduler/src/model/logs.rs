@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     fn line(text: &str) -> LogEntry {
-        LogEntry { unix_ms: 0, instance: "i".into(), stream: "stdout".into(), text: text.into() }
+        LogEntry { unix_ms: 0, instance: "i".into(), stream: "stdout".into(), request_id: None, text: text.into() }
     }
 
     #[test]

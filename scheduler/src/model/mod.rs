@@ -6,7 +6,7 @@
 
 pub mod content;
 pub mod logs;
-mod output;
+pub(crate) mod output;
 pub mod requests;
 pub mod task;
 pub mod worker_link;
@@ -97,6 +97,8 @@ pub enum Message {
     Capacity(SeatKey, capacity::Told),
     /// Asks each instance for its use, which is answered by those that are there. The channel has room for all.
     Stats(mpsc::Sender<Stats>),
+    /// All instances are to write where their threads are; the answer is how many were asked.
+    Stacks(oneshot::Sender<usize>),
     /// Asks for the versions that can be served again.
     History(oneshot::Sender<api::History>),
     /// Asks how the number of instances comes about.
@@ -233,8 +235,6 @@ pub struct View {
     in_flight: Vec<Arc<AtomicU64>>,
     /// What has failed of what serves, since the model's task began.
     failures: u64,
-    /// Replacements in a row of what serves, for a request that was over.
-    overruns: u32,
     /// It does not fit on this node, or on none of its cards.
     too_big: bool,
     no_card: bool,
@@ -242,7 +242,7 @@ pub struct View {
 
 impl View {
     pub(crate) fn new(model: api::Model, in_flight: Vec<Arc<AtomicU64>>) -> Self {
-        Self { at: Instant::now(), model, in_flight, failures: 0, overruns: 0, too_big: false, no_card: false }
+        Self { at: Instant::now(), model, in_flight, failures: 0, too_big: false, no_card: false }
     }
 
     /// For a node that serves nothing else.
@@ -252,7 +252,6 @@ impl View {
         Seen {
             refused: model.directory.refused.is_some() && model.version.is_none(),
             failures: self.failures,
-            overruns: self.overruns,
             too_big: self.too_big,
             no_card: self.no_card,
             ready: model.state == api::State::Ready,

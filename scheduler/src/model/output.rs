@@ -6,7 +6,7 @@
 
 /// How important a line is; none less than information, since a model's lines are wanted, or it would not print them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Level {
+pub(crate) enum Level {
     /// Something failed.
     Error,
     /// Something is odd.
@@ -17,17 +17,29 @@ pub(super) enum Level {
 
 /// A line, taken apart.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Output<'a> {
+pub(crate) struct Output<'a> {
     /// How important it is.
-    pub(super) level: Level,
+    pub(crate) level: Level,
     /// Of a line that was written while there was one.
-    pub(super) request_id: Option<&'a str>,
+    pub(crate) request_id: Option<&'a str>,
     /// The rest.
-    pub(super) text: &'a str,
+    pub(crate) text: &'a str,
+}
+
+/// Ids of four requests, with commas between them.
+const LONGEST_IDS: usize = 4 * 64 + 3;
+
+/// Whether a line is one of those that Python's `faulthandler` writes: where the threads of a process are.
+pub(crate) fn is_stack(line: &str) -> bool {
+    let begins =
+        ["Fatal Python error: ", "Thread 0x", "Current thread ", "Stack (most recent call first)", "  Binary file \""];
+    // A traceback has a comma before the function's name.
+    let is_frame = line.starts_with("  File \"") && line.contains("\", line ") && !line.contains(", in ");
+    is_frame || begins.iter().any(|begin| line.starts_with(begin))
 }
 
 /// Takes a line apart; one that says nothing is information.
-pub(super) fn output(line: &str) -> Output<'_> {
+pub(crate) fn output(line: &str) -> Output<'_> {
     of_logger(line).or_else(|| of_daemon(line)).unwrap_or(Output { level: Level::Info, request_id: None, text: line })
 }
 
@@ -40,7 +52,7 @@ fn of_logger(line: &str) -> Option<Output<'_>> {
         "INFO" | "DEBUG" => Level::Info,
         _ => return None,
     };
-    let is_id = |id: &&str| (1..=64).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic());
+    let is_id = |id: &&str| (1..=LONGEST_IDS).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic());
     let request_id = Some(id).filter(is_id)?;
     Some(Output { level, request_id: (request_id != "-").then_some(request_id), text })
 }
@@ -77,6 +89,21 @@ mod tests {
             ("", Level::Info, None, ""),
         ] {
             assert_eq!(output(line), Output { level, request_id, text }, "{line}");
+        }
+    }
+
+    #[test]
+    fn stacks_are_told_from_tracebacks() {
+        for line in [
+            "Fatal Python error: Segmentation fault",
+            "Current thread 0x00007f2d32fb8610 (most recent call first):",
+            "Thread 0x00007f2d32fb8610 (most recent call first):",
+            "  File \"/model/model.py\", line 7 in handle_request",
+        ] {
+            assert!(is_stack(line), "{line}");
+        }
+        for line in ["  File \"/model/model.py\", line 7, in handle_request", "Thread pool of 4", "", "    work()"] {
+            assert!(!is_stack(line), "{line}");
         }
     }
 

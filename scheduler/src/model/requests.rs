@@ -12,6 +12,7 @@ use omni_ipc::frame::{
     AnswerHead, ErrorBody, ErrorOrigin, FrameError, HEADER, Header, INITIAL_CREDIT, Kind, MAX_SMALL, flags, split_head,
 };
 use serde_json::value::RawValue;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -172,6 +173,17 @@ impl Requests {
         Some(self.entries.get(&id)?.sent.as_ref()?.to.instance)
     }
 
+    /// The id of a request as its client knows it.
+    #[must_use]
+    pub fn id_of(&self, id: RequestId) -> Option<String> {
+        #[derive(serde::Deserialize)]
+        struct Named {
+            id: String,
+        }
+        let whole = [self.entries.get(&id)?.head.as_slice(), b"}"].concat();
+        serde_json::from_slice(&whole).ok().map(|Named { id }| id)
+    }
+
     /// Whether a request that was to be sent can be sent again: the whole of it is still here.
     #[must_use]
     pub fn can_be_sent_again(&self, id: RequestId) -> bool {
@@ -291,8 +303,10 @@ fn counted((unit, amount): (String, f64)) -> Option<(String, u64)> {
     (name_fits && (0.0..1e15).contains(&amount)).then(|| (unit, amount.round() as u64))
 }
 
-fn stream_failure(failure: &Failure) -> &'static str {
-    match failure {
+/// What a client is told in the middle of a stream; the author's own words where there are some.
+fn stream_failure(failure: &Failure) -> Cow<'static, str> {
+    let told = match failure {
+        Failure::Handler { message, .. } => return message.clone().into(),
         Failure::Deadline | Failure::DeadlineBuilding { .. } => "the request's deadline passed",
         Failure::Died => "the model's instance died",
         Failure::ShuttingDown => "the node is shutting down",
@@ -315,9 +329,9 @@ fn stream_failure(failure: &Failure) -> &'static str {
         | Failure::NoFittingGpu
         | Failure::SuccessorDied
         | Failure::Raised
-        | Failure::Handler { .. }
         | Failure::Cancelled => "the model failed on this request",
-    }
+    };
+    told.into()
 }
 
 fn status(header: &Header) -> Result<u16, BrokenWire> {

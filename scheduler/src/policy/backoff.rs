@@ -37,12 +37,6 @@ impl Tally {
         self.in_a_row = 0;
     }
 
-    /// Deaths of which none came after a minute of service, but for the first.
-    #[must_use]
-    pub fn in_a_row(&self) -> u32 {
-        self.in_a_row
-    }
-
     /// Deaths since the model was first seen.
     #[must_use]
     pub fn total(&self) -> u64 {

@@ -1,12 +1,8 @@
 //! The service of a single model: ready when that is, ended when that fails. Pure; [`crate::single`] asks after each change.
 //!
 //! On a node of many models a death is answered with another start, after a pause that grows. Here the service manager does
-//! that, who sees every end, counts them and tells people; only what a client can cause by hanging up is mended here, as
-//! long as that takes no pause ([why](../../../docs/decisions/single-model.md)).
-
-/// Instances in a row that were replaced for a request that was over, none after a minute of service but the first: with
-/// this one the model has failed. On a node of many models the pauses begin with it.
-const TOO_MANY_OVERRUNS: u32 = 2;
+//! that, who sees every end, counts them and tells people; only what a client can cause by hanging up is mended here
+//! ([why](../../../docs/decisions/single-model.md)).
 
 /// What the model's task publishes, as far as the service depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,8 +12,6 @@ pub struct Seen {
     /// Environments, starts and instances of what serves that have failed since this scheduler began. A new content that is
     /// being proven beside it does not count.
     pub failures: u64,
-    /// Instances in a row that this node replaced, since they did not let go of a request that was over.
-    pub overruns: u32,
     /// It needs more than this node could ever give to its models.
     pub too_big: bool,
     /// No card of this node can take it. A driver that is loaded later would change that.
@@ -61,9 +55,7 @@ impl Fault {
 #[must_use]
 pub const fn turn(seen: Seen) -> Turn {
     match seen {
-        Seen { failures: 1.., .. } | Seen { overruns: TOO_MANY_OVERRUNS.., .. } | Seen { no_card: true, .. } => {
-            Turn::End(Fault::Failed)
-        }
+        Seen { failures: 1.., .. } | Seen { no_card: true, .. } => Turn::End(Fault::Failed),
         Seen { refused: true, .. } | Seen { too_big: true, .. } => Turn::End(Fault::Unservable),
         Seen { ready: true, .. } => Turn::Ready,
         Seen { ready: false, .. } => Turn::Wait,
@@ -76,7 +68,7 @@ mod tests {
 
     #[test]
     fn the_models_failure_is_the_services() {
-        let seen = Seen { refused: false, failures: 0, overruns: 0, too_big: false, no_card: false, ready: false };
+        let seen = Seen { refused: false, failures: 0, too_big: false, no_card: false, ready: false };
         let ready = Seen { ready: true, ..seen };
         let (failed, unservable) = (Turn::End(Fault::Failed), Turn::End(Fault::Unservable));
         for (what, seen, expected) in [
@@ -89,10 +81,6 @@ mod tests {
             ("its only instance crashed", Seen { failures: 1, ready: false, ..ready }, failed),
             ("one of its instances crashed", Seen { failures: 1, ..ready }, failed),
             ("it was started again before anybody looked", Seen { failures: 2, ..ready }, failed),
-            ("one that ignored a cancellation is being replaced", Seen { overruns: 1, ..seen }, Turn::Wait),
-            ("it was replaced", Seen { overruns: 1, ..ready }, Turn::Ready),
-            ("so was the next one", Seen { overruns: 2, ..ready }, failed),
-            ("what was to replace it failed", Seen { overruns: 1, failures: 1, ..seen }, failed),
             ("it failed, and then its directory was refused", Seen { failures: 1, refused: true, ..seen }, failed),
         ] {
             assert_eq!(turn(seen), expected, "{what}");

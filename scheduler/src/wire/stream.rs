@@ -6,6 +6,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use omni_ipc::frame::{HEADER, INITIAL_CREDIT, flags};
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -31,12 +32,12 @@ pub enum Maker {
 }
 
 /// How a stream ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
     /// The model said so.
     Complete,
     /// It failed on the way; the message is for the client.
-    Failed(&'static str),
+    Failed(Cow<'static, str>),
 }
 
 /// A chunk that the model may not send.
@@ -136,7 +137,7 @@ impl Filler {
 
 impl Drop for Filler {
     fn drop(&mut self) {
-        self.end(End::Failed("the model's instance died"));
+        self.end(End::Failed("the model's instance died".into()));
     }
 }
 
@@ -168,7 +169,7 @@ impl Reader {
             let cost = std::mem::take(&mut shared.unread_cost);
             return Poll::Ready(Read::Data(shared.unread.split().freeze(), cost));
         }
-        if let Some(end) = shared.end {
+        if let Some(end) = shared.end.clone() {
             return Poll::Ready(Read::End(end));
         }
         shared.waker = Some(context.waker().clone());

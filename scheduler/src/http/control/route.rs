@@ -31,6 +31,8 @@ pub(super) enum Of {
     Manifest,
     /// What it writes.
     Logs,
+    /// Where its threads are.
+    Stack,
     /// Versions that served.
     History,
     /// Why it has so many instances.
@@ -61,6 +63,7 @@ impl<'a> Route<'a> {
             ["v1", "models", name] => Self::Model(name, Of::State),
             ["v1", "models", name, "manifest"] => Self::Model(name, Of::Manifest),
             ["v1", "models", name, "logs"] => Self::Model(name, Of::Logs),
+            ["v1", "models", name, "stack"] => Self::Model(name, Of::Stack),
             ["v1", "models", name, "history"] => Self::Model(name, Of::History),
             ["v1", "models", name, "explain"] => Self::Model(name, Of::Explain),
             ["v1", "models", name, "run"] => Self::Model(name, Of::Run),
@@ -80,7 +83,7 @@ impl<'a> Route<'a> {
             Self::Model(_, of) => match of {
                 Of::State | Of::Manifest | Of::Logs | Of::History | Of::Explain => (Method::GET, Role::Read),
                 // A request starts models and passes by the tokens of the data listener.
-                Of::Run | Of::Start | Of::Stop | Of::Restart | Of::RollBack => (Method::POST, Role::Write),
+                Of::Run | Of::Stack | Of::Start | Of::Stop | Of::Restart | Of::RollBack => (Method::POST, Role::Write),
             },
         }
     }
@@ -97,7 +100,7 @@ mod tests {
     fn routes_are_those_of_the_document() {
         let document: Value = serde_json::from_str(OPENAPI).unwrap();
         let paths = document["paths"].as_object().unwrap();
-        assert_eq!(paths.len(), 16);
+        assert_eq!(paths.len(), 17);
         for (path, methods) in paths {
             let (method, role) = Route::of(path).unwrap_or_else(|| panic!("{path}")).needs();
             let documented: Vec<_> = methods.as_object().unwrap().keys().filter(|key| *key != "parameters").collect();

@@ -75,6 +75,7 @@ impl ModelTask {
     /// Says whether an instance has something to do now, and returns it. `waiting`: requests for which no instance
     /// before this one was asked to come back to its card.
     fn settle(&mut self, number: InstanceNumber, waiting: &mut usize, now: Moment) -> bool {
+        self.tell_stuck(number);
         let count = self.dispatch.in_flight_of(number);
         let Some(instance) = self.instances.get_mut(number) else { return false };
         instance.in_flight.store(count as u64, Ordering::Relaxed);

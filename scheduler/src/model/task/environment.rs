@@ -82,7 +82,8 @@ impl ModelTask {
         self.publish();
         let unix_ms = unix_ms();
         tracing::info!(target: omni_log::MODEL, model = %self.model.name, stream = "build", "{}", Foreign(&text));
-        self.model.logs.push(api::LogEntry { unix_ms, instance: String::new(), stream: "build".to_owned(), text });
+        let (instance, stream, request_id) = (String::new(), "build".to_owned(), None);
+        self.model.logs.push(api::LogEntry { unix_ms, instance, stream, request_id, text });
     }
 
     /// The stage of the build that requests wait for.

@@ -1,21 +1,18 @@
 //! What is heard of instances: from the launcher that started them, from their workers, and at their end.
 
-use super::ModelTask;
 use super::instances::Instance;
+use super::{ModelTask, overrun};
 use crate::failure::Failure;
 use crate::launcher::Away;
-use crate::model::output::{Level, Output, output};
 use crate::model::worker_link::{self, WorkerLink};
 use crate::model::{Adoption, Message};
 use crate::policy::InstanceNumber;
 use crate::policy::fleet::{Event, Phase};
 use crate::wire::connection::DataConnection;
-use omni_api as api;
-use omni_config::Foreign;
 use omni_ipc::engine::HandlerMode;
 use omni_ipc::exit::ExitCause;
 use omni_ipc::id::InstanceId;
-use omni_ipc::instance::{FromWorker, LogLine, LogStream, Stats, ToWorker, VERSIONS, Welcome};
+use omni_ipc::instance::{FromWorker, Stats, ToWorker, VERSIONS, Welcome};
 use omni_log::Kind;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
@@ -172,7 +169,7 @@ impl ModelTask {
             FromWorker::Log(line) => {
                 if instance.log_seen < line.seq {
                     instance.log_seen = line.seq;
-                    self.log(id, line);
+                    self.log(number, id, line);
                 }
             }
             FromWorker::Stats(stats) => {
@@ -190,23 +187,6 @@ impl ModelTask {
             }
             FromWorker::Exited(cause) => self.gone(number, &cause),
         }
-    }
-
-    fn log(&self, id: &InstanceId, line: LogLine) {
-        let stream = match line.stream {
-            LogStream::Stdout => "stdout",
-            LogStream::Stderr => "stderr",
-            LogStream::Worker => "worker",
-        };
-        let (unix_ms, text, instance) = (line.unix_ms, line.text, id.to_string());
-        let Output { level, request_id, text: said } = output(&text);
-        let (model, said) = (&self.model.name, Foreign(said));
-        match level {
-            Level::Error => tracing::error!(target: omni_log::MODEL, %model, %instance, request_id, stream, "{said}"),
-            Level::Warning => tracing::warn!(target: omni_log::MODEL, %model, %instance, request_id, stream, "{said}"),
-            Level::Info => tracing::info!(target: omni_log::MODEL, %model, %instance, request_id, stream, "{said}"),
-        }
-        self.model.logs.push(api::LogEntry { unix_ms, instance, stream: stream.to_owned(), text });
     }
 
     /// Asks all instances what they use; who does not hear of one hears that its sender is dropped.
@@ -264,13 +244,14 @@ impl ModelTask {
     /// An instance is gone: whatever it had is answered, then life goes on.
     pub(super) fn gone(&mut self, number: InstanceNumber, cause: &ExitCause) {
         let wanted = self.fleet.end_is_wanted(number);
+        let stuck = self.fleet.end_is_overrun(number).then(|| ("cancellation", overrun::WHY.to_owned()));
         let Some(Instance { id, generation, turn, seat, connection, given_up, .. }) = self.instances.remove(number)
         else {
             return;
         };
         let by_gpu = turn.as_ref().is_some_and(|turn| turn.ended);
         drop((turn, seat)); // what it had is free before another instance asks for some
-        let (reason, told) = match given_up {
+        let (reason, told) = match given_up.or(stuck) {
             Some((reason, why)) => (reason, format!("{cause}: {why}")),
             None if by_gpu => ("gpu", cause.to_string()),
             None => (reason(cause), cause.to_string()),

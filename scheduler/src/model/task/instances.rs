@@ -8,13 +8,14 @@ use super::health::Health;
 use crate::capacity::CapacitySeat;
 use crate::model::content::Content;
 use crate::model::worker_link::WorkerLink;
+use crate::policy::dispatch::Stuck;
 use crate::policy::intake::Intake;
 use crate::policy::{Generation, InstanceNumber, Moment};
 use crate::wire::connection::DataConnection;
 use omni_ipc::engine::HandlerMode;
 use omni_ipc::exit::ExitCause;
 use omni_ipc::id::InstanceId;
-use omni_ipc::instance::Stats;
+use omni_ipc::instance::{SERVES_BOTH, Stats};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::ops::Bound;
@@ -58,8 +59,10 @@ pub(super) struct Instance {
     pub(super) given_up: Option<(&'static str, String)>,
     /// When its worker was connected.
     pub(super) linked_at: Option<Instant>,
-    /// A cancelled handler that runs on is replaced then.
+    /// A cancelled handler that runs on is written off then.
     pub(super) grace_ends: Option<Instant>,
+    /// What its stuck handlers leave of it, as the fleet was told.
+    pub(super) stuck: Option<Stuck>,
     /// The data connection is broken; an engine that lives on then is killed.
     pub(super) broken_ends: Option<Instant>,
     /// Requests of the scheduler before this one that it has still.
@@ -101,6 +104,7 @@ impl Instance {
             given_up: None,
             linked_at: None,
             grace_ends: None,
+            stuck: None,
             broken_ends: None,
             elsewhere: 0,
             told: 0,
@@ -117,7 +121,7 @@ impl Instance {
         // release do.
         let serves_both = self.mode == Some(HandlerMode::Concurrent)
             && self.content.manifest.scaling.concurrency > 1
-            && self.old_protocol.is_none();
+            && self.old_protocol.is_none_or(|spoken| spoken >= SERVES_BOTH);
         let is_taken = self.elsewhere > 0 && !serves_both;
         let is_free = !is_taken && !self.health.is_asked();
         self.connection.is_some() && is_free && self.turn.as_ref().is_none_or(Turn::is_open)

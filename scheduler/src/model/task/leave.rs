@@ -67,6 +67,7 @@ impl ModelTask {
             | Message::Gpu(..)
             | Message::Capacity(..)
             | Message::Stats(_)
+            | Message::Stacks(_)
             | Message::History(_)
             | Message::Explain(_) => {}
         }

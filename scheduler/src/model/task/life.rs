@@ -123,9 +123,7 @@ impl ModelTask {
             last = Some(number);
             let Some(instance) = self.instances.get_mut(number) else { continue };
             if is_over(instance.grace_ends) {
-                instance.grace_ends = None;
-                let event = Event::Overran(number);
-                self.replace(number, "cancellation", "a handler ignored its cancellation", &event);
+                self.write_off(number);
             } else if is_over(instance.broken_ends) {
                 instance.broken_ends = None;
                 // One that has said why it fails did not go on: it takes its time to end.

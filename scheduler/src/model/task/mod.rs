@@ -15,6 +15,8 @@
 //! | `instance` | what launcher and workers say |
 //! | `health` | whether workers and engines answer |
 //! | `data` | requests and answers |
+//! | `overrun` | handlers that ignore their cancellation |
+//! | `logs` | what instances write, and where their threads are |
 //! | `load` | how many instances are wanted |
 //! | `versions` | which content is to serve, and what lasts |
 //! | `view` | what others see |
@@ -29,6 +31,8 @@ mod instances;
 mod leave;
 mod life;
 mod load;
+mod logs;
+mod overrun;
 mod place;
 mod versions;
 mod view;
@@ -39,10 +43,10 @@ use super::{Front, Has, Message, Model, Order, TaskEnds, View};
 use crate::failure::Failure;
 use crate::launcher::LauncherHandle;
 use crate::node::NodeContext;
+use crate::policy::Moment;
 use crate::policy::dispatch::{Admission, Cancelled, Dispatch, RequestId};
 use crate::policy::fleet::{Event, Fleet};
 use crate::policy::scaling::Demand;
-use crate::policy::{InstanceNumber, Moment};
 use crate::state::Lasting;
 use crate::watchdog::Pulse;
 use generations::Generations;
@@ -251,6 +255,7 @@ impl ModelTask {
             Message::Gpu(key, told) => self.told_by_gpu(key, told),
             Message::Capacity(key, told) => self.told_by_capacity(key, told),
             Message::Stats(answer) => self.ask_stats(&answer),
+            Message::Stacks(answer) => drop(answer.send(self.ask_stacks())),
             Message::History(answer) => drop(answer.send(self.history())),
             Message::Explain(answer) => drop(answer.send(self.explain())),
         }
@@ -296,12 +301,5 @@ impl ModelTask {
                 self.watch_grace(number);
             }
         }
-    }
-
-    /// A handler that runs on after its cancellation has `cancel-grace` from then.
-    fn watch_grace(&mut self, number: InstanceNumber) {
-        let Some(instance) = self.instances.get_mut(number).filter(|instance| !instance.killed) else { return };
-        let since = self.dispatch.cancelled_since(number).map(|since| self.context.started + since);
-        instance.grace_ends = since.map(|since| since + instance.content.manifest.timeouts.cancel_grace);
     }
 }

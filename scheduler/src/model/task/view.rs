@@ -80,8 +80,8 @@ impl ModelTask {
             Lack::Node => (hopeless, false),
             Lack::Gpu => (false, hopeless),
         };
-        let (failures, overruns) = (self.fleet.failures(), self.fleet.overruns());
-        self.view.send_replace(View { failures, overruns, too_big, no_card, ..View::new(model, in_flight) });
+        let failures = self.fleet.failures();
+        self.view.send_replace(View { failures, too_big, no_card, ..View::new(model, in_flight) });
         self.save();
     }
 

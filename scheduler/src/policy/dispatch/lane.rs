@@ -1,7 +1,7 @@
 //! One instance as dispatch sees it: the requests that it has, how many more it may get, and its pace.
 
 use super::queue::Waiting;
-use super::{AHEAD_LIMIT, AHEAD_TIME, RequestId};
+use super::{AHEAD_LIMIT, AHEAD_TIME, RequestId, Stuck};
 use crate::policy::{InstanceNumber, Moment, nanos};
 use omni_ipc::engine::HandlerMode;
 use std::collections::VecDeque;
@@ -18,6 +18,8 @@ pub(super) struct Sent {
     from: u64,
     /// When nobody waited for it any more, in nanoseconds.
     cancelled: Option<u64>,
+    /// Its handler ignores that.
+    written_off: bool,
 }
 
 impl Sent {
@@ -29,8 +31,21 @@ impl Sent {
         self.cancelled.is_some()
     }
 
+    pub(super) fn is_written_off(&self) -> bool {
+        self.written_off
+    }
+
     pub(super) fn cancel(&mut self, now: Moment) {
         self.cancelled.get_or_insert(nanos(now));
+    }
+
+    /// Since when it has been running cancelled, in nanoseconds.
+    fn overrun_from(&self, mode: HandlerMode) -> Option<u64> {
+        match mode {
+            // It may have been cancelled while it waited behind another one.
+            HandlerMode::Serial => Some(self.cancelled?.max(self.from)),
+            HandlerMode::Concurrent => self.cancelled,
+        }
     }
 }
 
@@ -45,6 +60,8 @@ pub(super) struct Lane {
     pub(super) sent: VecDeque<Sent>,
     /// Requests of another scheduler that it has.
     pub(super) elsewhere: u32,
+    /// Of `sent`, those whose handlers ignore their cancellation.
+    written_off: usize,
     mode: HandlerMode,
     concurrency: u32,
     pace: Pace,
@@ -58,6 +75,7 @@ impl Lane {
             open: false,
             sent: VecDeque::new(),
             elsewhere: 0,
+            written_off: 0,
             mode: HandlerMode::Serial,
             concurrency: 1,
             pace: Pace::default(),
@@ -73,6 +91,7 @@ impl Lane {
 
     pub(super) fn has_room(&self) -> bool {
         let window = match self.mode {
+            HandlerMode::Serial if self.written_off > 0 => 0,
             HandlerMode::Serial => 1 + self.pace.ahead() as usize,
             HandlerMode::Concurrent => self.concurrency as usize,
         };
@@ -97,7 +116,7 @@ impl Lane {
     }
 
     pub(super) fn send(&mut self, request: Waiting, now: Moment) {
-        self.sent.push_back(Sent { request, from: nanos(now), cancelled: None });
+        self.sent.push_back(Sent { request, from: nanos(now), cancelled: None, written_off: false });
     }
 
     /// The last frame of a request came; whether the request was here.
@@ -105,10 +124,13 @@ impl Lane {
         let Some(first) = self.sent.front() else { return false };
         if first.id() != id {
             let found = self.sent.iter().position(|sent| sent.id() == id);
-            return found.is_some_and(|at| self.sent.remove(at).is_some());
+            let sent = found.and_then(|at| self.sent.remove(at));
+            self.written_off -= usize::from(sent.as_ref().is_some_and(Sent::is_written_off));
+            return sent.is_some();
         }
         let now = nanos(now);
         self.pace.add(now.saturating_sub(first.from));
+        self.written_off -= usize::from(first.written_off);
         self.sent.pop_front();
         if let Some(next) = self.sent.front_mut() {
             next.from = next.from.max(now);
@@ -124,14 +146,38 @@ impl Lane {
         }
     }
 
-    /// Since when a handler has been running whose request was cancelled: of those that may have begun, the first.
+    /// Since when a handler has been running whose request was cancelled: of those that may have begun and are not
+    /// written off, the first.
     pub(super) fn cancelled_since(&self) -> Option<Moment> {
-        let since = match self.mode {
-            // It may have been cancelled while it waited behind another one.
-            HandlerMode::Serial => self.sent.front().and_then(|sent| Some(sent.cancelled?.max(sent.from))),
-            HandlerMode::Concurrent => self.sent.iter().filter_map(|sent| sent.cancelled).min(),
-        };
-        since.map(Duration::from_nanos)
+        let begun = self.sent.iter().take(self.begun()).filter(|sent| !sent.written_off);
+        begun.filter_map(|sent| sent.overrun_from(self.mode)).min().map(Duration::from_nanos)
+    }
+
+    /// Writes off the requests whose handlers have been running cancelled since then or longer. Returns them.
+    pub(super) fn write_off(&mut self, since: Moment) -> Vec<RequestId> {
+        let (since, begun, mode) = (nanos(since), self.begun(), self.mode);
+        let late = |sent: &&mut Sent| !sent.written_off && sent.overrun_from(mode).is_some_and(|at| at <= since);
+        let written_off = self.sent.iter_mut().take(begun).filter(late).map(|sent| {
+            sent.written_off = true;
+            sent.id()
+        });
+        let written_off: Vec<_> = written_off.collect();
+        self.written_off += written_off.len();
+        written_off
+    }
+
+    /// Requests that take a place among those that may come, and are load.
+    pub(super) fn counted(&self) -> usize {
+        self.sent.len() - self.written_off
+    }
+
+    /// What its stuck handlers leave of it; `None` while there are none.
+    pub(super) fn stuck(&self) -> Option<Stuck> {
+        let at_once = usize::try_from(self.at_once()).unwrap_or(usize::MAX);
+        (self.written_off > 0).then(|| Stuck {
+            others: self.elsewhere > 0 || self.begun() > self.written_off,
+            takes: self.written_off < at_once,
+        })
     }
 
     pub(super) fn usual_time(&self) -> Option<Duration> {

@@ -7,7 +7,8 @@
 //! - an instance has at most its `concurrency` of requests at once, those of another scheduler included, and what lies
 //!   ahead ([`lane`]);
 //! - a request is taken only while those that wait and those that open lanes have are less than `places + queue`: what
-//!   an instance on its way out has to finish keeps nobody from the one after it;
+//!   an instance on its way out has to finish keeps nobody from the one after it, nor does a request that was written
+//!   off;
 //! - a request is sent once, and again only if the instance it was sent to has certainly not begun it;
 //! - after a death only requests that may have begun fail; the others wait again, in their old order.
 //!
@@ -67,6 +68,15 @@ pub enum Cancelled {
     Unknown,
 }
 
+/// What handlers that ignore their cancellation leave of an instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stuck {
+    /// Other requests run in it.
+    pub others: bool,
+    /// It can run further ones.
+    pub takes: bool,
+}
+
 /// Requests of an instance that is gone.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Lost {
@@ -123,7 +133,7 @@ impl Dispatch {
 
     /// A request came.
     pub fn submit(&mut self, ticket: Ticket, now: Moment) -> Admission {
-        let open = self.lanes.iter().filter(|lane| lane.open).map(|lane| lane.sent.len());
+        let open = self.lanes.iter().filter(|lane| lane.open).map(Lane::counted);
         if self.queue.len() + open.sum::<usize>() >= self.most {
             return Admission::Full;
         }
@@ -179,10 +189,33 @@ impl Dispatch {
         if self.queue.remove(id) { Cancelled::Unqueued } else { Cancelled::Unknown }
     }
 
-    /// Since when a cancelled request has been running there, whose handler may be ignoring that.
+    /// Since when a cancelled request has been running there, whose handler may be ignoring that, but for those that were
+    /// written off.
     #[must_use]
     pub fn cancelled_since(&self, instance: InstanceNumber) -> Option<Moment> {
         self.lane(instance)?.cancelled_since()
+    }
+
+    /// Writes off the requests there that have been running cancelled since then or longer: their slots are lost for as
+    /// long as their handlers run. Returns them.
+    pub fn write_off(&mut self, instance: InstanceNumber, since: Moment) -> Vec<RequestId> {
+        let lane = self.find(instance).ok().and_then(|at| self.lanes.get_mut(at));
+        lane.map(|lane| lane.write_off(since)).unwrap_or_default()
+    }
+
+    /// What stuck handlers leave of an instance; `None` while it has none.
+    #[must_use]
+    pub fn stuck(&self, instance: InstanceNumber) -> Option<Stuck> {
+        self.lane(instance)?.stuck()
+    }
+
+    /// Requests that are most likely what keeps an instance: those that were cancelled and run on, or else all that may
+    /// have begun.
+    #[must_use]
+    pub fn suspects(&self, instance: InstanceNumber) -> Vec<RequestId> {
+        let begun = || self.lane(instance).into_iter().flat_map(|lane| lane.sent.iter().take(lane.begun()));
+        let cancelled: Vec<_> = begun().filter(|sent| sent.is_cancelled()).map(lane::Sent::id).collect();
+        if cancelled.is_empty() { begun().map(lane::Sent::id).collect() } else { cancelled }
     }
 
     /// The instance is gone: requests that may have begun are lost, the others wait again.
@@ -227,7 +260,7 @@ impl Dispatch {
     #[must_use]
     pub fn load(&self) -> usize {
         let open = self.lanes.iter().filter(|lane| lane.open);
-        self.queue.len() + open.map(|lane| lane.sent.len()).sum::<usize>()
+        self.queue.len() + open.map(Lane::counted).sum::<usize>()
     }
 
     /// Of them, those that this instance has.

@@ -16,6 +16,8 @@ pub struct Settings {
     pub startup: Duration,
     /// For requests in flight when an instance has to go.
     pub drain: Duration,
+    /// The longest that a request may run: its latest deadline.
+    pub request: Duration,
 }
 
 /// Something happened.
@@ -106,8 +108,18 @@ pub enum Event {
     Gone(InstanceNumber),
     /// The engine broke the wire, or it or its worker does not answer.
     Unresponsive(InstanceNumber),
-    /// A handler ignores its cancellation: the request is over for whoever asked, and not for the instance.
-    Overran(InstanceNumber),
+    /// Handlers of the instance ignore their cancellation: those requests are over for the clients, and not for the
+    /// instance. Told again when what they leave of it changes.
+    Overran {
+        /// Which.
+        instance: InstanceNumber,
+        /// Other requests run in it.
+        others: bool,
+        /// It can run further ones.
+        takes: bool,
+    },
+    /// The last of them has ended after all.
+    Recovered(InstanceNumber),
     /// The launcher is lost: what it was asked is not going to be answered.
     LauncherLost,
     /// A person says start.

@@ -75,8 +75,6 @@ pub(super) struct Record {
     /// The launcher was asked for its environment and has not answered yet, whatever became of it meanwhile.
     asked: bool,
     tally: Tally,
-    /// Of them, those for a request that was over.
-    overruns: Tally,
     /// The last pause for want of a place.
     place_pause: Duration,
     /// When a place was refused.
@@ -91,7 +89,6 @@ impl Record {
             standing: Standing::Fresh,
             asked: false,
             tally: Tally::default(),
-            overruns: Tally::default(),
             place_pause: Duration::ZERO,
             place_refused: None,
         }
@@ -100,7 +97,6 @@ impl Record {
     /// New content or a person's word: the past does not count.
     pub(super) fn forgive(&mut self) {
         self.tally.forgive();
-        self.overruns.forgive();
         self.forget_place();
         match self.standing {
             Standing::Waiting { .. } | Standing::Refused | Standing::NoPlace { .. } => self.standing = Standing::Fresh,
@@ -126,15 +122,12 @@ impl Record {
         self.standing = Standing::Waiting { until: now + pause };
     }
 
-    /// A death for a request that was over.
-    pub(super) fn overrun(&mut self, ready_since: Moment, now: Moment, jitter: f64) {
-        self.overruns.death(Some(ready_since), now, jitter);
-        self.fail(false, Some(ready_since), now, jitter);
-    }
-
-    /// Deaths in a row for requests that were over.
-    pub(super) fn overruns(&self) -> u32 {
-        self.overruns.in_a_row()
+    /// The end of an instance for its stuck handlers: nothing is wrong with this content, and its place is free.
+    pub(super) fn overrun(&mut self) {
+        self.forget_place();
+        if matches!(self.standing, Standing::NoPlace { .. }) {
+            self.standing = Standing::Fresh;
+        }
     }
 
     /// Its environment is needed. Whether the launcher has to be asked.

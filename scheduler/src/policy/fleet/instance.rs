@@ -6,6 +6,9 @@
 //!                 └──────────────┴────────────────────────────┘
 //! ```
 //!
+//! A ready instance with a handler that ignores its cancellation is [`Overrun`]: it stays ready and open, with the slots
+//! that it has left, until another one is ready in its place.
+//!
 //! Each phase that waits for somebody else has an end; the way out of every one is `Gone` (or `NotAsked`, `NoPlace`
 //! when there never was a process).
 
@@ -56,11 +59,9 @@ pub enum End {
     Wanted,
     /// It does not do its work: its end counts as a death.
     Failed,
-    /// It was well, and does not let go of a request that is over. Its end counts as a death, too.
-    Overran {
-        /// It was ready since then.
-        ready_since: Moment,
-    },
+    /// Its stuck handlers were in the way. Its end counts as a death, and never delays the start of another one: clients
+    /// cause it.
+    Overran,
 }
 
 #[derive(Debug, Clone)]
@@ -73,11 +74,26 @@ pub(super) struct Instance {
     pub(super) refused: bool,
     /// It had a request since its lane is open.
     pub(super) used: bool,
+    /// A handler ignores its cancellation, or did before the instance's replacement was started.
+    pub(super) overrun: Option<Overrun>,
+}
+
+/// An instance that is to be replaced for its stuck handlers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Overrun {
+    /// Other requests run in it.
+    pub(super) others: bool,
+    /// It can run further ones.
+    pub(super) takes: bool,
+    /// Its handlers have ended after all.
+    pub(super) recovered: bool,
+    /// It is on its way down for its stuck handlers, not for anything else.
+    pub(super) retired: bool,
 }
 
 impl Instance {
     pub(super) fn new(generation: Generation, phase: Phase) -> Self {
-        Self { generation, phase, open: false, refused: false, used: false }
+        Self { generation, phase, open: false, refused: false, used: false, overrun: None }
     }
 
     /// On its way to requests, or there.
@@ -94,7 +110,7 @@ impl Instance {
 
     /// Its death is certain and not reckoned yet: what replaces it waits for that.
     pub(super) fn is_dying(&self) -> bool {
-        matches!(self.phase, Phase::Stopping { end: End::Failed | End::Overran { .. }, .. })
+        matches!(self.phase, Phase::Stopping { end: End::Failed | End::Overran, .. })
     }
 
     /// When waiting for somebody else ends.
@@ -126,6 +142,8 @@ impl Instance {
                 self.close(number, actions);
                 if idle_since.is_some() {
                     self.stop(number, now, actions);
+                } else if self.overrun.is_some_and(|overrun| !overrun.others) {
+                    self.kill(number, End::Wanted, now, actions); // nobody waits for what runs in it
                 } else {
                     self.phase = Phase::Draining { until: now + drain };
                 }
@@ -143,13 +161,22 @@ impl Instance {
         }
     }
 
-    /// It does not let go of a request.
-    pub(super) fn overran(&mut self, number: InstanceNumber, now: Moment, actions: &mut Vec<Action>) {
-        match self.phase {
-            Phase::Ready { since, .. } => self.kill(number, End::Overran { ready_since: since }, now, actions),
-            Phase::Starting { .. } | Phase::Draining { .. } | Phase::Stopping { .. } => {
-                self.give_up(number, now, actions);
-            }
+    /// The way down of one whose stuck handlers keep it from being what it was. Others in it end within `bound`, which
+    /// is what their deadlines allow.
+    pub(super) fn retire(&mut self, number: InstanceNumber, bound: Duration, now: Moment, actions: &mut Vec<Action>) {
+        let (Some(overrun), Phase::Ready { idle_since, .. }) = (&mut self.overrun, self.phase) else { return };
+        overrun.retired = true;
+        if overrun.others || idle_since.is_some() {
+            self.leave(number, bound, now, actions);
+        } else {
+            self.kill(number, End::Overran, now, actions);
+        }
+    }
+
+    /// The end of one that drains when only its stuck handlers are left: nobody waits for them.
+    pub(super) fn end_drained(&mut self, number: InstanceNumber, now: Moment, actions: &mut Vec<Action>) {
+        if let (Phase::Draining { .. }, Some(Overrun { others: false, retired, .. })) = (self.phase, self.overrun) {
+            self.kill(number, if retired { End::Overran } else { End::Wanted }, now, actions);
         }
     }
 

@@ -117,9 +117,7 @@ impl Fleet {
         let ready_since = match instance.phase {
             Phase::Starting { .. } | Phase::Stopping { end: End::Failed, .. } => None,
             Phase::Ready { since, .. } => Some(since),
-            Phase::Stopping { end: End::Overran { ready_since }, .. } => {
-                return self.died(instance.generation, |record| record.overrun(ready_since, now, jitter));
-            }
+            Phase::Stopping { end: End::Overran, .. } => return self.died(instance.generation, Record::overrun),
             Phase::Draining { .. } | Phase::Stopping { end: End::Wanted, .. } => return,
         };
         self.failed(instance.generation, |record| record.fail(instance.refused, ready_since, now, jitter));

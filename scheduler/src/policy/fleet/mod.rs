@@ -11,6 +11,7 @@
 //! | `generation` | whether a generation may be started: back-off, refusal, no place |
 //! | `orders` | what the directory and people say |
 //! | `life` | what becomes of instances, and what time does to them |
+//! | `overrun` | instances whose handlers ignore their cancellation |
 //! | `adoption` | what an instance of an earlier scheduler means |
 //! | `settle` | which generation serves, who starts, who leaves |
 //! | `view` | nothing is decided: what others see, when time matters next |
@@ -20,7 +21,9 @@
 //! - a generation that never was ready takes no traffic from one that was; without such a one to fall back on, the
 //!   newest content serves at once, and starts with its first request;
 //! - a generation has no more instances than its `max`, and all together no more than the serving one and the one on
-//!   its way, or on its way out, may have;
+//!   its way, or on its way out, may have; instances with stuck handlers and what replaces them are at most as many again;
+//! - an instance with stuck handlers serves with the slots that it has left until another one is ready in its place, and
+//!   ends when nobody else is in it; what clients cause so never delays a start;
 //! - every instance that was started leaves through `Gone`, `NotAsked` or `NoPlace`;
 //! - in every phase that waits for somebody else there is a moment at which it stops waiting;
 //! - a model that is held or removed starts nothing.
@@ -31,6 +34,7 @@ mod generation;
 mod instance;
 mod life;
 mod orders;
+mod overrun;
 mod settle;
 #[cfg(test)]
 mod tests;
@@ -66,7 +70,7 @@ pub struct Fleet {
     owed: bool,
     held: bool,
     deaths: u64,
-    /// Of them, since this policy began, those of what took the traffic, without those for a request that was over.
+    /// Of them, since this policy began, those of what took the traffic, without those for stuck handlers.
     failures: u64,
 }
 
@@ -167,11 +171,8 @@ impl Fleet {
                     instance.give_up(number, now, &mut actions);
                 }
             }
-            Event::Overran(number) => {
-                if let Some(instance) = self.instances.get_mut(&number) {
-                    instance.overran(number, now, &mut actions);
-                }
-            }
+            Event::Overran { instance, others, takes } => self.on_overran(instance, others, takes, now, &mut actions),
+            Event::Recovered(number) => self.on_recovered(number),
             // A start that was asked for and is not answered ends as one that was never asked for.
             Event::LauncherLost => self.generations.values_mut().for_each(|record| record.launcher_lost(now)),
             Event::Start => self.on_start(),

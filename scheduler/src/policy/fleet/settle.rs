@@ -25,6 +25,8 @@ impl Fleet {
             && self.aim != Aim::Unknown
             && let Some(serving) = self.serving
         {
+            self.pardon(serving);
+            self.retire(serving, now, actions);
             self.bring_up(serving, now, actions);
         }
         if !self.held
@@ -154,7 +156,7 @@ impl Fleet {
     }
 
     /// How many instances of this generation there are to be.
-    fn desired(&self, generation: Generation) -> u32 {
+    pub(super) fn desired(&self, generation: Generation) -> u32 {
         let Some(record) = self.generations.get(&generation) else { return 0 };
         let settings = record.settings;
         let count = if self.serving == Some(generation) {
@@ -165,7 +167,7 @@ impl Fleet {
             } else if self.up(generation) == 0 {
                 settings.min
             } else {
-                settings.min.max(self.wanted)
+                settings.min.max(self.wanted).max(self.overrun(generation))
             }
         } else {
             let candidate = self.candidate.filter(|candidate| candidate.generation == generation);
@@ -175,16 +177,18 @@ impl Fleet {
         count.min(settings.max.max(1))
     }
 
-    /// How many are not there and not on their way. What is dying is replaced when its death was reckoned.
+    /// How many are not there and not on their way. What is dying is replaced when its death was reckoned, what has stuck
+    /// handlers at once.
     pub(super) fn missing(&self, generation: Generation) -> u32 {
         let dying = self.count(|instance| instance.generation == generation && instance.is_dying());
-        self.desired(generation).saturating_sub(self.up(generation) + dying)
+        let sound = self.up(generation) - self.overrun(generation);
+        self.desired(generation).saturating_sub(sound + dying)
     }
 
     /// How many more may be started now. What is on its way out counts still: a candidate's room is not doubled by the
     /// candidates before it, nor by the generation that served before; and beside the serving generation no more may be
     /// in its way than one other may have.
-    fn room(&self, generation: Generation) -> u32 {
+    pub(super) fn room(&self, generation: Generation) -> u32 {
         let Some(serving) = self.serving else { return 0 };
         let of = |generations: &[Option<Generation>]| {
             self.count(|instance| generations.contains(&Some(instance.generation)))
@@ -200,7 +204,7 @@ impl Fleet {
         } else {
             self.count(|_| true) - of(&[Some(serving), candidate])
         };
-        self.max(generation).saturating_sub(self.live(generation) + in_the_way)
+        self.max(generation).saturating_sub(self.counted(generation) + in_the_way)
     }
 
     /// The serving generation makes room for the candidate that is to take its place.

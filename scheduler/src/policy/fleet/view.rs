@@ -1,7 +1,7 @@
 //! What others see of a fleet, and when time matters next. Nothing is decided here.
 
 use super::Action;
-use super::generation::{Record, Standing};
+use super::generation::Standing;
 use super::instance::{End, Instance, Phase};
 use super::{Aim, Fleet};
 use crate::policy::{Generation, InstanceNumber, Moment};
@@ -55,16 +55,16 @@ impl Fleet {
         self.deaths
     }
 
-    /// Deaths since this policy began of what took the traffic, without those of [`Fleet::overruns`].
+    /// Deaths since this policy began of what took the traffic, without those for stuck handlers.
     #[must_use]
     pub fn failures(&self) -> u64 {
         self.failures
     }
 
-    /// Deaths in a row of what takes the traffic for requests that were over.
+    /// Whether an end of the instance is the node's doing, for handlers that ignore their cancellation.
     #[must_use]
-    pub fn overruns(&self) -> u32 {
-        self.serving.and_then(|serving| self.generations.get(&serving)).map_or(0, Record::overruns)
+    pub fn end_is_overrun(&self, instance: InstanceNumber) -> bool {
+        matches!(self.phase(instance), Some(Phase::Stopping { end: End::Overran, .. }))
     }
 
     /// Whether an end of the instance is what this node asked for, whatever its cause.
@@ -139,12 +139,13 @@ impl Fleet {
     pub(super) fn next_idle_end(&self) -> Option<(Moment, InstanceNumber)> {
         let serving = self.serving.filter(|_| !self.held)?;
         let settings = self.generations.get(&serving)?.settings;
-        let up = self.up(serving);
+        let up = self.up(serving) - self.overrun(serving);
         let needed = if up == 1 { settings.min } else { settings.min.max(self.wanted) };
         if up <= needed {
             return None;
         }
-        let of_serving = self.instances.iter().filter(|(_, instance)| instance.generation == serving);
+        let is_sound = |instance: &Instance| instance.generation == serving && instance.overrun.is_none();
+        let of_serving = self.instances.iter().filter(|(_, instance)| is_sound(instance));
         of_serving.filter_map(|(number, instance)| Some((instance.idle_end(settings.idle_timeout)?, *number))).min()
     }
 

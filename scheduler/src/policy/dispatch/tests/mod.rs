@@ -2,6 +2,7 @@
 
 mod properties;
 mod routes;
+mod stuck;
 
 use super::*;
 

@@ -11,6 +11,7 @@ enum Step {
     Finish(usize),
     GiveBack(usize),
     Cancel(usize),
+    WriteOff(u32),
     Open { instance: u32, serial: bool, concurrency: u32 },
     Close(u32),
     Elsewhere { instance: u32, requests: u32 },
@@ -34,6 +35,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         8 => (0_usize..8).prop_map(Step::Finish),
         1 => (0_usize..8).prop_map(Step::GiveBack),
         1 => (0_usize..20).prop_map(Step::Cancel),
+        1 => (0_u32..5).prop_map(Step::WriteOff),
         3 => open,
         1 => (0_u32..5).prop_map(Step::Close),
         1 => (0_u32..5, 0_u32..4).prop_map(|(instance, requests)| Step::Elsewhere { instance, requests }),
@@ -53,6 +55,7 @@ struct Alive {
     session: Option<u64>,
     at: Option<InstanceNumber>,
     cancelled: bool,
+    written_off: bool,
 }
 
 impl Alive {
@@ -81,7 +84,7 @@ impl Reference {
     /// Those that wait, and those of who takes further ones: what a new one has to find its place beside.
     fn counted(&self) -> usize {
         let counts = |at: InstanceNumber| self.lanes.get(&at).is_some_and(|(open, ..)| *open);
-        self.alive.values().filter(|request| request.at.is_none_or(counts)).count()
+        self.alive.values().filter(|request| !request.written_off && request.at.is_none_or(counts)).count()
     }
 
     fn at(&self, instance: InstanceNumber) -> usize {
@@ -159,7 +162,7 @@ proptest! {
                     let admission = dispatch.submit(Ticket { id: next_id, priority, session }, now);
                     prop_assert_eq!(admission == Admission::Full, full);
                     if !full {
-                        let request = Alive { came: now, priority, session, at: None, cancelled: false };
+                        let request = Alive { came: now, priority, session, at: None, cancelled: false, written_off: false };
                         reference.alive.insert(next_id, request);
                     }
                     next_id += 1;
@@ -202,6 +205,16 @@ proptest! {
                             (answer, at) => prop_assert!(false, "{:?} for {} at {:?}", answer, id, at),
                         }
                     }
+                }
+                Step::WriteOff(instance) => {
+                    let instance = InstanceNumber(instance);
+                    let written_off = dispatch.write_off(instance, Duration::MAX);
+                    for id in &written_off {
+                        let request = reference.alive.get_mut(id).unwrap();
+                        prop_assert!(request.cancelled && request.at == Some(instance));
+                        prop_assert!(!std::mem::replace(&mut request.written_off, true), "{} twice", id);
+                    }
+                    prop_assert_eq!(dispatch.cancelled_since(instance), None);
                 }
                 Step::Open { instance, serial, concurrency } => {
                     let instance = InstanceNumber(instance);
@@ -254,6 +267,7 @@ proptest! {
             let waiting = reference.alive.values().filter(|request| request.at.is_none()).count();
             prop_assert_eq!(dispatch.waiting(), waiting);
             prop_assert_eq!(dispatch.in_flight(), reference.alive.len() - waiting);
+            prop_assert_eq!(dispatch.load(), reference.counted());
             for instance in reference.lanes.keys() {
                 prop_assert_eq!(dispatch.in_flight_of(*instance), reference.at(*instance));
                 prop_assert!(reference.at(*instance) <= reference.most(*instance));

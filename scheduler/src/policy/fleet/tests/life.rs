@@ -121,30 +121,6 @@ fn one_that_does_not_respond_is_replaced() {
 }
 
 #[test]
-fn one_that_does_not_let_go_of_a_request_is_replaced_and_is_no_failure() {
-    let mut table = Table::ready(settings());
-    table.feed(Event::Busy(A));
-    assert_eq!(table.at(1, Event::Overran(A)), [Action::Close(A), Action::Kill(A)]);
-    assert_eq!(table.at(2, Event::Gone(A)), [Action::Prepare(OLD)]);
-    assert_eq!((table.fleet.deaths(), table.fleet.failures(), table.fleet.overruns()), (1, 0, 1));
-    // The next one serves for longer than a minute, and the one after it does not.
-    for (number, at, overruns) in [(B, 90, 1), (C, 100, 2)] {
-        table.feed(Event::Prepared(OLD));
-        table.feed(Event::Ready(number));
-        table.at(at, Event::Overran(number));
-        table.at(at + 1, Event::Gone(number));
-        assert_eq!((table.fleet.failures(), table.fleet.overruns()), (0, overruns), "{number:?}");
-    }
-    // What ends on the way down anyhow is neither.
-    let mut table = Table::ready(settings());
-    table.feed(Event::Busy(A));
-    table.at(1, Event::Stop);
-    table.at(2, Event::Overran(A));
-    table.at(3, Event::Gone(A));
-    assert_eq!((table.fleet.deaths(), table.fleet.overruns()), (0, 0));
-}
-
-#[test]
 fn a_removed_model_ends_its_task_once_its_instances_are_gone() {
     let mut table = Table::ready(settings());
     let actions = table.at(5, Event::Removed);

@@ -3,6 +3,7 @@
 mod adoption;
 mod generations;
 mod life;
+mod overrun;
 mod places;
 mod properties;
 mod scaling;
@@ -24,7 +25,14 @@ const C: InstanceNumber = InstanceNumber(3);
 const D: InstanceNumber = InstanceNumber(4);
 
 fn settings() -> Settings {
-    Settings { min: 0, max: 1, idle_timeout: 600 * SECOND, startup: 120 * SECOND, drain: 30 * SECOND }
+    Settings {
+        min: 0,
+        max: 1,
+        idle_timeout: 600 * SECOND,
+        startup: 120 * SECOND,
+        drain: 30 * SECOND,
+        request: 60 * SECOND,
+    }
 }
 
 fn up_to(max: u32) -> Settings {

@@ -35,6 +35,7 @@ fn contents() -> impl Strategy<Value = Vec<(Nature, Settings)>> {
         idle_timeout: idle * SECOND,
         startup: 20 * SECOND,
         drain: SECOND,
+        request: 3 * SECOND,
     });
     prop::collection::vec((nature, settings), 4)
 }
@@ -241,7 +242,9 @@ fn nonsense() -> impl Strategy<Value = Event> {
         1 => (generation(), settings()).prop_map(|(generation, settings)| Event::Served { generation, settings }),
         4 => instance().prop_map(Event::Gone),
         1 => instance().prop_map(Event::Unresponsive),
-        1 => instance().prop_map(Event::Overran),
+        2 => (instance(), any::<bool>(), any::<bool>())
+            .prop_map(|(instance, others, takes)| Event::Overran { instance, others, takes }),
+        1 => instance().prop_map(Event::Recovered),
         1 => Just(Event::LauncherLost),
         1 => Just(Event::Start),
         1 => Just(Event::Stop),

@@ -6,9 +6,13 @@ use crate::policy::fleet::{Phase, Standing};
 use std::collections::BTreeSet;
 
 impl World {
-    /// No more of one generation than it may have, and no more of all than two may have.
+    /// No more of one generation than it may have, and no more of all than two may have; as many again where a handler was
+    /// stuck.
     pub(super) fn bounded(&self, started: Generation) {
-        let max = |generation: &Generation| self.contents[self.numbers[generation]].1.max as usize;
+        let max = |generation: &Generation| {
+            let was_stuck = self.fakes.values().any(|fake| fake.generation == *generation && fake.stuck);
+            self.contents[self.numbers[generation]].1.max as usize * if was_stuck { 2 } else { 1 }
+        };
         let of = |generation| self.fakes.values().filter(|fake| fake.generation == generation).count();
         assert!(of(started) <= max(&started), "{} of {started:?}", of(started));
         let serving = self.fleet.serving().expect("something is to serve");

@@ -56,6 +56,17 @@ impl World {
         }
     }
 
+    /// A handler ignores its cancellation, and others are in its instance for a while or not.
+    pub(super) fn stick(&mut self, instance: InstanceNumber) {
+        let (others, takes) = (self.rng.bool(), self.rng.bool());
+        self.fakes.get_mut(&instance).expect("it is there").stuck = true;
+        if others {
+            let ends = self.rng.bool();
+            self.soon(2000, if ends { Later::Recovered { instance } } else { Later::Alone { instance } });
+        }
+        self.pump(Event::Overran { instance, others, takes });
+    }
+
     pub(super) fn gone(&mut self, instance: InstanceNumber, event: Event) {
         if self.fakes.remove(&instance).is_some() {
             self.pump(event);
@@ -123,7 +134,7 @@ impl World {
         let content = self.numbers[&generation];
         assert!(!self.fleet.held() && self.announced.is_some(), "a start for nobody");
         let (open, busy) = (false, None);
-        let fake = Fake { generation, content, placed: false, ready: false, open, busy, deaf: false };
+        let fake = Fake { generation, content, placed: false, ready: false, open, busy, stuck: false, deaf: false };
         assert!(self.fakes.insert(instance, fake).is_none(), "a number twice");
         self.bounded(generation);
         self.soon(10, Later::Place { instance });

@@ -62,6 +62,8 @@ pub(in crate::policy::fleet::tests) struct Fake {
     pub(in crate::policy::fleet::tests) open: bool,
     /// The number of its request.
     busy: Option<u64>,
+    /// Its request was cancelled, and runs on.
+    stuck: bool,
     deaf: bool,
 }
 
@@ -72,6 +74,8 @@ enum Later {
     Place { instance: InstanceNumber },
     Outcome { instance: InstanceNumber },
     Done { instance: InstanceNumber, request: u64 },
+    Alone { instance: InstanceNumber },
+    Recovered { instance: InstanceNumber },
     Gone { instance: InstanceNumber },
 }
 
@@ -163,7 +167,8 @@ impl World {
     pub(in crate::policy::fleet::tests) fn adopt(&mut self, content: usize, ready: bool) {
         let (instance, generation) = (self.fleet.next_number(), self.number(content));
         let (open, busy) = (false, None);
-        self.fakes.insert(instance, Fake { generation, content, placed: true, ready, open, busy, deaf: false });
+        self.fakes
+            .insert(instance, Fake { generation, content, placed: true, ready, open, busy, stuck: false, deaf: false });
         self.adopted = true;
         if ready {
             self.ready_once.insert(content);
@@ -246,13 +251,25 @@ impl World {
                     match self.rng.u8(..3) {
                         0 => self.gone(instance, Event::Gone(instance)),
                         1 => self.pump(Event::Unresponsive(instance)),
-                        _ => self.pump(Event::Overran(instance)),
+                        _ => self.stick(instance),
                     }
                     return;
                 }
                 fake.busy = None;
                 self.answered.insert(request, fake.content);
                 self.pump(Event::Idle(instance));
+            }
+            Later::Alone { instance } => {
+                if self.fakes.get(&instance).is_some_and(|fake| fake.stuck && fake.busy.is_some()) {
+                    self.pump(Event::Overran { instance, others: false, takes: false });
+                }
+            }
+            Later::Recovered { instance } => {
+                if let Some(fake) = self.fakes.get_mut(&instance).filter(|fake| fake.stuck && fake.busy.is_some()) {
+                    fake.busy = None;
+                    self.pump(Event::Recovered(instance));
+                    self.pump(Event::Idle(instance));
+                }
             }
             Later::Gone { instance } => self.gone(instance, Event::Gone(instance)),
         }
