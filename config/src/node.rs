@@ -299,7 +299,7 @@ pub struct Snapshots {
 
 impl Default for Snapshots {
     fn default() -> Self {
-        Self { bytes: ByteSize::from_gib(4), files: 20_000 }
+        Self { bytes: ByteSize::from_gib(64), files: 20_000 }
     }
 }
 

@@ -85,7 +85,10 @@ fn a_single_model_is_said() {
     let (single_model, models_dir) = (Some("cowsay".to_owned()), "/srv/cowsay".to_owned());
     daemon
         .on("GET /v1/node", Canned::json(&omni_api::Node { single_model, models_dir, ..values::node() }))
-        .on("GET /v1/models", Canned::json(&Models { models: vec![values::ready("cowsay", "0123456789ab")] }))
+        .on(
+            "GET /v1/models",
+            Canned::json(&Models { models: vec![values::ready("cowsay", "0123456789ab")], ..Models::default() }),
+        )
         .on("GET /v1/gpus", Canned::json(&values::no_gpus()));
     insta::assert_snapshot!("status_node_single", daemon.run(&["status"]));
 }
@@ -98,7 +101,7 @@ fn who_is_of_an_earlier_release_is_said() {
     model.instances[0].old_protocol = Some(1);
     daemon
         .on("GET /v1/node", Canned::json(&node))
-        .on("GET /v1/models", Canned::json(&Models { models: vec![model.clone()] }))
+        .on("GET /v1/models", Canned::json(&Models { models: vec![model.clone()], ..Models::default() }))
         .on("GET /v1/models/cowsay", Canned::json(&model))
         .on("GET /v1/gpus", Canned::json(&values::no_gpus()));
     insta::assert_snapshot!("status_node_earlier_release", daemon.run(&["status"]));
@@ -111,7 +114,7 @@ fn an_empty_node_is_told_from_a_broken_one() {
     let node = omni_api::Node { launcher_connected: false, ..values::node() };
     daemon
         .on("GET /v1/node", Canned::json(&node))
-        .on("GET /v1/models", Canned::json(&Models { models: Vec::new() }))
+        .on("GET /v1/models", Canned::json(&Models::default()))
         .on("GET /v1/top", Canned::json(&Top { models: Vec::new() }))
         .on("GET /v1/gpus", Canned::json(&values::no_gpus()));
     insta::assert_snapshot!("empty_list", daemon.run(&["list"]));

@@ -189,7 +189,7 @@ fn foreign_files_are_found_without_being_opened() {
     fs::write(folder.path().join("outside"), "").unwrap();
     fs::create_dir(model.join("private")).unwrap();
     fs::set_permissions(model.join("private"), fs::Permissions::from_mode(0o700)).unwrap();
-    fs::File::create(model.join("sparse")).unwrap().set_len(10 << 30).unwrap();
+    fs::File::create(model.join("sparse")).unwrap().set_len(100 << 30).unwrap();
     insta::assert_snapshot!("check_foreign_files", run(&["check", model.to_str().unwrap()], folder.path()));
     let json = run(&["check", model.to_str().unwrap(), "-o", "json"], folder.path());
     assert!(json.contains("\"path\": \"[DIR]/model/data/fifo\",\n    \"line\": null,"), "{json}");

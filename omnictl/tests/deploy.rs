@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Canned, Daemon, report};
 use omni_api::{Directory, Generation, Model, Node, Role, State};
@@ -56,7 +56,7 @@ impl World {
     fn version(&self) -> String {
         let (copy, limits) = (tempfile::tempdir().unwrap(), omni_snapshot::Limits { files: 1000, bytes: 1 << 30 });
         let from = File::open(self.path("src/hello")).unwrap();
-        omni_snapshot::copy_directory(&from, copy.path(), limits).unwrap().to_string()
+        omni_snapshot::copy_directory(&from, File::open(copy.path()).unwrap(), limits).unwrap().to_string()
     }
 
     /// The model with this content in its directory, and this generation of it.
@@ -286,4 +286,44 @@ fn a_deploy_that_is_killed_leaves_the_old_or_the_new_content() {
     }
     assert!(world.deploy(&["hello"]).starts_with("exit 0\n"));
     assert!(world.folder().keys().all(|path| path.starts_with("hello/")), "nothing is left");
+}
+
+/// Who else may write to the models folder renames the draft while it is copied, and puts a link in its place.
+#[test]
+fn who_exchanges_the_draft_for_a_link_gets_nothing() {
+    let world = World::new();
+    for number in 0..300 {
+        world.write(&format!("src/hello/{number:03}.bin"), &"x".repeat(64 << 10));
+    }
+    let outside = world.path("outside");
+    fs::create_dir(&outside).unwrap();
+    let exchange = || {
+        let drafts = fs::read_dir(world.path("models")).unwrap().map(|entry| entry.unwrap().path());
+        let Some(draft) = drafts.filter(|path| path.join("000.bin").exists()).find(|path| !path.is_symlink()) else {
+            return false;
+        };
+        fs::rename(&draft, world.path("taken")).is_ok_and(|()| symlink(&outside, draft).is_ok())
+    };
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let mut exchanged = false;
+    // A machine that is busy may copy everything between two looks: that one was not attacked, and another is.
+    while !exchanged && Instant::now() < deadline {
+        world.says(&[]);
+        let mut deploy = world.daemon.command(&["deploy", "hello"]);
+        let mut deploy = deploy.current_dir(world.path("src")).stderr(Stdio::null()).spawn().unwrap();
+        let ended = loop {
+            exchanged |= exchange();
+            match deploy.try_wait().unwrap() {
+                Some(ended) => break ended,
+                None if exchanged || world.path("models/hello/model.py").exists() => {
+                    break if exchanged { deploy.wait().unwrap() } else { deploy.kill().and(deploy.wait()).unwrap() };
+                }
+                None => {}
+            }
+        };
+        assert!(!exchanged || ended.code() == Some(1), "{ended}");
+        let _ = fs::remove_dir_all(world.path("models/hello"));
+    }
+    assert!(exchanged, "no draft was exchanged in time");
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 0, "something was written where the link leads");
 }

@@ -31,7 +31,7 @@ pub(crate) enum Seen {
     /// A directory and its content.
     Model { name: String, snapshot: SnapshotDigest, manifest: Option<String> },
     /// A directory of which no snapshot can be taken.
-    Refused { name: String, message: String },
+    Refused { name: String, message: String, no_model: bool },
     /// A directory went away.
     Gone { name: String },
     /// All directories were told once.
@@ -276,7 +276,9 @@ impl LauncherHandle {
             FromLauncher::Model { name, snapshot, manifest } => {
                 let _ = seen.send(Seen::Model { name, snapshot, manifest }).await;
             }
-            FromLauncher::ModelRefused { name, message } => drop(seen.send(Seen::Refused { name, message }).await),
+            FromLauncher::ModelRefused { name, message, no_model } => {
+                drop(seen.send(Seen::Refused { name, message, no_model }).await);
+            }
             FromLauncher::ModelGone { name } => drop(seen.send(Seen::Gone { name }).await),
             FromLauncher::Scanned => {
                 if self.old_protocol().is_some() {

@@ -4,6 +4,7 @@
 //! passes on what the launcher says of directories. HTTP reads the set through [`Node::find`].
 
 mod adoption;
+mod not_served;
 mod succession;
 
 pub use succession::Held;
@@ -19,6 +20,7 @@ use crate::model::{self, Message, Model};
 use crate::state::{Lasting, StateStore, age, expired};
 use crate::takeover::{Before, Heir, Working};
 use crate::watchdog::{Pulse, Watchdog};
+use not_served::{NotServed, refused};
 use omni_api::State;
 use omni_config::name::ModelName;
 use omni_config::node::NodeConfig;
@@ -104,6 +106,8 @@ pub struct Node {
     models: RwLock<BTreeMap<ModelName, Arc<Model>>>,
     /// Of models that have no task yet, or were removed not long ago.
     lasting: Mutex<BTreeMap<ModelName, Lasting>>,
+    /// Directories of the models folder that are no models.
+    pub not_served: NotServed,
     scanned: watch::Sender<bool>,
     draining: AtomicBool,
     /// Another scheduler takes over, and where that serves.
@@ -139,6 +143,7 @@ impl Node {
             launcher,
             models: RwLock::default(),
             lasting: Mutex::new(lasting),
+            not_served: NotServed::default(),
             scanned: watch::Sender::new(false),
             draining: AtomicBool::new(false),
             left: AtomicBool::new(false),
@@ -351,17 +356,9 @@ async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>, pulse: Pulse) {
                 }
                 Err(error) => tracing::warn!(%error, "a directory's name is no model's name"),
             },
-            Seen::Refused { name, message } => match ModelName::try_from(name.clone()) {
-                Ok(name) => {
-                    tracing::warn!(message_id = Kind::ModelRefused.id(), model = %name, "directory refused: {}", Foreign(&message));
-                    let unservable = Unservable { snapshot: None, message };
-                    let _ = node.add(&name).tell(Message::Content(Err(unservable))).await;
-                    told.insert(name);
-                }
-                // It has no place among the models: the log alone can say why. Quoted, as anybody may have named it.
-                Err(_) => tracing::warn!(directory = ?name, "not served: {}", Foreign(&message)),
-            },
+            Seen::Refused { name, message, no_model } => refused(&node, &mut told, name, message, no_model).await,
             Seen::Gone { name } => {
+                node.not_served.forget(&name);
                 if let Ok(name) = ModelName::try_from(name) {
                     told.remove(&name);
                     remove(&node, &name).await;
@@ -384,7 +381,10 @@ async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>, pulse: Pulse) {
                 node.retire_unseen();
                 node.scanned.send_replace(true);
             }
-            Seen::Lost => told.clear(),
+            Seen::Lost => {
+                told.clear();
+                node.not_served.clear();
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `omnictl list`: all models with their state.
 
-use omni_api::{Model, Models};
+use omni_api::{Model, Models, NotServed};
+use omni_config::Foreign;
 
 use super::Context;
 use crate::exit::Exit;
@@ -17,18 +18,18 @@ pub(super) async fn run(context: &mut Context<'_>) -> Result<Exit, Failure> {
     match context.format {
         Format::Json => context.out.json(answer.json()?)?,
         Format::Table => {
-            let models = answer.value::<Models>()?.models;
-            if models.is_empty() {
+            let Models { models, not_served } = answer.value()?;
+            if models.is_empty() && not_served.is_empty() {
                 note("no models: put a directory with a model.py into the node's models folder");
             } else {
-                context.out.text(table(&models))?;
+                context.out.text(table(&models, &not_served))?;
             }
         }
     }
     Ok(Exit::Ok)
 }
 
-fn table(models: &[Model]) -> Table<8> {
+fn table(models: &[Model], not_served: &[NotServed]) -> Table<8> {
     let mut table = Table::new([
         ("MODEL", Align::Left),
         ("STATE", Align::Left),
@@ -50,6 +51,11 @@ fn table(models: &[Model]) -> Table<8> {
             model.restarts.to_string(),
             remark(model),
         ]);
+    }
+    for NotServed { directory, reason } in not_served {
+        let (name, why) = (Foreign(directory).to_string(), Foreign(reason).to_string());
+        let nothing = || String::new();
+        table.row([name, "not served".to_owned(), nothing(), nothing(), nothing(), nothing(), nothing(), why]);
     }
     table
 }

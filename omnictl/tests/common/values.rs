@@ -2,7 +2,7 @@
 
 use omni_api::{
     Because, Budget, Budgets, Directory, Explain, Generation, Gpu, GpuInstance, Gpus, History, Instance, Model, Models,
-    Node, Residency, Role, State, Top, TopRow, Version,
+    Node, NotServed, Residency, Role, State, Top, TopRow, Version,
 };
 
 pub(crate) const VERSION: &str = "3f9a0c2b1d4e5f60718293a4b5c6d7e8f9a0b1c2d3e4f5061728394a5b6c7d8e";
@@ -129,6 +129,10 @@ pub(crate) fn models() -> Models {
             rollout("rollout"),
             model("thumbnail", State::Stopped),
         ],
+        not_served: vec![NotServed {
+            directory: "team/project/family/name/v1".to_owned(),
+            reason: "its path has more than four parts, which a model's name cannot have: move it up".to_owned(),
+        }],
     }
 }
 

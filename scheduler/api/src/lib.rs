@@ -82,10 +82,22 @@ pub struct Upgrade {
 }
 
 /// All models, sorted by name.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Models {
     /// One each.
     pub models: Vec<Model>,
+    /// Directories of the models folder with a `model.py` that are no models, by their place or name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_served: Vec<NotServed>,
+}
+
+/// A directory that is not served.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotServed {
+    /// Its path below the models folder.
+    pub directory: String,
+    /// Why, and what to do.
+    pub reason: String,
 }
 
 /// One line of a model's log.

@@ -48,7 +48,7 @@ fn model() -> Model {
 
 #[test]
 fn values_keep_their_names() {
-    insta::assert_snapshot!("models", json(&Models { models: vec![model()] }));
+    insta::assert_snapshot!("models", json(&Models { models: vec![model()], ..Models::default() }));
     insta::assert_snapshot!(
         "node",
         json(&Node {

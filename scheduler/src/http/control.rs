@@ -145,7 +145,8 @@ async fn answer(
         Route::Upgrade => upgrade(node, upgrades).await,
         Route::Models => {
             node.first_scan().await; // else what is known so far
-            Ok(json(&api::Models { models: node.models().iter().map(|model| model.view()).collect() }))
+            let models = node.models().iter().map(|model| model.view()).collect();
+            Ok(json(&api::Models { models, not_served: node.not_served.all() }))
         }
         Route::Top => Ok(json(&top(node).await)),
         Route::Gpus => Ok(json(&node.context.gpu.view())),

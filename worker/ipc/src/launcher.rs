@@ -249,6 +249,9 @@ pub enum FromLauncher {
         name: String,
         /// What is wrong, for the model's author.
         message: String,
+        /// The directory is no model by its place or name: there is nothing to be seen of it but this.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        no_model: bool,
     },
     /// A model directory went away.
     ModelGone {

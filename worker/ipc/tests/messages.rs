@@ -228,7 +228,7 @@ fn launcher() {
         FromLauncher::Runs { instance: instance() },
         FromLauncher::Model { name: "cowsay".into(), snapshot: snapshot(), manifest: Some("schema = 1".into()) },
         FromLauncher::Model { name: "cowsay".into(), snapshot: snapshot(), manifest: None },
-        FromLauncher::ModelRefused { name: "bad".into(), message: "a FIFO".into() },
+        FromLauncher::ModelRefused { name: "bad".into(), message: "a FIFO".into(), no_model: false },
         FromLauncher::ModelGone { name: "cowsay".into() },
         FromLauncher::Scanned,
         FromLauncher::Progress { snapshot: snapshot(), line: "Resolved 1 package".into() },

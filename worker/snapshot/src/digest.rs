@@ -93,7 +93,7 @@ pub fn is_below_ignored(path: &Path) -> bool {
     })
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
         let _ = write!(text, "{byte:02x}"); // writing to a String cannot fail
         text

@@ -100,6 +100,19 @@ pub enum SnapshotError {
         /// The bound, in bytes.
         limit: u64,
     },
+    /// The disk of the store has too little room: the node's trouble, not the author's.
+    #[error(
+        "the copy needs {} and the disk of {} has {} for it (a twentieth, or 4 GiB, is left to the node): make room there",
+        iec(*need), dir.display(), iec(*have)
+    )]
+    NoRoom {
+        /// In bytes, without what is there already.
+        need: u64,
+        /// In bytes.
+        have: u64,
+        /// The store.
+        dir: PathBuf,
+    },
     /// Directories in directories in directories.
     #[error("`{}` is more than {limit} directories deep: flatten it", path.display())]
     TooDeep {
@@ -149,6 +162,12 @@ impl SnapshotError {
     #[must_use]
     pub fn is_changing(&self) -> bool {
         matches!(self, Self::Changing { .. })
+    }
+
+    /// Whether the trouble is the node's: no change of the directory will tell when it has passed.
+    #[must_use]
+    pub fn is_of_the_node(&self) -> bool {
+        matches!(self, Self::Store { .. } | Self::NoRoom { .. })
     }
 
     pub(crate) fn source_at(action: &'static str, path: &Path) -> impl FnOnce(Errno) -> Self {

@@ -3,10 +3,17 @@
 //! What always holds: a digest in the list is whole on the disk. It leaves the list before its snapshot is removed, so
 //! that a later copy of the same content, which nobody flushed, is not taken for this one.
 
+use crate::beneath::open_beneath;
+use nix::dir::{Dir, Type};
+use nix::fcntl::OFlag;
+use nix::unistd::fsync;
 use omni_ipc::id::SnapshotDigest;
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -37,7 +44,7 @@ impl Lasting {
 
     /// Flushes a snapshot and puts it on the list.
     pub(crate) fn add(&self, digest: &SnapshotDigest) -> io::Result<()> {
-        flush(&self.dir.join(digest.as_str()))?;
+        flush(File::open(self.dir.join(digest.as_str()))?)?;
         flush_entry(&self.dir)?; // its name in the store
         self.change(|listed| listed.insert(digest.clone()))
     }
@@ -71,23 +78,28 @@ impl Lasting {
     }
 }
 
-/// Flushes all files and directories below `dir`, and itself. Links are part of their directory.
+/// Flushes all files and directories below `dir`, and itself, through no link. Links are part of their directory.
 ///
 /// # Errors
 /// Something cannot be opened, or the disk refuses.
-pub fn flush(dir: &Path) -> io::Result<()> {
-    let mut waiting = vec![dir.to_owned()];
-    while let Some(dir) = waiting.pop() {
-        for entry in fs::read_dir(&dir)? {
-            let entry = entry?;
-            let kind = entry.file_type()?;
-            if kind.is_dir() {
-                waiting.push(entry.path());
-            } else if kind.is_file() {
-                flush_entry(&entry.path())?;
+pub fn flush(dir: impl AsFd) -> io::Result<()> {
+    let mut waiting = vec![PathBuf::new()];
+    while let Some(path) = waiting.pop() {
+        let mut fd = Dir::from_fd(open_beneath(&dir, &path, OFlag::O_RDONLY | OFlag::O_DIRECTORY)?)?;
+        let entries: Vec<_> = fd.iter().collect::<Result<_, _>>()?;
+        for entry in entries {
+            let name = entry.file_name().to_bytes();
+            if name == b"." || name == b".." {
+                continue;
+            }
+            let path = path.join(OsStr::from_bytes(name));
+            match entry.file_type() {
+                Some(Type::Directory) => waiting.push(path),
+                Some(Type::File) => fsync(open_beneath(&dir, &path, OFlag::O_RDONLY)?)?,
+                _ => {}
             }
         }
-        flush_entry(&dir)?;
+        fsync(fd)?;
     }
     Ok(())
 }

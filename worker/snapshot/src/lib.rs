@@ -6,14 +6,22 @@
 //! - A snapshot that [`Store::take`] returned is complete and consistent: the directory did not change while it was
 //!   copied, and it has regular files, directories and inside links only, within its bounds.
 //! - Equal directories have equal digests ([`digest`] says how they are made); a digest in the store never changes.
+//! - Equal files of all snapshots are one file on the disk ([`Store`] has their contents in `.files`), and a large file that
+//!   has not changed is not read again.
 //! - What is refused is refused before its content is read, with the path inside the directory and what to do.
 
+pub mod beneath;
+mod content;
 mod copy;
 pub mod digest;
 mod error;
+mod file;
 mod lasting;
+mod room;
+mod sources;
 mod store;
 mod tree;
+mod verify;
 
 pub use copy::copy_directory;
 pub use error::SnapshotError;

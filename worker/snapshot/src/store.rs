@@ -5,17 +5,21 @@
 //! reboot, when nothing can be running from the others.
 
 use crate::SnapshotError;
+use crate::beneath::open_beneath;
+use crate::content::{Contents, LARGE, Shared};
 use crate::copy::copy_listed;
 use crate::lasting::Lasting;
-use crate::tree::{Fingerprint, Limits, Listing, list, open_beneath};
-use nix::fcntl::OFlag;
+use crate::sources::{self, Sources};
+use crate::tree::{Entry, FileEntry, Fingerprint, Kind, Limits, Listing, list};
+use crate::{room, verify::is_whole};
+use nix::fcntl::{AT_FDCWD, OFlag, RenameFlags, renameat2};
 use omni_ipc::id::SnapshotDigest;
 use omni_ipc::launcher::MAX_MANIFEST;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,6 +28,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const ATTEMPTS: u32 = 3;
 const TEMPORARY: &str = ".tmp-";
 const BOOT: &str = ".boot";
+const FILES: &str = ".files";
+const SOURCES: &str = ".sources";
 
 /// A model's directory as it was at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +51,7 @@ pub struct Store {
     /// Snapshots that were taken and that nobody has asked to keep yet, by how often.
     held: Mutex<BTreeMap<SnapshotDigest, u32>>,
     lasting: Lasting,
+    contents: Contents,
 }
 
 impl Store {
@@ -57,20 +64,22 @@ impl Store {
         fs::create_dir_all(dir).map_err(failed("make"))?;
         fs::set_permissions(dir, Permissions::from_mode(0o700)).map_err(failed("protect"))?;
         let lasting = Lasting::open(dir).map_err(failed("read the list of"))?;
-        let store = Self { dir: dir.to_owned(), limits, next: AtomicU64::new(0), held: Mutex::default(), lasting };
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(failed("find this boot for"))?;
         let boot_file = dir.join(BOOT);
         let same_boot = fs::read_to_string(&boot_file).is_ok_and(|known| known == boot);
-        for name in store.names().map_err(failed("list"))? {
-            let is_cut = || SnapshotDigest::parse(&name).is_ok_and(|digest| !store.lasting.has(&digest));
-            if name.starts_with(TEMPORARY) || (!same_boot && is_cut()) {
-                store.delete(&name)?;
+        for name in names(dir).map_err(failed("list"))? {
+            let is_cut = || SnapshotDigest::parse(&name).is_ok_and(|digest| !lasting.has(&digest));
+            if name.starts_with(TEMPORARY) || (!same_boot && (name == SOURCES || is_cut())) {
+                let path = dir.join(name);
+                fs::remove_dir_all(&path).map_err(SnapshotError::store_at("remove", &path))?;
             }
         }
+        let contents = Contents::open(&dir.join(FILES)).map_err(failed("use the files of"))?;
         if !same_boot {
             fs::write(&boot_file, boot).map_err(failed("mark the boot of"))?;
         }
-        Ok(store)
+        let next = AtomicU64::new(0);
+        Ok(Self { dir: dir.to_owned(), limits, next, held: Mutex::default(), lasting, contents })
     }
 
     /// Takes a snapshot of the directory `model` below the open directory `models`. A directory that has not changed
@@ -84,7 +93,7 @@ impl Store {
         let root = open_beneath(models, model, OFlag::O_RDONLY | OFlag::O_DIRECTORY).map_err(SnapshotError::Open)?;
         let mut attempt = 1;
         loop {
-            match self.attempt(root.as_fd(), known) {
+            match self.attempt(root.as_fd(), model, known) {
                 Err(SnapshotError::Changing { .. }) if attempt < ATTEMPTS => attempt += 1,
                 other => return other,
             }
@@ -139,16 +148,19 @@ impl Store {
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
+        if let Err(error) = sources::forget(&self.dir.join(SOURCES), &removed) {
+            tracing::warn!(%error, "lists of what is gone are left in the store of snapshots");
+        }
         failed.map_or(Ok(removed), Err)
     }
 
     fn old(&self, keep: &BTreeSet<SnapshotDigest>) -> Result<Vec<SnapshotDigest>, SnapshotError> {
-        let names = self.names().map_err(SnapshotError::store_at("list", &self.dir))?;
+        let names = names(&self.dir).map_err(SnapshotError::store_at("list", &self.dir))?;
         let digests = names.iter().filter_map(|name| SnapshotDigest::parse(name).ok());
         Ok(digests.filter(|digest| !keep.contains(digest)).collect())
     }
 
-    fn attempt(&self, root: BorrowedFd<'_>, known: Option<&Snapshot>) -> Result<Snapshot, SnapshotError> {
+    fn attempt(&self, root: BorrowedFd<'_>, model: &Path, known: Option<&Snapshot>) -> Result<Snapshot, SnapshotError> {
         let before = list(root, self.limits)?;
         if let Some(known) = known.filter(|known| known.fingerprint.still_is(&before.fingerprint)) {
             let mut held = self.held();
@@ -157,33 +169,82 @@ impl Store {
                 return Ok(known.clone());
             }
         }
+        let mut sources = Sources::read(&self.dir.join(SOURCES), model);
+        self.check_room(&before, &sources)?;
         let temporary = self.temporary();
-        let taken = self.copy_into(root, &before, &temporary);
+        let taken = self.copy_into(root, &before, &temporary, &mut sources);
         if taken.is_err() {
             // The error of the copy is the one to tell; a leftover goes when the store is next opened.
-            let _ = fs::remove_dir_all(&temporary);
+            let _ = self.discard(&temporary);
         }
         taken
     }
 
-    fn copy_into(&self, root: BorrowedFd<'_>, before: &Listing, temporary: &Path) -> Result<Snapshot, SnapshotError> {
+    fn check_room(&self, listing: &Listing, sources: &Sources) -> Result<(), SnapshotError> {
+        let files = listing.entries.iter().filter_map(|entry| match entry.kind {
+            Kind::File(file) => Some(file),
+            Kind::Directory | Kind::Link { .. } => None,
+        });
+        let is_new = |file: &FileEntry| {
+            let large = file.identity.size >= LARGE;
+            !(sources.has(&file.identity) || (large && self.contents.may_have(file.identity.size)))
+        };
+        room::check(&self.dir, files.filter(is_new).map(|file| file.allocated).sum())
+    }
+
+    fn copy_into(
+        &self,
+        root: BorrowedFd<'_>,
+        before: &Listing,
+        temporary: &Path,
+        sources: &mut Sources,
+    ) -> Result<Snapshot, SnapshotError> {
         fs::create_dir(temporary)
             .and_then(|()| fs::set_permissions(temporary, Permissions::from_mode(0o755)))
             .map_err(SnapshotError::store_at("make", temporary))?;
-        let digest = copy_listed(root, before, temporary, self.limits)?;
+        let to = File::open(temporary).map_err(SnapshotError::store_at("open", temporary))?;
+        let mut shared = Shared { contents: &self.contents, sources };
+        let digest = copy_listed(root, before, to.as_fd(), self.limits, &mut shared)?;
         let manifest = manifest(temporary)?;
-        let place = self.dir.join(digest.as_str());
-        let mut held = self.held();
-        match fs::rename(temporary, &place) {
-            Ok(()) => {}
-            Err(error) if matches!(error.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists) => {
-                fs::remove_dir_all(temporary).map_err(SnapshotError::store_at("remove", temporary))?;
-            }
-            // An empty directory is replaced by rename, a full one is not: nothing else is expected here.
-            Err(error) => return Err(SnapshotError::store_at("name", temporary)(error)),
+        *self.held().entry(digest.clone()).or_default() += 1; // whatever becomes of the copy, nobody removes what is there
+        if let Err(error) = self.place(temporary, &digest, &before.entries) {
+            self.release(&digest);
+            return Err(error);
         }
-        *held.entry(digest.clone()).or_default() += 1;
+        if let Err(error) = sources.write(&digest) {
+            tracing::warn!(%error, "unchanged files of a model will be read again");
+        }
         Ok(Snapshot { digest, manifest, fingerprint: before.fingerprint.clone() })
+    }
+
+    /// Gives a whole copy its name, unless what has the name is whole too. A damaged one is exchanged for the copy.
+    fn place(&self, temporary: &Path, digest: &SnapshotDigest, entries: &[Entry]) -> Result<(), SnapshotError> {
+        let place = self.dir.join(digest.as_str());
+        let at_name = |error| SnapshotError::store_at("name", temporary)(error);
+        match fs::rename(temporary, &place) {
+            Ok(()) => return Ok(()),
+            Err(error) if matches!(error.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists) => {}
+            // An empty directory is replaced by rename, a full one is not: nothing else is expected here.
+            Err(error) => return Err(at_name(error)),
+        }
+        if !is_whole(&place, temporary, entries).map_err(SnapshotError::store_at("compare", &place))? {
+            tracing::error!(snapshot = %digest, "damaged on the disk: replaced by a fresh copy of the directory");
+            let lasting = self.lasting.has(digest);
+            self.lasting.remove(digest).map_err(at_name)?;
+            renameat2(AT_FDCWD, temporary, AT_FDCWD, &place, RenameFlags::RENAME_EXCHANGE)
+                .map_err(|errno| at_name(errno.into()))?;
+            if lasting {
+                self.lasting.add(digest).map_err(SnapshotError::store_at("flush", &place))?;
+            }
+        }
+        self.discard(temporary)
+    }
+
+    /// Removes a copy that has no digest's name, and the files that no other one has.
+    fn discard(&self, copy: &Path) -> Result<(), SnapshotError> {
+        let alone = inodes(copy).map_err(SnapshotError::store_at("list", copy))?;
+        fs::remove_dir_all(copy).map_err(SnapshotError::store_at("remove", copy))?;
+        self.contents.sweep(&alone).map_err(|errno| SnapshotError::store_at("clean", &self.dir)(errno.into()))
     }
 
     /// Removes a snapshot that is not held. Renamed first: what is half removed has no digest's name.
@@ -197,7 +258,7 @@ impl Store {
             let retired = self.lasting.remove(digest).and_then(|()| fs::rename(&place, &temporary));
             retired.map_err(SnapshotError::store_at("retire", &place))?;
         }
-        fs::remove_dir_all(&temporary).map_err(SnapshotError::store_at("remove", &temporary))?;
+        self.discard(&temporary)?;
         Ok(true)
     }
 
@@ -206,19 +267,31 @@ impl Store {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn delete(&self, name: &str) -> Result<(), SnapshotError> {
-        let path = self.dir.join(name);
-        fs::remove_dir_all(&path).map_err(SnapshotError::store_at("remove", &path))
-    }
-
     fn temporary(&self) -> PathBuf {
         self.dir.join(format!("{TEMPORARY}{}", self.next.fetch_add(1, Ordering::Relaxed)))
     }
+}
 
-    fn names(&self) -> io::Result<Vec<String>> {
-        let name = |entry: io::Result<fs::DirEntry>| entry.map(|entry| entry.file_name().into_string().ok());
-        fs::read_dir(&self.dir)?.filter_map(|entry| name(entry).transpose()).collect()
+fn names(dir: &Path) -> io::Result<Vec<String>> {
+    let name = |entry: io::Result<fs::DirEntry>| entry.map(|entry| entry.file_name().into_string().ok());
+    fs::read_dir(dir)?.filter_map(|entry| name(entry).transpose()).collect()
+}
+
+/// Inodes of the files below `dir` that have two names: this one, and the one among the contents.
+fn inodes(dir: &Path) -> io::Result<BTreeSet<u64>> {
+    let (mut waiting, mut found) = (vec![dir.to_owned()], BTreeSet::new());
+    while let Some(dir) = waiting.pop() {
+        for entry in fs::read_dir(&dir)? {
+            let entry = entry?;
+            let metadata = entry.metadata()?;
+            if metadata.is_dir() {
+                waiting.push(entry.path());
+            } else if metadata.is_file() && metadata.nlink() <= 2 {
+                found.insert(metadata.ino());
+            }
+        }
     }
+    Ok(found)
 }
 
 fn manifest(dir: &Path) -> Result<Option<String>, SnapshotError> {

@@ -4,6 +4,7 @@
 //! `openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS)`, so that no exchange of a directory for a link leads out.
 
 use crate::SnapshotError;
+use crate::beneath::{open_beneath, retry};
 use crate::digest::{is_below_ignored, is_ignored};
 use nix::dir::Dir;
 use nix::errno::Errno;
@@ -12,7 +13,7 @@ use nix::libc;
 use nix::sys::stat::{FileStat, SFlag, fstat, fstatat};
 use sha2::{Digest, Sha256};
 use std::ffi::{CString, OsStr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -22,6 +23,9 @@ const DEPTH: usize = 32;
 /// A change within this time before a listing may be followed by another that leaves the same times: the kernel's clock
 /// for files ticks every 1 to 10 ms.
 const TICK: Duration = Duration::from_millis(20);
+
+/// The same for a file system that keeps whole seconds, or every other one.
+const SECONDS: Duration = Duration::from_secs(3);
 
 /// Bounds of a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,8 +64,46 @@ pub(crate) struct Entry {
 
 pub(crate) enum Kind {
     Directory,
-    File { executable: bool, size: u64, inode: u64 },
+    File(FileEntry),
     Link { target: PathBuf },
+}
+
+/// A regular file as it was listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileEntry {
+    pub(crate) executable: bool,
+    /// What it takes on a disk, in bytes: less than its size where it has holes.
+    pub(crate) allocated: u64,
+    pub(crate) identity: Identity,
+}
+
+/// What tells one state of one file from every other: an author can set `mtime`, but nobody sets `ctime`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Identity {
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+    pub(crate) size: u64,
+    pub(crate) mtime: (i64, i64),
+    pub(crate) ctime: (i64, i64),
+}
+
+impl Identity {
+    pub(crate) fn of(stat: &FileStat) -> Self {
+        Self {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            size: u64::try_from(stat.st_size).unwrap_or(u64::MAX),
+            mtime: (stat.st_mtime, stat.st_mtime_nsec),
+            ctime: (stat.st_ctime, stat.st_ctime_nsec),
+        }
+    }
+
+    /// Whether every change after `now` gives the file another identity: its last one is so old that the next has a later
+    /// time. A file system whose times have no fractions, or whose clock is ahead, must be waited for longer.
+    pub(crate) fn is_settled(&self, now: SystemTime) -> bool {
+        let tick = if self.ctime.1 == 0 { SECONDS } else { TICK };
+        moment(self.ctime).checked_add(tick).is_some_and(|then| then < now)
+    }
 }
 
 pub(crate) struct Listing {
@@ -70,34 +112,15 @@ pub(crate) struct Listing {
     pub(crate) fingerprint: Fingerprint,
 }
 
-/// Opens `path` below `root`, through no link.
-pub(crate) fn open_beneath(root: impl AsFd, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
-    let how = OpenHow::new()
-        .flags(flags | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW)
-        .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS | ResolveFlag::RESOLVE_NO_SYMLINKS);
-    retry(|| openat2(root.as_fd(), if path.as_os_str().is_empty() { Path::new(".") } else { path }, how))
-}
-
-/// `RESOLVE_BENEATH` answers `EAGAIN` when anything on the machine is renamed meanwhile, at any time.
-fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-    for _ in 0..64 {
-        match call() {
-            Err(Errno::EAGAIN | Errno::EINTR) => {}
-            other => return other,
-        }
-    }
-    call()
-}
-
 /// Lists the directory `root`.
 pub(crate) fn list(root: BorrowedFd<'_>, limits: Limits) -> Result<Listing, SnapshotError> {
     let begun = SystemTime::now();
-    let mut walk = Walk { root, limits, bytes: 0, newest: SystemTime::UNIX_EPOCH, found: Vec::new() };
+    let mut walk = Walk { root, limits, bytes: 0, begun, settled: true, found: Vec::new() };
     let mut waiting = vec![(PathBuf::new(), None)];
     while let Some((dir, author)) = waiting.pop() {
         walk.directory(&dir, author, &mut waiting)?;
     }
-    let Walk { mut found, newest, .. } = walk;
+    let Walk { mut found, settled, .. } = walk;
     found.sort_unstable_by(|(a, _), (b, _)| a.path.as_os_str().as_bytes().cmp(b.path.as_os_str().as_bytes()));
     let mut state = Sha256::new();
     for (entry, seen) in &found {
@@ -106,19 +129,19 @@ pub(crate) fn list(root: BorrowedFd<'_>, limits: Limits) -> Result<Listing, Snap
         state.update(path);
         state.update(seen);
     }
-    let settled = newest.checked_add(TICK).is_some_and(|newest| newest < begun);
     let fingerprint = Fingerprint { sha256: state.finalize().into(), settled };
     Ok(Listing { entries: found.into_iter().map(|(entry, _)| entry).collect(), fingerprint })
 }
 
 /// What of a file's status tells its state.
-type Seen = [u8; 8 * 7];
+type Seen = [u8; 8 * 8];
 
 struct Walk<'a> {
     root: BorrowedFd<'a>,
     limits: Limits,
     bytes: u64,
-    newest: SystemTime,
+    begun: SystemTime,
+    settled: bool,
     found: Vec<(Entry, Seen)>,
 }
 
@@ -172,8 +195,8 @@ impl Walk<'_> {
         let seen = match kind {
             // Its times change with files that are left out; what is copied of it is its name alone.
             Kind::Directory => [0; size_of::<Seen>()],
-            Kind::File { .. } | Kind::Link { .. } => {
-                self.newest = self.newest.max(changed(&stat));
+            Kind::File(_) | Kind::Link { .. } => {
+                self.settled &= Identity::of(&stat).is_settled(self.begun);
                 seen(&stat)
             }
         };
@@ -187,7 +210,8 @@ impl Walk<'_> {
         if self.bytes > self.limits.bytes {
             return Err(SnapshotError::TooLarge { path: path.to_owned(), size, limit: self.limits.bytes });
         }
-        Ok(Kind::File { executable: stat.st_mode & 0o111 != 0, size, inode: stat.st_ino })
+        let allocated = u64::try_from(stat.st_blocks).unwrap_or_default().saturating_mul(512).min(size);
+        Ok(Kind::File(FileEntry { executable: stat.st_mode & 0o111 != 0, allocated, identity: Identity::of(stat) }))
     }
 
     fn link(&self, dir: &OwnedFd, name: &CString, path: &Path) -> Result<PathBuf, SnapshotError> {
@@ -250,14 +274,14 @@ fn special(kind: SFlag) -> &'static str {
     }
 }
 
-fn changed(stat: &FileStat) -> SystemTime {
-    let seconds = u64::try_from(stat.st_ctime).unwrap_or_default();
-    let nanos = u32::try_from(stat.st_ctime_nsec).unwrap_or_default();
-    SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanos)).unwrap_or(SystemTime::UNIX_EPOCH)
+fn moment((seconds, nanos): (i64, i64)) -> SystemTime {
+    let since = Duration::new(u64::try_from(seconds).unwrap_or_default(), u32::try_from(nanos).unwrap_or_default());
+    SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 fn seen(stat: &libc::stat) -> Seen {
     let parts = [
+        stat.st_dev,
         stat.st_ino,
         u64::from(stat.st_mode),
         stat.st_size.cast_unsigned(),

@@ -36,10 +36,13 @@ impl Folder {
         self.store.take(File::open(self.dir.path().join("models")).unwrap(), Path::new("m"), known)
     }
 
-    /// Names in the store, those of the store's own files included.
+    /// Names in the store, those of the store's own files included; in place of the folder of contents, those.
     fn stored(&self) -> BTreeSet<String> {
-        let dir = fs::read_dir(self.dir.path().join("snapshots")).unwrap();
-        dir.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+        let names = |dir: &str| {
+            let dir = fs::read_dir(self.dir.path().join("snapshots").join(dir)).unwrap();
+            dir.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect::<BTreeSet<_>>()
+        };
+        names("").into_iter().filter(|name| name != ".files").chain(names(".files")).collect()
     }
 }
 
@@ -338,7 +341,8 @@ fn what_is_not_kept_is_removed_and_leftovers_go_at_start() {
     let dir = folder.dir.path().join("snapshots");
     fs::create_dir(dir.join(".tmp-7")).unwrap();
     Store::open(&dir, LIMITS).unwrap();
-    assert_eq!(folder.stored(), BTreeSet::from([".boot".to_owned(), new.to_string()]));
+    let content = "4205c4809ab1b080fd32b6bf9640e5feaa6d1b69bf9fa684954ab710157ec141-f".to_owned();
+    assert_eq!(folder.stored(), BTreeSet::from([".boot".to_owned(), new.to_string(), content]));
     fs::write(dir.join(".boot"), "another boot").unwrap();
     Store::open(&dir, LIMITS).unwrap();
     assert_eq!(folder.stored(), BTreeSet::from([".boot".to_owned()]), "copies of an earlier boot may be cut");

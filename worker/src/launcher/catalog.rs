@@ -18,7 +18,9 @@ impl Catalog {
         let message = message(&name, &state);
         let old = match state {
             ModelState::Gone => return self.models.remove(&name).map(|_| message),
-            ModelState::Taken { .. } | ModelState::Refused { .. } => self.models.insert(name, state.clone()),
+            ModelState::Taken { .. } | ModelState::Refused { .. } | ModelState::NoModel { .. } => {
+                self.models.insert(name, state.clone())
+            }
         };
         (old != Some(state)).then_some(message)
     }
@@ -45,7 +47,7 @@ impl Catalog {
         self.scanned.then(|| {
             self.models.values().filter_map(|state| match state {
                 ModelState::Taken { snapshot, .. } => Some(snapshot),
-                ModelState::Refused { .. } | ModelState::Gone => None,
+                ModelState::Refused { .. } | ModelState::NoModel { .. } | ModelState::Gone => None,
             })
         })
     }
@@ -55,7 +57,8 @@ fn message(name: &str, state: &ModelState) -> FromLauncher {
     let name = name.to_owned();
     match state.clone() {
         ModelState::Taken { snapshot, manifest } => FromLauncher::Model { name, snapshot, manifest },
-        ModelState::Refused { message } => FromLauncher::ModelRefused { name, message },
+        ModelState::Refused { message } => FromLauncher::ModelRefused { name, message, no_model: false },
+        ModelState::NoModel { message } => FromLauncher::ModelRefused { name, message, no_model: true },
         ModelState::Gone => FromLauncher::ModelGone { name },
     }
 }

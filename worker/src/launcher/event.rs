@@ -43,6 +43,8 @@ pub(super) enum ModelState {
     Taken { snapshot: SnapshotDigest, manifest: Option<String> },
     /// No snapshot can be taken.
     Refused { message: String },
+    /// It is no model, by its place or its name, though there is a `model.py` in it.
+    NoModel { message: String },
     /// It is not there any more.
     Gone,
 }

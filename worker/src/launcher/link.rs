@@ -155,7 +155,7 @@ mod tests {
         let scheduler = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).unwrap();
         connect(scheduler.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
         link.accept();
-        link.tell(FromLauncher::ModelRefused { name: "a".into(), message: "x".repeat(MAX_PACKET) });
+        link.tell(FromLauncher::ModelRefused { name: "a".into(), message: "x".repeat(MAX_PACKET), no_model: false });
         link.tell(FromLauncher::Scanned);
         link.flush();
         assert_eq!(recv_packet_no_fds::<FromLauncher>(&scheduler).unwrap(), FromLauncher::Scanned);

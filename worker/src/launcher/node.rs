@@ -263,11 +263,14 @@ impl Node {
             ModelState::Refused { message } => {
                 tracing::warn!(model, reason = Foreign(message).to_string(), "model refused");
             }
+            ModelState::NoModel { message } => {
+                tracing::warn!(directory = model, reason = Foreign(message).to_string(), "not served");
+            }
             ModelState::Gone => tracing::info!(model, "model gone"),
         }
         let taken = match &state {
             ModelState::Taken { snapshot, .. } => Some(snapshot.clone()),
-            ModelState::Refused { .. } | ModelState::Gone => None,
+            ModelState::Refused { .. } | ModelState::NoModel { .. } | ModelState::Gone => None,
         };
         self.forget_late_builds(&name);
         if let Some(message) = self.state.catalog.seen(name, state) {

@@ -21,7 +21,7 @@ fn what_is_there_is_told_then_what_changes() {
     node.write("fifo/model.py", "");
     nix::unistd::mkfifo(&node.path("models/fifo/pipe"), nix::sys::stat::Mode::S_IRUSR).unwrap();
     node.write("sparse/model.py", "");
-    fs::File::create(node.path("models/sparse/w.bin")).unwrap().set_len(10 << 30).unwrap();
+    fs::File::create(node.path("models/sparse/w.bin")).unwrap().set_len(100 << 30).unwrap();
     node.write("bad name/model.py", "");
     symlink("cowsay", node.path("models/link")).unwrap();
     node.run(&[]);
@@ -32,7 +32,7 @@ fn what_is_there_is_told_then_what_changes() {
         .iter()
         .map(|message| match message {
             FromLauncher::Model { name, manifest, .. } => format!("{name}: {manifest:?}"),
-            FromLauncher::ModelRefused { name, message } => format!("{name}: {message}"),
+            FromLauncher::ModelRefused { name, message, .. } => format!("{name}: {message}"),
             other => panic!("{other:?}"),
         })
         .collect();
@@ -43,7 +43,7 @@ fn what_is_there_is_told_then_what_changes() {
         "cowsay: None",
         "fifo: `pipe` is a FIFO",
         "link: the model's directory is a symbolic link",
-        "sparse: with `w.bin` (10.0 GiB) the directory has more than 4.0 GiB",
+        "sparse: with `w.bin` (100.0 GiB) the directory has more than 64.0 GiB",
     ];
     assert_eq!(told.len(), expected.len(), "{told:#?}");
     for (told, expected) in told.iter().zip(expected) {
@@ -217,4 +217,67 @@ fn what_models_may_come_back_to_is_kept_and_nothing_goes_before_that_is_known() 
     second.say(&keep(&[]));
     heard(&second);
     assert!(!stored(&node, &kept));
+}
+
+#[test]
+fn a_folder_that_is_reached_by_a_link_is_followed_to_the_next_one() {
+    let mut node = Node::stopped();
+    for (folder, text) in [("one", "x = 1\n"), ("two", "x = 2\n")] {
+        fs::create_dir_all(node.path(folder).join("m")).unwrap();
+        fs::write(node.path(folder).join("m/model.py"), text).unwrap();
+    }
+    fs::remove_dir(node.path("models")).unwrap();
+    symlink("one", node.path("models")).unwrap();
+    node.run(&[]);
+    let scheduler = node.connect();
+    let first = scheduler.snapshot_of("m");
+    scheduler.hear_until(scanned);
+    symlink("two", node.path("next")).unwrap();
+    fs::rename(node.path("next"), node.path("models")).unwrap();
+    assert_ne!(scheduler.snapshot_of("m"), first);
+    fs::write(node.path("two/m/model.py"), "x = 3\n").unwrap();
+    scheduler.snapshot_of("m");
+}
+
+#[test]
+fn what_looks_like_a_model_and_is_none_is_told_with_the_reason() {
+    let mut node = Node::stopped();
+    for path in ["team/project/family/name/v1", "outer", "outer/inner"] {
+        node.write(&format!("{path}/model.py"), "");
+    }
+    node.run(&[]);
+    let heard = node.connect().hear_until(scanned);
+    let told = |directory: &str, reason: &str| {
+        heard.iter().any(|said| match said {
+            FromLauncher::ModelRefused { name, message, no_model: true } => {
+                name == directory && message.contains(reason)
+            }
+            _ => false,
+        })
+    };
+    assert!(told("team/project/family/name/v1", "more than four parts"), "{heard:#?}");
+    assert!(told("outer/inner", "inside the model `outer`"), "{heard:#?}");
+}
+
+/// Nothing in a model with too many files is watched; it is seen all the same when there are fewer.
+#[test]
+fn a_model_with_too_many_directories_takes_nothing_from_others() {
+    let mut node = Node::stopped();
+    node.configure("[snapshots]\nfiles = 50\n");
+    node.write("crowded/model.py", "");
+    node.write("good/model.py", "");
+    for number in 0..100 {
+        fs::create_dir(node.path("models/crowded").join(number.to_string())).unwrap();
+    }
+    node.run(&[]);
+    let scheduler = node.connect();
+    scheduler.hear_until(scanned);
+    node.write("good/model.py", "x = 2\n");
+    scheduler.snapshot_of("good");
+    for number in 0..80 {
+        fs::remove_dir(node.path("models/crowded").join(number.to_string())).unwrap();
+    }
+    let taken = scheduler.snapshot_of("crowded");
+    node.write("crowded/90/data", "in a directory that was not watched");
+    assert_ne!(scheduler.snapshot_of("crowded"), taken);
 }

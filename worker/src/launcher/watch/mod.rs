@@ -7,8 +7,11 @@
 
 mod debounce;
 mod missing;
+mod place;
+mod refusal;
 mod scan;
 mod single;
+mod watches;
 
 use super::event::{Event, Events, ModelState};
 use debounce::Debounce;
@@ -17,19 +20,19 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
 use omni_config::Models;
-use omni_ipc::launcher::FromLauncher;
-use omni_ipc::packet::MAX_PACKET;
 use omni_snapshot::{Snapshot, SnapshotError, Store};
-use scan::{Found, scan};
+use place::Place;
+use refusal::{Refusal, open, sendable, shown};
+use scan::{Found, Scan, scan};
 use single::Single;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
+use watches::{PLACE, WATCHES};
 
 /// After this long without events a directory counts as written.
 const QUIET: Duration = Duration::from_millis(200);
@@ -39,8 +42,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const TROUBLE: Duration = Duration::from_secs(5);
 /// How long to wait for a models folder that went away.
 const MISSING: Duration = Duration::from_secs(1);
-/// Directories that are watched, those of all models together.
-const WATCHES: usize = 65_536;
 
 /// The models folder cannot be watched.
 #[derive(Debug, thiserror::Error)]
@@ -110,6 +111,16 @@ pub(super) struct Watcher {
     models: BTreeMap<String, Option<Snapshot>>,
     missing: Missing,
     changed: Changed,
+    /// What is watched.
+    place: Option<Place>,
+    /// When it was last asked whether that is still the models folder.
+    asked: Instant,
+    /// Models that were refused for having too much: nothing in them is watched.
+    crowded: BTreeSet<String>,
+    /// When to look at everything, for what is not watched.
+    slow: Option<Instant>,
+    /// It was said that not all is watched.
+    warned: bool,
 }
 
 /// What must be looked at.
@@ -133,6 +144,11 @@ impl Watcher {
             models: BTreeMap::new(),
             missing: Missing::default(),
             changed: Changed::All,
+            place: Place::of(folder),
+            asked: Instant::now(),
+            crowded: BTreeSet::new(),
+            slow: None,
+            warned: false,
         })
     }
 
@@ -143,6 +159,7 @@ impl Watcher {
             return;
         }
         loop {
+            self.check_place(&mut debounce);
             let wait = debounce.due().map(|due| due.saturating_duration_since(Instant::now()));
             if wait.is_some_and(|wait| wait.is_zero()) {
                 debounce.done();
@@ -152,9 +169,8 @@ impl Watcher {
                 continue;
             }
             // Rounded up by a millisecond, the unit of poll.
-            let timeout = wait.map_or(PollTimeout::NONE, |wait| {
-                PollTimeout::try_from(wait + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
-            });
+            let wait = wait.unwrap_or(PLACE).min(PLACE) + Duration::from_millis(1);
+            let timeout = PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX);
             match poll(&mut [PollFd::new(self.inotify.as_fd(), PollFlags::POLLIN)], timeout) {
                 Ok(_) | Err(Errno::EINTR) => self.hear(&mut debounce),
                 Err(errno) => {
@@ -216,6 +232,9 @@ impl Watcher {
 
     /// Looks at everything that changed. `false` when the main loop is gone.
     fn look(&mut self, debounce: &mut Debounce) -> bool {
+        if self.slow.take_if(|slow| *slow <= Instant::now()).is_some() {
+            self.changed = Changed::All;
+        }
         let changed = std::mem::replace(&mut self.changed, Changed::Below(BTreeSet::new()));
         let folder = match open(&self.folder) {
             Ok(folder) => folder,
@@ -227,7 +246,10 @@ impl Watcher {
             }
         };
         let path = self.folder.clone();
-        let found = scan(&path, &mut |dir| self.watch(dir));
+        let mut unwatched = 0;
+        let crowded = self.crowded.clone();
+        let Scan { found, partly } = scan(&path, &crowded, &mut |dir| unwatched += usize::from(!self.watch(dir)));
+        self.look_again_at_all(partly, unwatched, debounce);
         let missing = self.models.keys().filter(|name| !found.contains_key(*name));
         let (gone, again) = self.missing.look(missing, Instant::now());
         if let Some(again) = again {
@@ -256,21 +278,22 @@ impl Watcher {
         let names: Vec<String> = self.models.keys().filter(|name| gone(name)).cloned().collect();
         names.into_iter().all(|name| {
             self.models.remove(&name);
+            self.crowded.remove(&name);
             self.events.tell(Event::Model { name, state: ModelState::Gone })
         })
     }
 
     fn take(&mut self, folder: &File, name: &str, found: &Found, debounce: &mut Debounce) -> bool {
         let known = self.models.get(name).and_then(Option::as_ref);
-        let taken = match found {
-            Found::Model => self.store.take(folder, Path::new(name), known).map_err(Refusal::Snapshot),
-            Found::Misnamed(error) => Err(Refusal::Name(*error)),
-            Found::Link => Err(Refusal::Link),
+        let taken = match Refusal::of(found) {
+            None => self.store.take(folder, Path::new(name), known).map_err(Refusal::Snapshot),
+            Some(refusal) => Err(refusal),
         };
+        let is_crowded = matches!(taken, Err(Refusal::Snapshot(SnapshotError::TooMany { .. })));
         let again = match &taken {
             Err(Refusal::Snapshot(SnapshotError::Changing { .. })) => Some(PATIENCE),
             // A full disk, most likely: no change of the directory will tell when there is room.
-            Err(Refusal::Snapshot(SnapshotError::Store { .. })) => Some(TROUBLE),
+            Err(Refusal::Snapshot(error)) if error.is_of_the_node() => Some(TROUBLE),
             Ok(_) | Err(_) => None,
         };
         if let Some(again) = again {
@@ -290,74 +313,10 @@ impl Watcher {
                 }
                 (Some(snapshot), state)
             }
-            Err(refusal) => (None, ModelState::Refused { message: omni_log::chain(&refusal) }),
+            Err(refusal) => (None, refusal.state()),
         };
+        self.crowd(name, is_crowded, debounce);
         self.models.insert(name.to_owned(), snapshot);
         self.events.tell(Event::Model { name: name.to_owned(), state })
     }
-
-    /// Watches a directory, given relative to the folder. Adding a watch twice is nothing.
-    fn watch(&mut self, dir: &Path) {
-        let what = AddWatchFlags::IN_ATTRIB
-            | AddWatchFlags::IN_CLOSE_WRITE
-            | AddWatchFlags::IN_CREATE
-            | AddWatchFlags::IN_DELETE
-            | AddWatchFlags::IN_DELETE_SELF
-            | AddWatchFlags::IN_MODIFY
-            | AddWatchFlags::IN_MOVED_FROM
-            | AddWatchFlags::IN_MOVED_TO
-            | AddWatchFlags::IN_MOVE_SELF
-            | AddWatchFlags::IN_ONLYDIR
-            | AddWatchFlags::IN_DONT_FOLLOW;
-        if self.watched.len() >= WATCHES {
-            tracing::warn!(dir = %dir.display(), "not watched: the models folder has more than {WATCHES} directories");
-            return;
-        }
-        match self.inotify.add_watch(&self.folder.join(dir), what) {
-            Ok(watch) => drop(self.watched.insert(watch, dir.to_owned())),
-            Err(Errno::ENOENT | Errno::ENOTDIR) => {} // gone again: its parent's watch tells
-            Err(errno) => {
-                tracing::warn!(dir = %dir.display(), %errno, "not watched (fs.inotify.max_user_watches bounds the number)");
-            }
-        }
-    }
-}
-
-/// Why a directory is not served.
-#[derive(Debug, thiserror::Error)]
-enum Refusal {
-    #[error(transparent)]
-    Snapshot(SnapshotError),
-    #[error("the directory's path cannot be a model's name: {0}")]
-    Name(omni_config::NameError),
-    #[error("the model's directory is a symbolic link: put the directory itself here, by renaming it into place")]
-    Link,
-    #[error("there is no `model.py` in it: `--model` names the directory of one model, `--models` a folder of many")]
-    NoModel,
-    #[error("cannot open the folder that it is in")]
-    Above(#[source] std::io::Error),
-}
-
-fn open(folder: &Path) -> std::io::Result<File> {
-    std::fs::OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(folder)
-}
-
-/// A manifest of control characters grows sixfold on the wire: such a one is refused here, by name.
-fn sendable(name: &str, snapshot: &Snapshot) -> ModelState {
-    let Snapshot { digest, manifest, .. } = snapshot.clone();
-    let message = FromLauncher::Model { name: name.to_owned(), snapshot: digest.clone(), manifest: manifest.clone() };
-    match serde_json::to_vec(&message) {
-        Ok(bytes) if bytes.len() <= MAX_PACKET => ModelState::Taken { snapshot: digest, manifest },
-        Ok(_) | Err(_) => {
-            ModelState::Refused { message: "`omni.toml` is not plain text: remove its control characters".into() }
-        }
-    }
-}
-
-/// Characters of a path that are shown when it is not a name.
-const SHOWN: usize = 200;
-
-/// The name of the model in `path`, relative to the folder, as it is shown when it cannot be a name.
-fn shown(path: &Path) -> String {
-    path.to_string_lossy().chars().take(SHOWN).collect()
 }

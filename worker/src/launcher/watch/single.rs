@@ -3,7 +3,8 @@
 //! So what an author does there changes nothing until the service is started or reloaded. The scheduler holds to what it was
 //! told first: a launcher that is started again, or a connection that is made again, brings no new content either.
 
-use super::{PATIENCE, Refusal, TROUBLE, open, sendable};
+use super::refusal::{Refusal, open, sendable};
+use super::{PATIENCE, TROUBLE};
 use crate::launcher::event::{Event, Events, ModelState};
 use omni_config::{Foreign, SingleModel};
 use omni_log::chain;
@@ -43,7 +44,9 @@ impl Single {
             let again = match self.take() {
                 Ok(state) => return state,
                 Err(refusal @ Refusal::Snapshot(SnapshotError::Changing { .. })) => (refusal, PATIENCE),
-                Err(refusal @ Refusal::Snapshot(SnapshotError::Store { .. })) => (refusal, TROUBLE),
+                Err(refusal @ Refusal::Snapshot(SnapshotError::Store { .. } | SnapshotError::NoRoom { .. })) => {
+                    (refusal, TROUBLE)
+                }
                 Err(refusal) => return ModelState::Refused { message: chain(&refusal) },
             };
             let (refusal, pause) = again;

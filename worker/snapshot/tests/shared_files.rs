@@ -1,0 +1,223 @@
+//! Files of snapshots are shared, unchanged ones are not read again, and what is damaged is made good.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed set-up fails the test")]
+
+use omni_snapshot::{Limits, Snapshot, Store};
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+use tempfile::TempDir;
+
+const LIMITS: Limits = Limits { files: 100, bytes: 1 << 30 };
+const LARGE: usize = 2 << 20;
+
+struct Folder {
+    dir: TempDir,
+    store: Store,
+}
+
+impl Folder {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("models/m")).unwrap();
+        let store = Store::open(&dir.path().join("snapshots"), LIMITS).unwrap();
+        let folder = Self { dir, store };
+        folder.write("model.py", b"x = 1\n");
+        folder
+    }
+
+    fn write(&self, name: &str, content: &[u8]) {
+        fs::write(self.model().join(name), content).unwrap();
+    }
+
+    fn model(&self) -> PathBuf {
+        self.dir.path().join("models/m")
+    }
+
+    fn take(&self) -> Snapshot {
+        self.store.take(File::open(self.dir.path().join("models")).unwrap(), Path::new("m"), None).unwrap()
+    }
+
+    fn in_snapshot(&self, of: &Snapshot, name: &str) -> PathBuf {
+        self.store.find(&of.digest).unwrap().join(name)
+    }
+
+    fn contents(&self) -> usize {
+        fs::read_dir(self.dir.path().join("snapshots/.files")).unwrap().count()
+    }
+
+    /// Waits until a file's last change lies so far back that the next one has another time.
+    fn settle(&self, name: &str) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let changed = || {
+            let found = fs::metadata(self.model().join(name)).unwrap();
+            SystemTime::UNIX_EPOCH
+                + Duration::new(found.ctime().unsigned_abs(), found.ctime_nsec().unsigned_abs() as u32)
+        };
+        while SystemTime::now() < changed() + Duration::from_millis(40) && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Bytes that this thread has read from files, as the kernel counts them.
+fn bytes_read() -> u64 {
+    let io = fs::read_to_string("/proc/thread-self/io").unwrap();
+    io.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_changed_line_beside_large_files_costs_neither_a_copy_nor_a_look_at_them() {
+    let folder = Folder::new();
+    folder.write("weights.bin", &vec![7; LARGE]);
+    folder.settle("weights.bin");
+    let first = folder.take();
+    folder.write("model.py", b"x = 2\n");
+    let before = bytes_read();
+    let second = folder.take();
+    assert!(bytes_read() - before < LARGE as u64 / 2, "the large file was read again");
+    assert_ne!(first.digest, second.digest);
+    let inode = |of: &Snapshot| fs::metadata(folder.in_snapshot(of, "weights.bin")).unwrap().ino();
+    assert_eq!(inode(&first), inode(&second));
+    assert_eq!(fs::read(folder.in_snapshot(&second, "weights.bin")).unwrap(), vec![7; LARGE]);
+
+    // The next launcher of this boot knows it too.
+    let next = Store::open(&folder.dir.path().join("snapshots"), LIMITS).unwrap();
+    folder.write("model.py", b"x = 3\n");
+    let before = bytes_read();
+    next.take(File::open(folder.dir.path().join("models")).unwrap(), Path::new("m"), None).unwrap();
+    assert!(bytes_read() - before < LARGE as u64 / 2, "the next launcher has read it again");
+}
+
+#[test]
+fn equal_files_of_different_models_are_one_and_different_rights_are_two() {
+    let folder = Folder::new();
+    fs::create_dir(folder.dir.path().join("models/n")).unwrap();
+    for name in ["m/a", "m/b", "m/run", "n/c"] {
+        fs::write(folder.dir.path().join("models").join(name), "equal").unwrap();
+    }
+    fs::set_permissions(folder.model().join("run"), Permissions::from_mode(0o755)).unwrap();
+    let m = folder.take();
+    let models = File::open(folder.dir.path().join("models")).unwrap();
+    let n = folder.store.take(models, Path::new("n"), None).unwrap();
+    let found = |of, name| fs::metadata(folder.in_snapshot(of, name)).unwrap();
+    assert_eq!(found(&m, "a").ino(), found(&m, "b").ino());
+    assert_eq!(found(&m, "a").ino(), found(&n, "c").ino());
+    assert_ne!(found(&m, "a").ino(), found(&m, "run").ino());
+    assert_eq!([found(&m, "a"), found(&m, "run")].map(|found| found.mode() & 0o7777), [0o644, 0o755]);
+}
+
+/// Whoever sets the time of a file back, or writes within one tick of the clock, is not believed.
+#[test]
+fn a_large_file_of_the_same_size_and_time_is_read_again() {
+    let folder = Folder::new();
+    let path = folder.model().join("weights.bin");
+    for round in 0..10_u8 {
+        // No pause: these changes lie within a tick of the file system's clock.
+        folder.write("weights.bin", &vec![round; LARGE]);
+        let first = folder.take();
+        let time = fs::metadata(&path).unwrap().modified().unwrap();
+        let mut file = OpenOptions::new().write(true).open(&path).unwrap();
+        file.write_all(&[round + 100]).unwrap();
+        file.set_modified(time).unwrap();
+        drop(file);
+        let second = folder.take();
+        let mut byte = [0];
+        File::open(folder.in_snapshot(&second, "weights.bin")).unwrap().read_exact(&mut byte).unwrap();
+        assert_eq!(byte, [round + 100], "round {round}");
+        assert_ne!(first.digest, second.digest);
+    }
+}
+
+#[test]
+fn a_damaged_snapshot_is_replaced_and_a_whole_one_is_left() {
+    type Damage = fn(&Path);
+    let table: [(&str, Damage, bool); 6] = [
+        ("nothing", |_| (), false),
+        ("emptied", |dir| fs::write(dir.join("model.py"), "").unwrap(), true),
+        ("another byte", |dir| fs::write(dir.join("model.py"), "x = 7\n").unwrap(), true),
+        ("gone", |dir| fs::remove_file(dir.join("model.py")).unwrap(), true),
+        ("one more", |dir| fs::write(dir.join("more.py"), "").unwrap(), true),
+        (
+            "a copy of its own, as earlier releases made them",
+            |dir| {
+                fs::remove_file(dir.join("model.py")).unwrap();
+                fs::write(dir.join("model.py"), "x = 1\n").unwrap();
+            },
+            false,
+        ),
+    ];
+    for (what, damage, replaced) in table {
+        let folder = Folder::new();
+        let place = folder.store.find(&folder.take().digest).unwrap();
+        let inode = fs::metadata(&place).unwrap().ino();
+        damage(&place);
+        let again = folder.take();
+        assert_eq!(folder.store.find(&again.digest).unwrap(), place);
+        assert_eq!(fs::read(place.join("model.py")).unwrap(), b"x = 1\n", "{what}");
+        assert_eq!(fs::read_dir(&place).unwrap().count(), 1, "{what}");
+        assert_eq!(fs::metadata(&place).unwrap().ino() != inode, replaced, "{what}");
+    }
+}
+
+#[test]
+fn a_damaged_large_file_is_replaced_though_its_source_is_known() {
+    let folder = Folder::new();
+    folder.write("weights.bin", &vec![7; LARGE]);
+    folder.settle("weights.bin");
+    let taken = folder.take();
+    let mut file = OpenOptions::new().write(true).open(folder.in_snapshot(&taken, "weights.bin")).unwrap();
+    file.write_all(b"damage").unwrap();
+    drop(file);
+    let again = folder.take();
+    assert_eq!(again.digest, taken.digest);
+    assert_eq!(fs::read(folder.in_snapshot(&again, "weights.bin")).unwrap(), vec![7; LARGE]);
+}
+
+#[test]
+fn contents_go_with_the_last_snapshot_that_has_them() {
+    let folder = Folder::new();
+    folder.write("weights.bin", &vec![7; LARGE]);
+    folder.settle("weights.bin");
+    let first = folder.take();
+    folder.write("model.py", b"x = 2\n");
+    let second = folder.take();
+    assert_eq!(folder.contents(), 3);
+    folder.store.release(&first.digest);
+    folder.store.release(&second.digest);
+    folder.store.retain(&BTreeSet::from([second.digest.clone()])).unwrap();
+    assert_eq!(folder.contents(), 2);
+    folder.store.retain(&BTreeSet::new()).unwrap();
+    assert_eq!(folder.contents(), 0);
+    let sources = folder.dir.path().join("snapshots/.sources");
+    assert_eq!(fs::read_dir(sources).unwrap().count(), 0, "nothing is remembered of what is gone");
+}
+
+#[test]
+fn holes_stay_holes() {
+    let folder = Folder::new();
+    let file = File::create(folder.model().join("sparse")).unwrap();
+    file.set_len(128 << 20).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"data", 64 << 20).unwrap();
+    drop(file);
+    let taken = folder.take();
+    let found = fs::metadata(folder.in_snapshot(&taken, "sparse")).unwrap();
+    assert_eq!(found.len(), 128 << 20);
+    assert!(found.blocks() * 512 < 4 << 20, "{} bytes", found.blocks() * 512);
+    let mut bytes = [0; 4];
+    let copy = File::open(folder.in_snapshot(&taken, "sparse")).unwrap();
+    std::os::unix::fs::FileExt::read_exact_at(&copy, &mut bytes, 64 << 20).unwrap();
+    assert_eq!(&bytes, b"data");
+}
+
+#[test]
+fn the_time_of_a_copied_file_tells_its_content() {
+    let folder = Folder::new();
+    let time = |of: &Snapshot| fs::metadata(folder.in_snapshot(of, "model.py")).unwrap().mtime();
+    let first = folder.take();
+    folder.write("model.py", b"x = 2\n"); // the same size: caches of compilers have nothing else to go by
+    let second = folder.take();
+    assert_ne!(time(&first), time(&second));
+}

@@ -1,0 +1,83 @@
+//! Why a directory is not served, as it is told to the author and to the scheduler.
+
+use super::scan::Found;
+use crate::launcher::event::ModelState;
+use omni_ipc::launcher::FromLauncher;
+use omni_ipc::packet::MAX_PACKET;
+use omni_snapshot::{Snapshot, SnapshotError};
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// Why a directory is not served.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error(transparent)]
+    Snapshot(SnapshotError),
+    #[error("the directory's path cannot be a model's name: {0}")]
+    Name(omni_config::NameError),
+    #[error("the model's directory is a symbolic link: put the directory itself here, by renaming it into place")]
+    Link,
+    #[error("it is inside the model `{0}` and part of it: move it out to have it served by itself")]
+    Inside(String),
+    #[error("its path has more than four parts, which a model's name cannot have: move it up")]
+    Deep,
+    #[error("the directory cannot be read: {0}")]
+    Unreadable(String),
+    #[error("there are more than 2,048 directories in it that are no models: what comes after them is not looked at")]
+    Many,
+    #[error("there is no `model.py` in it: `--model` names the directory of one model, `--models` a folder of many")]
+    NoModel,
+    #[error("cannot open the folder that it is in")]
+    Above(#[source] std::io::Error),
+}
+
+impl Refusal {
+    /// What can be said before a snapshot is tried.
+    pub(super) fn of(found: &Found) -> Option<Self> {
+        Some(match found {
+            Found::Model => return None,
+            Found::Misnamed(error) => Self::Name(*error),
+            Found::Link => Self::Link,
+            Found::Inside(outer) => Self::Inside(outer.clone()),
+            Found::Deep => Self::Deep,
+            Found::Unreadable(error) => Self::Unreadable(error.clone()),
+            Found::Many => Self::Many,
+        })
+    }
+
+    /// As it is told: a directory whose name and place are a model's is a model that is not served.
+    pub(super) fn state(&self) -> ModelState {
+        let message = omni_log::chain(self);
+        match self {
+            Self::Snapshot(_) | Self::Link | Self::NoModel | Self::Above(_) => ModelState::Refused { message },
+            Self::Name(_) | Self::Inside(_) | Self::Deep | Self::Unreadable(_) | Self::Many => {
+                ModelState::NoModel { message }
+            }
+        }
+    }
+}
+
+pub(super) fn open(folder: &Path) -> std::io::Result<File> {
+    std::fs::OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(folder)
+}
+
+/// A manifest of control characters grows sixfold on the wire: such a one is refused here, by name.
+pub(super) fn sendable(name: &str, snapshot: &Snapshot) -> ModelState {
+    let Snapshot { digest, manifest, .. } = snapshot.clone();
+    let message = FromLauncher::Model { name: name.to_owned(), snapshot: digest.clone(), manifest: manifest.clone() };
+    match serde_json::to_vec(&message) {
+        Ok(bytes) if bytes.len() <= MAX_PACKET => ModelState::Taken { snapshot: digest, manifest },
+        Ok(_) | Err(_) => {
+            ModelState::Refused { message: "`omni.toml` is not plain text: remove its control characters".into() }
+        }
+    }
+}
+
+/// Characters of a path that are shown when it is not a name.
+const SHOWN: usize = 200;
+
+/// The name of the model in `path`, relative to the folder, as it is shown when it cannot be a name.
+pub(super) fn shown(path: &Path) -> String {
+    path.to_string_lossy().chars().take(SHOWN).collect()
+}
