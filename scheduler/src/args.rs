@@ -59,6 +59,12 @@ pub struct Directories {
 }
 
 impl Directories {
+    /// Sockets and files of the scheduler itself; the rest of the runtime directory is the launcher's.
+    #[must_use]
+    pub fn own_runtime(&self) -> PathBuf {
+        omni_dir::runtime::control(&self.runtime)
+    }
+
     /// What must last of the scheduler itself; the rest is the launcher's.
     #[must_use]
     pub fn own_state(&self) -> PathBuf {

@@ -29,11 +29,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getegid, geteuid};
 use omni_config::node::NodeConfig;
 use omni_config::tokens::Token;
+use omni_dir::Dir;
 use omni_log::Kind;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
@@ -164,10 +165,10 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
     let owners = Arc::new(Owners { uid: geteuid().as_raw(), gid: getegid().as_raw(), admins });
     let control = Control { node: Arc::clone(&node), addresses: addresses.clone(), upgrades: upgrades.clone(), owners };
     let serve_control = |socket| tokio::spawn(control_socket::serve(socket, speaking.clone(), control.clone()));
-    let mut control_file = control_socket::Watched::new(directories.runtime.join(control_socket::NAME));
+    let mut control_file = control_socket::Watched::new(directories.own_runtime().join(control_socket::NAME));
     let mut control_task = serve_control(listeners.control);
     let mut looks = tokio::time::interval(control_socket::LOOK);
-    announce(&directories.runtime, &addresses)?;
+    announce(&directories, &addresses)?;
     tracing::info!(
         message_id = Kind::Serving.id(),
         listen = addresses.listen,
@@ -336,7 +337,7 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
     }
     if matches!(ending, Ending::Stop | Ending::Fault(_)) {
         for name in ["node.json", control_socket::NAME, "scheduler.lock"] {
-            let _ = std::fs::remove_file(directories.runtime.join(name)); // who comes next would replace them
+            let _ = std::fs::remove_file(directories.own_runtime().join(name)); // who comes next would replace them
         }
     }
     context.state.settled().await; // before the next one reads it
@@ -380,14 +381,18 @@ fn stop(successor: u32) {
     }
 }
 
-/// Writes `<runtime-dir>/node.json`: who serves where. Written beside and renamed, so that a reader sees all or nothing.
-fn announce(runtime: &Path, addresses: &Addresses) -> io::Result<()> {
+/// Writes `<runtime-dir>/control/node.json`: who serves where. Written beside and renamed, so that a reader sees all or nothing.
+fn announce(directories: &Directories, addresses: &Addresses) -> io::Result<()> {
+    let own = directories.own_runtime();
     let text = serde_json::json!({
         "pid": std::process::id(),
         "listen": addresses.listen,
         "admin_listen": addresses.admin_listen,
     });
-    let fresh = runtime.join(".node.json");
+    let fresh = own.join(".node.json");
     std::fs::write(&fresh, format!("{text}\n"))?;
-    std::fs::rename(&fresh, runtime.join("node.json"))
+    std::fs::rename(&fresh, own.join("node.json"))?;
+    // The links are root's to make, but in a runtime directory that a release before them has left to this user.
+    let _ = Dir::open(&directories.runtime).and_then(|dir| omni_dir::runtime::link(&dir));
+    Ok(())
 }

@@ -11,10 +11,11 @@ use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::Backlog;
 use nix::unistd::{
-    AccessFlags, Gid, Uid, chown, faccessat, getegid, geteuid, getgroups, setegid, seteuid, setgid, setgroups, setuid,
+    AccessFlags, Gid, Uid, faccessat, getegid, geteuid, getgroups, setegid, seteuid, setgid, setgroups, setuid,
 };
 use omni_config::Models;
 use omni_config::node::{NoUser, NodeConfig, NodeUser};
+use omni_dir::Dir;
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::net::TcpListener;
@@ -123,9 +124,8 @@ pub fn set_up<T, E: From<StartupError>>(
         // All the rest was done by the scheduler that hands over. What is wrong is to be found while that one still serves.
         let data = kept("data", data, config.server.listen)?;
         let admin = kept("admin", admin, config.server.admin_listen)?;
-        for own in [directories.own_state(), directories.runtime.clone()] {
-            can_write(&own)?;
-        }
+        can_write(&directories.own_state(), 0o700)?;
+        can_write(&directories.own_runtime(), 0o755)?;
         return Ok((Listeners { data, admin, control, lock }, read()?));
     }
     let root = Uid::effective().is_root();
@@ -135,18 +135,24 @@ pub fn set_up<T, E: From<StartupError>>(
     } else {
         (Uid::current(), Gid::current())
     };
-    let read = if root {
-        make_directories(directories, uid, gid)?;
-        as_user(uid, gid, || can_enter(&directories.runtime, uid).map_err(E::from).and_then(|()| read()))??
-    } else {
-        read()?
-    };
-    let lock = lock(&directories.runtime)?;
-    raise_descriptor_limit();
-    let listeners = listeners(config, &directories.runtime, lock)?;
     if root {
-        let path = directories.runtime.join(control_socket::NAME);
-        chown(&path, Some(uid), Some(gid)).map_err(|e| at("chown", &path)(e.into()))?;
+        make_directories(directories, uid, gid)?;
+    } else {
+        // Made by the launcher or the service manager, but for a node without either.
+        can_write(&directories.own_runtime(), 0o755)?;
+    }
+    // In the folder of that user root would follow what the user has put there.
+    let own = directories.own_runtime();
+    let begin = || -> Result<_, E> {
+        can_enter(&own, uid)?;
+        let read = read()?;
+        Ok((read, lock(&own, &directories.runtime)?))
+    };
+    let (read, lock) = if root { as_user(uid, gid, begin)?? } else { begin()? };
+    raise_descriptor_limit();
+    let bind = || control_socket::bind(&own.join(control_socket::NAME));
+    let listeners = listeners(config, lock, || if root { as_user(uid, gid, bind)? } else { bind() })?;
+    if root {
         start_launcher(directories, config_file, uid)?;
         drop_privileges(uid, gid)?;
     }
@@ -159,19 +165,20 @@ fn at(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StartupError
 }
 
 fn make_directories(directories: &Directories, uid: Uid, gid: Gid) -> Result<(), StartupError> {
-    for (path, mode) in [(&directories.state, 0o755), (&directories.cache, 0o755), (&directories.runtime, 0o755)] {
-        DirBuilder::new().recursive(true).mode(mode).create(path).map_err(at("create", path))?;
+    for path in [&directories.state, &directories.cache] {
+        DirBuilder::new().recursive(true).mode(0o755).create(path).map_err(at("create", path))?;
     }
-    let own_state = directories.own_state();
-    DirBuilder::new().recursive(true).mode(0o700).create(&own_state).map_err(at("create", &own_state))?;
-    for path in [&directories.runtime, &own_state] {
-        chown(path, Some(uid), Some(gid)).map_err(|e| at("chown", path)(e.into()))?;
-    }
-    Ok(())
+    let state = std::fs::canonicalize(&directories.state).map_err(at("find", &directories.state))?;
+    let own_state = Dir::open(&state).and_then(|state| state.subdirectory("scheduler", 0o700));
+    own_state
+        .and_then(|own| own.belong_to(uid.as_raw(), Some(gid.as_raw()), 0o700))
+        .map_err(at("create", &directories.own_state()))?;
+    let made = omni_dir::runtime::make(&directories.runtime, uid.as_raw(), Some(gid.as_raw()));
+    made.map(drop).map_err(at("use", &directories.runtime))
 }
 
-fn lock(runtime: &Path) -> Result<File, StartupError> {
-    let path = runtime.join("scheduler.lock");
+fn lock(own: &Path, runtime: &Path) -> Result<File, StartupError> {
+    let path = own.join("scheduler.lock");
     let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(at("open", &path))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
@@ -189,7 +196,11 @@ fn raise_descriptor_limit() {
     }
 }
 
-fn listeners(config: &NodeConfig, runtime: &Path, lock: File) -> Result<Listeners, StartupError> {
+fn listeners(
+    config: &NodeConfig,
+    lock: File,
+    control: impl FnOnce() -> Result<UnixListener, StartupError>,
+) -> Result<Listeners, StartupError> {
     let mut inherited = inherited_sockets();
     let mut tcp = |name: &str, address: std::net::SocketAddr| match inherited.remove(name) {
         Some(fd) => {
@@ -201,10 +212,7 @@ fn listeners(config: &NodeConfig, runtime: &Path, lock: File) -> Result<Listener
     };
     let data = tcp("data", config.server.listen)?;
     let admin = tcp("admin", config.server.admin_listen)?;
-    let control = match inherited.remove("control") {
-        Some(fd) => UnixListener::from(fd),
-        None => control_socket::bind(&runtime.join(control_socket::NAME))?,
-    };
+    let control = inherited.remove("control").map_or_else(control, |fd| Ok(UnixListener::from(fd)))?;
     for (name, result) in [
         ("data", data.set_nonblocking(true)),
         ("admin", admin.set_nonblocking(true)),
@@ -237,8 +245,8 @@ fn compare(name: &str, listener: &TcpListener, address: std::net::SocketAddr) {
 }
 
 /// A folder of this process's own, made if it is not there.
-fn can_write(folder: &Path) -> Result<(), StartupError> {
-    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(at("create", folder))?;
+fn can_write(folder: &Path, mode: u32) -> Result<(), StartupError> {
+    DirBuilder::new().recursive(true).mode(mode).create(folder).map_err(at("create", folder))?;
     faccessat(AT_FDCWD, folder, AccessFlags::W_OK | AccessFlags::X_OK, AtFlags::AT_EACCESS)
         .map_err(|errno| at("write into", folder)(errno.into()))
 }

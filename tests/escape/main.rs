@@ -19,6 +19,7 @@ mod logs;
 mod outcomes;
 mod packages;
 mod places;
+mod taken_over;
 mod wires;
 
 use outcomes::{assert_all_refused, assert_all_succeeded, assert_all_tried};

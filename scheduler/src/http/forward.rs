@@ -114,7 +114,11 @@ async fn ask(node: &Node, by: By, parts: &Parts, body: Sent) -> Result<Response<
         let request = request(parts, body)?;
         let stream = match by {
             By::Data => heir.ask(parts.extensions.get::<AdmittedBefore>().is_some()).await?,
-            By::Control => UnixStream::connect(node.context.runtime_dir.join(control_socket::NAME)).await.ok()?,
+            By::Control => {
+                UnixStream::connect(omni_dir::runtime::control(&node.context.runtime_dir).join(control_socket::NAME))
+                    .await
+                    .ok()?
+            }
         };
         let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
         tokio::spawn(connection);

@@ -4,16 +4,18 @@ use super::start::Running;
 use super::uids::UidSlots;
 use crate::pidfd;
 use nix::unistd::Pid;
+use omni_dir::Dir;
 use omni_ipc::exit::ExitCause;
 use omni_ipc::id::{InstanceId, SnapshotDigest};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Read, Write};
+use std::ffi::OsString;
+use std::io::{self, ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 /// An instance, from the request to the last of its traces.
 #[derive(Debug)]
@@ -151,88 +153,91 @@ impl RecordedWorker {
 }
 
 /// The folder `<runtime-dir>/instances`, or that of the zygotes: sockets, exit files and records, named by instance. Only
-/// root can write it; a record that somebody else could have written would tell us whom to kill.
+/// root can write it, or exchange it; a record that another user could have written would tell us whom to kill.
 #[derive(Debug, Clone)]
 pub(super) struct Traces {
-    dir: PathBuf,
+    dir: Arc<Dir>,
 }
 
 impl Traces {
     /// Opens the folder, makes it when it is missing.
-    pub(super) fn open(runtime_dir: &Path, name: &str, mode: u32) -> io::Result<Self> {
-        let dir = runtime_dir.join(name);
-        match fs::create_dir(&dir) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
-        let found = dir.symlink_metadata()?;
-        if !found.is_dir() || found.uid() != 0 {
-            let message = format!("{} must be a directory of root: remove what is there", dir.display());
-            return Err(io::Error::new(ErrorKind::PermissionDenied, message));
-        }
-        fs::set_permissions(&dir, fs::Permissions::from_mode(mode))?;
-        Ok(Self { dir })
+    pub(super) fn open(runtime_dir: &Dir, name: &str, mode: u32) -> io::Result<Self> {
+        let dir = runtime_dir.subdirectory(name, mode)?.of_root()?;
+        dir.belong_to(0, None, mode)?;
+        Ok(Self { dir: Arc::new(dir) })
+    }
+
+    /// The folder, for sockets that are bound here.
+    pub(super) fn dir(&self) -> &Dir {
+        &self.dir
     }
 
     pub(super) fn socket(&self, id: &InstanceId) -> PathBuf {
-        self.dir.join(format!("{id}.sock"))
+        self.dir.path().join(socket_name(id))
+    }
+
+    /// Whether the socket of an instance is there.
+    pub(super) fn has_socket(&self, id: &InstanceId) -> bool {
+        self.dir.has(&socket_name(id))
     }
 
     pub(super) fn exit_file(&self, id: &InstanceId) -> PathBuf {
-        self.dir.join(format!("{id}.exit"))
+        self.dir.path().join(exit_name(id))
     }
 
     /// Where the worker of a model with a GPU listens for its shims.
     pub(super) fn gpu_socket(&self, id: &InstanceId) -> PathBuf {
-        self.dir.join(format!("{id}.gpu"))
-    }
-
-    fn record_file(&self, id: &InstanceId) -> PathBuf {
-        self.dir.join(format!("{id}.json"))
+        self.dir.path().join(format!("{id}.gpu"))
     }
 
     /// Records a worker that has just been started, complete or not at all.
     pub(super) fn record(&self, id: &InstanceId, record: &impl Serialize) -> io::Result<()> {
-        let temporary = self.dir.join(format!("{id}.new"));
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-        file.write_all(&serde_json::to_vec(record)?)?;
-        fs::rename(temporary, self.record_file(id))
+        self.dir.replace(&record_name(id), &serde_json::to_vec(record)?, 0o600)
     }
 
     /// The record of an instance, when it is one that root wrote.
     pub(super) fn read<R: DeserializeOwned>(&self, id: &InstanceId) -> Option<R> {
-        let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(self.record_file(id)).ok()?;
-        let found = file.metadata().ok()?;
-        let mut text = String::new();
-        let trusted = found.is_file() && found.uid() == 0 && found.mode() & 0o022 == 0;
-        trusted.then(|| file.take(64 * 1024).read_to_string(&mut text).ok())??;
-        serde_json::from_str(&text).ok()
+        self.json(&record_name(id))
     }
 
     /// Every instance that left a trace.
     pub(super) fn list(&self) -> io::Result<BTreeSet<InstanceId>> {
-        let id = |entry: io::Result<fs::DirEntry>| -> io::Result<Option<InstanceId>> {
-            let name = entry?.file_name().into_string().unwrap_or_default();
-            Ok(name.split('.').next().and_then(|id| InstanceId::parse(id).ok()))
-        };
-        fs::read_dir(&self.dir)?.filter_map(|entry| id(entry).transpose()).collect()
+        let names = self.dir.names()?.into_iter().filter_map(|name| name.into_string().ok());
+        Ok(names.filter_map(|name| InstanceId::parse(name.split('.').next()?).ok()).collect())
     }
 
     /// How the worker said that its instance ended; `WorkerLost` when it said nothing.
     pub(super) fn exit_cause(&self, id: &InstanceId) -> ExitCause {
-        let mut text = String::new();
-        let read = File::open(self.exit_file(id)).and_then(|file| file.take(64 * 1024).read_to_string(&mut text));
-        read.ok().and_then(|_| serde_json::from_str(&text).ok()).unwrap_or(ExitCause::WorkerLost)
+        self.json(&exit_name(id)).unwrap_or(ExitCause::WorkerLost)
     }
 
     /// Removes every file of an instance.
     pub(super) fn remove(&self, id: &InstanceId) -> io::Result<()> {
-        for entry in fs::read_dir(&self.dir)? {
-            let entry = entry?;
-            if entry.file_name().to_string_lossy().split('.').next() == Some(id.as_str()) {
-                fs::remove_file(entry.path())?;
-            }
-        }
-        Ok(())
+        let names = self.dir.names()?;
+        let own = |name: &&OsString| name.to_string_lossy().split('.').next() == Some(id.as_str());
+        names.iter().filter(own).try_for_each(|name| self.dir.remove(name))
     }
+
+    /// A bounded file of root as JSON.
+    fn json<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
+        let file = self.dir.read(name).ok()?;
+        let found = file.metadata().ok()?;
+        let mut text = String::new();
+        let trusted = found.uid() == 0 && found.mode() & 0o022 == 0;
+        trusted.then(|| file.take(64 * 1024).read_to_string(&mut text).ok())??;
+        serde_json::from_str(&text).ok()
+    }
+}
+
+/// The name of an instance's socket.
+pub(super) fn socket_name(id: &InstanceId) -> String {
+    format!("{id}.sock")
+}
+
+fn exit_name(id: &InstanceId) -> String {
+    format!("{id}.exit")
+}
+
+fn record_name(id: &InstanceId) -> String {
+    format!("{id}.json")
 }

@@ -3,22 +3,22 @@
 //! Nothing here waits for a scheduler: messages queue up to a bound, and one that does not read is disconnected.
 
 use nix::sys::socket::sockopt::PeerCredentials;
-use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, getsockopt, listen, socket};
-use nix::sys::stat::{Mode, umask};
-use nix::unistd::{Gid, Uid, fchownat};
+use nix::sys::socket::{Backlog, getsockopt};
+use omni_dir::Dir;
 use omni_ipc::launcher::{FromLauncher, ToLauncher};
 use omni_ipc::packet::{PacketError, recv_packet_no_fds, send_packet};
 use std::collections::VecDeque;
-use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
-use std::path::Path;
 
 /// Messages that wait for the scheduler: more than all models of a node, and a build's output.
 const WAITING: usize = 16_384;
 /// Messages taken in one round, so that a scheduler that floods does not keep everything else waiting.
 const ROUND: usize = 64;
+
+/// The socket's name in the runtime directory.
+pub(super) const NAME: &str = "launcher.sock";
 
 /// See the module.
 pub(super) struct Link {
@@ -35,22 +35,11 @@ struct Peer {
 
 impl Link {
     /// Listens; the launcher's lock says that nobody else does. The socket is the scheduler's, mode 0600.
-    pub(super) fn listen(path: &Path, scheduler_uid: u32) -> io::Result<Self> {
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
-        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
-        // By mask and not by chmod, which would follow a link put there meanwhile. No other thread runs yet.
-        let mask = umask(Mode::from_bits_truncate(0o177));
-        let bound = UnixAddr::new(path).and_then(|address| bind(listener.as_raw_fd(), &address));
-        umask(mask);
-        bound?;
-        let owner = (Some(Uid::from_raw(scheduler_uid)), Some(Gid::from_raw(scheduler_uid)));
-        fchownat(nix::fcntl::AT_FDCWD, path, owner.0, owner.1, nix::fcntl::AtFlags::AT_SYMLINK_NOFOLLOW)?;
-        listen(&listener, Backlog::new(4)?)?;
-        Ok(Self { listener: listener.into(), scheduler_uid, peer: None })
+    pub(super) fn listen(runtime_dir: &Dir, scheduler_uid: u32) -> io::Result<Self> {
+        let listener = runtime_dir.listen(NAME, scheduler_uid, Some(scheduler_uid), Backlog::new(4)?)?;
+        let listener = UnixListener::from(listener);
+        listener.set_nonblocking(true)?;
+        Ok(Self { listener, scheduler_uid, peer: None })
     }
 
     /// For poll: whoever wants to connect.
@@ -144,14 +133,17 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nix::sys::socket::connect;
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+    use nix::unistd::Uid;
     use omni_ipc::packet::MAX_PACKET;
+    use std::os::fd::AsRawFd;
 
     #[test]
     fn what_no_packet_holds_is_not_said_and_the_rest_is() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("launcher.sock");
-        let mut link = Link::listen(&path, Uid::current().as_raw()).unwrap();
+        let dir = Dir::open(&std::fs::canonicalize(folder.path()).unwrap()).unwrap();
+        let path = dir.path().join(NAME);
+        let mut link = Link::listen(&dir, Uid::current().as_raw()).unwrap();
         let scheduler = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).unwrap();
         connect(scheduler.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
         link.accept();

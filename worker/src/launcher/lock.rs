@@ -6,12 +6,15 @@
 use super::keep::ALREADY_RUNNING;
 use super::{LauncherError, at};
 use omni_cgroup::{Claim, Drivers};
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use omni_dir::Dir;
+use std::fs::{self, File, TryLockError};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// The file in a folder.
+const NAME: &str = "launcher.lock";
 /// How long to wait for the lock of a launcher that was killed, and how often to look.
 const WITHIN: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_millis(20);
@@ -19,10 +22,8 @@ const AGAIN: Duration = Duration::from_millis(20);
 /// The lock of a folder. Its file names who holds it, and stays: removed, it could be locked by one who waits for it and,
 /// made again, by another.
 pub(super) fn lock(folder: &Path) -> Result<File, LauncherError> {
-    let path = folder.join("launcher.lock");
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-    let file = options.open(&path).map_err(at("open", &path))?;
+    let path = folder.join(NAME);
+    let file = Dir::open(folder).and_then(|dir| dir.own_file(NAME, 0o600)).map_err(at("open", &path))?;
     let take = || match file.try_lock() {
         Ok(()) => Ok(()),
         Err(TryLockError::WouldBlock) => Err(LauncherError::AlreadyRunning { folder: folder.to_owned() }),

@@ -15,10 +15,12 @@ mod command;
 mod disks;
 mod environment;
 mod event;
+mod folders;
 mod gpu;
 mod instances;
 pub mod keep;
 mod link;
+mod links;
 mod lock;
 pub mod machine;
 mod node;
@@ -38,6 +40,7 @@ use environment::{Builder, Environments, Package, Planner, Sandboxes};
 use gpu::Gpus;
 use instances::{InstanceRecord, Instances, Traces};
 use link::Link;
+use links::Links;
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
@@ -46,7 +49,7 @@ use nix::sys::stat::{Mode, umask};
 use node::{Builds, Node, State, Unflushed};
 use omni_cgroup::Driver;
 use omni_config::node::MISCONFIGURED;
-use omni_config::{Models, SingleModel};
+use omni_dir::way::Changeable;
 use omni_ipc::id::InstanceId;
 use omni_ipc::launcher::FromLauncher;
 use omni_snapshot::{Limits, SnapshotError, Store};
@@ -54,9 +57,7 @@ use program::Program;
 use sd_notify::NotifyState;
 pub use settings::Settings;
 use std::collections::BTreeSet;
-use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
@@ -92,7 +93,7 @@ pub enum LauncherError {
         source: io::Error,
     },
     /// The path of a socket would be too long for the kernel.
-    #[error("the runtime folder {} has a path that is too long for a socket in it: at most {SOCKET_DIR_MAX} bytes", path.display())]
+    #[error("the runtime folder {} has a path that is too long for a socket in it: at most {} bytes", path.display(), folders::SOCKET_DIR_MAX)]
     LongPath {
         /// The folder.
         path: PathBuf,
@@ -103,6 +104,15 @@ pub enum LauncherError {
     /// The store of snapshots cannot be used.
     #[error("cannot open the store of snapshots")]
     Store(#[from] SnapshotError),
+    /// Root would write where another user can exchange what is there.
+    #[error("cannot use {} for {what}", found.path.display())]
+    Changeable {
+        /// Flag of the folder.
+        what: &'static str,
+        /// The folder on the way.
+        #[source]
+        found: Changeable,
+    },
     /// There are no usable control groups.
     #[error("cannot use control groups")]
     Cgroup(#[from] omni_cgroup::Error),
@@ -117,16 +127,16 @@ pub enum LauncherError {
     },
 }
 
-/// `/instances/<12 digits>.sock` behind it, within the 107 bytes of a socket's path.
-const SOCKET_DIR_MAX: usize = 107 - "/instances/012345678901.sock".len();
-
 impl LauncherError {
     /// The exit code: whether starting again can help.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::AlreadyRunning { .. } | Self::Cgroup(omni_cgroup::Error::Claimed { .. }) => keep::ALREADY_RUNNING,
-            Self::Watch(WatchError::Folder { .. }) | Self::LongPath { .. } | Self::Cgroup(_) => MISCONFIGURED,
+            Self::Watch(WatchError::Folder { .. })
+            | Self::LongPath { .. }
+            | Self::Changeable { .. }
+            | Self::Cgroup(_) => MISCONFIGURED,
             Self::Io { .. } | Self::Watch(WatchError::Inotify(_)) | Self::Store(_) | Self::Kernel { .. } => 1,
         }
     }
@@ -149,7 +159,8 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     let signals = signals().map_err(kernel("watch signals"))?;
     umask(Mode::from_bits_truncate(0o022));
     raise_descriptor_limit();
-    let settings = Arc::new(prepared(settings)?);
+    let (settings, runtime) = folders::prepared(settings)?;
+    let settings = Arc::new(settings);
     // One may be all three: it is locked once.
     let folders = BTreeSet::from([&settings.runtime_dir, &settings.state_dir, &settings.cache_dir]);
     let _locks = folders.into_iter().map(|folder| lock::lock(folder)).collect::<Result<Vec<_>, _>>()?;
@@ -166,8 +177,8 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     let (watch, looks) = Watch::new(&settings.models, Arc::clone(&store), events.clone())?;
 
     let at_runtime = |action| at(action, &settings.runtime_dir);
-    let traces = Traces::open(&settings.runtime_dir, "instances", 0o755).map_err(at_runtime("use the instances of"))?;
-    let nests = Traces::open(&settings.runtime_dir, "zygotes", 0o700).map_err(at_runtime("use the zygotes of"))?;
+    let traces = Traces::open(&runtime, "instances", 0o755).map_err(at_runtime("use the instances of"))?;
+    let nests = Traces::open(&runtime, "zygotes", 0o700).map_err(at_runtime("use the zygotes of"))?;
     let node = &settings.config.node;
     let mut instances = Instances::new(UidSlots::new(node.uid_base, node.uid_count - settings.build_places().source));
     let mut state = State::default();
@@ -183,8 +194,9 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     let environments =
         Environments::open(&settings.cache_dir).map_err(at("use the environments of", &settings.cache_dir))?;
 
-    let socket = settings.runtime_dir.join("launcher.sock");
-    let link = Link::listen(&socket, settings.scheduler_uid).map_err(at("listen at", &socket))?;
+    let socket = runtime.path().join(link::NAME);
+    let link = Link::listen(&runtime, settings.scheduler_uid).map_err(at("listen at", &socket))?;
+    let links = Links::watch(runtime).map_err(at_runtime("make the links in"))?;
     let (plans, plan_jobs) = sync_channel(JOBS);
     let sandboxes = Sandboxes::new(&settings, Arc::clone(&driver), Arc::clone(&worker));
     let planner = Planner::new(&settings, Arc::clone(&package), sandboxes.clone());
@@ -205,6 +217,7 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     let (flushing, flushed) = (unflushed.clone(), Arc::clone(&store));
     spawn("flush", move || flushing.run(&flushed))?;
     let node = Node {
+        links,
         nests,
         zygotes,
         settings,
@@ -229,9 +242,6 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     };
     let ended = node.run().map_err(kernel("wait for events"))?;
     drop(disks); // on version 1 a device would stay slow
-    if ended == Ended::Done {
-        let _ = fs::remove_file(&socket); // who comes next would replace it, and cannot before the lock is free
-    }
     Ok(ended)
 }
 
@@ -309,26 +319,6 @@ fn raise_descriptor_limit() {
     {
         tracing::warn!(%error, "the limit of open files stays as it is");
     }
-}
-
-/// Makes the folders, and makes their paths absolute and free of links: they are seen by others in other places.
-fn prepared(settings: Settings) -> Result<Settings, LauncherError> {
-    let made = |path: &Path, mode| -> Result<PathBuf, LauncherError> {
-        fs::DirBuilder::new().recursive(true).mode(mode).create(path).map_err(at("make", path))?;
-        fs::canonicalize(path).map_err(at("find", path))
-    };
-    let runtime_dir = made(&settings.runtime_dir, 0o755)?;
-    if runtime_dir.as_os_str().len() > SOCKET_DIR_MAX {
-        return Err(LauncherError::LongPath { path: runtime_dir });
-    }
-    let cache_dir = made(&settings.cache_dir, 0o755)?;
-    made(&cache_dir.join("models"), 0o700)?;
-    let path = std::path::absolute(settings.models.path()).map_err(at("find", settings.models.path()))?;
-    let models = match settings.models {
-        Models::Folder(_) => Models::Folder(path),
-        Models::Single(single) => Models::Single(SingleModel { dir: path, ..single }),
-    };
-    Ok(Settings { state_dir: made(&settings.state_dir, 0o755)?, cache_dir, runtime_dir, models, ..settings })
 }
 
 fn spawn(name: &'static str, run: impl FnOnce() + Send + 'static) -> Result<(), LauncherError> {

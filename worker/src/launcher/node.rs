@@ -14,6 +14,7 @@ use super::event::{Event, Events, Inbox, ModelState};
 use super::gpu::Gpus;
 use super::instances::{Instances, Traces};
 use super::link::Link;
+use super::links::Links;
 use super::program::Program;
 use super::watch::Looks;
 use super::zygotes::Zygotes;
@@ -42,6 +43,7 @@ use std::time::{Duration, Instant};
 
 /// What the launcher has when its loop begins.
 pub(super) struct Node {
+    pub(super) links: Links,
     pub(super) settings: Arc<Settings>,
     pub(super) link: Link,
     pub(super) inbox: Inbox,
@@ -84,6 +86,7 @@ pub(super) struct State {
 enum Token {
     Signal,
     Inbox,
+    Links,
     Listener,
     Scheduler,
     Worker(InstanceId),
@@ -112,10 +115,12 @@ impl Node {
                             self.end_builds();
                             self.end_idle_zygotes();
                             self.remove_group();
+                            self.links.remove();
                             return Ok(Ended::Done);
                         }
                     }
                     Token::Inbox => self.inbox.take().into_iter().for_each(|event| self.on_event(event)),
+                    Token::Links => self.links.mend(),
                     Token::Listener => {
                         self.link.accept();
                         self.state.heard = false;
@@ -141,6 +146,7 @@ impl Node {
                     tracing::info!("the launcher ends with its scheduler");
                     self.end_builds();
                     self.remove_group();
+                    self.links.remove();
                     return Ok(Ended::Done);
                 }
                 tracing::info!("nothing is left of what the scheduler has stopped");
@@ -161,6 +167,7 @@ impl Node {
         let mut fds = vec![
             (self.signals.as_fd(), PollFlags::POLLIN, Token::Signal),
             (self.inbox.as_fd(), PollFlags::POLLIN, Token::Inbox),
+            (self.links.changes(), PollFlags::POLLIN, Token::Links),
             (self.link.listener(), PollFlags::POLLIN, Token::Listener),
         ];
         if let Some((fd, more)) = self.link.peer() {

@@ -5,11 +5,11 @@
 //! itself when nobody needs it; what the launcher does is to begin it, to sweep up, and to end those without instances
 //! when the node ends. An instance never waits for anything here.
 
-use super::instances::{RecordedWorker, Traces};
+use super::instances::{RecordedWorker, Traces, socket_name};
 use super::start::{MODEL, Running, Start, StartError};
 use crate::pidfd;
 use crate::spec::{WorkerSpec, Zygote as ZygoteJob};
-use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
+use nix::sys::socket::Backlog;
 use nix::unistd::Pid;
 use omni_cgroup::{GroupName, Limits, Part};
 use omni_ipc::exit::{ExitCause, PERMANENT_FAILURE};
@@ -20,7 +20,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -112,7 +112,7 @@ impl Zygotes {
         for (id, zygote) in self.living.iter_mut().filter(|(_, zygote)| zygote.generation.as_ref() == Some(generation))
         {
             match zygote.phase {
-                Phase::Starting | Phase::Running(_) if !zygote.judged && traces.socket(id).exists() => {
+                Phase::Starting | Phase::Running(_) if !zygote.judged && traces.has_socket(id) => {
                     found = Some((id.clone(), zygote.uid));
                 }
                 Phase::Starting | Phase::Running(_) if !zygote.judged => {
@@ -242,11 +242,8 @@ pub(super) fn groups(id: &InstanceId) -> String {
 }
 
 /// The socket of a zygote to be started, for callers from now on. Its folder is root's alone.
-pub(super) fn bound(path: &Path) -> io::Result<OwnedFd> {
-    let socket = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
-    bind(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
-    listen(&socket, Backlog::new(BACKLOG)?)?;
-    Ok(socket)
+pub(super) fn bound(nests: &Traces, id: &InstanceId) -> io::Result<OwnedFd> {
+    nests.dir().listen(&socket_name(id), 0, None, Backlog::new(BACKLOG)?)
 }
 
 /// A zygote to be started, with all that it takes.

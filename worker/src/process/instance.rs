@@ -10,7 +10,7 @@ use super::gpu::{self, Memory, Word};
 use super::journal::{Journal, Moment};
 use super::link::Link;
 use super::running::{Running, Source};
-use super::setup::{protect, release_standard_streams, timeout, unix_ms, write_exit_file};
+use super::setup::{Place, protect, release_standard_streams, timeout, unix_ms};
 use super::stacks;
 use super::supervise::{Action, Event, Instance};
 use crate::spec::InstanceSpec;
@@ -33,6 +33,7 @@ const LINGER: Duration = Duration::from_secs(2);
 pub(super) fn run(spec: &InstanceSpec) -> Result<(), WorkerError> {
     let terminate = protect()?;
     let link = Link::bind(&spec.socket, spec.peer_uid)?;
+    let exit_file = Place::at(&spec.exit_file).map_err(WorkerError::ExitFile)?;
     say_listening().map_err(|source| WorkerError::Setup { step: "say that it listens", source })?;
     let mut worker = Worker {
         spec,
@@ -51,7 +52,7 @@ pub(super) fn run(spec: &InstanceSpec) -> Result<(), WorkerError> {
         Err(error) => ExitCause::StartFailed { message: chain(&error) },
     };
     // Without room for the file the scheduler hears of it all the same.
-    let written = write_exit_file(&spec.exit_file, &cause);
+    let written = exit_file.write(&cause);
     worker.deliver(&cause)?;
     written
 }

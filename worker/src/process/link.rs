@@ -5,17 +5,13 @@
 //! read until it is full is disconnected, and finds everything again when it connects anew.
 
 use super::journal::Journal;
-use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, getsockopt, listen, socket, sockopt,
-};
-use nix::sys::stat::{Mode, umask};
-use nix::unistd::{Gid, Uid, chown};
+use super::setup::Place;
+use nix::sys::socket::{getsockopt, sockopt};
 use omni_ipc::instance::{FromWorker, ToWorker};
 use omni_ipc::packet::{PacketError, recv_packet, send_packet};
 use std::collections::VecDeque;
-use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
@@ -28,7 +24,7 @@ const BACKLOG: i32 = 4;
 #[derive(Debug)]
 pub(super) struct Link {
     listener: UnixListener,
-    path: PathBuf,
+    place: Place,
     peer_uid: u32,
     connection: Option<Connection>,
 }
@@ -64,8 +60,9 @@ impl Link {
     /// Listens at `path`, where only root and `peer_uid` may connect. A socket that is left over there is replaced: the
     /// launcher never gives one instance id to two workers.
     pub(super) fn bind(path: &Path, peer_uid: u32) -> Result<Self, ListenError> {
-        let listener = listener(path, peer_uid, BACKLOG).map_err(ListenError::at(path))?;
-        Ok(Self { listener, path: path.to_owned(), peer_uid, connection: None })
+        let place = Place::at(path).map_err(ListenError::at(path))?;
+        let listener = place.listen(peer_uid, BACKLOG).map_err(ListenError::at(path))?;
+        Ok(Self { listener, place, peer_uid, connection: None })
     }
 
     pub(super) fn listener(&self) -> BorrowedFd<'_> {
@@ -152,7 +149,7 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         // Left behind it would only make the next scheduler's scan try a dead socket.
-        let _ = fs::remove_file(&self.path);
+        self.place.clear();
     }
 }
 
@@ -187,21 +184,4 @@ impl Connection {
             Err(error) => Err(error),
         }
     }
-}
-
-/// A socket at `path`, which only root and its owner can open, in place of what is left over there.
-pub(super) fn listener(path: &Path, owner: u32, backlog: i32) -> io::Result<UnixListener> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        Ok(()) | Err(_) => {}
-    }
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
-    let before = umask(Mode::from_bits_truncate(0o177));
-    let bound = bind(socket.as_raw_fd(), &UnixAddr::new(path)?);
-    umask(before);
-    bound?;
-    chown(path, Some(Uid::from_raw(owner)), None::<Gid>)?;
-    listen(&socket, Backlog::new(backlog)?)?;
-    Ok(socket.into())
 }

@@ -7,10 +7,13 @@ use nix::poll::PollTimeout;
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::socket::Backlog;
 use nix::unistd::{dup2_stdin, dup2_stdout};
+use omni_dir::Dir;
 use omni_ipc::exit::ExitCause;
-use std::fs::{self, File};
-use std::io;
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -33,14 +36,39 @@ pub(super) fn release_standard_streams() -> io::Result<()> {
     Ok(())
 }
 
-/// Complete or not at all.
-pub(super) fn write_exit_file(path: &Path, cause: &ExitCause) -> Result<(), WorkerError> {
-    let write = || -> io::Result<()> {
-        let unfinished = path.with_extension("tmp");
-        fs::write(&unfinished, serde_json::to_vec(cause)?)?;
-        fs::rename(&unfinished, path)
-    };
-    write().map_err(WorkerError::ExitFile)
+/// A place for a socket or file of a worker: an entry of a folder that is root's alone, held open from the worker's start.
+#[derive(Debug)]
+pub(super) struct Place {
+    dir: Dir,
+    name: String,
+}
+
+impl Place {
+    /// Opens the folder of `path`.
+    pub(super) fn at(path: &Path) -> io::Result<Self> {
+        let name = path.file_name().and_then(|name| name.to_str()).ok_or(ErrorKind::InvalidInput)?.to_owned();
+        let dir = Dir::open(path.parent().ok_or(ErrorKind::InvalidInput)?)?.of_root()?;
+        Ok(Self { dir, name })
+    }
+
+    /// Listens there, in place of what is left over. Only root and the socket's owner can connect.
+    pub(super) fn listen(&self, owner: u32, backlog: i32) -> io::Result<UnixListener> {
+        let listener = UnixListener::from(self.dir.listen(&self.name, owner, None, Backlog::new(backlog)?)?);
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    }
+
+    /// Writes how the worker ended, complete or not at all.
+    pub(super) fn write(&self, cause: &ExitCause) -> Result<(), WorkerError> {
+        let write = || self.dir.replace(&self.name, &serde_json::to_vec(cause)?, 0o644);
+        write().map_err(WorkerError::ExitFile)
+    }
+
+    /// Removes what is there.
+    pub(super) fn clear(&self) {
+        // What is left is an unused entry, which the launcher removes with all of the instance.
+        let _ = self.dir.remove(&self.name);
+    }
 }
 
 /// Rounded up, so that a deadline has passed when poll returns for it.

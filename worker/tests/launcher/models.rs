@@ -125,6 +125,29 @@ fn a_missing_folder_and_a_second_launcher_end_with_a_message() {
     node.connect().hear_until(scanned);
 }
 
+/// The user of the scheduler, who owns a parent of it, or a folder in it, could put another one in its place.
+#[test]
+fn a_folder_that_the_scheduler_could_exchange_is_refused() {
+    const USER: u32 = 71_301;
+    let node = Node::stopped();
+    let ends = |folder: &str, words: &str| {
+        let output = node.command_for(USER, &["--log-format", "text"]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(78), "{folder}: {said}");
+        assert!(said.contains(words) && said.contains("the scheduler's user"), "{folder}: {said}");
+    };
+    let owned = |path: &str, by: u32| std::os::unix::fs::chown(node.path(path), Some(by), None).unwrap();
+    for (folder, words) in [("state", "--state-dir"), ("cache", "--cache-dir"), ("state/snapshots", "--state-dir")] {
+        fs::create_dir_all(node.path(folder)).unwrap();
+        owned(folder, USER);
+        ends(folder, words);
+        owned(folder, 0);
+    }
+    owned("", USER);
+    ends("the folder of all of them", "cannot use");
+    owned("", 0);
+}
+
 #[test]
 fn one_folder_may_be_for_everything() {
     let mut node = Node::stopped();

@@ -68,10 +68,15 @@ impl Node {
 
     /// The launcher's command line.
     pub(crate) fn command(&self, more: &[&str]) -> Command {
+        self.command_for(0, more)
+    }
+
+    /// The same, for a scheduler of this user.
+    pub(crate) fn command_for(&self, uid: u32, more: &[&str]) -> Command {
         let built = Path::new(env!("CARGO_BIN_EXE_omni-launcher"));
         let moved = self.programs.as_ref().map(|dir| dir.join("omni-launcher"));
         let mut command = Command::new(moved.as_deref().unwrap_or(built));
-        command.args(["--scheduler-uid", "0"]).arg("--config").arg(self.path("node.toml")).args(more);
+        command.args(["--scheduler-uid", &uid.to_string()]).arg("--config").arg(self.path("node.toml")).args(more);
         for (flag, dir) in
             [("--models", "models"), ("--state-dir", "state"), ("--cache-dir", "cache"), ("--runtime-dir", "run")]
         {

@@ -29,7 +29,7 @@ impl Node {
         }
         let id = start.spec.instance.clone();
         let socket = self.nests.socket(&id);
-        let listener = bound(&socket)
+        let listener = bound(&self.nests, &id)
             .inspect_err(|error| tracing::warn!(zygote = %id, %error, "the socket of a zygote cannot be made"))
             .ok()?;
         let start = Start { traces: self.nests.clone(), ..start.clone() };

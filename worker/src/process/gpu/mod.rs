@@ -8,7 +8,8 @@ mod account;
 mod orders;
 
 use super::WorkerError;
-use super::link::{ListenError, listener};
+use super::link::ListenError;
+use super::setup::Place;
 use crate::sandbox::GpuDir;
 use crate::spec::Gpu;
 use account::Account;
@@ -21,10 +22,8 @@ use omni_ipc::instance::{FromWorker, GpuOrder, GpuReport, GpuUse};
 use omni_ipc::launcher::GpuMode;
 use orders::{Action, Answer, Event, Orders, Shim};
 use std::collections::BTreeMap;
-use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// What the header of the accounting file says: the shims read it there.
@@ -61,7 +60,7 @@ pub(super) enum Word {
 pub(super) struct Memory {
     account: Account,
     control: UnixListener,
-    path: PathBuf,
+    place: Place,
     owner: u32,
     group: Group,
     connections: BTreeMap<Shim, Connection>,
@@ -83,11 +82,12 @@ impl Memory {
         let account = dir
             .account()
             .map_err(|source| WorkerError::Setup { step: "open the accounting file of GPU memory", source })?;
-        let control = listener(&gpu.control, owner, CONNECTIONS.into()).map_err(ListenError::at(&gpu.control))?;
+        let place = Place::at(&gpu.control).map_err(ListenError::at(&gpu.control))?;
+        let control = place.listen(owner, CONNECTIONS.into()).map_err(ListenError::at(&gpu.control))?;
         Ok(Self {
             account: Account::new(account),
             control,
-            path: gpu.control.clone(),
+            place,
             owner,
             group: Group::open(cgroup)?,
             connections: BTreeMap::new(),
@@ -233,6 +233,6 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        self.place.clear();
     }
 }

@@ -14,7 +14,7 @@ mod hear;
 
 use super::journal::{Journal, Moment};
 use super::origin::{shown_by, view_of};
-use super::setup::{protect, release_standard_streams, timeout, unix_ms, write_exit_file};
+use super::setup::{Place, protect, release_standard_streams, timeout, unix_ms};
 use super::supervise::cause_of;
 use super::wires::Wires;
 use super::{WorkerError, say};
@@ -34,7 +34,6 @@ use omni_ipc::zygote::{FromZygoteWorker, ToZygote, ToZygoteWorker};
 use omni_log::chain;
 use omni_meminfo_fs::{Groups, Server, Shown};
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
@@ -55,20 +54,22 @@ pub(super) fn run(spec: &ZygoteSpec) -> Result<(), WorkerError> {
     let listener = UnixListener::from(listener);
     listener.set_nonblocking(true).map_err(setup("use the listening socket"))?;
     release_standard_streams().map_err(setup("let go of standard output"))?;
-    let cause = match Keeper::start(spec, terminate, listener) {
+    let exit_file = Place::at(&spec.exit_file).map_err(WorkerError::ExitFile)?;
+    let socket = Place::at(&spec.socket).map_err(WorkerError::ExitFile)?;
+    let cause = match Keeper::start(spec, terminate, listener, &socket) {
         Ok(mut keeper) => keeper.serve()?,
         Err(error) => {
             say(&format!("a zygote could not be started: {}", chain(&error)));
             ExitCause::StartFailed { message: chain(&error) }
         }
     };
-    // Fails only where the launcher was quicker.
-    let _ = fs::remove_file(&spec.socket);
-    write_exit_file(&spec.exit_file, &cause)
+    socket.clear();
+    exit_file.write(&cause)
 }
 
 struct Keeper<'a> {
     spec: &'a ZygoteSpec,
+    socket: &'a Place,
     epoch: Instant,
     terminate: SignalFd,
     listener: Option<UnixListener>,
@@ -114,7 +115,12 @@ enum Token {
 }
 
 impl<'a> Keeper<'a> {
-    fn start(spec: &'a ZygoteSpec, terminate: SignalFd, listener: UnixListener) -> Result<Self, WorkerError> {
+    fn start(
+        spec: &'a ZygoteSpec,
+        terminate: SignalFd,
+        listener: UnixListener,
+        socket: &'a Place,
+    ) -> Result<Self, WorkerError> {
         let setup = |step| move |source: io::Error| WorkerError::Setup { step, source };
         let group = Group::open(&spec.cgroup)?;
         let own = Group::open(&spec.worker_cgroup)?;
@@ -142,6 +148,7 @@ impl<'a> Keeper<'a> {
         std::mem::take(&mut sandbox.notes).into_iter().for_each(|note| journal.note(note, now));
         Ok(Self {
             spec,
+            socket,
             epoch,
             terminate,
             listener: Some(listener),
@@ -273,7 +280,7 @@ impl<'a> Keeper<'a> {
     /// No more callers, and no more of the zygote.
     fn close(&mut self) {
         // The socket's absence tells the launcher.
-        let _ = fs::remove_file(&self.spec.socket);
+        self.socket.clear();
         self.listener = None;
         self.wires.engine = None; // at which it ends
     }
