@@ -115,6 +115,16 @@ impl NodeConfig {
         include_str!("../default-node.toml")
     }
 
+    /// Of the configuration what a launcher uses: all sections but those that are the scheduler's alone.
+    #[must_use]
+    pub fn of_launcher(&self) -> serde_json::Value {
+        let mut sections = serde_json::to_value(self).unwrap_or_default(); // what was read can be written
+        if let Some(sections) = sections.as_object_mut() {
+            sections.retain(|name, _| !["server", "tls", "capacity", "logs"].contains(&name.as_str()));
+        }
+        sections
+    }
+
     /// Whether a model's `[network] access = "host"` is granted on this node.
     #[must_use]
     pub fn allows_host_access(&self, model: &ModelName) -> bool {

@@ -4,6 +4,7 @@
 //! that. What is asked of it waits in a bounded outbox, and whoever asks when that is full is told that it is away.
 
 mod connection;
+mod serves;
 
 use crate::metrics::BuildMetrics;
 use crate::model::Message;
@@ -12,7 +13,7 @@ use crate::watchdog::Pulse;
 use omni_config::name::ModelName;
 use omni_ipc::id::{InstanceId, SnapshotDigest};
 use omni_ipc::launcher::{
-    BUILDS_SINCE, BuildCounts, END_ZYGOTES_SINCE, FromLauncher, HASHES_SINCE, StartSpec, ToLauncher, VERSIONS,
+    BUILDS_SINCE, BuildCounts, END_ZYGOTES_SINCE, FromLauncher, HASHES_SINCE, Serves, StartSpec, ToLauncher, VERSIONS,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -52,6 +53,12 @@ struct Routes {
     instances: HashMap<InstanceId, Route>,
     /// The launcher was told to end: its going is no loss.
     quitting: bool,
+    /// What it is to have been started with; `None` in tests.
+    expected: Option<Serves>,
+    /// How often it was asked to read the configuration anew, and has not said that it has.
+    renewals: u32,
+    /// It serves other models, and is not used.
+    foreign: bool,
     /// The version that it speaks, once it has said something. One that does not begin with it is of the first version here.
     spoken: Option<u32>,
 }
@@ -117,17 +124,19 @@ pub struct LauncherHandle {
 }
 
 impl LauncherHandle {
-    /// Starts the task that keeps the connection to `<runtime-dir>/launcher.sock`.
+    /// Starts the task that keeps the connection to `<runtime-dir>/launcher.sock`. `expected`: what the launcher is to have
+    /// been started with.
     #[must_use]
     pub(crate) fn start(
         path: PathBuf,
+        expected: Option<Serves>,
         kept: BTreeMap<ModelName, BTreeSet<SnapshotDigest>>,
         builds: BuildMetrics,
         seen: mpsc::Sender<Seen>,
         pulse: Pulse,
     ) -> Self {
         let (outbox, commands) = mpsc::channel(OUTBOX);
-        let routes = Arc::new(Mutex::new(Routes { kept, ..Routes::default() }));
+        let routes = Arc::new(Mutex::new(Routes { kept, expected, ..Routes::default() }));
         let connected = Arc::new(watch::Sender::new(false));
         let handle = Self { outbox, routes, connected, keeping: Arc::default(), leaving: Arc::default(), builds };
         let keeper = handle.clone();
@@ -249,13 +258,34 @@ impl LauncherHandle {
         self.leaving.notify_one();
     }
 
+    /// Ends every instance at once, then as [`Self::quit`].
+    pub async fn quit_now(&self) {
+        let all: Vec<InstanceId> = self.routes().instances.keys().cloned().collect();
+        all.into_iter().for_each(|instance| self.kill(instance));
+        self.quit().await;
+        if self.connected() {
+            tracing::warn!("the launcher has not ended all instances yet: it ends with the last of them");
+        }
+    }
+
     /// Tells the launcher that the node ends, and waits until it has closed the connection: nothing is left then.
     pub async fn quit(&self) {
         let mut connected = self.connected.subscribe();
         self.routes().quitting = true;
-        if self.connected() && self.outbox.send(ToLauncher::Quit).await.is_ok() {
-            let _ = tokio::time::timeout(QUIT_WITHIN, connected.wait_for(|connected| !connected)).await;
-        }
+        let told = async {
+            loop {
+                let _ = connected.wait_for(|connected| *connected).await;
+                if self.outbox.send(ToLauncher::Quit).await.is_err() {
+                    return;
+                }
+                let _ = connected.wait_for(|connected| !connected).await;
+                // One that makes way has not read it: the next one is told.
+                if self.routes().renewals == 0 {
+                    return;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(QUIT_WITHIN, told).await;
     }
 
     fn routes(&self) -> MutexGuard<'_, Routes> {
@@ -273,6 +303,7 @@ impl LauncherHandle {
     async fn pass_on(&self, said: FromLauncher, seen: &mpsc::Sender<Seen>) {
         match said {
             FromLauncher::Welcome { protocol } => self.routes().spoken = Some(protocol),
+            FromLauncher::Serves(told) => self.compare(&told),
             FromLauncher::Model { name, snapshot, manifest } => {
                 let _ = seen.send(Seen::Model { name, snapshot, manifest }).await;
             }

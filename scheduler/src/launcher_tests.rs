@@ -18,6 +18,7 @@ async fn who_asks_a_launcher_that_is_not_there_is_told_at_once() {
     let (seen, _unread) = mpsc::channel(1);
     let handle = LauncherHandle::start(
         "/nonexistent/launcher.sock".into(),
+        None,
         BTreeMap::new(),
         BuildMetrics::default(),
         seen,
@@ -50,7 +51,7 @@ async fn greeted_by(welcome: Option<FromLauncher>) -> (ToLauncher, Option<u32>) 
     let path = folder.path().join("launcher.sock");
     let listener = listener(&path);
     let (seen, mut told) = mpsc::channel(4);
-    let handle = LauncherHandle::start(path, BTreeMap::new(), BuildMetrics::default(), seen, pulse());
+    let handle = LauncherHandle::start(path, None, BTreeMap::new(), BuildMetrics::default(), seen, pulse());
     let hello = tokio::task::spawn_blocking(move || {
         let peer = listener.accept().unwrap().0;
         let hello = recv_packet_no_fds(&peer).unwrap();
@@ -107,7 +108,7 @@ async fn what_no_packet_holds_fails_alone() {
     let path = folder.path().join("launcher.sock");
     let listener = listener(&path);
     let (seen, mut told) = mpsc::channel(4);
-    let handle = LauncherHandle::start(path, BTreeMap::new(), BuildMetrics::default(), seen, pulse());
+    let handle = LauncherHandle::start(path, None, BTreeMap::new(), BuildMetrics::default(), seen, pulse());
     let hears = tokio::task::spawn_blocking(move || {
         let peer = listener.accept().unwrap().0;
         send_packet(&peer, &FromLauncher::Scanned, &[]).unwrap();

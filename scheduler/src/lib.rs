@@ -2,6 +2,7 @@
 //! by the launcher and the workers, which it talks to over Unix sockets.
 
 pub mod allocator;
+pub mod announcement;
 pub mod args;
 pub mod budget;
 pub mod capacity;

@@ -4,6 +4,7 @@
 //! passes on what the launcher says of directories. HTTP reads the set through [`Node::find`].
 
 mod adoption;
+mod ending;
 mod not_served;
 mod succession;
 
@@ -26,9 +27,10 @@ use omni_config::name::ModelName;
 use omni_config::node::NodeConfig;
 use omni_config::{Foreign, Models};
 use omni_ipc::id::{InstanceId, SnapshotDigest};
+use omni_ipc::launcher::Serves;
 use omni_log::Kind;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -134,8 +136,12 @@ impl Node {
         // A single model falls back on nothing, and what others remember is not touched.
         let lasting = if context.models.single().is_some() { BTreeMap::new() } else { lasting };
         let pulse = context.watchdog.pulse("the connection to the launcher");
+        // That a single model is another one is told by what the launcher sees of it.
+        let folder = if context.models.single().is_some() { Path::new("") } else { context.models.path() };
+        let models = folder.to_string_lossy().into_owned();
+        let expected = Some(Serves { models, config: context.config.of_launcher() });
         let socket = context.runtime_dir.join("launcher.sock");
-        let launcher = LauncherHandle::start(socket, kept, context.metrics.of_builds(), seen_sender, pulse);
+        let launcher = LauncherHandle::start(socket, expected, kept, context.metrics.of_builds(), seen_sender, pulse);
         context.capacity.speak_to(launcher.clone());
         let elsewhere = before.as_ref().map(|working| working.busy.clone()).unwrap_or_default();
         let node = Arc::new(Self {

@@ -3,9 +3,10 @@
 //! SIGTERM and SIGINT drain and stop the models. SIGUSR2 finishes what is in flight and leaves them to who is started
 //! next. `omnictl upgrade` and SIGHUP have a successor take over while both run ([`crate::takeover`]); on a terminal SIGHUP
 //! is the terminal's end, and the node's. A stop in the moment in which the models change hands is passed on to who gets
-//! them. A second signal while draining ends at once; workers then notice that their scheduler is gone and keep the models. A
+//! them. A second SIGTERM or SIGINT while draining kills all models, or ends at once where they go on. A
 //! single model's failure drains and stops as SIGTERM does, and is in the exit code.
 
+use crate::announcement::{announce, withdraw};
 use crate::args::Directories;
 use crate::budget::Budget;
 use crate::control_socket;
@@ -29,7 +30,6 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getegid, geteuid};
 use omni_config::node::NodeConfig;
 use omni_config::tokens::Token;
-use omni_dir::Dir;
 use omni_log::Kind;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -330,15 +330,20 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
             let _ = tokio::time::timeout(LAST_WORDS, watched).await;
         }
     };
-    tokio::select! {
-        () = finish => {}
-        _ = terminate.recv() => tracing::warn!("ended in the middle of draining"),
-        _ = interrupt.recv() => tracing::warn!("ended in the middle of draining"),
+    let all_end = matches!(ending, Ending::Stop | Ending::Fault(_));
+    let told_again = tokio::select! {
+        () = finish => false,
+        _ = terminate.recv() => true,
+        _ = interrupt.recv() => true,
+    };
+    if told_again && all_end {
+        tracing::warn!("told again to end: all models are killed, with what they have in flight");
+        node.end_now().await;
+    } else if told_again {
+        tracing::warn!("ended in the middle of draining; the models go on");
     }
-    if matches!(ending, Ending::Stop | Ending::Fault(_)) {
-        for name in ["node.json", control_socket::NAME, "scheduler.lock"] {
-            let _ = std::fs::remove_file(directories.own_runtime().join(name)); // who comes next would replace them
-        }
+    if all_end {
+        withdraw(&directories);
     }
     context.state.settled().await; // before the next one reads it
     drop(lock);
@@ -379,20 +384,4 @@ fn stop(successor: u32) {
     if let Err(errno) = told {
         tracing::warn!(%errno, "the successor cannot be told to stop");
     }
-}
-
-/// Writes `<runtime-dir>/control/node.json`: who serves where. Written beside and renamed, so that a reader sees all or nothing.
-fn announce(directories: &Directories, addresses: &Addresses) -> io::Result<()> {
-    let own = directories.own_runtime();
-    let text = serde_json::json!({
-        "pid": std::process::id(),
-        "listen": addresses.listen,
-        "admin_listen": addresses.admin_listen,
-    });
-    let fresh = own.join(".node.json");
-    std::fs::write(&fresh, format!("{text}\n"))?;
-    std::fs::rename(&fresh, own.join("node.json"))?;
-    // The links are root's to make, but in a runtime directory that a release before them has left to this user.
-    let _ = Dir::open(&directories.runtime).and_then(|dir| omni_dir::runtime::link(&dir));
-    Ok(())
 }

@@ -16,14 +16,17 @@ use nix::unistd::{
 use omni_config::Models;
 use omni_config::node::{NoUser, NodeConfig, NodeUser};
 use omni_dir::Dir;
+use running::RunningLauncher;
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+
+mod running;
 
 /// The flag that tells a scheduler that it succeeds another one.
 const SUCCEED: &str = "--succeed";
@@ -70,6 +73,14 @@ pub enum StartupError {
         path: PathBuf,
         /// Who.
         uid: u32,
+    },
+    /// A launcher runs that is of no use to this scheduler.
+    #[error("the launcher that runs was started for {serves}, and does not end: kill process {pid}; its models go on")]
+    OtherLauncher {
+        /// Its process.
+        pid: i32,
+        /// Its arguments.
+        serves: String,
     },
     /// A listening socket handed over by the service manager is not what its name says.
     #[error("the socket `{name}` from the service manager cannot be used")]
@@ -276,7 +287,8 @@ fn inherited_sockets() -> std::collections::HashMap<String, OwnedFd> {
     .collect()
 }
 
-/// Starts the launcher unless one listens already (it outlives its scheduler).
+/// Starts the launcher unless one listens already, which outlives its scheduler. One that was started by hand for other
+/// folders is replaced: what it runs goes on, and is this scheduler's to end.
 fn start_launcher(directories: &Directories, config_file: Option<&Path>, uid: Uid) -> Result<(), StartupError> {
     let own = std::env::current_exe().map_err(at("find", Path::new("/proc/self/exe")))?;
     let program = own.with_file_name("omni-launcher");
@@ -298,8 +310,12 @@ fn start_launcher(directories: &Directories, config_file: Option<&Path>, uid: Ui
     for (flag, path) in flags {
         command.arg(flag).arg(path);
     }
-    if launcher_listens(&directories.runtime.join("launcher.sock")) {
-        return Ok(());
+    if let Some(running) = RunningLauncher::find(&directories.runtime.join("launcher.sock")) {
+        let wanted: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+        if running.keeps(&wanted) {
+            return Ok(());
+        }
+        running.end(&wanted)?;
     }
     // A service manager that is told of readiness wants this process's, which comes later.
     command.env_remove("NOTIFY_SOCKET");
@@ -323,12 +339,6 @@ pub fn start_successor(program: &Path) -> Result<(OwnedFd, Child), StartupError>
     command.env_remove("WATCHDOG_PID");
     let child = command.spawn().map_err(at("start", program))?;
     Ok((ours, child))
-}
-
-fn launcher_listens(path: &Path) -> bool {
-    use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
-    let Ok(fd) = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None) else { return false };
-    UnixAddr::new(path).and_then(|address| connect(fd.as_raw_fd(), &address)).is_ok()
 }
 
 /// Does something with the rights of the node's user, and is root again. No other thread runs yet.

@@ -225,7 +225,10 @@ fn what_a_taken_over_scheduler_says_reaches_no_file_of_root() {
         "too long": "ends",
         "descriptors": "goes on",
     });
-    assert_eq!(came_to, expected, "{}", node.log());
+    for (what, came_to) in came_to.as_object().unwrap() {
+        assert_eq!(came_to, &expected[what], "{what}");
+    }
+    assert_eq!(came_to.as_object().unwrap().len(), expected.as_object().unwrap().len());
     assert!(precious.is_untouched());
     assert_eq!(node.launcher(), Some(launcher), "it goes on");
     assert!([one, other].into_iter().all(is_alive));

@@ -27,6 +27,8 @@ const ANY_PORTS: &[&str] = &["--listen", "127.0.0.1:0", "--admin-listen", "127.0
 #[derive(Debug)]
 pub struct NodeBuilder {
     folder: TempDir,
+    /// The models folder's name in it.
+    pub(crate) models: String,
     pub(crate) name: String,
     config: String,
     held: Option<[TcpListener; 2]>,
@@ -48,6 +50,7 @@ impl NodeBuilder {
         }
         Self {
             folder,
+            models: "models".to_owned(),
             name,
             config: String::new(),
             held: None,
@@ -156,7 +159,7 @@ impl NodeBuilder {
     /// The models folder.
     #[must_use]
     pub fn folder(&self) -> PathBuf {
-        self.path("models")
+        self.path(&self.models)
     }
 
     pub(crate) fn write_config(&self, toml: &str) {
@@ -167,8 +170,8 @@ impl NodeBuilder {
     pub(crate) fn spawn(&self, log: &Path) -> Child {
         let log = File::options().create(true).append(true).open(log).unwrap();
         let (flag, models) = match &self.single {
-            None => ("--models", self.path("models")),
-            Some(directory) => ("--model", self.path("models").join(directory)),
+            None => ("--models", self.folder()),
+            Some(directory) => ("--model", self.folder().join(directory)),
         };
         self.command(&log)
             .arg("--config")
@@ -220,7 +223,7 @@ impl NodeBuilder {
     }
 
     pub(crate) fn publish(&self, model: &str, files: &[(&str, &str)]) {
-        let target = self.path("models").join(model);
+        let target = self.folder().join(model);
         let parent = target.parent().expect("below the models folder").to_owned();
         fs::create_dir_all(&parent).unwrap();
         let fresh = parent.join(format!(".new-{}", COUNT.fetch_add(1, Ordering::Relaxed)));
@@ -243,7 +246,7 @@ impl NodeBuilder {
     }
 
     pub(crate) fn unpublish(&self, model: &str) {
-        let target = self.path("models").join(model);
+        let target = self.folder().join(model);
         let gone = target.with_file_name(format!(".old-{}", COUNT.fetch_add(1, Ordering::Relaxed)));
         fs::rename(&target, &gone).unwrap();
         fs::remove_dir_all(gone).unwrap();

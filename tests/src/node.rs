@@ -2,6 +2,7 @@
 //! a trace when the test ends.
 
 mod failing;
+mod folders;
 mod zygotes;
 
 use crate::builder::{NodeBuilder, program};
@@ -225,7 +226,7 @@ impl Node {
     /// The models folder.
     #[must_use]
     pub fn folder(&self) -> PathBuf {
-        self.setup.path("models")
+        self.setup.folder()
     }
 
     /// How all models are.

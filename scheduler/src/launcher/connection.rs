@@ -36,7 +36,11 @@ pub(super) async fn keep(
                 let begun = Instant::now();
                 let kills = still_wanted(&mut commands, handle.unanswered());
                 let ended = serve(&socket, &handle, kills, &mut commands, &seen, &pulse).await;
-                if !handle.routes().quitting {
+                let expected = {
+                    let routes = handle.routes();
+                    routes.quitting || routes.renewals > 0 || routes.foreign
+                };
+                if !expected {
                     tracing::warn!(
                         error = omni_log::chain(&ended),
                         "launcher lost: nothing can be started until it is back"
@@ -74,6 +78,7 @@ fn still_wanted(commands: &mut mpsc::Receiver<ToLauncher>, unanswered: Vec<Insta
             | ToLauncher::Unprepare { .. }
             | ToLauncher::Start(_)
             | ToLauncher::EndZygotes { .. }
+            | ToLauncher::Renew
             | ToLauncher::Quit => {}
         }
     }
@@ -102,7 +107,12 @@ async fn serve(
         tokio::select! {
             () = pulse.asked() => {}
             said = socket.receive() => match said {
-                Ok(said) => handle.route(said, seen).await,
+                Ok(said) => {
+                    handle.route(said, seen).await;
+                    if handle.routes().foreign {
+                        return PacketError::Closed;
+                    }
+                }
                 Err(error) => return error,
             },
             () = handle.keeping.notified() => {
@@ -158,6 +168,7 @@ fn refusal(unsent: ToLauncher, message: String) -> Option<FromLauncher> {
         | ToLauncher::Unprepare { .. }
         | ToLauncher::Kill { .. }
         | ToLauncher::EndZygotes { .. }
+        | ToLauncher::Renew
         | ToLauncher::Quit => None,
     }
 }

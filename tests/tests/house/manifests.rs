@@ -13,11 +13,12 @@ pub(crate) struct Crate<'a> {
 }
 
 /// Our crates and those of ours that each may know. The privileged side and the side that faces the network meet in
-/// `omni-ipc` alone, and `omnictl` meets the node in `omni-api`; what it publishes it copies as the node will, and what a
+/// `omni-ipc`, and in the layout of `omni-dir`; `omnictl` meets the node in `omni-api`; what it publishes it copies as the node will, and what a
 /// machine has of what a node needs is told to it in `omni-machine`.
 const DIRECTIONS: &[(&str, &[&str])] = &[
     ("omni-api", &[]),
     ("omni-cgroup", &[]),
+    ("omni-dir", &[]),
     ("omni-config", &[]),
     ("omni-cuda-runtime-double", &[]),
     ("omni-cuda-card", &[]),
@@ -36,6 +37,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
         &[
             "omni-cgroup",
             "omni-config",
+            "omni-dir",
             "omni-gpu-wire",
             "omni-ipc",
             "omni-log",
@@ -44,9 +46,9 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "omni-snapshot",
         ],
     ),
-    ("omni-scheduler", &["omni-api", "omni-config", "omni-ipc", "omni-log", "omni-machine"]),
+    ("omni-scheduler", &["omni-api", "omni-config", "omni-dir", "omni-ipc", "omni-log", "omni-machine"]),
     ("omnictl", &["omni-api", "omni-config", "omni-machine", "omni-snapshot"]),
-    ("omni-tests", &["omni-api", "omni-config", "omni-cuda-card"]),
+    ("omni-tests", &["omni-api", "omni-config", "omni-cuda-card", "omni-ipc"]),
     ("omni-properties", &["omni-config", "omni-gpu-wire", "omni-ipc", "omni-scheduler"]),
 ];
 

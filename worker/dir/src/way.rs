@@ -86,6 +86,6 @@ mod tests {
         chown(&upper, Some(USER), None).unwrap();
         let found = changeable(&fs::canonicalize(&dir).unwrap(), USER, GROUP).unwrap().unwrap();
         assert_eq!((found.owner, found.by_user), (USER, true));
-        assert_eq!(changeable(&dir, 0, 0).unwrap().unwrap().by_user, false, "root is not kept from anything");
+        assert!(!changeable(&dir, 0, 0).unwrap().unwrap().by_user, "root is not kept from anything");
     }
 }

@@ -21,6 +21,8 @@ pub const HASHES_SINCE: u32 = 5;
 pub const END_ZYGOTES_SINCE: u32 = 6;
 /// The first version with [`ToLauncher::Unprepare`], [`FromLauncher::Build`] and [`FromLauncher::Builds`].
 pub const BUILDS_SINCE: u32 = 7;
+/// The first version with [`FromLauncher::Serves`] and [`ToLauncher::Renew`].
+pub const SERVES_SINCE: u32 = 7;
 /// The largest `omni.toml` that is read, in bytes.
 pub const MAX_MANIFEST: usize = 64 * 1024;
 
@@ -82,6 +84,9 @@ pub enum ToLauncher {
         /// The model's name.
         model: String,
     },
+    /// Make way for the next launcher, which reads the node's configuration and the program anew; instances go on. Nothing
+    /// answers. One that nobody would start again goes on.
+    Renew,
     /// The node is being shut down. Once its workers are gone, a launcher that was started by a scheduler exits with code 0,
     /// and one that was not, by systemd for example, closes the connection.
     Quit,
@@ -219,6 +224,15 @@ pub struct BuildCounts {
     pub waiting: u32,
 }
 
+/// What a launcher was started with.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Serves {
+    /// The models folder, or the only model's directory; absolute.
+    pub models: String,
+    /// Of the node's configuration what a launcher uses, by section.
+    pub config: serde_json::Value,
+}
+
 /// Launcher to scheduler.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
@@ -228,6 +242,8 @@ pub enum FromLauncher {
         /// The version in which the two speak.
         protocol: u32,
     },
+    /// After `welcome`: what the launcher was started with, for the scheduler to compare with its own.
+    Serves(Serves),
     /// After `welcome`, once for each instance that runs. Who asked for it may be gone, and the scheduler that is there
     /// now may not have found it: it was being started.
     Runs {

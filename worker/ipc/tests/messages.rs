@@ -8,7 +8,8 @@ use omni_ipc::exit::ExitCause;
 use omni_ipc::id::{EnvironmentKey, InstanceId, SnapshotDigest};
 use omni_ipc::instance::{FromWorker, GpuOrder, GpuReport, GpuUse, LogLine, LogStream, Stats, ToWorker, Welcome};
 use omni_ipc::launcher::{
-    BuildCounts, BuildKind, BuildStage, FromLauncher, GpuMode, GpuSpec, Holder, StartSpec, ToLauncher, ZygoteSpec,
+    BuildCounts, BuildKind, BuildStage, FromLauncher, GpuMode, GpuSpec, Holder, Serves, StartSpec, ToLauncher,
+    ZygoteSpec,
 };
 use omni_ipc::takeover::{FromSuccessor, Listener, ToSuccessor};
 use omni_ipc::zygote::{FromZygote, FromZygoteWorker, ToZygote, ToZygoteWorker};
@@ -212,6 +213,7 @@ fn launcher() {
             ToLauncher::Start(Box::new(with_zygote)),
             ToLauncher::Kill { instance: instance() },
             ToLauncher::EndZygotes { model: "cowsay".into() },
+            ToLauncher::Renew,
             ToLauncher::Quit,
         ])
     );
@@ -225,6 +227,7 @@ fn launcher() {
     let waits = BuildStage::Waits { kind: BuildKind::Source, since_unix: 1_700_000_060, holders };
     let mut messages = vec![
         FromLauncher::Welcome { protocol: 4 },
+        FromLauncher::Serves(Serves { models: "/srv/models".into(), config: serde_json::json!({"network": {}}) }),
         FromLauncher::Runs { instance: instance() },
         FromLauncher::Model { name: "cowsay".into(), snapshot: snapshot(), manifest: Some("schema = 1".into()) },
         FromLauncher::Model { name: "cowsay".into(), snapshot: snapshot(), manifest: None },

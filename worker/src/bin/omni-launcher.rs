@@ -11,7 +11,7 @@ use omni_worker::launcher::{self, Ended, Settings, keep, machine};
 use std::ffi::OsString;
 use std::io::{self, Write, stdout};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 
 /// Watches the models folder, makes environments and starts workers. Started by omni-scheduler, or as a service; root.
 #[derive(Debug, Parser)]
@@ -84,9 +84,24 @@ fn main() -> ExitCode {
     match launcher::run(settings) {
         Ok(Ended::Done) => ExitCode::SUCCESS,
         Ok(Ended::MakesWay) => ExitCode::from(keep::MAKES_WAY),
+        Ok(Ended::Unkept) => keep_again(),
         Err(error) => {
             tracing::error!("{}", chain(&error));
             ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+/// Starts what keeps a launcher running in the place of one that has ended. The locks are free by now.
+fn keep_again() -> ExitCode {
+    let own = std::env::args_os().skip(1).map(|text| if text == "--kept" { OsString::from("--keep") } else { text });
+    let keeper = std::env::current_exe()
+        .and_then(|program| Command::new(program).args(own).stdin(Stdio::null()).stdout(Stdio::null()).spawn());
+    match keeper {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(error = chain(&error), "no process can be started that keeps a launcher running");
+            ExitCode::FAILURE
         }
     }
 }
@@ -145,6 +160,7 @@ fn settings(arguments: Arguments, config: NodeConfig, scheduler_uid: u32) -> Res
         scheduler_uid,
         program_dir: std::env::current_exe().ok().and_then(|program| Some(program.parent()?.to_owned())),
         kept: arguments.kept,
+        managed: std::env::var_os("NOTIFY_SOCKET").is_some(),
         config,
     })
 }

@@ -149,6 +149,8 @@ pub enum Ended {
     Done,
     /// It makes way for the next one.
     MakesWay,
+    /// The same, and whoever would start that one has ended.
+    Unkept,
 }
 
 /// Runs the launcher until it is told to end.

@@ -29,12 +29,13 @@ use nix::sys::signalfd::SignalFd;
 use omni_cgroup::Driver;
 use omni_config::Foreign;
 use omni_ipc::id::InstanceId;
-use omni_ipc::launcher::{FromLauncher, ToLauncher, VERSIONS, WELCOME_SINCE};
+use omni_ipc::launcher::{FromLauncher, SERVES_SINCE, Serves, ToLauncher, VERSIONS, WELCOME_SINCE};
 use omni_ipc::packet::MAX_PACKET;
 use omni_ipc::version::Versions;
 use omni_log::chain;
 use omni_snapshot::Store;
 use std::collections::VecDeque;
+use std::io::stdout;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -81,10 +82,13 @@ pub(super) struct State {
     caches_looked_at: Option<Instant>,
     /// Nothing is begun any more: the next launcher does it.
     making_way: bool,
+    /// Nobody starts the next launcher.
+    unkept: bool,
 }
 
 enum Token {
     Signal,
+    Keeper,
     Inbox,
     Links,
     Listener,
@@ -119,6 +123,12 @@ impl Node {
                             return Ok(Ended::Done);
                         }
                     }
+                    Token::Keeper => {
+                        tracing::warn!(
+                            "the process that keeps the launcher running has ended: another one takes its place"
+                        );
+                        (self.state.making_way, self.state.unkept) = (true, true);
+                    }
                     Token::Inbox => self.inbox.take().into_iter().for_each(|event| self.on_event(event)),
                     Token::Links => self.links.mend(),
                     Token::Listener => {
@@ -136,7 +146,7 @@ impl Node {
             if self.state.making_way && self.instances.starting() == 0 {
                 tracing::info!("the launcher makes way for the next one; instances go on");
                 self.end_builds();
-                return Ok(Ended::MakesWay);
+                return Ok(if self.state.unkept { Ended::Unkept } else { Ended::MakesWay });
             }
             if self.state.quitting && self.instances.is_empty() {
                 self.kill_zygotes();
@@ -170,6 +180,11 @@ impl Node {
             (self.links.changes(), PollFlags::POLLIN, Token::Links),
             (self.link.listener(), PollFlags::POLLIN, Token::Listener),
         ];
+        // A pipe whose last reader has ended says so, whatever is asked for.
+        let stdout = stdout();
+        if self.settings.kept && !self.state.unkept {
+            fds.push((stdout.as_fd(), PollFlags::empty(), Token::Keeper));
+        }
         if let Some((fd, more)) = self.link.peer() {
             let write = if more { PollFlags::POLLOUT } else { PollFlags::empty() };
             let read = if self.state.making_way { PollFlags::empty() } else { PollFlags::POLLIN };
@@ -200,6 +215,7 @@ impl Node {
             ToLauncher::Start(spec) => self.start(*spec),
             ToLauncher::Kill { instance } => self.kill(instance),
             ToLauncher::EndZygotes { model } => self.end_idle_zygotes_of(&model),
+            ToLauncher::Renew => self.renew(),
             ToLauncher::Quit => self.state.quitting = true,
         }
     }
@@ -225,6 +241,10 @@ impl Node {
         self.state.spoken = spoken;
         if spoken >= WELCOME_SINCE {
             self.link.tell(FromLauncher::Welcome { protocol: spoken });
+            if spoken >= SERVES_SINCE {
+                let models = self.settings.models.path().to_string_lossy().into_owned();
+                self.link.tell(FromLauncher::Serves(Serves { models, config: self.settings.config.of_launcher() }));
+            }
             for (instance, _) in self.instances.running() {
                 self.link.tell(FromLauncher::Runs { instance: instance.clone() });
             }
@@ -237,6 +257,17 @@ impl Node {
         all.into_iter().for_each(|message| self.link.tell(message));
         self.builds.untold();
         self.begin_builds();
+    }
+
+    /// The scheduler reads another configuration by now. The next launcher does, too.
+    fn renew(&mut self) {
+        if self.settings.kept || self.settings.managed {
+            self.state.making_way = true;
+        } else {
+            tracing::warn!(
+                "the node's configuration has changed, and nobody would start this launcher again: restart it"
+            );
+        }
     }
 
     fn on_event(&mut self, event: Event) {

@@ -27,6 +27,8 @@ pub struct Settings {
     pub program_dir: Option<PathBuf>,
     /// Started by a scheduler and not by a service manager: ends with it.
     pub kept: bool,
+    /// Started by a service manager, which starts the next one.
+    pub managed: bool,
 }
 
 impl Settings {

@@ -174,7 +174,7 @@ impl Drop for Draft<'_> {
 
 /// Copies the directory and puts the copy in its place; the version that it is.
 pub(super) fn publish(dir: &Path, place: &Place, bounds: &Snapshots) -> Result<String, Failure> {
-    let models = open_dir(&place.models).map_err(at("read", &place.models))?;
+    let models = open_dir(&place.models).map_err(at("find", &place.models))?;
     place.check(&models, dir)?;
     place.clean(&models)?;
     let draft = Draft::make(place, &models)?;

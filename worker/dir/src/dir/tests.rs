@@ -1,3 +1,5 @@
+//! Links, exchanged directories, foreign files and names that lead elsewhere: none of them is reached.
+
 use super::*;
 use std::fs;
 use std::io::Read;

@@ -36,6 +36,9 @@ impl Node {
     }
 
     fn begin(&mut self, mut spec: StartSpec) -> Result<(), String> {
+        if self.state.quitting {
+            return Err("the node ends".to_owned());
+        }
         let name = start::check(&spec, &self.settings.config).map_err(|refused| refused.to_string())?;
         let snapshot =
             self.store.find(&spec.snapshot).ok_or("the content has changed meanwhile: this snapshot is gone")?;

@@ -1,0 +1,94 @@
+//! The launcher that runs already when a scheduler is started by hand: what it was started for, and its end.
+
+use super::StartupError;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket};
+use nix::unistd::Pid;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The flag of what keeps a launcher running, and of a launcher that is kept.
+const KEEP: &str = "--keep";
+const KEPT: &str = "--kept";
+/// For a launcher to finish the starts that it has begun, and to end.
+const ENDS_WITHIN: Duration = Duration::from_secs(20);
+const LOOK: Duration = Duration::from_millis(10);
+
+/// A launcher that listens.
+#[derive(Debug)]
+pub(super) struct RunningLauncher {
+    pid: Pid,
+    arguments: Vec<OsString>,
+}
+
+impl RunningLauncher {
+    /// The one behind a socket that only root can have bound.
+    pub(super) fn find(path: &Path) -> Option<Self> {
+        let line = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).ok()?;
+        connect(line.as_raw_fd(), &UnixAddr::new(path).ok()?).ok()?;
+        let pid = Pid::from_raw(getsockopt(&line, PeerCredentials).ok()?.pid());
+        Some(Self { pid, arguments: arguments(pid)? })
+    }
+
+    /// Whether it was started with these arguments of its keeper.
+    pub(super) fn keeps(&self, wanted: &[OsString]) -> bool {
+        let of_keeper = |own: &OsString| OsString::from(if own == KEPT { OsStr::new(KEEP) } else { own });
+        // One of a service manager has the arguments of its unit: the connection to it says what it serves.
+        !self.is_kept() || self.arguments.iter().map(of_keeper).eq(wanted.iter().cloned())
+    }
+
+    /// Ends it and what keeps it, and waits for both. Its instances go on.
+    pub(super) fn end(&self, wanted: &[OsString]) -> Result<(), StartupError> {
+        let (serves, now) = (shown(&self.arguments), shown(wanted));
+        let pid = self.pid.as_raw();
+        tracing::warn!(pid, serves, now, "the launcher that runs was started for other folders: it is replaced");
+        let keeper =
+            parent(self.pid).filter(|keeper| arguments(*keeper).is_some_and(|of| of.iter().any(|one| one == KEEP)));
+        let _ = kill(keeper.unwrap_or(self.pid), Signal::SIGTERM); // one that has ended needs no telling
+        let deadline = Instant::now() + ENDS_WITHIN;
+        while [Some(self.pid), keeper].into_iter().flatten().any(is_there) {
+            if Instant::now() > deadline {
+                return Err(StartupError::OtherLauncher { pid, serves });
+            }
+            thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
+    fn is_kept(&self) -> bool {
+        self.arguments.iter().any(|argument| argument == KEPT)
+    }
+}
+
+fn shown(arguments: &[OsString]) -> String {
+    arguments.join(OsStr::new(" ")).to_string_lossy().into_owned()
+}
+
+/// A process's arguments, without its name.
+fn arguments(pid: Pid) -> Option<Vec<OsString>> {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let line = line.strip_suffix(b"\0").unwrap_or(&line);
+    Some(line.split(|byte| *byte == 0).skip(1).map(|part| OsString::from_vec(part.to_vec())).collect())
+}
+
+fn stat(pid: Pid) -> Option<(char, i32)> {
+    let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let end = text.iter().rposition(|byte| *byte == b')')?;
+    let mut fields = OsStr::from_bytes(text.get(end + 2..)?).to_str()?.split(' ');
+    Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
+}
+
+fn parent(pid: Pid) -> Option<Pid> {
+    stat(pid).map(|(_, parent)| Pid::from_raw(parent))
+}
+
+/// Whether it runs: one that has ended and that nobody has waited for does not.
+fn is_there(pid: Pid) -> bool {
+    stat(pid).is_some_and(|(state, _)| state != 'Z' && state != 'X')
+}
