@@ -87,6 +87,20 @@ impl Refusal {
         }
     }
 
+    /// Something was done, and would be forgotten.
+    fn not_kept(model: &api::Model, why: &str) -> Self {
+        Self {
+            status: StatusCode::INSUFFICIENT_STORAGE,
+            kind: "not-kept",
+            detail: format!(
+                "`{}` is {} and does as it was told, but the node could not write that down: {why}. The next scheduler would not \
+                 know it: make room in the state directory, then say it again",
+                model.name,
+                model.state.as_str()
+            ),
+        }
+    }
+
     fn of_single(detail: String) -> Self {
         Self { status: StatusCode::CONFLICT, kind: "single-model", detail }
     }
@@ -253,7 +267,7 @@ async fn ask<T: Serialize>(
     told(&model, question).await.map(|value| json(&value))
 }
 
-/// Passes on a person's word. It is answered once what it changed will outlast the scheduler.
+/// Passes on a person's word. It is answered once what it changed will outlast the scheduler, or cannot be made to.
 async fn order(node: &Node, name: &str, order: Order) -> Result<Response<AnswerBody>, Refusal> {
     let model = find(node, name).await?;
     if let Some(single) = node.context.models.single()
@@ -263,7 +277,8 @@ async fn order(node: &Node, name: &str, order: Order) -> Result<Response<AnswerB
     }
     let taken = told(&model, |sender| Message::Order(order, sender)).await?;
     let view = taken.map_err(|detail| Refusal { status: StatusCode::CONFLICT, kind: "not-ready", detail })?;
-    node.context.state.settled().await;
+    let kept = node.context.state.kept(&model.name).await;
+    kept.map_err(|why| Refusal::not_kept(&view, &why))?;
     Ok(json(&view))
 }
 

@@ -1,7 +1,7 @@
 //! What the scheduler must know after its end: what a person asked for, and which versions of a model were good.
 //!
 //! [`serve`](crate::serve) opens the [`StateStore`] before any model is known; the model's task gets its [`Lasting`] when
-//! it begins and puts the new one whenever that changes; the control API waits for [`StateStore::settled`] before it
+//! it begins and puts the new one whenever that changes; the control API waits for [`StateStore::kept`] before it
 //! answers a person's word. What always holds:
 //! - one file for each model below `<state-dir>/scheduler`: a spoiled one costs its model what it remembered and the
 //!   others nothing, and a change writes a few hundred bytes, not what a thousand models remember;
@@ -144,6 +144,14 @@ impl StateStore {
     /// Waits until all that was put so far is on the disk, or cannot be written; not longer than a moment.
     pub async fn settled(&self) {
         self.writer.settled().await;
+    }
+
+    /// The same; what counts is what was put of one model.
+    ///
+    /// # Errors
+    /// Why that is not on the disk.
+    pub async fn kept(&self, model: &ModelName) -> Result<(), String> {
+        self.writer.kept(model).await
     }
 
     /// Whether the disk has refused some of it, so that the next scheduler would not know it.

@@ -113,10 +113,12 @@ async fn a_disk_that_refuses_keeps_the_old_files_until_there_is_room() {
     let of = |found: &BTreeMap<ModelName, Lasting>, model| found.get(&name(model)).cloned();
     let found = file::read_all(dir.path()).unwrap();
     assert_eq!((of(&found, "a"), of(&found, "b")), (Some(old), Some(new.clone())), "the others are written");
-    store.settled().await;
+    let why = store.kept(&name("a")).await.unwrap_err();
+    assert!(why.contains("irectory"), "{why}");
+    assert_eq!(store.kept(&name("b")).await, Ok(()), "the reason is of one model");
     assert!(store.is_refused());
     fs::remove_dir(&blocked).unwrap();
-    store.settled().await;
+    assert_eq!(store.kept(&name("a")).await, Ok(()));
     assert!(!store.is_refused());
     let found = file::read_all(dir.path()).unwrap();
     assert_eq!((of(&found, "a"), of(&found, "b")), (Some(new.clone()), Some(new.clone())), "when somebody asks");

@@ -37,6 +37,8 @@ struct Shared {
     tried: watch::Sender<u64>,
     /// Some could not be written, the last time they were tried.
     refused: AtomicBool,
+    /// Why, and which; none where the folder could not be flushed, which is all of them.
+    why: Mutex<Option<(String, Vec<ModelName>)>>,
 }
 
 /// The thread, ended and waited for with this value.
@@ -53,6 +55,7 @@ impl Writer {
             news: Condvar::new(),
             tried: watch::Sender::new(0),
             refused: AtomicBool::new(false),
+            why: Mutex::default(),
         });
         let (work, dir) = (Arc::clone(&shared), dir.to_owned());
         let thread = thread::Builder::new().name("state".into()).spawn(move || work.run(&dir))?;
@@ -71,7 +74,7 @@ impl Writer {
 
     /// The last word: what is pending is written, what cannot be is dropped, and so is what comes later.
     pub(super) async fn close(&self) {
-        self.settled().await;
+        let _ = self.settled().await; // the log has it
         self.shared.end();
     }
 
@@ -79,11 +82,21 @@ impl Writer {
         self.shared.refused.load(Ordering::Acquire)
     }
 
-    pub(super) async fn settled(&self) {
+    pub(super) async fn settled(&self) -> bool {
         let asked = self.shared.ask();
         let mut tried = self.shared.tried.subscribe();
         // A disk that hangs must not keep people from their answer.
-        let _ = tokio::time::timeout(PATIENCE, tried.wait_for(|tried| *tried >= asked)).await;
+        tokio::time::timeout(PATIENCE, tried.wait_for(|tried| *tried >= asked)).await.is_ok()
+    }
+
+    /// Returns why what was put of a model is not written, if so.
+    pub(super) async fn kept(&self, model: &ModelName) -> Result<(), String> {
+        if !self.settled().await {
+            return Err(format!("the disk has not taken it within {} s", PATIENCE.as_secs()));
+        }
+        let why = self.shared.why.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = why.as_ref().filter(|(_, models)| models.is_empty() || models.contains(model));
+        own.map_or(Ok(()), |(error, _)| Err(error.clone()))
     }
 }
 
@@ -111,6 +124,8 @@ impl Shared {
                 Some(_) | None => {}
             }
             (refused, told) = (left, error.is_some());
+            let why = error.as_ref().map(|error| (error.to_string(), refused.keys().cloned().collect()));
+            *self.why.lock().unwrap_or_else(PoisonError::into_inner) = why;
             self.refused.store(!refused.is_empty(), Ordering::Release);
             self.tried.send_replace(asked);
         }
