@@ -53,8 +53,10 @@ def encode(value: object, place: str = "result") -> bytes:
 
 
 def decode(data: Buffer) -> Any:
-    """The value of UTF-8 JSON. Raises `ValueError` or `RecursionError`."""
+    """The value of UTF-8 JSON, with a byte order mark before it or without. Raises `ValueError` or `RecursionError`."""
     text = str(data, "utf-8")
+    if text.startswith("\ufeff"):  # as PowerShell, Excel and Java write it; RFC 8259 lets a reader ignore it
+        text = text[1:]
     try:
         value, end = _decoder.raw_decode(text)
         if end == len(text):

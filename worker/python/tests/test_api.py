@@ -36,6 +36,7 @@ def test_the_first_handler_of_the_documentation():
 def test_a_request_has_one_body():
     assert Request(json=None).body.json is None
     assert Request(json=(1, "ä")).body.json == [1, "ä"]
+    assert Request(body=b'\xef\xbb\xbf{"a": 1}').body.json == {"a": 1}, "a byte order mark is none of it"
     assert Request(text="ä").body.bytes == "ä".encode()
     assert Request(body=bytearray(b"\xff")).body.bytes == b"\xff"
     with pytest.raises(TypeError):
