@@ -13,6 +13,7 @@ mod python;
 mod reader;
 
 pub mod duration;
+pub mod host;
 pub mod manifest;
 pub mod models;
 pub mod name;

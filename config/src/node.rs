@@ -31,6 +31,7 @@ pub use tls::Tls;
 pub use user::{NoUser, NodeUser};
 
 use crate::error::Problems;
+use crate::host::HostName;
 use crate::kind::{Wrong, absolute_path, choice, duration, number, parsed, size};
 use crate::name::ModelName;
 use crate::reader::{Document, Section};
@@ -254,8 +255,12 @@ pub struct Server {
     pub admin_listen: SocketAddr,
     /// All request bodies that are being collected, together.
     pub buffered_bytes: ByteSize,
+    /// Names beside those of the machine itself by which clients may call the listeners.
+    pub hosts: BTreeSet<HostName>,
     /// Client connections at a time.
     pub connections: u32,
+    /// Client connections at a time from one address; unset: no bound of its own.
+    pub connections_per_address: Option<u32>,
     /// How long a client may take to send a request's head.
     #[serde(serialize_with = "crate::duration::serialize")]
     pub header_timeout: Duration,
@@ -271,7 +276,9 @@ impl Default for Server {
             listen: (Ipv4Addr::LOCALHOST, 8080).into(),
             admin_listen: (Ipv4Addr::LOCALHOST, 9090).into(),
             buffered_bytes: ByteSize::from_mib(512),
+            hosts: BTreeSet::new(),
             connections: 12_000,
+            connections_per_address: None,
             header_timeout: Duration::from_secs(30),
             tokens: None,
             body_handover: BTreeSet::new(),
@@ -284,12 +291,20 @@ impl Server {
         let default = Self::default();
         let address = parsed("an IP address and a port such as \"127.0.0.1:8080\" or \"[::1]:8080\"");
         let trusted = section.list("body-handover", parsed("a model's name such as \"@cf/meta/llama\""));
+        let hosts = section.list("hosts", parsed("a host's name such as \"models.example.com\""));
         let buffered = size(ByteSize::from_mib(1)..=ByteSize::from_gib(1 << 10));
+        let each = number(1..=1_000_000);
         Self {
             listen: section.get("listen", &address, default.listen),
             admin_listen: section.get("admin-listen", &address, default.admin_listen),
             buffered_bytes: section.get("buffered-bytes", buffered, default.buffered_bytes),
-            connections: section.get("connections", number(1..=1_000_000), default.connections),
+            hosts: hosts.into_iter().collect(),
+            connections: section.get("connections", &each, default.connections),
+            connections_per_address: section.get(
+                "connections-per-address",
+                |value| each(value).map(Some),
+                default.connections_per_address,
+            ),
             header_timeout: section.get("header-timeout", duration, default.header_timeout),
             tokens: section.get("tokens", |value| secret::secret(value).map(Some), default.tokens),
             body_handover: trusted.into_iter().collect(),

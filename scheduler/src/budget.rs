@@ -1,5 +1,5 @@
-//! The memory that bodies may take in the whole node: requests while they are collected and wait, large answers until
-//! their clients have taken them. Lent out by the HTTP side; `omnictl status` shows it.
+//! The memory that bodies may take in the whole node: requests while they are collected and wait, large answers from their
+//! beginning until their clients have taken them, large heads over HTTP/2. Lent out by the HTTP side; `omnictl status` shows it.
 //!
 //! What always holds: no more is lent than the limit. Before somebody is refused, clients that have had an answer for
 //! [`PATIENCE`] without taking it are given up, the longest first: who reads slowly uses memory that nobody else wants.
@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// For a client to take an answer before somebody else may have its room.
 pub const PATIENCE: Duration = Duration::from_secs(1);
@@ -19,6 +20,8 @@ pub const PATIENCE: Duration = Duration::from_secs(1);
 pub struct Budget {
     limit: u64,
     state: Mutex<State>,
+    /// For bodies that are uploaded into models: what they take is descriptors.
+    uploads: Arc<Semaphore>,
     metrics: BodyMetrics,
 }
 
@@ -62,11 +65,11 @@ pub struct Untaken {
 }
 
 impl Budget {
-    /// A node's. `limit` in bytes.
+    /// A node's. `limit` in bytes; so many `uploads` at a time.
     #[must_use]
-    pub fn new(limit: u64, metrics: BodyMetrics) -> Arc<Self> {
+    pub fn new(limit: u64, uploads: usize, metrics: BodyMetrics) -> Arc<Self> {
         metrics.budget.set(i64::try_from(limit).unwrap_or(i64::MAX));
-        Arc::new(Self { limit, state: Mutex::default(), metrics })
+        Arc::new(Self { limit, state: Mutex::default(), uploads: Arc::new(Semaphore::new(uploads)), metrics })
     }
 
     /// Bytes that are lent.
@@ -85,21 +88,33 @@ impl Budget {
         has
     }
 
+    /// The place of a body that is uploaded into a model; `None` when all are taken.
+    #[must_use]
+    pub fn upload(&self) -> Option<OwnedSemaphorePermit> {
+        let place = Arc::clone(&self.uploads).try_acquire_owned().ok();
+        if place.is_none() {
+            self.metrics.refused.inc();
+        }
+        place
+    }
+
     /// Room for a request's body, none of it yet.
     #[must_use]
     pub fn request(self: &Arc<Self>) -> Held {
         Held { budget: Arc::clone(self), bytes: 0 }
     }
 
+    /// Room for an answer whose beginning came from a model; `None` when there is not so much.
+    #[must_use]
+    pub fn begun(self: &Arc<Self>, bytes: u64, now: Instant) -> Option<Held> {
+        let mut held = self.request();
+        held.grow(bytes.min(self.limit), now).then_some(held) // a single one that is larger has all of it
+    }
+
     /// Room for an answer; `None` when there is not so much.
     #[must_use]
     pub fn answer(self: &Arc<Self>, bytes: u64, now: Instant) -> Option<Untaken> {
-        let bytes = bytes.min(self.limit); // a single one that is larger has all of it
-        let mut state = self.lend(bytes, now)?;
-        let number = state.next;
-        state.next += 1;
-        state.answers.insert(number, Entry { bytes, since: now, client: None });
-        Some(Untaken { budget: Arc::clone(self), number, client: OnceLock::new() })
+        self.begun(bytes, now).map(|held| held.untaken(now))
     }
 
     /// So much more is lent; `None` when there is not so much.
@@ -161,6 +176,19 @@ impl Held {
             self.bytes += bytes;
         }
         lent
+    }
+
+    /// The same room, for an answer that is whole from now on: its client has to take it.
+    #[must_use]
+    pub fn untaken(mut self, now: Instant) -> Untaken {
+        let budget = Arc::clone(&self.budget);
+        let bytes = std::mem::take(&mut self.bytes);
+        let mut state = budget.state();
+        let number = state.next;
+        state.next += 1;
+        state.answers.insert(number, Entry { bytes, since: now, client: None });
+        drop(state);
+        Untaken { budget, number, client: OnceLock::new() }
     }
 }
 
@@ -230,7 +258,7 @@ mod tests {
     use super::*;
 
     fn budget(limit: u64) -> Arc<Budget> {
-        Budget::new(limit, BodyMetrics::default())
+        Budget::new(limit, 1, BodyMetrics::default())
     }
 
     fn is_given_up(client: &Debtor) -> bool {

@@ -6,6 +6,23 @@ use std::time::Duration;
 /// Why a request has no answer of its model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
+    /// The request does not say which host it is for, or says it twice.
+    #[error("a request has to name one host: exactly one `Host`, or one `:authority`")]
+    NoHost,
+    /// The listener does not answer to this name.
+    #[error(
+        "this node does not answer to the name `{host}`: `[server] hosts` in its configuration lists the names it has"
+    )]
+    UnknownHost {
+        /// As the request says it.
+        host: String,
+    },
+    /// A page of another site asks.
+    #[error("this node takes no requests from pages of other sites")]
+    OtherSite,
+    /// The head has too many headers, or the heads of a connection are too large together.
+    #[error("the headers of the request, or of all requests of this connection together, are too large")]
+    HeadTooLarge,
     /// No route of this listener.
     #[error("no such route")]
     NoSuchRoute,
@@ -36,6 +53,12 @@ pub enum Failure {
     /// The body did not come in time.
     #[error("the request's body did not arrive in time")]
     BodyTimeout,
+    /// The body is in an encoding that nothing here undoes.
+    #[error("the request's body has `content-encoding: {encoding}`, which this node does not take: send it unencoded")]
+    BodyEncoded {
+        /// As the request says it.
+        encoding: String,
+    },
     /// The body is over the model's limit.
     #[error("the request's body is larger than this model's limit of {limit} bytes")]
     BodyTooLarge {
@@ -102,6 +125,9 @@ pub enum Failure {
     /// The handler raised, or its result could not be sent. The log has the traceback.
     #[error("the model failed on this request")]
     Raised,
+    /// The handler has answered with something that no answer can have.
+    #[error("the model's answer cannot be sent: {0}")]
+    AnswerNotSendable(String),
     /// The handler answered with an error of its own.
     #[error("{message}")]
     Handler {

@@ -5,6 +5,7 @@ pub mod bodies;
 mod builds;
 mod capacity;
 mod gpu;
+mod http;
 mod model;
 mod tokens;
 
@@ -12,6 +13,7 @@ pub use bodies::BodyMetrics;
 pub use builds::BuildMetrics;
 pub use capacity::CapacityMetrics;
 pub use gpu::GpuMetrics;
+pub use http::HttpMetrics;
 pub use model::{ModelMetrics, Outcomes};
 pub use tokens::TokenMetrics;
 
@@ -30,6 +32,7 @@ pub struct Metrics {
     capacity: CapacityMetrics,
     bodies: BodyMetrics,
     builds: BuildMetrics,
+    http: HttpMetrics,
     tokens: TokenMetrics,
 }
 
@@ -40,9 +43,10 @@ impl Default for Metrics {
         let capacity = CapacityMetrics::register(&mut registry);
         let bodies = BodyMetrics::register(&mut registry);
         let builds = BuildMetrics::register(&mut registry);
+        let http = HttpMetrics::register(&mut registry);
         let models = Arc::new(Families::register(&mut registry));
         let tokens = TokenMetrics::register(&mut registry);
-        Self { registry, models, gpu, capacity, bodies, builds, tokens }
+        Self { registry, models, gpu, capacity, bodies, builds, http, tokens }
     }
 }
 
@@ -78,6 +82,12 @@ impl Metrics {
     #[must_use]
     pub fn of_builds(&self) -> BuildMetrics {
         self.builds.clone()
+    }
+
+    /// The handles of the listeners.
+    #[must_use]
+    pub fn of_http(&self) -> HttpMetrics {
+        self.http.clone()
     }
 
     /// The handles of the data listener's tokens.
@@ -154,6 +164,8 @@ mod tests {
         capacity.set(&View { budget: committed, committed, seats: 1, waiting: 2 });
         capacity.refused(Resource::Memory, "full");
         metrics.of_tokens().count("ci", "admitted");
+        metrics.of_http().refused(&crate::failure::Failure::NoHost);
+        metrics.of_http().closed("idle");
         let text = metrics.render();
         let mut lines: Vec<_> = text.lines().collect();
         lines.sort_unstable(); // the order within a family is that of a hash map

@@ -10,9 +10,11 @@ use crate::announcement::{announce, withdraw};
 use crate::args::Directories;
 use crate::budget::Budget;
 use crate::control_socket;
+use crate::descriptors::{self, Share};
 use crate::exposure::exposure;
+use crate::front::Front;
 use crate::http::control::{Addresses, Control};
-use crate::http::listener::{Bounds, Phase, serve};
+use crate::http::listener::{Phase, serve};
 use crate::http::{admin, data};
 use crate::metrics::Metrics;
 use crate::node::{Held, Node, NodeContext};
@@ -99,12 +101,10 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
     let admin_listener = TcpListener::from_std(listeners.admin)?;
     let listen = data_listener.local_addr()?;
     let admin_listen = admin_listener.local_addr()?;
-    let warnings = exposure(listen, tokens.is_some(), tls.is_some(), admin_listen);
+    let mut warnings = exposure(listen, tokens.is_some(), tls.is_some(), admin_listen);
+    warnings.extend(descriptors::shortage(descriptors::limit(), config.server.connections));
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let addresses = Addresses { listen: listen.to_string(), admin_listen: admin_listen.to_string(), warnings };
-    let connections = config.server.connections as usize;
-    let bounds = |connections| Bounds { connections, header_timeout: config.server.header_timeout };
-    let (data_bounds, admin_bounds) = (bounds(connections), bounds(FEW as usize));
     let watchdog = Watchdog::default();
     watchdog.start()?;
     crate::allocator::start();
@@ -112,7 +112,10 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
     if let Some(end) = tls.as_ref().and_then(Tls::ends) {
         metrics.certificate_ends(end);
     }
-    let budget = Budget::new(config.server.buffered_bytes.bytes(), metrics.of_bodies());
+    let Share { connections, uploads } = descriptors::share(descriptors::limit(), config.server.connections);
+    let budget = Budget::new(config.server.buffered_bytes.bytes(), uploads, metrics.of_bodies());
+    let bounds = (connections, FEW as usize);
+    let front = Front::new(&config, bounds, (listen, admin_listen), &budget, &metrics.of_http());
     let gpu = crate::gpu::start(&config.gpu, metrics.of_gpus(), watchdog.pulse("the cards"));
     let started = Instant::now();
     let pulse = watchdog.pulse("the capacity");
@@ -147,16 +150,16 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
     let (data_phase, data_phases) = watch::channel(Phase::Open);
     // Who watches the node is answered while it drains.
     let (admin_phase, admin_phases) = watch::channel(Phase::Open);
-    let (from_before, inherited, inherited_admin) = Handed::new(data_bounds.connections, admin_bounds.connections);
+    let (from_before, inherited, inherited_admin) = Handed::new(connections, FEW as usize);
     let mut serving = JoinSet::new();
     let data_node = Arc::clone(&node);
-    serving.spawn(serve(data_listener, acceptor, data_bounds, data_phases, inherited, move |request| {
+    serving.spawn(serve(data_listener, acceptor, front.data, data_phases, inherited, move |request| {
         let node = Arc::clone(&data_node);
         async move { data::serve(&node, request).await }
     }));
     let admin_node = Arc::clone(&node);
     let watched =
-        tokio::spawn(serve(admin_listener, None, admin_bounds, admin_phases, inherited_admin, move |request| {
+        tokio::spawn(serve(admin_listener, None, front.admin, admin_phases, inherited_admin, move |request| {
             let node = Arc::clone(&admin_node);
             async move { admin::serve(&node, request).await }
         }));

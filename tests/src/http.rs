@@ -82,7 +82,8 @@ impl Client {
     pub fn send(&self, model: &str, body: &Value) -> BufReader<TcpStream> {
         let mut connection = self.connect();
         let body = body.to_string();
-        let head = format!("POST /ai/run/{model} HTTP/1.1\r\nhost: node\r\ncontent-length: {}\r\n\r\n", body.len());
+        let head =
+            format!("POST /ai/run/{model} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n", body.len());
         connection.write_all(format!("{head}{body}").as_bytes()).expect("the request is sent");
         BufReader::new(connection)
     }
@@ -102,7 +103,7 @@ impl Client {
         let mut connection = self.connect();
         let extra: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: node\r\nconnection: close\r\ncontent-length: {}\r\n{extra}\r\n",
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n{extra}\r\n",
             body.len()
         );
         connection.write_all(head.as_bytes()).expect("the head is sent");

@@ -164,7 +164,8 @@ fn health_and_capacity() {
 
     // Shutting down: it says so while it finishes what it has, and takes nothing new.
     let mut working = node.http().connect();
-    let head = "POST /ai/run/model HTTP/1.1\r\nhost: x\r\ncontent-type: image/x\r\ntransfer-encoding: chunked\r\n\r\n";
+    let head =
+        "POST /ai/run/model HTTP/1.1\r\nhost: localhost\r\ncontent-type: image/x\r\ntransfer-encoding: chunked\r\n\r\n";
     working.write_all(format!("{head}3\r\n\"fi\r\n").as_bytes()).unwrap();
     wait_for("the request to be at work", PATIENCE, || (node.model("model").in_flight == 1).then_some(()));
     let mut kept = node.http().send("broken", &json!(0));

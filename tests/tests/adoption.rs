@@ -43,7 +43,7 @@ impl Asked {
     fn ask(http: Client, model: &str) -> Self {
         let begun = Instant::now();
         let request = format!(
-            "POST {} HTTP/1.1\r\nhost: node\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: 4\r\n\r\nnull",
+            "POST {} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: 4\r\n\r\nnull",
             run(model)
         );
         let answer = http.raw(request.as_bytes(), false);
@@ -210,7 +210,7 @@ fn a_scheduler_that_leaves_answers_the_first_request_of_a_connection_that_it_has
         assert_eq!(http.post(&run("one"), &json!(0)).status, 200);
         kill(node.pid(), signal).unwrap();
         wait_for(says, PATIENCE, || node.log().contains(says).then_some(()));
-        let body = "POST /ai/run/one HTTP/1.1\r\nhost: node\r\ncontent-length: 1\r\n\r\n0";
+        let body = "POST /ai/run/one HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\n\r\n0";
         fresh.write_all(body.as_bytes()).unwrap();
         let answer = Stream::read(BufReader::new(fresh));
         assert!([200, 503].contains(&answer.status), "{}", answer.status); // of models that stop it is refused

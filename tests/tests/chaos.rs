@@ -130,7 +130,7 @@ fn whoever_is_killed_the_node_comes_back_to_what_it_was() {
     let mut chance = chance();
     let ask = |client: usize| {
         let (model, _) = MODELS[client % MODELS.len()];
-        let head = "host: node\r\nconnection: close\r\ncontent-length: 4\r\n\r\nnull";
+        let head = "host: localhost\r\nconnection: close\r\ncontent-length: 4\r\n\r\nnull";
         // Whether it is answered depends on who was killed.
         drop(http.raw(format!("POST /ai/run/{model} HTTP/1.1\r\n{head}").as_bytes(), false));
         thread::sleep(Duration::from_millis(20));

@@ -204,7 +204,7 @@ fn what_was_answered_before_the_end_counts_and_what_was_not_taken_goes_to_the_ne
         // comes first: the request is sent to an instance that has ended, whose answer is still to be read.
         process::stop(node.pid());
         kept.get_mut()
-            .write_all(b"POST /ai/run/ends HTTP/1.1\r\nhost: node\r\ncontent-length: 6\r\n\r\n\"next\"")
+            .write_all(b"POST /ai/run/ends HTTP/1.1\r\nhost: localhost\r\ncontent-length: 6\r\n\r\n\"next\"")
             .unwrap();
         fs::write(format!("/proc/{engine}/root/tmp/go"), "").unwrap();
         wait_for("its end", PATIENCE, || (!is_alive(engine)).then_some(()));

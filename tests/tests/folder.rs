@@ -21,8 +21,9 @@ fn version(word: &str) -> String {
 /// A request that is in flight for as long as the test wants: its body has begun and not ended.
 fn begin(node: &Node, model: &str, word: &str) -> TcpStream {
     let mut connection = node.http().connect();
-    let head =
-        format!("POST /ai/run/{model} HTTP/1.1\r\nhost: x\r\ncontent-type: image/x\r\ntransfer-encoding: chunked\r\n");
+    let head = format!(
+        "POST /ai/run/{model} HTTP/1.1\r\nhost: localhost\r\ncontent-type: image/x\r\ntransfer-encoding: chunked\r\n"
+    );
     connection.write_all(format!("{head}\r\n4\r\nbody\r\n").as_bytes()).unwrap();
     let began = format!("began {word}");
     wait_for(&began, PATIENCE, || node.omnictl(["logs", model]).stdout.contains(&began).then_some(()));

@@ -148,8 +148,10 @@ fn crashes_under_load() {
                     if stop.load(Ordering::Relaxed) {
                         return;
                     }
-                    let head =
-                        format!("POST /ai/run/{} HTTP/1.1\r\nhost: node\r\nconnection: close\r\n", MODELS[turn % 3]);
+                    let head = format!(
+                        "POST /ai/run/{} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n",
+                        MODELS[turn % 3]
+                    );
                     let answer = http.raw(format!("{head}content-length: 4\r\n\r\nnull").as_bytes(), false);
                     let answer = String::from_utf8_lossy(&answer);
                     if answer.starts_with("HTTP/1.1 200 ") {

@@ -37,7 +37,7 @@ fn chunked(node: &Node, model: &str, media: &str, size: usize, piece: usize) -> 
     let pattern = pattern(piece);
     thread::scope(|scope| {
         scope.spawn(move || {
-            let head = format!("POST /ai/run/{model} HTTP/1.1\r\nhost: x\r\ncontent-type: {media}\r\n");
+            let head = format!("POST /ai/run/{model} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {media}\r\n");
             let mut send = |bytes: &[u8]| {
                 // A refusal may come, and the connection close, before all is sent.
                 let _ = connection.write_all(bytes);
@@ -178,7 +178,7 @@ fn bodies_over_the_limit() {
         wait_for("the handler's end", PATIENCE, || (written("ended by") == 1).then_some(()));
         let before = written("a piece");
         let mut gone = node.http().connect();
-        let head = format!("POST /ai/run/{model} HTTP/1.1\r\nhost: x\r\ncontent-type: image/x\r\n");
+        let head = format!("POST /ai/run/{model} HTTP/1.1\r\nhost: localhost\r\ncontent-type: image/x\r\n");
         gone.write_all(format!("{head}transfer-encoding: chunked\r\n\r\n3\r\nabc\r\n").as_bytes()).unwrap();
         wait_for("the handler to begin", PATIENCE, || (written("a piece") > before).then_some(()));
         drop(gone);
@@ -192,7 +192,8 @@ fn bodies_over_the_limit() {
 fn a_refusal_reaches_who_sends_all_before_it_reads() {
     let node = Node::builder().model("measure", &[("model.py", MEASURE), ("omni.toml", "schema = 1\n")]).start();
     let head = |model: &str, media: &str, framing: &str| {
-        format!("POST /ai/run/{model} HTTP/1.1\r\nhost: x\r\ncontent-type: {media}\r\n{framing}\r\n\r\n").into_bytes()
+        format!("POST /ai/run/{model} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {media}\r\n{framing}\r\n\r\n")
+            .into_bytes()
     };
     let body = vec![b'1'; 32 * MIB];
     let length = format!("content-length: {}", body.len());

@@ -140,12 +140,13 @@ fn one_connection_carries_many_requests() {
     let node = Node::builder().model("kinds", &[("model.py", KINDS)]).start();
     let request = |number: usize| {
         let body = json!({ "n": number }).to_string();
-        format!("POST /ai/run/kinds HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+        format!("POST /ai/run/kinds HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{body}", body.len())
     };
     // Kept alive: the next request follows the answer; a refusal does not end the connection either.
     let mut connection = BufReader::new(node.http().connect());
     for number in 0..5 {
-        let text = if number == 2 { "GET /nothing HTTP/1.1\r\nhost: x\r\n\r\n".to_owned() } else { request(number) };
+        let text =
+            if number == 2 { "GET /nothing HTTP/1.1\r\nhost: localhost\r\n\r\n".to_owned() } else { request(number) };
         connection.get_mut().write_all(text.as_bytes()).unwrap();
         let answer;
         (answer, connection) = Stream::read(connection).whole_then();
@@ -155,7 +156,7 @@ fn one_connection_carries_many_requests() {
     }
     // Pipelined: all requests at once, answers in their order. The next one gets through after a stream, too.
     let many: String = (0..100).map(request).collect();
-    let stream = "POST /ai/run/kinds HTTP/1.1\r\nhost: x\r\ncontent-length: 8\r\n\r\n\"events\"";
+    let stream = "POST /ai/run/kinds HTTP/1.1\r\nhost: localhost\r\ncontent-length: 8\r\n\r\n\"events\"";
     connection.get_mut().write_all(format!("{many}{stream}{}", request(100)).as_bytes()).unwrap();
     for number in 0..100 {
         let answer;
@@ -180,7 +181,7 @@ fn http_2_with_prior_knowledge() {
         let ask = |body: Value| {
             let mut sender = sender.clone();
             async move {
-                let request = hyper::Request::post("http://node/ai/run/kinds")
+                let request = hyper::Request::post("http://localhost/ai/run/kinds")
                     .body(Full::new(Bytes::from(body.to_string())))
                     .unwrap();
                 let (head, body) = sender.send_request(request).await.unwrap().into_parts();

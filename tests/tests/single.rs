@@ -186,7 +186,7 @@ fn a_client_that_hangs_up_ends_no_service_however_often() {
     let begun = || node.log().matches("I do not listen").count();
     let hang_up = || {
         let (before, client) = (begun(), node.http().connect());
-        let post = b"POST /ai/run/m HTTP/1.1\r\nhost: node\r\ncontent-length: 6\r\n\r\n\"wait\"";
+        let post = b"POST /ai/run/m HTTP/1.1\r\nhost: localhost\r\ncontent-length: 6\r\n\r\n\"wait\"";
         (&client).write_all(post).unwrap();
         wait_for("the request to be in work", PATIENCE, || (begun() > before).then_some(()));
     };

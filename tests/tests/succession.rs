@@ -77,7 +77,7 @@ fn a_full_successor_hears_what_the_scheduler_before_says_and_asks() {
     let idle: Vec<BufReader<TcpStream>> = (0..150)
         .map(|_| {
             let mut connection = BufReader::new(http.connect());
-            connection.get_mut().write_all(b"GET / HTTP/1.1\r\nhost: node\r\n\r\n").unwrap();
+            connection.get_mut().write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
             let (answer, connection) = Stream::read(connection).whole_then();
             assert_eq!(answer.status, 404);
             connection

@@ -77,7 +77,7 @@ fn who_is_let_in_and_to_which_models() {
     }
     assert_eq!(node.http().get("/").status, 401, "nothing is said of routes either");
     let body = vec![b'1'; 32 << 20];
-    let head = format!("POST /ai/run/echo HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+    let head = format!("POST /ai/run/echo HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n", body.len());
     let refused = node.http().write_all_then_read(&[head.as_bytes(), &body]);
     assert_eq!(refused.status, 401, "to who sends all before it reads, too");
     for (token, model) in [("one", "echo"), ("two", "echo"), ("two", "other")] {
@@ -180,7 +180,7 @@ fn what_waits_is_asked_again_by_the_way_it_came() {
     // Requests of which the old scheduler has the beginning.
     let late = ["/ai/run/serial", "/v1/models/serial/run"].map(|path| {
         let mut client = http.connect();
-        client.write_all(format!("POST {path} HTTP/1.1\r\nhost: node\r\n").as_bytes()).unwrap();
+        client.write_all(format!("POST {path} HTTP/1.1\r\nhost: localhost\r\n").as_bytes()).unwrap();
         client
     });
 

@@ -55,7 +55,8 @@ impl KeepAlive {
             BufReader::new(self.http.connect())
         });
         let body = body.to_string();
-        let head = format!("POST /ai/run/{model} HTTP/1.1\r\nhost: node\r\ncontent-length: {}\r\n\r\n", body.len());
+        let head =
+            format!("POST /ai/run/{model} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n", body.len());
         connection.get_mut().write_all(format!("{head}{body}").as_bytes()).expect("the request is sent");
         let (answer, connection) = Stream::read(connection).whole_then();
         self.connection = (answer.header("connection") != Some("close")).then_some(connection);
@@ -162,7 +163,7 @@ fn nobody_notices_that_scheduler_and_launcher_are_replaced_under_load() {
         let sending = scope.spawn(move || {
             while !stop.load(Ordering::Relaxed) {
                 let mut connection = http.connect();
-                let head = "POST /ai/run/length HTTP/1.1\r\nhost: node\r\nconnection: close\r\ncontent-type: application/octet-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+                let head = "POST /ai/run/length HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/octet-stream\r\ntransfer-encoding: chunked\r\n\r\n";
                 connection.write_all(head.as_bytes()).unwrap();
                 for _ in 0..10 {
                     connection.write_all(b"3\r\nabc\r\n").unwrap();
@@ -201,7 +202,7 @@ fn nobody_notices_that_scheduler_and_launcher_are_replaced_under_load() {
     assert_eq!(connects, 1, "a kept connection is handed over, and never closed");
     assert_eq!(idle.post("serial", &json!(0)).status, 200, "also one that nobody used meanwhile");
     assert_eq!(idle.connects, 1);
-    never_used.get_mut().write_all(b"GET / HTTP/1.1\r\nhost: node\r\n\r\n").unwrap();
+    never_used.get_mut().write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
     assert_eq!(Stream::read(never_used).status, 404);
     for model in ["serial", "concurrent", "length"] {
         let model = node.model(model);
@@ -282,9 +283,9 @@ fn what_is_left_of_a_body_is_no_request_of_the_successor() {
     let mut node = Node::builder().model("serial", SERIAL).start();
     let http = node.http();
     assert_eq!(http.run("serial", &json!(0)).status, 200);
-    let smuggled = "POST /ai/run/serial HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\n0";
+    let smuggled = "POST /ai/run/serial HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\n\r\n0";
     let late = format!(
-        "POST /ai/run/serial HTTP/1.1\r\nhost: x\r\nx-omni-timeout-ms: 3000\r\ncontent-length: {}\r\n\r\n",
+        "POST /ai/run/serial HTTP/1.1\r\nhost: localhost\r\nx-omni-timeout-ms: 3000\r\ncontent-length: {}\r\n\r\n",
         smuggled.len() + 1
     );
     let mut client = http.connect();

@@ -4,7 +4,7 @@
 use omni_api::State;
 use omni_tests::neighbour::{self, post, with_neighbour};
 use omni_tests::process::{descriptors, peak_resident};
-use omni_tests::{PATIENCE, wait_for};
+use omni_tests::{PATIENCE, Stream, wait_for};
 use serde_json::json;
 use std::time::Instant;
 
@@ -227,5 +227,35 @@ def handle_request(request, context):
     let pauses =
         metrics.lines().find_map(|line| line.strip_prefix("omni_instance_input_pauses_total{model=\"floods\"} "));
     assert!(pauses.is_some_and(|pauses| pauses != "0"), "{pauses:?}\n{}", node.log());
+    node.stop();
+}
+
+/// What it announces is room that others cannot have, and a second one for which there is none is refused at once.
+#[test]
+fn an_answer_that_never_becomes_whole_counts_from_its_beginning() {
+    let model = SOCKETS.to_owned()
+        + r#"
+def handle_request(request, context):
+    data().sendall(frame(16, 0, 200, 10_000_000) + b"[")
+    time.sleep(3600)
+"#;
+    let manifest = "schema = 1\n[timeouts]\nrequest = \"8s\"\ncancel-grace = \"300ms\"\n[scaling]\nmax-instances = 2\n";
+    let node = with_neighbour()
+        .config("[server]\nbuffered-bytes = \"16MiB\"\n")
+        .model("half", &[("model.py", &model), ("omni.toml", manifest)])
+        .start();
+    let held = || {
+        let text = node.admin().get("/metrics").text();
+        let value = text.lines().find_map(|line| line.strip_prefix("omni_bodies_held_bytes ")).unwrap();
+        value.parse::<u64>().unwrap()
+    };
+    let first = node.http().send("half", &json!(1));
+    wait_for("its room", PATIENCE, || (held() >= 10_000_000).then_some(()));
+    let second = post(&node, "half", &json!(2));
+    assert_eq!((second.status, second.error_code()), (503, Some(3040)), "{}", second.text());
+    assert_eq!(second.header("x-should-retry"), Some("false"), "the handler ran");
+    neighbour::is_well(&node, "half an answer");
+    assert_eq!(Stream::read(first).whole().status, 504);
+    wait_for("the room to be given back", PATIENCE, || (held() == 0).then_some(()));
     node.stop();
 }

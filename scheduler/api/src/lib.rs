@@ -105,9 +105,9 @@ pub struct NotServed {
 pub struct LogEntry {
     /// Milliseconds since the Unix epoch.
     pub unix_ms: u64,
-    /// The instance that wrote it; empty for a line of its environment's build.
+    /// The instance that wrote it; empty for a line of its environment's build, or of the node.
     pub instance: String,
-    /// `stdout`, `stderr`, `worker` or `build`.
+    /// `stdout`, `stderr`, `worker`, `build` or `node`.
     pub stream: String,
     /// The request for which it was written, if that is known; several with commas between them for the stacks of an
     /// instance that works on several.

@@ -1,11 +1,13 @@
 //! The admin listener: is it alive, is it ready, what does it measure, what can it take.
 
-use super::answer::AnswerBody;
+use super::answer::{AnswerBody, Left};
+use super::failure;
+use crate::failure::Failure;
 use crate::model::{Message, Model};
 use crate::node::Node;
 use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
+use hyper::header::{CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH};
 use hyper::{Method, Request, Response, StatusCode};
 use omni_api::State;
 use omni_ipc::instance::{GpuUse, Stats};
@@ -38,6 +40,13 @@ pub async fn serve(node: &Node, request: Request<Incoming>) -> Response<AnswerBo
         "/capacity" => capacity(node, request.headers().get(IF_NONE_MATCH)),
         _ => text(StatusCode::NOT_FOUND, "text/plain", "no such route: /livez /readyz /metrics /capacity\n".into()),
     }
+}
+
+/// A refusal by a request's head.
+pub fn refuse(_headers: &HeaderMap, failure: &Failure) -> Response<AnswerBody> {
+    let mut response = text(failure::status(failure), "text/plain", format!("{failure}\n"));
+    response.extensions_mut().insert(Left);
+    response
 }
 
 /// Asks every running instance for its use, all at once; the sum for each model.

@@ -1,6 +1,7 @@
 //! Answer bodies, and how a model's answer becomes a response: envelope, bytes, server-sent events.
 
 use super::failure::code_of_handler;
+use super::model_headers::written;
 use super::run::Waiter;
 use super::upload::Uploading;
 use crate::budget::{Budget, Untaken};
@@ -9,7 +10,7 @@ use crate::wire::reply::{Answer, Body as Content};
 use crate::wire::stream::{End, Maker, Read, Reader, Shape};
 use bytes::{Bytes, BytesMut};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
 use omni_ipc::frame::AnswerHead;
 use std::borrow::Cow;
@@ -26,24 +27,6 @@ const JOIN: usize = 64 * 1024;
 const BEFORE: &[u8] = b"{\"result\":";
 const AFTER: &[u8] = b",\"success\":true,\"errors\":[],\"messages\":[]}";
 const EVENTS: &str = "text/event-stream";
-/// Headers that belong to the node or to the connection. The engine refuses an answer that has one; a model that speaks past
-/// it loses them here.
-const OWNED: [&str; 12] = [
-    "connection",
-    "content-length",
-    "content-type",
-    "date",
-    "keep-alive",
-    "server",
-    "server-timing",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "x-request-id",
-];
-/// Most headers that a model may add; the engine refuses an answer that has more.
-const MODEL_HEADERS: usize = 64;
 
 /// The body of every answer.
 #[derive(Debug)]
@@ -66,6 +49,10 @@ pub struct Slow {
     /// The room that it has until then; a stream has none.
     pub untaken: Option<Arc<Untaken>>,
 }
+
+/// On a response before which the request's body was not read to its end.
+#[derive(Debug, Clone, Copy)]
+pub struct Left;
 
 /// A large answer in memory: its room is lent until the last of it was written.
 struct Kept {
@@ -222,12 +209,18 @@ pub fn last_of(shape: Shape, maker: Maker, end: End) -> Result<Option<Bytes>, Co
 ///
 /// # Errors
 /// The node holds enough already.
-pub fn keep(body: &mut Content, budget: &Arc<Budget>) -> Result<Option<Arc<Untaken>>, Failure> {
-    let bytes = match body {
+pub fn keep(answer: &mut Answer, budget: &Arc<Budget>) -> Result<Option<Arc<Untaken>>, Failure> {
+    let room = answer.room.take();
+    let bytes = match &mut answer.body {
         Content::Json(bytes) | Content::Bytes(bytes) if bytes.len() > JOIN => bytes,
         Content::Json(_) | Content::Bytes(_) | Content::Stream(_) => return Ok(None),
     };
-    let untaken = Arc::new(budget.answer(bytes.len() as u64, Instant::now()).ok_or(Failure::AnswerNotKept)?);
+    let now = Instant::now();
+    let untaken = match room {
+        Some(room) => room.untaken(now), // since its beginning came
+        None => budget.answer(bytes.len() as u64, now).ok_or(Failure::AnswerNotKept)?,
+    };
+    let untaken = Arc::new(untaken);
     let kept = Kept { bytes: std::mem::take(bytes), _untaken: Arc::clone(&untaken) };
     *bytes = Bytes::from_owner(kept);
     Ok(Some(untaken))
@@ -241,7 +234,7 @@ pub fn respond(
     upload: Option<Uploading>,
     untaken: Option<Arc<Untaken>>,
 ) -> Response<AnswerBody> {
-    let Answer { status, head, body, sent_at: _, swap: _, content: _ } = answer;
+    let Answer { status, head, body, room: _, sent_at: _, swap: _, content: _ } = answer;
     let head = head.unwrap_or_default();
     let mut response = head_of(status, &head, &body);
     if untaken.is_some() || matches!(body, Content::Stream(_)) {
@@ -277,12 +270,7 @@ pub fn head_of(status: u16, head: &AnswerHead, body: &Content) -> Response<()> {
     let mut response = Response::new(());
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
-    for (name, value) in head.headers.iter().take(MODEL_HEADERS) {
-        let name = HeaderName::from_bytes(name.as_bytes()).ok().filter(|name| !OWNED.contains(&name.as_str()));
-        if let (Some(name), Ok(value)) = (name, HeaderValue::from_bytes(value.as_bytes())) {
-            headers.append(name, value);
-        }
-    }
+    headers.extend(written(&head.headers));
     if is_events(&media) {
         headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache"));
     }

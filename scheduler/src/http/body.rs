@@ -3,6 +3,7 @@
 //! JSON is collected. Anything else that is longer than [`STREAM_FROM`], or of unknown length, is an [`Upload`]: the
 //! scheduler does not hold it.
 
+use super::conversation::STREAM_WINDOW;
 use super::hold::Hold;
 use super::upload::{Upload, Way, broke_off};
 use crate::budget::{Budget, Held};
@@ -11,17 +12,35 @@ use crate::model::requests::RequestBody;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
-use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
+use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderMap};
+use hyper::http::request::Parts;
 use hyper::{Request, Version};
 use omni_config::manifest::Limits;
 use omni_ipc::frame::flags;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Other bodies than JSON are streamed from this length on.
 pub const STREAM_FROM: u64 = 1024 * 1024;
 /// Budget is taken in steps of this many bytes while a body of unknown length comes.
 const STEP: u64 = 64 * 1024;
+
+/// Longest body that is read after its request was refused, and how long it may take to come: its connection can go on then.
+const SMALL: u64 = 64 * 1024;
+const SOON: Duration = Duration::from_millis(250);
+/// Longest name of an encoding that is repeated in a refusal.
+const ENCODING: usize = 40;
+
+/// The body of a request, and how far it was read.
+#[derive(Debug)]
+pub enum Arriving {
+    /// Nobody has asked for it.
+    Unread(Incoming),
+    /// To its end.
+    Read,
+    /// In part, or it is being read.
+    Left,
+}
 
 /// A body that is ready to be handed to a model.
 #[derive(Debug)]
@@ -67,19 +86,70 @@ pub fn is_streamed(headers: &HeaderMap, length: Option<u64>) -> bool {
     length.is_none_or(|length| length > STREAM_FROM) && !is_json(headers)
 }
 
+/// Reads a small body that nobody wants, where it comes at once. Returns whether its end was reached.
+async fn skip(parts: &Parts, mut body: Incoming) -> bool {
+    // Who asks first has sent nothing; over HTTP/2 a stream ends alone.
+    let waits = parts.headers.contains_key(EXPECT) || parts.version == Version::HTTP_2;
+    if body.is_end_stream() || waits || body.size_hint().exact().is_none_or(|length| length > SMALL) {
+        return body.is_end_stream();
+    }
+    let read = async {
+        while let Some(frame) = body.frame().await {
+            if frame.is_err() {
+                return false;
+            }
+        }
+        true
+    };
+    tokio::time::timeout(SOON, read).await.unwrap_or(false)
+}
+
+impl Arriving {
+    /// The body, for who reads it.
+    ///
+    /// # Errors
+    /// Somebody has it already.
+    pub fn begin(&mut self) -> Result<Incoming, Failure> {
+        match std::mem::replace(self, Self::Left) {
+            Self::Unread(body) => Ok(body),
+            Self::Read | Self::Left => Err(Failure::Died),
+        }
+    }
+
+    /// Whether its request's answer leaves a part of it unread.
+    pub async fn is_left(self, parts: &Parts) -> bool {
+        match self {
+            Self::Unread(body) => !skip(parts, body).await,
+            Self::Read => false,
+            Self::Left => true,
+        }
+    }
+}
+
+/// The encoding of a body that is in one. Who wants encoded bytes read by a model sends them without that header.
+fn encoding(headers: &HeaderMap) -> Option<String> {
+    let all = headers.get_all(CONTENT_ENCODING).iter().map(|value| String::from_utf8_lossy(value.as_bytes()));
+    let encoded = all.filter(|value| !value.trim().is_empty() && !value.trim().eq_ignore_ascii_case("identity"));
+    let encodings = encoded.collect::<Vec<_>>().join(", ");
+    (!encodings.is_empty()).then(|| encodings.chars().take(ENCODING).collect())
+}
+
 /// Takes a request's body. `held`: its connection, when it is kept from hyper.
 ///
 /// # Errors
-/// The body is too large, does not come in time or in full, or the node holds enough already.
+/// The body is encoded or too large, does not come in time or in full, or the node holds enough already.
 pub async fn take(
-    headers: &HeaderMap,
+    parts: &Parts,
     held: Option<Arc<Hold>>,
     body: Incoming,
     limits: &Limits,
     budget: &Arc<Budget>,
     deadline: Instant,
 ) -> Result<Taken, Failure> {
-    let limit = limits.body.bytes();
+    let (headers, limit) = (&parts.headers, limits.body.bytes());
+    if let Some(encoding) = encoding(headers) {
+        return Err(Failure::BodyEncoded { encoding });
+    }
     let declared = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()).and_then(|text| text.parse().ok());
     let exact = body.size_hint().exact();
     if declared.or(exact).is_some_and(|length: u64| length > limit) {
@@ -92,12 +162,18 @@ pub async fn take(
             _ => Way::Copied(limit),
         };
         let handed = matches!(way, Way::HandedOver(..));
-        let (upload, socket) = Upload::new(body, way)?;
+        // What hyper takes of it over HTTP/2 before the model reads lies in this process.
+        let held = (parts.version == Version::HTTP_2).then(|| {
+            let mut held = budget.request();
+            held.grow(exact.unwrap_or(u64::MAX).min(STREAM_WINDOW.into()), Instant::now()).then_some(held)
+        });
+        let held = held.map(|held| held.ok_or(Failure::NodeBusy)).transpose()?;
+        let (upload, socket) = Upload::new(body, way, budget)?;
         return Ok(Taken {
             body: RequestBody::Streamed(Some(socket)),
             length: exact,
             handed,
-            held: None,
+            held,
             upload: Some(upload),
         });
     }

@@ -6,20 +6,23 @@
 //! cannot go, since TLS is spoken on it, stays for one more request, whose answer says that the connection ends with it: so
 //! none is closed while a request may be on its way.
 
+mod socket;
+
+pub(super) use socket::Socket;
+
 use super::answer::{AnswerBody, Slow, StreamCut};
+use super::door::Heads;
 use super::hold::Hold;
 use super::stream::Stream;
 use crate::budget::Debtor;
 use crate::tokens::Admitted;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
-use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
@@ -27,6 +30,10 @@ use tokio::sync::mpsc;
 const PREFACE: &[u8] = b"PRI";
 /// What a client gets beyond a request's deadline to take the end of its answer; then the connection is cut.
 const TAKEN_WITHIN: Duration = Duration::from_secs(5);
+
+/// What is read of an HTTP/2 connection before the requests that it brought are looked at: what their heads take in memory until
+/// then nobody counts.
+const AT_ONCE: usize = 32 * 1024;
 
 /// What is known of a connection.
 #[derive(Debug, Default)]
@@ -59,6 +66,17 @@ pub(super) struct Known {
     lingers: AtomicBool,
     /// It, once hyper has done so.
     left: Mutex<Option<Stream>>,
+    /// Heads of its requests over HTTP/2.
+    pub(super) heads: Arc<Heads>,
+    /// What may still be read of it in this turn, over HTTP/2.
+    at_once: AtomicUsize,
+    /// When the last request ended of those that were open, over HTTP/2.
+    ended: Mutex<Option<tokio::time::Instant>>,
+    /// Hyper was told to let go of it.
+    told: AtomicBool,
+    /// Hyper leaves it behind a body that it has not read and somebody else has: the next request may follow.
+    goes_on: AtomicBool,
+    waker: Mutex<Option<Waker>>,
 }
 
 /// When a client must have taken what it asked for.
@@ -138,11 +156,57 @@ impl Known {
         self.lingers.store(may, Ordering::Relaxed);
     }
 
+    /// Hyper is told to let go of it: an answer that begins from now on says that it is the last.
+    pub(super) fn tell(&self) {
+        self.told.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it goes on behind the answer that begins now: the body was held, and is read to its last byte.
+    pub(super) fn may_go_on(&self) -> bool {
+        let may = self.hold.is_read() && !self.told.load(Ordering::Relaxed) && !self.runs_out();
+        self.goes_on.store(may, Ordering::Relaxed);
+        may
+    }
+
+    /// Hyper gets its turn.
+    pub(super) fn turn(&self) {
+        self.at_once.store(AT_ONCE, Ordering::Relaxed);
+    }
+
+    /// Since when nothing was asked over HTTP/2; `None` while something is.
+    pub(super) fn unused_since(&self) -> Option<tokio::time::Instant> {
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.filter(|_| self.open.load(Ordering::Relaxed) == 0)
+    }
+
     /// Hyper has done what it can for now. Between two requests nothing is left of the first one, and it may close at once.
     pub(super) fn settle(&self) {
         if self.lingers.load(Ordering::Relaxed) && self.is_idle() {
             self.linger(false);
         }
+    }
+
+    /// What hyper does not want any more, for who does.
+    fn keep(&self, stream: Stream) {
+        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream);
+    }
+
+    /// Whether so much was read in this turn that the requests in it are to be looked at first.
+    fn has_read_enough(&self) -> bool {
+        self.is_http2() && self.at_once.load(Ordering::Relaxed) == 0
+    }
+
+    /// Who serves it is woken when an answer over a held connection is over: hyper does not see by itself that nobody wants
+    /// the rest of the body.
+    pub(super) fn awaits_end(&self, context: &Context<'_>) {
+        if self.hold.is_held() {
+            *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(context.waker().clone());
+        }
+    }
+
+    /// Whether [`Known::left`] is to be served on.
+    pub(super) fn goes_on(&self) -> bool {
+        self.goes_on.load(Ordering::Relaxed)
     }
 
     /// What hyper has closed, and its client perhaps not: it may send on, and read its answer only then.
@@ -176,6 +240,10 @@ impl Known {
     }
 
     fn read(&self, bytes: &[u8]) {
+        if self.is_http2() {
+            let left = self.at_once.load(Ordering::Relaxed);
+            self.at_once.store(left.saturating_sub(bytes.len()), Ordering::Relaxed);
+        }
         self.heard.store(true, Ordering::Relaxed);
         self.asked.store(false, Ordering::Relaxed);
         let known = self.preface.load(Ordering::Relaxed);
@@ -195,7 +263,15 @@ pub(super) struct Open(Arc<Known>);
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
+        let before = self.0.open.fetch_sub(1, Ordering::Relaxed);
+        if before == 1 && self.0.is_http2() {
+            *self.0.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(tokio::time::Instant::now());
+        }
+        if self.0.hold.is_held()
+            && let Some(waker) = self.0.waker.lock().unwrap_or_else(PoisonError::into_inner).take()
+        {
+            waker.wake();
+        }
     }
 }
 
@@ -273,114 +349,6 @@ impl Body for Answering {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
-    }
-}
-
-/// The client's socket.
-#[derive(Debug)]
-pub(super) struct Socket {
-    /// `None` once it was bequeathed.
-    stream: Option<Stream>,
-    known: Arc<Known>,
-}
-
-impl Socket {
-    pub(super) fn new(stream: Stream, known: Arc<Known>) -> Self {
-        Self { stream: Some(stream), known }
-    }
-
-    /// The same connection once more.
-    fn duplicate(&self) -> io::Result<std::net::TcpStream> {
-        self.stream.as_ref().ok_or(io::ErrorKind::NotConnected)?.duplicate()
-    }
-
-    fn stream(&mut self) -> io::Result<Pin<&mut Stream>> {
-        self.stream.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::NotConnected.into())
-    }
-
-    fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        self.known.wrote(matches!(written, Poll::Ready(Ok(_))));
-        written
-    }
-}
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        let Some(stream) = self.stream.take() else { return };
-        let is_cut = self.known.cut.load(Ordering::Relaxed);
-        if is_cut {
-            stream.forget_unsent();
-        }
-        match (self.known.heir.get(), stream) {
-            (Some(heir), Stream::Tcp(stream)) => {
-                let _ = heir.try_send(stream); // it has room for every connection that there may be
-            }
-            (_, stream) if !is_cut && self.known.lingers.load(Ordering::Relaxed) => {
-                *self.known.left.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream);
-            }
-            (_, stream) => drop(stream),
-        }
-    }
-}
-
-impl AsyncRead for Socket {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self.known.hold.is_held() {
-            self.known.hold.give(|| self.duplicate());
-            return Poll::Pending;
-        }
-        if self.known.heir.get().is_some() {
-            return Poll::Pending; // what comes is the successor's; hyper is about to end, and needs no waking
-        }
-        let before = buffer.filled().len();
-        let Poll::Ready(read) = self.stream()?.poll_read(context, buffer) else {
-            self.known.found_nothing();
-            return Poll::Pending;
-        };
-        read?;
-        if let Some(bytes @ [_, ..]) = buffer.filled().get(before..) {
-            self.known.read(bytes);
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Socket {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = self.stream()?.poll_write(context, bytes);
-        self.wrote(written)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = self.stream()?.poll_write_vectored(context, slices);
-        self.wrote(written)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.as_ref().is_some_and(AsyncWrite::is_write_vectored)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream()?.poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.known.closes();
-        if self.known.hold.is_held() {
-            self.known.hold.closing(self.duplicate().ok());
-        }
-        if self.known.heir.get().is_some() {
-            return Poll::Ready(Ok(()));
-        }
-        self.stream()?.poll_shutdown(context)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::answer::AnswerBody;
 use super::forward::{By, late};
-use super::run::{refuse, run};
+use super::run::{refuse_whole, run};
 use crate::failure::Failure;
 use crate::node::Node;
 use crate::tokens::AdmittedBefore;
@@ -21,17 +21,17 @@ pub async fn serve(node: &Node, request: Request<Incoming>) -> Response<AnswerBo
         None => None,
         Some(tokens) => match tokens.holder(request.headers()) {
             Ok(holder) => Some(holder),
-            Err(failure) => return refuse(request.headers(), &failure),
+            Err(failure) => return refuse_whole(request, &failure).await,
         },
     };
     let name = match model_of(request.method(), request.uri().path()) {
         Ok(name) => name,
-        Err(failure) => return refuse(request.headers(), &failure),
+        Err(failure) => return refuse_whole(request, &failure).await,
     };
     let Some(holder) = holder else { return run(node, By::Data, name.as_str(), request).await };
     let before = request.extensions().get::<AdmittedBefore>().copied();
     match holder.admit(&name, before) {
-        Err(failure) => refuse(request.headers(), &failure),
+        Err(failure) => refuse_whole(request, &failure).await,
         Ok(admitted) => {
             let admitted = Arc::new(admitted); // until the answer is whole
             let mut response = run(node, By::Data, name.as_str(), request).await;

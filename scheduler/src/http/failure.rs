@@ -6,7 +6,7 @@
 use super::answer::AnswerBody;
 use crate::failure::Failure;
 use bytes::Bytes;
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use hyper::header::{ACCEPT_ENCODING, ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use hyper::{Response, StatusCode};
 use std::time::Duration;
 
@@ -36,6 +36,11 @@ enum Retry {
 
 fn rendering(failure: &Failure) -> Rendering {
     let (status, code, retry) = match failure {
+        Failure::NoHost => (StatusCode::BAD_REQUEST, 5004, Retry::Unsaid),
+        Failure::UnknownHost { .. } => (StatusCode::MISDIRECTED_REQUEST, 7003, Retry::Unsaid),
+        Failure::OtherSite => (StatusCode::FORBIDDEN, 9109, Retry::Unsaid),
+        Failure::HeadTooLarge => (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, 3006, Retry::Unsaid),
+        Failure::BodyEncoded { .. } => (StatusCode::UNSUPPORTED_MEDIA_TYPE, 5004, Retry::Unsaid),
         Failure::NoSuchRoute => (StatusCode::NOT_FOUND, 7000, Retry::Unsaid),
         Failure::MethodNotAllowed { .. } => (StatusCode::METHOD_NOT_ALLOWED, 7001, Retry::Unsaid),
         Failure::Unauthorized => (StatusCode::UNAUTHORIZED, 10000, Retry::Unsaid),
@@ -58,7 +63,7 @@ fn rendering(failure: &Failure) -> Rendering {
         }
         Failure::Died | Failure::SuccessorDied | Failure::Cancelled => (StatusCode::BAD_GATEWAY, 3050, Retry::Never),
         Failure::Deadline | Failure::DeadlineBuilding { .. } => (StatusCode::GATEWAY_TIMEOUT, 3007, Retry::Never),
-        Failure::Raised => (StatusCode::INTERNAL_SERVER_ERROR, 3043, Retry::Never),
+        Failure::Raised | Failure::AnswerNotSendable(_) => (StatusCode::INTERNAL_SERVER_ERROR, 3043, Retry::Never),
         Failure::Handler { status, .. } => handler_rendering(*status),
     };
     Rendering { status, code, retry }
@@ -79,6 +84,12 @@ pub(super) fn code_of_handler(status: u16) -> u32 {
         500.. => 3043,
         _ => 5004,
     }
+}
+
+/// The status alone.
+#[must_use]
+pub fn status(failure: &Failure) -> StatusCode {
+    rendering(failure).status
 }
 
 /// The answer of the Workers AI API.
@@ -111,6 +122,9 @@ pub fn workers_ai(failure: &Failure) -> Response<AnswerBody> {
     if let Failure::MethodNotAllowed { allowed } = failure {
         headers.insert(ALLOW, HeaderValue::from_static(allowed));
     }
+    if let Failure::BodyEncoded { .. } = failure {
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    }
     if *failure == Failure::Unauthorized {
         headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
@@ -130,6 +144,11 @@ mod tests {
     #[test]
     fn the_failure_table() {
         let failures = [
+            Failure::NoHost,
+            Failure::UnknownHost { host: "attacker.example".into() },
+            Failure::OtherSite,
+            Failure::HeadTooLarge,
+            Failure::BodyEncoded { encoding: "gzip".into() },
             Failure::NoSuchRoute,
             Failure::MethodNotAllowed { allowed: "POST" },
             Failure::Unauthorized,
@@ -154,6 +173,7 @@ mod tests {
             Failure::DeadlineBuilding { build: Build::Waits },
             Failure::DeadlineBuilding { build: Build::Runs },
             Failure::Raised,
+            Failure::AnswerNotSendable("the header `date` is the node's to set".into()),
             Failure::Handler { status: 422, message: "no".into() },
             Failure::Handler { status: 503, message: "later".into() },
         ];

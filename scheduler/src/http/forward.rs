@@ -4,7 +4,8 @@
 //! What always holds: a request is asked again at the listener that it came by, whose rules it kept to here and keeps to
 //! there. The way is no word of the request's: only the control API says that something came by the control socket.
 
-use super::answer::{AnswerBody, Slow};
+use super::answer::{AnswerBody, Left, Slow};
+use super::body::is_streamed;
 use super::head::{REQUEST_ID, TIMEOUT};
 use super::hold::Hold;
 use super::run::refuse;
@@ -63,9 +64,10 @@ type Sent = UnsyncBoxBody<Bytes, Box<dyn Error + Send + Sync>>;
 pub(super) async fn late(node: &Node, request: Request<Incoming>) -> Response<AnswerBody> {
     let (parts, body) = request.into_parts();
     let held = parts.extensions.get::<Arc<Hold>>().cloned();
+    let streamed = is_streamed(&parts.headers, body.size_hint().exact());
     let body = match held.zip(body.size_hint().exact()) {
         Some((hold, length)) => {
-            let taken = Upload::new(body, Way::Spliced(hold, length));
+            let taken = Upload::new(body, Way::Spliced(hold, length), &node.context.budget);
             taken.and_then(|(upload, socket)| from_socket(socket, Some(upload.begin())))
         }
         None => Ok(body.map_err(Into::into).boxed_unsync()),
@@ -74,7 +76,12 @@ pub(super) async fn late(node: &Node, request: Request<Incoming>) -> Response<An
         Ok(body) => ask(node, By::Data, &parts, body).await,
         Err(failure) => Err(failure),
     };
-    answer.unwrap_or_else(|failure| refuse(&parts.headers, &failure))
+    let mut answer = answer.unwrap_or_else(|failure| refuse(&parts.headers, &failure));
+    // Nobody here knows how much of it the successor has read.
+    if !answer.status().is_success() || streamed {
+        answer.extensions_mut().insert(Left);
+    }
+    answer
 }
 
 /// A request to a model that was admitted, and whose body was taken. Its client waits until `deadline`, and `id` is its id

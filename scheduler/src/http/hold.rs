@@ -4,8 +4,9 @@
 //! calls [`Hold::hold`] while hyper is still at the request's head. From then on hyper gets not one more byte of this
 //! connection. What it had read beyond the head it gives as the body's first pieces, and asks for more when it has nothing
 //! left: at that moment whoever waits in [`Hold::poll_socket`] gets a descriptor of the connection that stands exactly
-//! behind those pieces. What always holds: a connection that was once held is never read by hyper again, so that no byte of
-//! a body can be taken for a request. It answers, and closes.
+//! behind those pieces. What always holds: one that was once held is never read again by the hyper that read the head, so that no
+//! byte of a body can be taken for a request. It answers; then a new one reads on behind the body's last byte, if exactly the
+//! body was taken, or the connection closes.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -51,6 +52,11 @@ impl Hold {
     /// Whether it is held.
     pub fn is_held(&self) -> bool {
         self.held.load(Ordering::Relaxed)
+    }
+
+    /// Whether exactly the body was taken from the connection: the next byte is not the body's.
+    pub(super) fn is_read(&self) -> bool {
+        self.is_held() && self.unread.load(Ordering::Relaxed) == 0 && !self.handed.load(Ordering::Relaxed)
     }
 
     /// Hyper has nothing left: who waits gets the connection, once.

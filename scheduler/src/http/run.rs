@@ -1,14 +1,16 @@
 //! The run API: one request to one model.
 
-use super::answer::{AnswerBody, keep, respond, server_timing};
-use super::body::{self, Taken};
+use super::answer::{AnswerBody, Left, keep, respond, server_timing};
+use super::body::{self, Arriving, Taken};
 use super::failure::workers_ai;
 use super::forward::{By, unsent};
 use super::head::{REQUEST_ID, head, priority, request_id, session, timeout};
 use super::hold::Hold;
+use super::model_headers;
 use super::upload::{Upload, Uploading};
 use crate::budget::Held;
 use crate::failure::Failure;
+use crate::machine;
 use crate::model::Model;
 use crate::model::requests::Submission;
 use crate::node::{Node, NotFound};
@@ -98,10 +100,21 @@ impl Drop for Waiter {
     }
 }
 
-/// A refusal of a request that is for no model, with an id as every answer has one.
+/// A refusal of a request that is for no model, with an id as every answer has one. Its body is left.
 pub fn refuse(headers: &HeaderMap, failure: &Failure) -> Response<AnswerBody> {
     let mut response = workers_ai(failure);
     response.headers_mut().insert(REQUEST_ID, request_id(headers));
+    response.extensions_mut().insert(Left);
+    response
+}
+
+/// The same, where the connection can go on if the body is small and comes at once.
+pub(super) async fn refuse_whole(request: Request<Incoming>, failure: &Failure) -> Response<AnswerBody> {
+    let (parts, body) = request.into_parts();
+    let mut response = refuse(&parts.headers, failure);
+    if !Arriving::Unread(body).is_left(&parts).await {
+        response.extensions_mut().remove::<Left>();
+    }
     response
 }
 
@@ -109,11 +122,12 @@ pub fn refuse(headers: &HeaderMap, failure: &Failure) -> Response<AnswerBody> {
 pub(super) async fn run(node: &Node, by: By, name: &str, request: Request<Incoming>) -> Response<AnswerBody> {
     let (parts, body) = request.into_parts();
     let id = request_id(&parts.headers);
+    let mut body = Arriving::Unread(body);
     let mut response = match find(node, name).await {
         Err(failure) => workers_ai(&failure),
         Ok(model) => {
             let arrived = Instant::now();
-            match serve(node, by, &model, &parts, body, id.as_bytes(), arrived).await {
+            match serve(node, by, &model, &parts, &mut body, id.as_bytes(), arrived).await {
                 Ok(response) => response,
                 Err(failure) => {
                     count(&model, &failure);
@@ -123,6 +137,9 @@ pub(super) async fn run(node: &Node, by: By, name: &str, request: Request<Incomi
         }
     };
     response.headers_mut().insert(REQUEST_ID, id);
+    if body.is_left(&parts).await {
+        response.extensions_mut().insert(Left);
+    }
     response
 }
 
@@ -138,7 +155,7 @@ async fn serve(
     by: By,
     model: &Arc<Model>,
     parts: &Parts,
-    body: Incoming,
+    arriving: &mut Arriving,
     request_id: &[u8],
     arrived: Instant,
 ) -> Result<Response<AnswerBody>, Failure> {
@@ -153,8 +170,12 @@ async fn serve(
     let Some(content) = front.content else { return Err(Failure::CannotStart { retry_after: Duration::from_secs(1) }) };
     let deadline = arrived + timeout(&parts.headers, &content);
     let hold = parts.extensions.get::<Arc<Hold>>().cloned();
+    let incoming = arriving.begin()?;
     let Taken { body, length, handed, held, upload } =
-        body::take(&parts.headers, hold, body, &content.manifest.limits, &node.context.budget, deadline).await?;
+        body::take(parts, hold, incoming, &content.manifest.limits, &node.context.budget, deadline).await?;
+    if upload.is_none() {
+        *arriving = Arriving::Read;
+    }
     let mut upload = upload.map(Upload::begin);
     let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
     let (reply, answer) = oneshot::channel();
@@ -195,6 +216,11 @@ async fn serve(
             return Err(build.map_or(Failure::Deadline, |build| Failure::DeadlineBuilding { build }));
         }
     };
+    if let Some(Err(failure)) = answer.head.as_ref().map(|head| model_headers::check(&head.headers)) {
+        note(model, request_id, &failure);
+        waiter.give_up();
+        return Err(failure);
+    }
     let answered = Instant::now();
     let queued = answer.sent_at.saturating_duration_since(submitted);
     let worked = answered.saturating_duration_since(answer.sent_at);
@@ -208,7 +234,10 @@ async fn serve(
         waiter.finished();
         waiter.held = None; // nor can the request be sent again
     }
-    let untaken = keep(&mut answer.body, &node.context.budget)?;
+    if upload.is_none() {
+        *arriving = Arriving::Read;
+    }
+    let untaken = keep(&mut answer, &node.context.budget)?;
     if is_whole {
         model.metrics.outcomes.ok.inc();
         model.metrics.whole.observe(took);
@@ -223,6 +252,13 @@ async fn serve(
         headers.insert(SERVER_TIMING, timing);
     }
     Ok(response)
+}
+
+/// Tells the model's author what became of an answer.
+fn note(model: &Model, request_id: &[u8], failure: &Failure) {
+    let text = format!("request {}: {failure}", String::from_utf8_lossy(request_id));
+    let (unix_ms, stream) = (machine::unix_ms(), "node".to_owned());
+    model.logs.push(omni_api::LogEntry { unix_ms, instance: String::new(), stream, text });
 }
 
 /// The answer, while a body is being uploaded. A body that breaks off ends the request: the outer failure.
@@ -244,11 +280,18 @@ async fn wait(
 fn count(model: &Model, failure: &Failure) {
     let outcomes = &model.metrics.outcomes;
     match failure {
-        Failure::Died | Failure::SuccessorDied | Failure::Raised | Failure::Handler { .. } | Failure::Cancelled => {
-            outcomes.error.inc()
-        }
+        Failure::Died
+        | Failure::SuccessorDied
+        | Failure::Raised
+        | Failure::AnswerNotSendable(_)
+        | Failure::Handler { .. }
+        | Failure::Cancelled => outcomes.error.inc(),
         Failure::Deadline | Failure::DeadlineBuilding { .. } => 0, // counted as cancelled where the waiter is dropped
-        Failure::NoSuchRoute
+        Failure::NoHost
+        | Failure::UnknownHost { .. }
+        | Failure::OtherSite
+        | Failure::HeadTooLarge
+        | Failure::NoSuchRoute
         | Failure::MethodNotAllowed { .. }
         | Failure::NoSuchModel
         | Failure::Unauthorized
@@ -256,6 +299,7 @@ fn count(model: &Model, failure: &Failure) {
         | Failure::TooManyRequests { .. }
         | Failure::BadRequest(_)
         | Failure::BodyTimeout
+        | Failure::BodyEncoded { .. }
         | Failure::BodyTooLarge { .. }
         | Failure::QueueFull { .. }
         | Failure::NodeBusy

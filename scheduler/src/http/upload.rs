@@ -12,6 +12,7 @@
 
 use super::hold::Hold;
 use super::splice::{self, Spliced};
+use crate::budget::Budget;
 use crate::failure::Failure;
 use crate::model::requests::{BodySocket, Reader};
 use bytes::Bytes;
@@ -26,7 +27,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 /// A body that is being uploaded. Dropped before its end, it is cut off.
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub struct Upload {
     to: UnixStream,
     way: Way,
     wanted: oneshot::Receiver<Reader>,
+    /// Its descriptors.
+    room: OwnedSemaphorePermit,
 }
 
 /// How a body gets to the model.
@@ -80,7 +83,8 @@ impl Upload {
     ///
     /// # Errors
     /// The node has no descriptors left.
-    pub fn new(body: Incoming, way: Way) -> Result<(Self, BodySocket), Failure> {
+    pub fn new(body: Incoming, way: Way, budget: &Budget) -> Result<(Self, BodySocket), Failure> {
+        let room = budget.upload().ok_or(Failure::NodeBusy)?;
         let pair = || -> io::Result<_> {
             let (ours, mut theirs) = std::os::unix::net::UnixStream::pair()?;
             ours.set_nonblocking(true)?;
@@ -89,7 +93,7 @@ impl Upload {
         };
         let (to, socket) = pair().map_err(|_| Failure::NodeBusy)?;
         let (sent, wanted) = oneshot::channel();
-        Ok((Self { body, to, way, wanted }, BodySocket { socket, sent }))
+        Ok((Self { body, to, way, wanted, room }, BodySocket { socket, sent }))
     }
 
     /// Begins, once it is polled.
@@ -107,6 +111,7 @@ impl Upload {
         let Ok(reader) = self.wanted.await else {
             return Ok(()); // the request ended before anybody got it: its answer says why
         };
+        let _room = self.room;
         match self.way {
             Way::Copied(limit) => copy(self.body, self.to, limit).await,
             Way::Spliced(hold, length) => past_hyper(self.body, self.to, &hold, length, false).await,
@@ -170,8 +175,9 @@ async fn past_hyper(
             Next::Socket(socket) => break socket,
         }
     };
-    drop(body); // hyper closes its reading half, for good
+    // Hyper says that the connection ends with the answer once nobody wants the body: `body` stays for as long as it may go on.
     if hand_over {
+        drop(body);
         hold.hand_over(&socket).map_err(|_| Failure::NodeBusy)?;
         // A model that has closed its end wants none of it; its answer counts.
         if reads && give(&to, &socket).await.is_ok() {

@@ -1,6 +1,7 @@
 //! The requests that a model's task holds: what to send, and where the answer goes.
 
 use super::content::Content;
+use crate::budget::{Budget, Held};
 use crate::failure::Failure;
 use crate::policy::InstanceNumber;
 use crate::policy::dispatch::{RequestId, Ticket};
@@ -84,6 +85,8 @@ struct Entry {
     sent: Option<Sent>,
     has_usage: bool,
     reply: Reply,
+    /// For an answer of which a part is here.
+    room: Option<Held>,
 }
 
 #[derive(Debug, Clone)]
@@ -144,7 +147,8 @@ impl Requests {
     /// Takes a request; it is not sent yet.
     pub fn add(&mut self, submission: Submission) {
         let Submission { ticket, head, body, deadline, reply } = submission;
-        let entry = Entry { head, body, deadline, sent: None, has_usage: false, reply: Reply::Open(reply) };
+        let reply = Reply::Open(reply);
+        let entry = Entry { head, body, deadline, sent: None, has_usage: false, reply, room: None };
         self.entries.insert(ticket.id, entry);
     }
 
@@ -213,6 +217,27 @@ impl Requests {
         self.entries.remove(&id);
     }
 
+    /// Lends room for a large answer of an instance, whose beginning is here. Returns `false` when there is none, or nobody waits
+    /// for it: what comes of it is of no use.
+    ///
+    /// # Errors
+    /// It does not have this request.
+    pub fn begins(
+        &mut self,
+        from: InstanceNumber,
+        header: &Header,
+        budget: &Arc<Budget>,
+        now: Instant,
+    ) -> Result<bool, BrokenWire> {
+        let entry = self.entries.get_mut(&header.id).ok_or(BrokenWire::Stranger)?;
+        if entry.sent.as_ref().is_none_or(|sent| sent.to.instance != from) {
+            return Err(BrokenWire::Stranger);
+        }
+        let waits = matches!(&entry.reply, Reply::Open(reply) if !reply.is_closed());
+        entry.room = if waits { budget.begun(header.length.into(), now) } else { None };
+        Ok(entry.room.is_some())
+    }
+
     /// Takes one frame of an instance.
     ///
     /// # Errors
@@ -223,6 +248,7 @@ impl Requests {
         match header.kind {
             Kind::Response => {
                 let answer = whole_answer(header, payload, sent)?;
+                let answer = answer.map(|answer| Answer { room: entry.room.take(), ..answer });
                 let answer = answer.ok_or(Unanswered::Failed(Failure::Raised));
                 match std::mem::replace(&mut entry.reply, Reply::DONE) {
                     Reply::Open(reply) => drop(reply.send(answer)),
@@ -310,7 +336,11 @@ fn stream_failure(failure: &Failure) -> Cow<'static, str> {
         Failure::Deadline | Failure::DeadlineBuilding { .. } => "the request's deadline passed",
         Failure::Died => "the model's instance died",
         Failure::ShuttingDown => "the node is shutting down",
-        Failure::NoSuchRoute
+        Failure::NoHost
+        | Failure::UnknownHost { .. }
+        | Failure::OtherSite
+        | Failure::HeadTooLarge
+        | Failure::NoSuchRoute
         | Failure::MethodNotAllowed { .. }
         | Failure::NoSuchModel
         | Failure::Unauthorized
@@ -318,6 +348,7 @@ fn stream_failure(failure: &Failure) -> Cow<'static, str> {
         | Failure::TooManyRequests { .. }
         | Failure::BadRequest(_)
         | Failure::BodyTimeout
+        | Failure::BodyEncoded { .. }
         | Failure::BodyTooLarge { .. }
         | Failure::QueueFull { .. }
         | Failure::NodeBusy
@@ -329,6 +360,7 @@ fn stream_failure(failure: &Failure) -> Cow<'static, str> {
         | Failure::NoFittingGpu
         | Failure::SuccessorDied
         | Failure::Raised
+        | Failure::AnswerNotSendable(_)
         | Failure::Cancelled => "the model failed on this request",
     };
     told.into()
@@ -363,5 +395,13 @@ fn whole_answer(header: &Header, payload: Bytes, sent: &Sent) -> Result<Option<A
 }
 
 fn answer(status: u16, head: Option<AnswerHead>, body: Body, sent: &Sent) -> Answer {
-    Answer { status, head, body, sent_at: sent.at, swap: sent.to.swap, content: Arc::clone(&sent.to.content) }
+    Answer {
+        status,
+        head,
+        body,
+        room: None,
+        sent_at: sent.at,
+        swap: sent.to.swap,
+        content: Arc::clone(&sent.to.content),
+    }
 }

@@ -21,6 +21,8 @@ use tokio::net::UnixStream;
 const JOIN: usize = 64 * 1024;
 /// Most pieces of one vectored write.
 const PIECES: usize = 16;
+/// From this length on a frame is told of when its header comes: who reads it has to have room for it.
+const LARGE: usize = 64 * 1024;
 /// Room for what is read, made anew when less than [`ROOM`] of it is left: answers that are still needed keep it.
 const READ: usize = 64 * 1024;
 /// Least room for a read.
@@ -64,6 +66,10 @@ pub struct DataConnection {
     /// Credit that is to be written once all output is: one sum for each stream, however slowly the model reads.
     credits: BTreeMap<u64, u32>,
     input: BytesMut,
+    /// The frame at the beginning of `input` is large, and was told of.
+    told: bool,
+    /// What is to be dropped of what comes next.
+    skipped: usize,
 }
 
 /// The model's ends, to be sent on and closed.
@@ -113,6 +119,8 @@ impl DataConnection {
             written: 0,
             credits: BTreeMap::new(),
             input: BytesMut::new(),
+            told: false,
+            skipped: 0,
         };
         Ok((connection, ModelEnds { data, cancel: model_cancel }))
     }
@@ -280,12 +288,41 @@ impl DataConnection {
         }
     }
 
+    /// The header of a frame that is large and comes next: before the rest of it is here, and once.
+    ///
+    /// # Errors
+    /// [`Broken::Frame`]: the model may not send this.
+    pub fn large(&mut self) -> Result<Option<Header>, Broken> {
+        self.drop_skipped();
+        let Some(bytes) = self.input.first_chunk::<HEADER>().filter(|_| !self.told) else { return Ok(None) };
+        let header = Header::decode(bytes)?;
+        header.check_answer()?;
+        self.told = header.kind == Kind::Response && header.length as usize > LARGE;
+        Ok(self.told.then_some(header))
+    }
+
+    /// The frame that comes next is dropped as it comes.
+    pub fn skip(&mut self) {
+        let length = self.input.first_chunk::<HEADER>().and_then(|bytes| Header::decode(bytes).ok());
+        self.skipped = length.map_or(0, |header| HEADER + header.length as usize);
+        self.told = false;
+        self.drop_skipped();
+    }
+
+    fn drop_skipped(&mut self) {
+        let here = self.skipped.min(self.input.len());
+        self.input.advance(here);
+        self.skipped -= here;
+    }
+
     /// The next whole frame of what was read.
     ///
     /// # Errors
     /// [`Broken::Frame`]: the model may not send this.
     pub fn frame(&mut self) -> Result<Option<(Header, Bytes)>, Broken> {
-        Ok(next_frame(&mut self.input)?)
+        let frame = next_frame(&mut self.input)?;
+        self.told &= frame.is_none();
+        Ok(frame)
     }
 }
 

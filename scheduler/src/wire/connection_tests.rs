@@ -128,3 +128,45 @@ async fn answers_are_cut_into_frames_and_garbage_is_refused() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_large_answer_is_told_of_once_when_its_header_comes_and_can_be_dropped_as_it_comes() {
+    let (mut connection, ends) = DataConnection::pair().unwrap();
+    let mut model = StdStream::from(ends.data);
+    let header = |kind, length| Header { length, kind, flags: 0, code: 200, id: 9 };
+    let large = header(Kind::Response, 100_000);
+    for drops in [false, true] {
+        for small in [header(Kind::Response, 65536), header(Kind::Chunk, 100_000)] {
+            model.write_all(&small.encode()).unwrap();
+            ready(&connection).await;
+            connection.fill().unwrap();
+            assert_eq!(connection.large().unwrap(), None, "{small:?}");
+            model.write_all(&vec![1; small.length as usize]).unwrap();
+            while connection.frame().unwrap().is_none() {
+                ready(&connection).await;
+                connection.fill().unwrap();
+            }
+        }
+        model.write_all(&large.encode()).unwrap();
+        ready(&connection).await;
+        connection.fill().unwrap();
+        assert_eq!(connection.large().unwrap(), Some(large));
+        assert_eq!(connection.large().unwrap(), None, "once");
+        if drops {
+            connection.skip();
+        }
+        model.write_all(&vec![2; 100_000]).unwrap();
+        model.write_all(&header(Kind::Response, 1).encode()).unwrap();
+        model.write_all(b"3").unwrap();
+        let mut lengths = Vec::new();
+        while lengths.last() != Some(&1) {
+            ready(&connection).await;
+            connection.fill().unwrap();
+            assert_eq!(connection.large().unwrap(), None);
+            while let Some((_, payload)) = connection.frame().unwrap() {
+                lengths.push(payload.len());
+            }
+        }
+        assert_eq!(lengths, if drops { vec![1] } else { vec![100_000, 1] });
+    }
+}

@@ -1,6 +1,7 @@
 //! What a model answers, on its way from the model's task to the HTTP handler that waits for it.
 
 use super::stream::Reader;
+use crate::budget::Held;
 use crate::failure::Failure;
 use crate::model::content::Content;
 use crate::model::requests::RequestBody;
@@ -19,6 +20,8 @@ pub struct Answer {
     pub head: Option<AnswerHead>,
     /// The content.
     pub body: Body,
+    /// Room that was lent for it when its beginning came.
+    pub room: Option<Held>,
     /// When the request was handed to the instance.
     pub sent_at: Instant,
     /// The last wait for the instance's GPU memory before that, if there was one.

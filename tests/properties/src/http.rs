@@ -13,10 +13,11 @@ use omni_ipc::frame::RequestHead;
 use omni_scheduler::budget::Budget;
 use omni_scheduler::http::answer::{AnswerBody, envelope};
 use omni_scheduler::http::body::{self, STREAM_FROM, is_json, passes_hyper};
+use omni_scheduler::http::conversation::builder;
 use omni_scheduler::http::data::model_of;
 use omni_scheduler::http::failure::workers_ai;
 use omni_scheduler::http::head::{head, priority, request_id, session, timeout};
-use omni_scheduler::http::listener::{Bounds, builder};
+use omni_scheduler::http::listener::Bounds;
 use omni_scheduler::metrics::bodies::BodyMetrics;
 use omni_scheduler::model::content::Content;
 use omni_scheduler::model::requests::RequestBody;
@@ -62,12 +63,13 @@ struct World {
 pub fn holds(data: &[u8]) {
     let world = Arc::new(World {
         content: content(MANIFEST),
-        budget: Budget::new(BUDGET, BodyMetrics::default()),
+        budget: Budget::new(BUDGET, 8, BodyMetrics::default()),
         is_broken: AtomicBool::new(false),
     });
     RUNTIME.with(|runtime| {
         runtime.block_on(async {
-            let bounds = Bounds { connections: 1, header_timeout: Duration::from_secs(5) };
+            let header_timeout = Duration::from_secs(5);
+            let bounds = Bounds { connections: 1, connections_per_address: None, header_timeout };
             let asked = Arc::clone(&world);
             let service = service_fn(move |request| {
                 let world = Arc::clone(&asked);
@@ -112,7 +114,7 @@ async fn serve(world: &World, request: Request<Incoming>) -> Response<AnswerBody
     terms(&parts.headers, &world.content);
     let deadline = Instant::now() + timeout(&parts.headers, &world.content);
     let limits = &world.content.manifest.limits;
-    let taken = match body::take(&parts.headers, None, body, limits, &world.budget, deadline).await {
+    let taken = match body::take(&parts, None, body, limits, &world.budget, deadline).await {
         Ok(taken) => taken,
         Err(failure) => return refused(workers_ai(&failure)),
     };

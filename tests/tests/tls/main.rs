@@ -130,7 +130,8 @@ fn who_does_not_speak_tls_costs_only_its_own_connection() {
         assert_eq!(answer.status, 200, "{}", answer.text());
     };
     served();
-    let plain = node.http().raw(b"POST /ai/run/serial HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\n0", false);
+    let plain =
+        node.http().raw(b"POST /ai/run/serial HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\n\r\n0", false);
     assert!(!plain.starts_with(b"HTTP"), "{:?}", String::from_utf8_lossy(&plain));
     served();
     // As many as there may be: one says nothing, others begin and stop. Whoever comes then waits until they are closed.

@@ -102,7 +102,7 @@ fn tls_is_begun_and_ended_by_a_reload() {
     let certificate = Certificate::new();
     let folder = Folder::new(&certificate);
     let mut node = builder(TRUSTED).start();
-    let post = b"POST /ai/run/serial HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\n0";
+    let post = b"POST /ai/run/serial HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\n\r\n0";
     let on_plain = |mut connection: BufReader<TcpStream>| {
         connection.get_mut().write_all(post).unwrap();
         Stream::read(connection).whole_then()

@@ -18,17 +18,38 @@ _OF_THE_NODE = frozenset(
         "connection",
         "content-length",
         "date",
+        "http2-settings",
         "keep-alive",
+        "proxy-authenticate",
+        "proxy-connection",
         "server",
         "server-timing",
         "te",
         "trailer",
         "transfer-encoding",
         "upgrade",
+        "www-authenticate",
         "x-request-id",
+        "x-should-retry",
     )
 )
-"""Headers of the node or of the connection, as `scheduler/src/http/answer.rs` lists them."""
+"""Headers of the node or of the connection, as `scheduler/src/http/model_headers.rs` lists them."""
+_OF_OTHERS = frozenset(
+    (
+        "alt-svc",
+        "clear-site-data",
+        "public-key-pins",
+        "service-worker-allowed",
+        "set-cookie",
+        "set-cookie2",
+        "strict-transport-security",
+        "x-accel-redirect",
+        "x-lighttpd-send-file",
+        "x-reproxy-url",
+        "x-sendfile",
+    )
+)
+"""Headers that hold for everything behind the node's name, or that have a proxy before it send something else."""
 
 
 def headers_of(response: Response) -> tuple[list[tuple[str, str]], str | None]:
@@ -43,6 +64,8 @@ def headers_of(response: Response) -> tuple[list[tuple[str, str]], str | None]:
             media_type = value
         elif lower in _OF_THE_NODE or lower.startswith("x-omni-"):
             raise ValueError(f"the header {name!r} is set by the node: leave it out")
+        elif lower in _OF_OTHERS:
+            raise ValueError(f"the header {name!r} would hold for more than this answer: leave it out")
         else:
             rest.append((name, value))
     if media_type is not None:

@@ -155,7 +155,16 @@ impl ModelTask {
     ) -> Result<bool, Broken> {
         let more = connection.fill()?;
         let (mut frames, mut bytes) = (0, 0);
-        while let Some((header, payload)) = connection.frame()? {
+        loop {
+            if let Some(header) = connection.large()?
+                && !self.requests.begins(number, &header, &self.context.budget, Instant::now()).map_err(Broken::Wire)?
+            {
+                connection.skip();
+                self.requests.fail(header.id, &Failure::AnswerNotKept);
+                self.is_over(number, header.id);
+                continue;
+            }
+            let Some((header, payload)) = connection.frame()? else { break };
             frames += 1;
             bytes += HEADER + payload.len();
             if header.kind == Kind::Health {
@@ -171,11 +180,7 @@ impl ModelTask {
                         self.model.metrics.used(unit, amount);
                     }
                 }
-                Taken::Last(id) => {
-                    self.dispatch.finished(id, self.now());
-                    // The next one may have been cancelled while it waited for its turn.
-                    self.watch_grace(number);
-                }
+                Taken::Last(id) => self.is_over(number, id),
             }
         }
         let now = self.now();
@@ -185,6 +190,13 @@ impl ModelTask {
             self.model.metrics.input_pauses.inc();
         }
         Ok(more)
+    }
+
+    /// The instance has done with a request.
+    fn is_over(&mut self, number: InstanceNumber, id: RequestId) {
+        self.dispatch.finished(id, self.now());
+        // The next one may have been cancelled while it waited for its turn.
+        self.watch_grace(number);
     }
 
     /// Ends the data connection.

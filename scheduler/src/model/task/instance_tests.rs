@@ -49,7 +49,7 @@ fn play(lasting: Lasting) -> Played {
         capacity: capacity::start(&config.capacity, metrics.of_capacity(), Instant::now(), watchdog.pulse("capacity")),
         state: StateStore::open(state.path()).unwrap().0,
         config,
-        budget: Budget::new(1, metrics.of_bodies()),
+        budget: Budget::new(1, 1, metrics.of_bodies()),
         metrics,
         watchdog,
         tokens: None,

@@ -1,0 +1,59 @@
+//! Metrics of the listeners.
+
+use crate::failure::Failure;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    reason: &'static str,
+}
+
+/// The handles of the listeners, of which the gauges are the data listener's.
+#[derive(Debug, Clone, Default)]
+pub struct HttpMetrics {
+    refused: Family<Labels, Counter>,
+    closed: Family<Labels, Counter>,
+    /// Connections of clients.
+    pub(crate) connections: Gauge,
+    /// The most of them.
+    pub(crate) limit: Gauge,
+}
+
+impl HttpMetrics {
+    pub(super) fn register(r: &mut Registry) -> Self {
+        let metrics = Self::default();
+        let help = "Requests that were refused by their heads";
+        r.register("http_refusals", help, metrics.refused.clone());
+        let help = "Connections that the node closed";
+        r.register("http_closed_connections", help, metrics.closed.clone());
+        r.register("http_connections", "Connections to the data listener", metrics.connections.clone());
+        r.register("http_connections_limit", "The most of them", metrics.limit.clone());
+        metrics
+    }
+
+    /// The same for another listener than the data listener.
+    pub(crate) fn without_connections(&self) -> Self {
+        Self { connections: Gauge::default(), limit: Gauge::default(), ..self.clone() }
+    }
+
+    /// A request was refused before anything was done for it.
+    pub(crate) fn refused(&self, failure: &Failure) {
+        let reason = match failure {
+            Failure::NoHost => "no-host",
+            Failure::UnknownHost { .. } => "host",
+            Failure::OtherSite => "other-site",
+            Failure::HeadTooLarge => "head",
+            _ => "memory",
+        };
+        self.refused.get_or_create(&Labels { reason }).inc();
+    }
+
+    /// A connection was closed, since nothing was asked over it or its address had too many.
+    pub(crate) fn closed(&self, reason: &'static str) {
+        self.closed.get_or_create(&Labels { reason }).inc();
+    }
+}
