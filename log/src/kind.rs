@@ -25,6 +25,8 @@ pub enum Kind {
     InstanceDied,
     /// An instance that does not answer is replaced.
     InstanceReplaced,
+    /// An instance that does well is stopped.
+    InstanceStopped,
     /// The content of a model's directory cannot be served.
     ModelRefused,
     /// An environment could not be made.
@@ -44,12 +46,13 @@ pub enum Kind {
 impl Kind {
     /// All of them.
     #[cfg(test)]
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::ModelState,
         Self::VersionServes,
         Self::RolledBack,
         Self::InstanceDied,
         Self::InstanceReplaced,
+        Self::InstanceStopped,
         Self::ModelRefused,
         Self::EnvironmentFailed,
         Self::Serving,
@@ -73,6 +76,7 @@ impl Kind {
             Self::RolledBack => "cf9f19407abd082112207ee0939a65a1",
             Self::InstanceDied => "8f99a2d376a74bcced270f812b7ca0ce",
             Self::InstanceReplaced => "9a8b16b96625d965e93931daeb1ffbb3",
+            Self::InstanceStopped => "5b0f8c1e7d6a4c0e9a43b7f2d1c86e35",
             Self::ModelRefused => "d955f9747debf2e2fa0fbe76a45f4aad",
             Self::EnvironmentFailed => "670acf0c9b43cb0e98b43ef39e14342e",
             Self::Serving => "020cb172726217b9236d06ea4d132261",

@@ -4,7 +4,7 @@ use omni_api::{Because, Budget, Explain};
 use omni_config::ModelName;
 
 use super::Context;
-use super::status::{block, line};
+use super::status::{block, describe_stop, line};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::human::size;
@@ -39,6 +39,7 @@ fn describe(out: &mut Out<'_>, explain: &Explain) -> Result<(), Failure> {
             explain.average, explain.average_seconds, explain.greatest, explain.greatest_seconds
         ),
     )?;
+    describe_stop(out, explain.last_stop.as_ref())?;
     let budgets = &explain.budgets;
     line(out, "memory", budget(&budgets.memory_bytes, size))?;
     line(out, "cpus", budget(&budgets.cpu_millis, |millis| format!("{:.1}", millis as f64 / 1000.0)))?;

@@ -1,6 +1,6 @@
 //! `omnictl list`: all models with their state.
 
-use omni_api::{Model, Models, NotServed};
+use omni_api::{Model, Models, NotServed, State};
 use omni_config::Foreign;
 
 use super::Context;
@@ -74,6 +74,9 @@ fn remark(model: &Model) -> String {
         (true, _, _) if message.is_empty() => "stopped by hand".to_owned(),
         (false, Some(seconds), _) => format!("next try in {}: {message}", age(seconds)),
         (false, None, Some(line)) if message.is_empty() => gist(line, NOTE_WIDTH),
+        (false, None, None) if message.is_empty() && model.state == State::Stopped => {
+            model.last_stop.as_ref().map(|stop| gist(&stop.message, NOTE_WIDTH)).unwrap_or_default()
+        }
         _ => message,
     }
 }

@@ -1,8 +1,9 @@
 //! `omnictl status`: how the node is, or how and why one model is.
 
 use std::fmt::Display;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use omni_api::{Gpus, Instance, Model, Models, Node, State};
+use omni_api::{Gpus, Instance, Model, Models, Node, State, Stop};
 use omni_config::ModelName;
 
 use super::Context;
@@ -130,6 +131,7 @@ fn describe_model(out: &mut Out<'_>, model: &Model, gpus: Option<&Gpus>) -> Resu
     if let Some(exit) = &model.last_exit {
         line(out, "last exit", exit)?;
     }
+    describe_stop(out, model.last_stop.as_ref())?;
     if let Some(seconds) = model.retry_in_seconds {
         line(out, "next try", format_args!("in {}", age(seconds)))?;
     }
@@ -143,6 +145,13 @@ fn describe_model(out: &mut Out<'_>, model: &Model, gpus: Option<&Gpus>) -> Resu
         block(out, "", candidate.message.as_deref().unwrap_or_default().lines())?;
     }
     block(out, "build log", model.build_log.iter().map(String::as_str))
+}
+
+/// Why the last instance that did well was stopped.
+pub(super) fn describe_stop(out: &mut Out<'_>, stop: Option<&Stop>) -> Result<(), Failure> {
+    let Some(Stop { reason, message, unix_ms }) = stop else { return Ok(()) };
+    let passed = SystemTime::now().duration_since(UNIX_EPOCH + Duration::from_millis(*unix_ms)).unwrap_or_default();
+    line(out, "last stop", format_args!("{} ago, {}: {message}", age(passed.as_secs_f64()), reason.as_str()))
 }
 
 /// A line for each instance, and one for its GPU memory.

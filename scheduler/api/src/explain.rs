@@ -1,6 +1,6 @@
 //! Why a model has as many instances as it has.
 
-use crate::State;
+use crate::{State, Stop};
 use serde::{Deserialize, Serialize};
 
 /// How the number of a model's instances comes about.
@@ -36,6 +36,9 @@ pub struct Explain {
     pub greatest_seconds: f64,
     /// Why there are fewer than wanted, or the model is not ready, in words.
     pub message: Option<String>,
+    /// Why the last instance that did well was stopped.
+    #[serde(default)]
+    pub last_stop: Option<Stop>,
     /// What the node gives to all instances together, and what one of this model may use.
     pub budgets: Budgets,
 }

@@ -28,7 +28,7 @@ mod versions;
 
 pub use explain::{Because, Budget, Budgets, Explain};
 pub use gpu::{Gpu, GpuInstance, Gpus, Residency};
-pub use model::{Directory, Generation, Instance, Model, Role, State};
+pub use model::{Directory, Generation, Instance, Model, Role, State, Stop, StopReason};
 pub use versions::{History, Version};
 
 use serde::{Deserialize, Serialize};

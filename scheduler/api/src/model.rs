@@ -70,6 +70,9 @@ pub struct Model {
     pub restarts: u64,
     /// How the last instance ended.
     pub last_exit: Option<String>,
+    /// Why the last instance that did well was stopped, since this scheduler began.
+    #[serde(default)]
+    pub last_stop: Option<Stop>,
     /// Seconds until the next try, while it is in back-off or without a place.
     pub retry_in_seconds: Option<f64>,
     /// The last lines of an environment being built.
@@ -95,6 +98,7 @@ impl Model {
             queue_limit: 0,
             restarts: 0,
             last_exit: None,
+            last_stop: None,
             retry_in_seconds: None,
             build_log: Vec::new(),
         }
@@ -110,6 +114,54 @@ impl Model {
     #[must_use]
     pub fn candidate(&self) -> Option<&Generation> {
         self.generations.iter().find(|generation| generation.role == Role::Candidate)
+    }
+}
+
+/// The stop of an instance that did well.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stop {
+    /// Why, in a word.
+    pub reason: StopReason,
+    /// Why, for people.
+    pub message: String,
+    /// When, in milliseconds since 1970.
+    pub unix_ms: u64,
+}
+
+/// Why the node stops an instance that does well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StopReason {
+    /// It had no request for its `idle-timeout`.
+    Idle,
+    /// Another model needed its place.
+    Displaced,
+    /// The model was stopped by hand.
+    Held,
+    /// The model was restarted by hand.
+    Restarted,
+    /// Another version of the model took its place.
+    Replaced,
+    /// The model was removed, or the node shut down.
+    Removed,
+}
+
+impl StopReason {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Idle, Self::Displaced, Self::Held, Self::Restarted, Self::Replaced, Self::Removed];
+
+    /// The word on the wire, and in the log.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Displaced => "displaced",
+            Self::Held => "held",
+            Self::Restarted => "restarted",
+            Self::Replaced => "replaced",
+            Self::Removed => "removed",
+        }
     }
 }
 

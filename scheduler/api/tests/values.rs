@@ -3,12 +3,16 @@
 
 use omni_api::{
     Because, Budget, Budgets, Directory, Explain, Generation, Gpu, GpuInstance, Gpus, History, Instance, LogEntry,
-    Model, Models, Node, Problem, Residency, Role, State, Top, TopRow, Version,
+    Model, Models, Node, Problem, Residency, Role, State, Stop, StopReason, Top, TopRow, Version,
 };
 use serde::Serialize;
 
 fn json(value: &impl Serialize) -> String {
     serde_json::to_string_pretty(value).unwrap()
+}
+
+fn stop() -> Stop {
+    Stop { reason: StopReason::Idle, message: "no request for 10m".into(), unix_ms: 1_700_000_000_000 }
 }
 
 fn model() -> Model {
@@ -41,6 +45,7 @@ fn model() -> Model {
         queue_limit: 128,
         restarts: 3,
         last_exit: Some("killed by SIGKILL".into()),
+        last_stop: Some(stop()),
         retry_in_seconds: None,
         build_log: vec!["Resolved 1 package".into()],
     }
@@ -139,6 +144,7 @@ fn values_keep_their_names() {
             greatest: 8.5,
             greatest_seconds: 30.0,
             message: None,
+            last_stop: Some(stop()),
             budgets: Budgets { memory_bytes: budget, cpu_millis: budget, processes: Budget::default() },
         })
     );
@@ -180,6 +186,9 @@ fn words_of_states_are_those_of_the_wire() {
     }
     for because in Because::ALL {
         assert_eq!(serde_json::to_value(because).unwrap(), because.as_str());
+    }
+    for reason in StopReason::ALL {
+        assert_eq!(serde_json::to_value(reason).unwrap(), reason.as_str());
     }
     for residency in Residency::ALL {
         assert_eq!(serde_json::to_value(residency).unwrap(), residency.as_str());

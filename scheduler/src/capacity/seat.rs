@@ -8,7 +8,9 @@ use crate::launcher::LauncherHandle;
 use crate::metrics::CapacityMetrics;
 use crate::model::Message;
 use crate::policy::Moment;
-use crate::policy::capacity::{Action, Amounts, Event, Ledger, Refusal, Resource, SeatKey, View, Zygote};
+use crate::policy::capacity::{
+    Action, Amounts, Event, Ledger, Purpose, Refusal, Resource, SeatKey, Shortage, View, Zygote,
+};
 use crate::watchdog::Pulse;
 use omni_config::manifest::Resources;
 use std::collections::BTreeMap;
@@ -26,11 +28,18 @@ pub enum Told {
     Refused {
         /// Trying again cannot help before somebody changes the model or the node.
         hopeless: bool,
+        /// There would be room in place of the model's instances that serve.
+        in_place: bool,
         /// Why, for people on the node; names no other model.
         message: String,
     },
     /// It did nothing wrong: another one needs its room. Let it go; its next request starts it again.
-    Displaced,
+    Displaced {
+        /// The model that needs the room.
+        by: Arc<str>,
+        /// What for.
+        purpose: Purpose,
+    },
 }
 
 /// Who asks for a seat.
@@ -44,6 +53,8 @@ pub struct Applicant<'a> {
     pub zygote: Option<Zygote>,
     /// The model's `min-instances`.
     pub min: u32,
+    /// It is of a new version, beside the one that serves.
+    pub candidate: bool,
     /// Where the answers go.
     pub inbox: mpsc::Sender<Message>,
 }
@@ -87,6 +98,20 @@ struct Book {
     metrics: CapacityMetrics,
 }
 
+/// A full node in words: what is free, what idle instances could give up, and why the other idle ones stay.
+fn shortage_message(wants: &str, shortage: &Shortage) -> String {
+    let Shortage { resource, free, idle, kept, recent, .. } = *shortage;
+    let room = match idle {
+        0 => "no instance is idle that could make room".to_owned(),
+        _ => format!("the idle instances that could make room have only {}", shown(resource, idle)),
+    };
+    let kept = (kept > 0).then(|| format!("{kept} idle kept by `min-instances`"));
+    let recent = (recent > 0).then(|| format!("{recent} in use a moment ago"));
+    let stay: Vec<String> = kept.into_iter().chain(recent).collect();
+    let stay = if stay.is_empty() { String::new() } else { format!(" ({})", stay.join(", ")) };
+    format!("the node is full: {wants}, {} are free, and {room}{stay}", shown(resource, free))
+}
+
 #[derive(Debug)]
 struct Desk {
     book: Mutex<Book>,
@@ -115,9 +140,9 @@ impl Book {
                     let refused = self.refused(seat, why);
                     self.told.push((seat, refused));
                 }
-                Action::Displace(seat) => {
+                Action::Displace { seat, by, purpose } => {
                     self.metrics.displaced();
-                    self.told.push((seat, Told::Displaced));
+                    self.told.push((seat, Told::Displaced { by, purpose }));
                 }
                 // Said before who has their room can be started.
                 Action::EndZygotes(model) => {
@@ -137,14 +162,12 @@ impl Book {
                 self.metrics.refused(resource, "too-big");
                 let (wants, budget) = (wants(resource), shown(resource, budget));
                 let message = format!("{wants}, and [capacity] gives all instances of the node {budget}");
-                Told::Refused { hopeless: true, message }
+                Told::Refused { hopeless: true, in_place: false, message }
             }
-            Refusal::Full { resource, free } => {
-                self.metrics.refused(resource, "full");
-                let (wants, free) = (wants(resource), shown(resource, free));
-                let message =
-                    format!("the node is full: {wants}, {free} are free, and no instance is idle that could make room");
-                Told::Refused { hopeless: false, message }
+            Refusal::Full(shortage) => {
+                self.metrics.refused(shortage.resource, "full");
+                let message = shortage_message(&wants(shortage.resource), &shortage);
+                Told::Refused { hopeless: false, in_place: shortage.in_place, message }
             }
         }
     }
@@ -169,7 +192,16 @@ impl CapacityHandle {
     #[must_use]
     pub fn ask(&self, applicant: Applicant<'_>) -> CapacitySeat {
         let now = self.0.started.elapsed();
-        self.seat(applicant, |seat, model, need, zygote, min| Event::Ask { seat, model, need, zygote, min, now })
+        let candidate = applicant.candidate;
+        self.seat(applicant, |seat, model, need, zygote, min| Event::Ask {
+            seat,
+            model,
+            need,
+            zygote,
+            min,
+            candidate,
+            now,
+        })
     }
 
     /// For an instance of an earlier scheduler, which is there already.
@@ -183,7 +215,7 @@ impl CapacityHandle {
         applicant: Applicant<'_>,
         event: impl Fn(SeatKey, Arc<str>, Amounts, Option<Zygote>, u32) -> Event,
     ) -> CapacitySeat {
-        let Applicant { model, resources, zygote, min, inbox } = applicant;
+        let Applicant { model, resources, zygote, min, candidate: _, inbox } = applicant;
         let (model, need): (Arc<str>, _) = (model.into(), need(resources));
         let idle_since = Arc::new(AtomicU64::new(BUSY));
         let mut book = self.0.book();

@@ -24,7 +24,14 @@ impl World {
 
     fn ask(&self, model: &str, gib: u64) -> CapacitySeat {
         let resources = Resources { memory: ByteSize::from_gib(gib), ..Resources::default() };
-        self.handle.ask(Applicant { model, resources: &resources, zygote: None, min: 0, inbox: self.inbox.clone() })
+        self.handle.ask(Applicant {
+            model,
+            resources: &resources,
+            zygote: None,
+            min: 0,
+            candidate: false,
+            inbox: self.inbox.clone(),
+        })
     }
 
     /// What was said since the last time.
@@ -43,6 +50,10 @@ impl World {
     }
 }
 
+fn displaced_by(model: &str) -> Told {
+    Told::Displaced { by: model.into(), purpose: Purpose::First }
+}
+
 #[test]
 fn room_is_given_refused_and_given_back() {
     let world = World::new(10);
@@ -52,10 +63,10 @@ fn room_is_given_refused_and_given_back() {
     let message =
         "the node is full: it may use 4GiB, 3GiB are free, and no instance is idle that could make room".to_owned();
     assert_eq!(world.told(), []);
-    assert_eq!(world.told_in_the_end(), [(two.key(), Told::Refused { hopeless: false, message })]);
+    assert_eq!(world.told_in_the_end(), [(two.key(), Told::Refused { hopeless: false, in_place: false, message })]);
     let three = world.ask("c", 11);
     let message = "it may use 11GiB, and [capacity] gives all instances of the node 10GiB".to_owned();
-    assert_eq!(world.told(), [(three.key(), Told::Refused { hopeless: true, message })]);
+    assert_eq!(world.told(), [(three.key(), Told::Refused { hopeless: true, in_place: false, message })]);
     drop(one);
     let four = world.ask("b", 10);
     assert_eq!(world.told(), [(four.key(), Told::Granted)]);
@@ -77,11 +88,11 @@ fn the_one_that_is_idle_longest_makes_room() {
     }
     seats[0].busy();
     let five = world.ask("d", 3);
-    assert_eq!(world.told(), [(seats[2].key(), Told::Displaced)]);
+    assert_eq!(world.told(), [(seats[2].key(), displaced_by("d"))]);
     seats[0].idle(9 * SECOND);
     seats[1].busy();
     let six = world.ask("e", 3);
-    assert_eq!(world.told(), [(seats[0].key(), Told::Displaced)]);
+    assert_eq!(world.told(), [(seats[0].key(), displaced_by("e"))]);
     let [first, _second, third] = seats;
     drop(first);
     assert_eq!(world.told(), [(five.key(), Told::Granted)], "in the order in which they asked");
@@ -99,7 +110,7 @@ fn who_hopes_is_helped_by_the_next_look() {
     assert_eq!(world.told(), [(one.key(), Told::Granted)]);
     one.idle(2 * SECOND);
     world.answers.look();
-    assert_eq!(world.told(), [(one.key(), Told::Displaced)]);
+    assert_eq!(world.told(), [(one.key(), displaced_by("b"))]);
     drop(one);
     assert_eq!(world.told(), [(two.key(), Told::Granted)]);
 }
@@ -141,7 +152,7 @@ fn a_min_holds_from_the_moment_it_is_said() {
     one.set_min(0);
     drop(two);
     let _three = world.ask("b", 1);
-    assert_eq!(world.told(), [(one.key(), Told::Displaced)]);
+    assert_eq!(world.told(), [(one.key(), displaced_by("b"))]);
 }
 
 #[tokio::test]
@@ -157,6 +168,7 @@ async fn answers_are_carried_into_the_inbox() {
             resources: &resources,
             zygote: None,
             min: 0,
+            candidate: false,
             inbox: inbox.clone(),
         }));
     }

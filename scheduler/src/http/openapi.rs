@@ -36,6 +36,7 @@ mod tests {
             message: None,
             retry_in_seconds: None,
         };
+        let stop = api::Stop { reason: api::StopReason::Idle, message: String::new(), unix_ms: 0 };
         let version = api::Version { version: String::new(), first_ready_unix_ms: 0, role: None };
         let history = api::History { name: String::new(), versions: Vec::new() };
         let explain = api::Explain {
@@ -54,6 +55,7 @@ mod tests {
             greatest: 0.0,
             greatest_seconds: 0.0,
             message: None,
+            last_stop: None,
             budgets: api::Budgets::default(),
         };
         let row = api::TopRow {
@@ -102,6 +104,7 @@ mod tests {
             ("Model", serde_json::to_value(model).unwrap()),
             ("Generation", serde_json::to_value(generation).unwrap()),
             ("Directory", serde_json::to_value(api::Directory::default()).unwrap()),
+            ("Stop", serde_json::to_value(stop).unwrap()),
             ("History", serde_json::to_value(history).unwrap()),
             ("Version", serde_json::to_value(version).unwrap()),
             ("Explain", serde_json::to_value(explain).unwrap()),
@@ -122,6 +125,7 @@ mod tests {
             ("State", serde_json::to_value(api::State::ALL).unwrap()),
             ("Role", serde_json::to_value(api::Role::ALL).unwrap()),
             ("Because", serde_json::to_value(api::Because::ALL).unwrap()),
+            ("StopReason", serde_json::to_value(api::StopReason::ALL).unwrap()),
             ("Residency", serde_json::to_value(api::Residency::ALL).unwrap()),
         ] {
             assert_eq!(document["components"]["schemas"][schema]["enum"], words, "{schema}");

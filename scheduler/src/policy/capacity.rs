@@ -3,36 +3,41 @@
 //! What counts is what an instance may use, its limits, not what it uses; a zygote counts once for all instances of its
 //! generation, and on while it waits for the next one. [`crate::capacity`] owns one [`Ledger`] for
 //! the node. An instance that wants to start asks for a seat; it gets one at once, or when those that leave for it are
-//! gone. The first one of a model whose room others are at work in hopes for [`PATIENCE`] that one of them becomes idle;
-//! else it is refused. What always holds:
+//! gone. The first one of a model and a new version, whose room others are at work in, hope for [`PATIENCE`] that one of
+//! them becomes idle; else they are refused. What always holds:
 //! - the seats that are given never need more than the budget; only instances of an earlier scheduler, which are there
 //!   already, can be beyond it, and then nothing is given before they are back within it;
 //! - every ask is answered once, as soon as all who leave are gone, and one that hopes when its patience is over; who
 //!   hopes has nothing, and those who hope are looked at in the order in which they asked;
 //! - only an instance that is idle is displaced, the one that is idle longest first, and none that its model needs for
-//!   its `min`; the last one of a model goes only for a model that has none, and for a further one only who has been idle
-//!   for [`UNUSED`];
+//!   its `min`. For the first one of a model it goes at once; for a new version and a further one after it has been idle
+//!   for [`UNUSED`], and for a further one no model loses all it has that was in use within [`UNUSED_MODEL`];
 //! - nobody is displaced in vain: with one less of those that go, the asker would not fit;
 //! - a zygote that waits keeps nobody from a seat: it goes when its room is given, the one that waits longest first.
 
 mod amounts;
 mod events;
 mod lingering;
+mod room;
 
 use super::{Generation, Moment};
 use amounts::Tally;
 pub use amounts::{Amounts, Resource};
-pub use events::{Action, Event, Refusal, SeatKey, View, Zygote};
+pub use events::{Action, Event, Purpose, Refusal, SeatKey, Shortage, View, Zygote};
 use lingering::Lingering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the first instance of a model waits for one of the others to become idle.
+/// How long the first instance of a model, or a new version, waits for one of the others to become idle.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-/// Who makes room for a further instance of another model has had nothing to do for so long. Between two requests each is
-/// idle: without this, two models that are both at work would start in each other's place for as long as they are.
+/// Idle time after which an instance makes room where no request waits for it: for a further instance of another model or
+/// its new version. Between two requests each is idle: without this, two models that are both at work would start in each
+/// other's place for as long as they are.
 pub const UNUSED: Duration = Duration::from_secs(5);
+/// Idle time of all instances of a model after which the last of them makes room for a further one of another model: it
+/// costs its next request a start, and spares the other model only a wait.
+pub const UNUSED_MODEL: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -75,6 +80,7 @@ pub struct Ledger {
 #[derive(Debug, Clone)]
 struct Hope {
     asker: Seat,
+    candidate: bool,
     min: u32,
     until: Moment,
 }
@@ -112,11 +118,12 @@ impl Ledger {
     pub fn step(&mut self, event: &Event) -> Vec<Action> {
         let mut actions = Vec::new();
         match event {
-            Event::Ask { seat, model, need, zygote, min, now } => {
+            Event::Ask { seat, model, need, zygote, min, candidate, now } => {
                 self.lingering.expire(*now);
                 self.look(*now, &mut actions);
                 let asker = Seat { model: Arc::clone(model), need: *need, zygote: *zygote, phase: Phase::Waiting };
-                self.ask(*seat, Hope { asker, min: *min, until: *now + PATIENCE }, *now, &mut actions);
+                let (candidate, min, until) = (*candidate, *min, *now + PATIENCE);
+                self.ask(*seat, Hope { asker, candidate, min, until }, *now, &mut actions);
             }
             Event::Look(now) => {
                 self.lingering.expire(*now);
@@ -189,13 +196,16 @@ impl Ledger {
 
     fn ask(&mut self, key: SeatKey, hope: Hope, now: Moment, actions: &mut Vec<Action>) {
         let (model, min) = (Arc::clone(&hope.asker.model), hope.min);
-        match self.room_for(&hope.asker, false, now) {
-            Err(_) if now < hope.until && self.may_hope(&hope.asker, now) => drop(self.hopes.insert(key, hope)),
+        let purpose = self.purpose(&hope);
+        match self.room_for(&hope.asker, purpose, false, now) {
+            Err(_) if now < hope.until && self.may_hope(&hope.asker, purpose, now) => {
+                self.hopes.insert(key, hope);
+            }
             Err(why) => actions.push(Action::Refuse { seat: key, why }),
             Ok(displaced) => {
                 for seat in displaced {
                     self.leaves(seat);
-                    actions.push(Action::Displace(seat));
+                    actions.push(Action::Displace { seat, by: Arc::clone(&model), purpose });
                 }
                 self.seats.insert(key, hope.asker);
                 self.grant(actions);
@@ -210,9 +220,17 @@ impl Ledger {
         }
     }
 
-    /// Whether it is the first of its model, and would fit if everybody were idle.
-    fn may_hope(&self, asker: &Seat, now: Moment) -> bool {
-        !self.serves(&asker.model) && self.room_for(asker, true, now).is_ok()
+    fn purpose(&self, hope: &Hope) -> Purpose {
+        match (self.serves(&hope.asker.model), hope.candidate) {
+            (false, _) => Purpose::First,
+            (true, true) => Purpose::Candidate,
+            (true, false) => Purpose::Further,
+        }
+    }
+
+    /// Whether it is one that waits for others to become idle, and would fit if everybody were.
+    fn may_hope(&self, asker: &Seat, purpose: Purpose, now: Moment) -> bool {
+        purpose != Purpose::Further && self.room_for(asker, purpose, true, now).is_ok()
     }
 
     /// Whether the model has an instance that takes requests.
@@ -250,86 +268,14 @@ impl Ledger {
         {
             self.seats.remove(&seat);
             let free = self.budget.less(self.promised()).of(resource);
-            actions.push(Action::Refuse { seat, why: Refusal::Full { resource, free } });
+            let shortage = Shortage { resource, free, idle: 0, kept: 0, recent: 0, in_place: false };
+            actions.push(Action::Refuse { seat, why: Refusal::Full(shortage) });
         }
     }
 
     /// What is taken once everybody who leaves is gone.
     fn promised(&self) -> Amounts {
         self.tally(|phase| phase != Phase::Leaving).sum()
-    }
-
-    /// Whom to displace so that it fits once everybody who leaves is gone. `hoping`: as if everybody were idle.
-    fn room_for(&self, asker: &Seat, hoping: bool, now: Moment) -> Result<Vec<SeatKey>, Refusal> {
-        let mut alone = Tally::default();
-        alone.add(asker);
-        if let Some(resource) = alone.sum().beyond(&self.budget) {
-            return Err(Refusal::TooBig { resource, budget: self.budget.of(resource) });
-        }
-        let mut taken = self.tally(|phase| phase != Phase::Leaving);
-        let free = self.budget.less(taken.sum());
-        taken.add(asker);
-        let Some(resource) = taken.sum().beyond(&self.budget) else { return Ok(Vec::new()) };
-
-        let mut displaced = Vec::new();
-        for (key, seat) in self.displaceable(&asker.model, hoping, now) {
-            displaced.push((key, seat));
-            taken.remove(seat);
-            if taken.sum().beyond(&self.budget).is_none() {
-                break;
-            }
-        }
-        if taken.sum().beyond(&self.budget).is_some() {
-            return Err(Refusal::Full { resource, free: free.of(resource) });
-        }
-        // Some were taken whose room was not enough, and is not needed with that of a later one.
-        for at in (0..displaced.len()).rev() {
-            if let Some((_, seat)) = displaced.get(at) {
-                taken.add(seat);
-                if taken.sum().beyond(&self.budget).is_none() {
-                    displaced.remove(at);
-                } else {
-                    taken.remove(seat);
-                }
-            }
-        }
-        Ok(displaced.into_iter().map(|(key, _)| key).collect())
-    }
-
-    /// Who may be displaced for an instance of this model, the one that is idle longest first.
-    fn displaceable(&self, model: &Arc<str>, hoping: bool, now: Moment) -> Vec<(SeatKey, &Seat)> {
-        let is_first = !self.serves(model);
-        let idle_since = |seat: &Seat| match seat.phase {
-            Phase::Serving { idle_since: Some(since) } => {
-                (is_first || since.saturating_add(UNUSED) <= now).then_some(since)
-            }
-            Phase::Serving { idle_since: None } | Phase::Starting | Phase::Waiting => hoping.then_some(Moment::MAX),
-            Phase::Leaving => None,
-        };
-        let counts = |seat: &&Seat| match seat.phase {
-            Phase::Serving { .. } => true,
-            Phase::Starting | Phase::Waiting => hoping,
-            Phase::Leaving => false,
-        };
-        let mut spare: BTreeMap<&Arc<str>, u32> = BTreeMap::new();
-        for seat in self.seats.values().filter(counts) {
-            *spare.entry(&seat.model).or_default() += 1;
-        }
-        let keep_one = u32::from(!is_first);
-        for (other, spare) in &mut spare {
-            let min = self.mins.get(*other).copied().unwrap_or(0);
-            *spare = if *other == model { 0 } else { spare.saturating_sub(min.max(keep_one)) };
-        }
-        let idle = self.seats.iter().filter_map(|(key, seat)| Some((idle_since(seat)?, *key)));
-        let mut idle: Vec<_> = idle.collect();
-        idle.sort_unstable();
-        let allowed = |(_, key): (Moment, SeatKey)| {
-            let seat = self.seats.get(&key)?;
-            let spare = spare.get_mut(&seat.model)?;
-            *spare = spare.checked_sub(1)?;
-            Some((key, seat))
-        };
-        idle.into_iter().filter_map(allowed).collect()
     }
 
     fn tally(&self, counts: impl Fn(Phase) -> bool) -> Tally<'_> {

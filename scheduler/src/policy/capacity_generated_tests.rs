@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
 enum Step {
-    Ask { model: usize, min: u32 },
+    Ask { model: usize, min: u32, candidate: bool },
     Adopt { model: usize },
     Serve { nth: usize, idle: bool },
     Leave(usize),
@@ -31,7 +31,7 @@ const NODE: Amounts = Amounts { memory: 14, millicpus: 4500, processes: 20 };
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let model = || 0..MODELS.len();
     let step = prop_oneof![
-        6 => (model(), 0_u32..3).prop_map(|(model, min)| Step::Ask { model, min }),
+        6 => (model(), 0_u32..3, any::<bool>()).prop_map(|(model, min, candidate)| Step::Ask { model, min, candidate }),
         1 => model().prop_map(|model| Step::Adopt { model }),
         8 => (0_usize..12, any::<bool>()).prop_map(|(nth, idle)| Step::Serve { nth, idle }),
         1 => (0_usize..12).prop_map(Step::Leave),
@@ -43,8 +43,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum State {
-    /// Until then, with this `min`.
-    Hopes(Moment, u32),
+    /// Until then, with this `min`; perhaps of a new version.
+    Hopes(Moment, u32, bool),
     Waits,
     Starts,
     Idle(Moment),
@@ -81,9 +81,9 @@ impl State {
         matches!(self, Self::Waits | Self::Hopes(..))
     }
 
-    /// For the first instance of a model at once, for a further one when it is not used.
-    fn makes_room(self, is_first: bool, now: Moment) -> bool {
-        matches!(self, Self::Idle(since) if is_first || now >= since.saturating_add(UNUSED))
+    /// For the first instance of a model at once, for others when it is not used.
+    fn makes_room(self, purpose: Purpose, now: Moment) -> bool {
+        matches!(self, Self::Idle(since) if purpose == Purpose::First || now >= since.saturating_add(UNUSED))
     }
 }
 
@@ -106,16 +106,33 @@ impl Reference {
         needs(stays.chain(model)).beyond(&NODE).is_none()
     }
 
+    fn purpose(&self, model: usize, candidate: bool) -> Purpose {
+        match (self.serving(model), candidate) {
+            (0, _) => Purpose::First,
+            (_, true) => Purpose::Candidate,
+            (_, false) => Purpose::Further,
+        }
+    }
+
+    /// Instances that a model keeps, whoever asks for what.
+    fn keeps(&self, model: usize, purpose: Purpose, now: Moment) -> u32 {
+        let used = |state| match state {
+            State::Idle(since) => now < since.saturating_add(UNUSED_MODEL),
+            state => state == State::Busy,
+        };
+        let is_in_use = purpose == Purpose::Further && self.count(model, used) > 0;
+        self.mins[model].max(u32::from(is_in_use))
+    }
+
     /// By the rules, one after the other, until it fits or nobody is left. `hoping`: as if everybody were idle.
-    fn could_fit(&mut self, model: usize, hoping: bool, now: Moment) -> bool {
-        let is_first = self.serving(model) == 0;
+    fn could_fit(&mut self, model: usize, purpose: Purpose, hoping: bool, now: Moment) -> bool {
+        let keeps = [0, 1, 2, 3].map(|other| self.keeps(other, purpose, now));
         let saved = self.seats.clone();
         while !self.fits(Some(model)) {
             let may_go = |(other, state): &(usize, State)| {
-                let keeps: u32 = self.mins[*other].max(u32::from(!is_first));
                 let others = if hoping { self.count(*other, State::stays) } else { self.serving(*other) };
-                let is_idle = state.makes_room(is_first, now) || hoping && state.stays();
-                is_idle && *other != model && others > keeps
+                let is_idle = state.makes_room(purpose, now) || hoping && state.stays();
+                is_idle && *other != model && others > keeps[*other]
             };
             let Some(seat) = self.seats.iter().find(|(_, seat)| may_go(seat)).map(|(key, _)| *key) else { break };
             self.seats.get_mut(&seat).unwrap().1 = State::Leaves;
@@ -126,30 +143,40 @@ impl Reference {
     }
 
     /// The one that hopes.
-    fn hope(&self) -> Option<(SeatKey, usize, (Moment, u32))> {
+    fn hope(&self) -> Option<(SeatKey, usize, (Moment, u32, bool))> {
         let hope = |(seat, (model, state)): (&SeatKey, &(usize, State))| match state {
-            State::Hopes(until, min) => Some((*seat, *model, (*until, *min))),
+            State::Hopes(until, min, candidate) => Some((*seat, *model, (*until, *min, *candidate))),
             _ => None,
         };
         self.seats.iter().find_map(hope)
     }
 
     /// Carries out and checks what is said to an ask.
-    fn asked(&mut self, seat: SeatKey, model: usize, (until, min): (Moment, u32), now: Moment, actions: &[Action]) {
+    fn asked(
+        &mut self,
+        seat: SeatKey,
+        model: usize,
+        (until, min, candidate): (Moment, u32, bool),
+        now: Moment,
+        actions: &[Action],
+    ) {
         self.seats.remove(&seat);
-        let is_first = self.serving(model) == 0;
-        let could = self.could_fit(model, false, now);
-        if !could && is_first && now < until && self.could_fit(model, true, now) {
+        let purpose = self.purpose(model, candidate);
+        let keeps = [0, 1, 2, 3].map(|other| self.keeps(other, purpose, now));
+        let could = self.could_fit(model, purpose, false, now);
+        let hopes = purpose != Purpose::Further && now < until && self.could_fit(model, purpose, true, now);
+        if !could && hopes {
             assert_eq!(actions, []);
-            self.seats.insert(seat, (model, State::Hopes(until, min)));
+            self.seats.insert(seat, (model, State::Hopes(until, min, candidate)));
             return;
         }
         let mut went = Vec::new();
         for action in actions {
-            if let Action::Displace(displaced) = action {
+            if let Action::Displace { seat: displaced, by, purpose: said } = action {
+                assert_eq!((&**by, *said), (MODELS[model].0, purpose));
                 let (other, state) = self.seats[displaced];
-                assert!(state.makes_room(is_first, now) && other != model, "{displaced} is displaced");
-                assert!(self.serving(other) > self.mins[other].max(u32::from(!is_first)), "its model needs it");
+                assert!(state.makes_room(purpose, now) && other != model, "{displaced} is displaced");
+                assert!(self.serving(other) > keeps[other], "its model needs it");
                 self.seats.get_mut(displaced).unwrap().1 = State::Leaves;
                 went.push((*displaced, state));
             }
@@ -239,10 +266,10 @@ proptest! {
             match step {
                 // One hopes at a time, so that it is clear for whom somebody goes.
                 Step::Ask { .. } if node.hope().is_some() => {}
-                Step::Ask { model, min } => {
+                Step::Ask { model, min, candidate } => {
                     let (name, need, zygote) = MODELS[model];
-                    let actions = ledger.step(&Event::Ask { seat, model: name.into(), need, zygote, min, now });
-                    node.asked(seat, model, (now + PATIENCE, min), now, &actions);
+                    let actions = ledger.step(&Event::Ask { seat, model: name.into(), need, zygote, min, candidate, now });
+                    node.asked(seat, model, (now + PATIENCE, min, candidate), now, &actions);
                     node.granted(&actions);
                     node.mins[model] = min;
                 }
@@ -288,7 +315,7 @@ proptest! {
                     prop_assert_eq!(ledger.step(&Event::Min { model: MODELS[model].0.into(), min }), []);
                     node.mins[model] = min;
                     for (other, state) in node.seats.values_mut() {
-                        if let State::Hopes(_, hoped) = state
+                        if let State::Hopes(_, hoped, _) = state
                             && *other == model
                         {
                             *hoped = min;

@@ -1,7 +1,9 @@
-//! Nodes as tables. Generated ones are in [`generated`].
+//! Nodes as tables. Generated ones are in [`generated`], who goes for whom in [`room`].
 
 #[path = "capacity_generated_tests.rs"]
 mod generated;
+#[path = "capacity_room_tests.rs"]
+mod room;
 
 use super::*;
 use crate::policy::Generation;
@@ -20,7 +22,26 @@ fn budget(mib: u64) -> Amounts {
 /// Who may hope is told what it is told at once.
 fn ask_at(ledger: &mut Ledger, second: u64, seat: SeatKey, model: &str, mib: u64) -> Vec<Action> {
     let now = Duration::from_secs(second);
-    ledger.step(&Event::Ask { seat, model: model.into(), need: memory(mib), zygote: None, min: 0, now })
+    let need = memory(mib);
+    plain(ledger.step(&Event::Ask { seat, model: model.into(), need, zygote: None, min: 0, candidate: false, now }))
+}
+
+/// Refusals without what is said of those that are idle.
+fn plain(actions: Vec<Action>) -> Vec<Action> {
+    let plain = |action| match action {
+        Action::Refuse { seat, why: Refusal::Full(Shortage { resource, free, .. }) } => refused(seat, resource, free),
+        other => other,
+    };
+    actions.into_iter().map(plain).collect()
+}
+
+fn refused(seat: SeatKey, resource: Resource, free: u64) -> Action {
+    let shortage = Shortage { resource, free, idle: 0, kept: 0, recent: 0, in_place: false };
+    Action::Refuse { seat, why: Refusal::Full(shortage) }
+}
+
+fn goes(seat: SeatKey, by: &str, purpose: Purpose) -> Action {
+    Action::Displace { seat, by: by.into(), purpose }
 }
 
 /// When those of the tables are idle for long.
@@ -33,7 +54,7 @@ fn ask(ledger: &mut Ledger, seat: SeatKey, model: &str, mib: u64) -> Vec<Action>
         return said;
     }
     assert_eq!(said, []);
-    ledger.step(&Event::Look(Duration::from_secs(LATE) + PATIENCE))
+    plain(ledger.step(&Event::Look(Duration::from_secs(LATE) + PATIENCE)))
 }
 
 /// Idle since this second.
@@ -64,7 +85,7 @@ fn node(mib: u64, seats: &[(&str, u64, Option<u64>)]) -> Ledger {
 }
 
 fn full(seat: SeatKey, mib: u64) -> Vec<Action> {
-    vec![Action::Refuse { seat, why: Refusal::Full { resource: Resource::Memory, free: mib * MIB } }]
+    vec![refused(seat, Resource::Memory, mib * MIB)]
 }
 
 #[test]
@@ -90,66 +111,18 @@ fn each_resource_counts_and_what_never_fits_is_said_so() {
     ] {
         let mut ledger = Ledger::new(budget);
         let now = Duration::ZERO;
-        let mut ask =
-            |seat, need| ledger.step(&Event::Ask { seat, model: "a".into(), need, zygote: None, min: 0, now });
+        let asked =
+            |seat, need| Event::Ask { seat, model: "a".into(), need, zygote: None, min: 0, candidate: false, now };
+        let mut ask = |seat, need| plain(ledger.step(&asked(seat, need)));
         assert_eq!(ask(0, need), [Action::Grant(0)]);
         busy(&mut ledger, 0);
-        let mut ask =
-            |seat, need| ledger.step(&Event::Ask { seat, model: "a".into(), need, zygote: None, min: 0, now });
+        let mut ask = |seat, need| plain(ledger.step(&asked(seat, need)));
         let free = budget.of(resource) - need.of(resource);
-        assert_eq!(ask(1, need), [Action::Refuse { seat: 1, why: Refusal::Full { resource, free } }]);
+        assert_eq!(ask(1, need), [refused(1, resource, free)]);
         let twice = need.plus(need);
         let why = Refusal::TooBig { resource, budget: budget.of(resource) };
         assert_eq!(ask(2, twice), [Action::Refuse { seat: 2, why }]);
     }
-}
-
-/// The instances that are there, what is asked for, and who goes for it; `None`: it is refused.
-#[test]
-fn who_goes_for_whom() {
-    type Case = (&'static [(&'static str, u64, Option<u64>)], (&'static str, u64), Option<&'static [SeatKey]>);
-    let cases: &[Case] = &[
-        (&[("a", 50, Some(5)), ("b", 50, Some(3))], ("c", 50), Some(&[1])), // idle longest
-        (&[("a", 50, Some(5)), ("b", 50, Some(3))], ("c", 51), Some(&[1, 0])), // as many as needed
-        (&[("a", 10, Some(1)), ("b", 90, Some(9))], ("c", 90), Some(&[1])), // the first alone is no help
-        (&[("a", 10, Some(1)), ("b", 30, Some(2)), ("c", 60, Some(3))], ("d", 40), Some(&[0, 1])),
-        (&[("a", 60, None), ("b", 30, Some(3))], ("c", 40), Some(&[1])), // 10 are free
-        (&[("a", 60, None), ("b", 30, Some(3))], ("c", 41), None),       // and nobody goes in vain
-        (&[("a", 50, Some(5)), ("b", 50, None)], ("a", 50), None),       // not for its own model
-        (&[("a", 50, None), ("b", 50, Some(1))], ("a", 50), None),       // the last one only for a first one
-        (&[("a", 50, None), ("b", 25, Some(1)), ("b", 25, Some(2))], ("a", 25), Some(&[1])),
-        (&[("a", 50, None), ("b", 25, Some(1)), ("b", 25, Some(2))], ("a", 50), None),
-        (&[("a", 50, None), ("b", 25, Some(1)), ("b", 25, Some(2))], ("c", 50), Some(&[1, 2])),
-        (&[("a", 50, None), ("b", 25, None), ("b", 25, Some(2))], ("a", 25), Some(&[2])), // b keeps the busy one
-    ];
-    for (seats, (model, mib), expected) in cases {
-        let mut ledger = node(100, seats);
-        let actions = ask(&mut ledger, 99, model, *mib);
-        match expected {
-            None => assert!(matches!(actions[..], [Action::Refuse { seat: 99, .. }]), "{seats:?} {model} {actions:?}"),
-            Some(went) => {
-                let displaced: Vec<_> = went.iter().map(|seat| Action::Displace(*seat)).collect();
-                assert_eq!(actions, displaced, "{seats:?} {model}");
-                let granted: Vec<_> = went.iter().flat_map(|seat| gone(&mut ledger, 0, *seat)).collect();
-                assert_eq!(granted, [Action::Grant(99)], "{seats:?} {model}");
-            }
-        }
-    }
-}
-
-/// Two models that are both at work and could each use the room of the other's second instance.
-#[test]
-fn a_further_instance_takes_the_place_only_of_one_that_is_not_used() {
-    let mut ledger = node(100, &[("a", 25, None), ("b", 25, None), ("b", 50, Some(10))]);
-    let unused = 10 + UNUSED.as_secs();
-    assert_eq!(ask_at(&mut ledger, unused - 1, 3, "a", 50), full(3, 0), "it may have rested between two requests");
-    assert_eq!(ask_at(&mut ledger, unused - 1, 4, "c", 50), [Action::Displace(2)], "for a first one it goes at once");
-
-    let mut ledger = node(100, &[("a", 25, None), ("b", 25, None), ("b", 50, Some(10))]);
-    assert_eq!(ask_at(&mut ledger, unused, 3, "a", 50), [Action::Displace(2)]);
-    assert_eq!(gone(&mut ledger, unused, 2), [Action::Grant(3)]);
-    idle(&mut ledger, 3, unused);
-    assert_eq!(ask_at(&mut ledger, unused + 1, 5, "b", 50), full(5, 0), "nor is it taken back at once");
 }
 
 #[test]
@@ -160,7 +133,7 @@ fn a_model_keeps_its_min() {
     assert_eq!(ask(&mut ledger, 9, "b", 50), full(9, 0));
     min(&mut ledger, 1);
     assert_eq!(ask(&mut ledger, 10, "b", 60), full(10, 0));
-    assert_eq!(ask(&mut ledger, 11, "b", 50), [Action::Displace(0)]);
+    assert_eq!(ask(&mut ledger, 11, "b", 50), [goes(0, "b", Purpose::First)]);
     assert_eq!(ask(&mut ledger, 12, "b", 50), full(12, 0), "the other is the only one that stays");
     gone(&mut ledger, 0, 0);
     gone(&mut ledger, 0, 1);
@@ -173,7 +146,7 @@ fn one_that_starts_is_left_alone() {
     ask(&mut ledger, 0, "a", 100);
     assert_eq!(ask(&mut ledger, 1, "b", 100), full(1, 0));
     idle(&mut ledger, 0, 1);
-    assert_eq!(ask(&mut ledger, 2, "b", 100), [Action::Displace(0)]);
+    assert_eq!(ask(&mut ledger, 2, "b", 100), [goes(0, "b", Purpose::First)]);
     idle(&mut ledger, 0, 2);
     assert_eq!(ask(&mut ledger, 3, "c", 100), full(3, 0), "what was freed for another is not free");
     assert_eq!(gone(&mut ledger, 0, 0), [Action::Grant(2)]);
@@ -191,7 +164,7 @@ fn room_that_comes_anyway_is_waited_for() {
 #[test]
 fn a_small_one_does_not_wait_behind_a_large_one_that_has_to() {
     let mut ledger = node(100, &[("a", 50, Some(1)), ("b", 20, None)]);
-    assert_eq!(ask(&mut ledger, 2, "c", 60), [Action::Displace(0)]);
+    assert_eq!(ask(&mut ledger, 2, "c", 60), [goes(0, "c", Purpose::First)]);
     assert_eq!(ask(&mut ledger, 3, "d", 20), [Action::Grant(3)], "there is room for both in the end");
     assert_eq!(ask(&mut ledger, 4, "d", 1), full(4, 0));
     assert_eq!(gone(&mut ledger, 0, 0), [Action::Grant(2)]);
@@ -200,7 +173,7 @@ fn a_small_one_does_not_wait_behind_a_large_one_that_has_to() {
 #[test]
 fn who_gives_up_waiting_leaves_its_room_to_the_next() {
     let mut ledger = node(100, &[("a", 100, Some(1))]);
-    assert_eq!(ask(&mut ledger, 1, "b", 60), [Action::Displace(0)]);
+    assert_eq!(ask(&mut ledger, 1, "b", 60), [goes(0, "b", Purpose::First)]);
     assert_eq!(ask(&mut ledger, 2, "c", 50), full(2, 40));
     assert_eq!(gone(&mut ledger, 0, 1), []);
     assert_eq!(ask(&mut ledger, 3, "c", 50), []);
@@ -217,17 +190,17 @@ fn those_of_an_earlier_scheduler_are_there_whatever_the_budget_says() {
         idle(&mut ledger, seat, seat);
     }
     assert_eq!(ask(&mut ledger, 2, "c", 21), full(2, 0), "even without the one that could go");
-    assert_eq!(ask(&mut ledger, 3, "c", 20), [Action::Displace(0)]);
+    assert_eq!(ask(&mut ledger, 3, "c", 20), [goes(0, "c", Purpose::First)]);
     assert_eq!(gone(&mut ledger, 0, 0), [Action::Grant(3)]);
 }
 
 #[test]
 fn what_was_promised_to_one_that_waits_goes_to_one_that_is_there() {
     let mut ledger = node(100, &[("a", 60, Some(1)), ("b", 20, None)]);
-    assert_eq!(ask(&mut ledger, 2, "c", 30), [Action::Displace(0)]);
+    assert_eq!(ask(&mut ledger, 2, "c", 30), [goes(0, "c", Purpose::First)]);
     assert_eq!(ask(&mut ledger, 3, "d", 40), []);
     let adopted = Event::Adopted { seat: 4, model: "e".into(), need: memory(40), zygote: None, min: 0 };
-    assert_eq!(ledger.step(&adopted), full(3, 10));
+    assert_eq!(plain(ledger.step(&adopted)), full(3, 10));
     assert_eq!(gone(&mut ledger, 0, 0), [Action::Grant(2)]);
 }
 
@@ -236,7 +209,15 @@ fn a_zygote_counts_once_and_on_while_it_waits_for_the_next_instance() {
     let mut ledger = Ledger::new(budget(100));
     let ask = |ledger: &mut Ledger, seat, generation| {
         let zygote = Some(Zygote { generation: Generation(generation), need: memory(30) });
-        ledger.step(&Event::Ask { seat, model: "a".into(), need: memory(20), zygote, min: 0, now: Duration::ZERO })
+        ledger.step(&Event::Ask {
+            seat,
+            model: "a".into(),
+            need: memory(20),
+            zygote,
+            min: 0,
+            candidate: false,
+            now: Duration::ZERO,
+        })
     };
     for seat in [0, 1, 2] {
         assert_eq!(ask(&mut ledger, seat, 1), [Action::Grant(seat)]);
@@ -244,7 +225,7 @@ fn a_zygote_counts_once_and_on_while_it_waits_for_the_next_instance() {
     }
     assert_eq!(ledger.view().committed, Amounts { memory: 90 * MIB, millicpus: 4000, processes: 40 });
     assert_eq!(ask(&mut ledger, 3, 2), full(3, 10), "another generation has another zygote");
-    assert_eq!(ask_at(&mut ledger, 0, 4, "b", 50), [Action::Displace(0), Action::Displace(1)]);
+    assert_eq!(ask_at(&mut ledger, 0, 4, "b", 50), [0, 1].map(|seat| goes(seat, "b", Purpose::First)));
     gone(&mut ledger, 0, 0);
     assert_eq!(gone(&mut ledger, 0, 1), [Action::Grant(4)]);
     assert_eq!(gone(&mut ledger, 9, 2), []);
@@ -264,7 +245,7 @@ fn zygotes_that_wait_make_room_at_once() {
     let mut ledger = Ledger::new(budget(100));
     let ask = |ledger: &mut Ledger, seat, model: &str, second| {
         let (zygote, now) = (Some(Zygote { generation: Generation(1), need: memory(20) }), Duration::from_secs(second));
-        ledger.step(&Event::Ask { seat, model: model.into(), need: memory(10), zygote, min: 0, now })
+        ledger.step(&Event::Ask { seat, model: model.into(), need: memory(10), zygote, min: 0, candidate: false, now })
     };
     for (seat, model) in [(0, "a"), (1, "b"), (2, "c")] {
         assert_eq!(ask(&mut ledger, seat, model, 0), [Action::Grant(seat)]);
@@ -288,12 +269,16 @@ fn the_first_of_a_model_gets_the_room_of_who_becomes_idle() {
     assert_eq!((ledger.view().waiting, ledger.view().committed), (2, memory(50).plus(memory(50))));
     assert_eq!(ledger.step(&at(3)), []);
     idle(&mut ledger, 1, 3);
-    assert_eq!(ask_at(&mut ledger, 3, 4, "e", 50), [Action::Displace(1)], "the one that asked first, at any look");
+    assert_eq!(
+        ask_at(&mut ledger, 3, 4, "e", 50),
+        [goes(1, "c", Purpose::First)],
+        "the one that asked first, at any look"
+    );
     assert_eq!(gone(&mut ledger, 0, 1), [Action::Grant(2)]);
     assert_eq!(gone(&mut ledger, 0, 0), []);
     assert_eq!(ledger.step(&at(4)), [Action::Grant(3)], "room that became free by itself");
     assert_eq!(ledger.step(&at(12)), []);
-    assert_eq!(ledger.step(&at(13)), full(4, 0), "ten seconds after it asked");
+    assert_eq!(plain(ledger.step(&at(13))), full(4, 0), "ten seconds after it asked");
     assert!(!ledger.has_hopes());
 }
 
@@ -305,7 +290,7 @@ fn who_cannot_be_helped_does_not_hope() {
     assert_eq!(ask_at(&mut ledger, 0, 3, "a", 10), full(3, 0), "it has one that serves");
     assert_eq!(ask_at(&mut ledger, 0, 4, "c", 50), []);
     ledger.step(&Event::Min { model: "a".into(), min: 1 });
-    assert_eq!(ledger.step(&Event::Look(Duration::ZERO)), full(4, 0), "not any more");
+    assert_eq!(plain(ledger.step(&Event::Look(Duration::ZERO))), full(4, 0), "not any more");
     ledger.step(&Event::Min { model: "a".into(), min: 0 });
     assert_eq!(ask_at(&mut ledger, 0, 5, "c", 50), []);
     assert_eq!(gone(&mut ledger, 0, 5), []);

@@ -81,13 +81,15 @@ impl ModelTask {
         instance.in_flight.store(count as u64, Ordering::Relaxed);
         let has_some = count > 0 || instance.elsewhere > 0;
         instance.is_at_work(has_some, now);
-        let in_flight = has_some || instance.health.runs_own();
         // A request that waits for its instance's GPU memory is work: it must not end an idle time, nor wait beyond one.
+        // The model's own health check is none, or an instance that is asked more often than its idle time would never
+        // stop. It only holds the memory on the card.
         let is_waited_for = instance.open && *waiting > 0;
-        let is_busy = in_flight || is_waited_for;
+        let is_busy = has_some || is_waited_for;
         if let Some(turn) = &mut instance.turn {
             // What runs for the scheduler before was granted by that one: this one's ledger has to hear of it, or its
             // memory would leave under it.
+            let in_flight = has_some || instance.health.runs_own();
             turn.settle(in_flight, is_waited_for || instance.elsewhere > 0, Instant::now());
             if is_waited_for && !turn.is_open() {
                 *waiting = waiting.saturating_sub(instance.content.manifest.scaling.concurrency as usize);

@@ -5,7 +5,7 @@
 
 use super::ModelTask;
 use super::instances::Instance;
-use super::place::Lack;
+use super::place::{Lack, NoPlace};
 use crate::gpu::{Applicant, Seat, Told};
 use crate::policy::InstanceNumber;
 use crate::policy::fleet::Event;
@@ -166,7 +166,9 @@ impl ModelTask {
                 turn.state = State::Starting;
                 self.launch(number, Some(spec));
             }
-            Told::Refused { hopeless, message } => self.no_place(number, Lack::Gpu, hopeless, message),
+            Told::Refused { hopeless, message } => {
+                self.no_place(number, Lack::Gpu, NoPlace { hopeless, in_place: false, message });
+            }
             Told::Granted => turn.granted(Instant::now()),
             Told::Yield => turn.yields(),
             Told::Order { number, order } => instance.pass_on(&ToWorker::Gpu { number, order }),

@@ -57,6 +57,8 @@ pub(super) struct Instance {
     pub(super) failed: bool,
     /// Why it is of no use any more: in a word for the metrics, and for people.
     pub(super) given_up: Option<(&'static str, String)>,
+    /// Which other model's instance needs its place, for people.
+    pub(super) displaced_by: Option<String>,
     /// When its worker was connected.
     pub(super) linked_at: Option<Instant>,
     /// A cancelled handler that runs on is written off then.
@@ -102,6 +104,7 @@ impl Instance {
             health: Health::default(),
             failed: false,
             given_up: None,
+            displaced_by: None,
             linked_at: None,
             grace_ends: None,
             stuck: None,

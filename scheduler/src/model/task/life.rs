@@ -2,7 +2,7 @@
 
 use super::ModelTask;
 use super::instances::Instance;
-use super::place::Lack;
+use super::place::{Lack, NoPlace};
 use crate::model::content::Content;
 use crate::policy::fleet::{Action, Event, Phase, STOP_GRACE};
 use crate::policy::scaling::Bounds;
@@ -52,6 +52,7 @@ impl ModelTask {
                     self.cancel(id, CancelReason::Shutdown);
                 }
             }
+            Action::Leaves { instance, why } => self.say_why_it_leaves(instance, why),
             Action::Stop(number) => {
                 let grace_ms = u64::try_from(STOP_GRACE.as_millis()).unwrap_or(u64::MAX);
                 self.end(number, &ToWorker::Stop { grace_ms });
@@ -159,7 +160,8 @@ impl ModelTask {
                 self.say_of(number, why);
             } else {
                 let lack = if instance.turn.is_some() { Lack::Gpu } else { Lack::Node };
-                self.no_place(number, lack, false, format!("no room became free for it within {limit:?}"));
+                let message = format!("no room became free for it within {limit:?}");
+                self.no_place(number, lack, NoPlace { hopeless: false, in_place: false, message });
             }
         }
     }

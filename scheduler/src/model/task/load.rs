@@ -65,6 +65,7 @@ impl ModelTask {
             greatest: why.greatest,
             greatest_seconds: DOWN.as_secs_f64(),
             message: self.why_fewer(why.wanted),
+            last_stop: self.last_stop.clone(),
             budgets: self.budgets(),
         }
     }

@@ -18,6 +18,7 @@
 //! | `overrun` | handlers that ignore their cancellation |
 //! | `logs` | what instances write, and where their threads are |
 //! | `load` | how many instances are wanted |
+//! | `stops` | why instances that do well are stopped |
 //! | `versions` | which content is to serve, and what lasts |
 //! | `view` | what others see |
 
@@ -34,6 +35,7 @@ mod load;
 mod logs;
 mod overrun;
 mod place;
+mod stops;
 mod versions;
 mod view;
 
@@ -98,6 +100,7 @@ pub(crate) struct ModelTask {
     /// Why it had no room, as the log said it last; `None` once it has some.
     asked_in_vain: Option<String>,
     last_exit: Option<String>,
+    last_stop: Option<api::Stop>,
     /// Requests in flight and waiting, and how many instances they want, as they were last said.
     load: u32,
     wanted: u32,
@@ -141,6 +144,7 @@ pub(crate) fn spawn(
         state: api::State::Stopped,
         asked_in_vain: None,
         last_exit: None,
+        last_stop: None,
         load: 0,
         wanted: 0,
         was_busy: false,

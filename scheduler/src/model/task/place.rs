@@ -2,12 +2,14 @@
 
 use super::ModelTask;
 use super::instances::Instance;
+use super::stops;
 use crate::capacity::{Applicant, CapacitySeat, Told, zygote_need};
 use crate::model::Message;
 use crate::model::content::Content;
-use crate::policy::capacity::{SeatKey, Zygote};
+use crate::policy::capacity::{SeatKey, UNUSED, Zygote};
 use crate::policy::fleet::Event;
 use crate::policy::{Generation, InstanceNumber};
+use omni_config::duration;
 use omni_config::name::ModelName;
 use omni_ipc::exit::ExitCause;
 use omni_ipc::launcher::{GpuSpec, StartSpec};
@@ -22,6 +24,17 @@ pub(super) enum Lack {
     Gpu,
 }
 
+/// A place that was refused.
+#[derive(Debug)]
+pub(super) struct NoPlace {
+    /// Trying again cannot help before somebody changes the model or the node.
+    pub(super) hopeless: bool,
+    /// There would be one in place of the model's instances that serve.
+    pub(super) in_place: bool,
+    /// Why, for people.
+    pub(super) message: String,
+}
+
 impl ModelTask {
     /// Asks for the first of it; [`ModelTask::launch`] follows when all of it is there.
     pub(super) fn ask_for_room(&mut self, number: InstanceNumber) {
@@ -29,8 +42,9 @@ impl ModelTask {
         let Some(instance) = self.instances.get_mut(number) else { return };
         // A candidate's `min` holds once it serves.
         let min = self.serving.as_ref().unwrap_or(&instance.content).manifest.scaling.min_instances;
+        let candidate = self.fleet.candidate() == Some(instance.generation);
         let applicant = applicant(&self.model.name, instance.generation, &instance.content, min, inbox);
-        instance.seat = Some(self.context.capacity.ask(applicant));
+        instance.seat = Some(self.context.capacity.ask(Applicant { candidate, ..applicant }));
     }
 
     /// The share that an instance of an earlier scheduler has.
@@ -50,8 +64,15 @@ impl ModelTask {
                     self.launch(number, None);
                 }
             }
-            Told::Refused { hopeless, message } => self.no_place(number, Lack::Node, hopeless, message),
-            Told::Displaced => self.event(&Event::Displaced(number)),
+            Told::Refused { hopeless, in_place, message } => {
+                self.no_place(number, Lack::Node, NoPlace { hopeless, in_place, message });
+            }
+            Told::Displaced { by, purpose } => {
+                if let Some(instance) = self.instances.get_mut(number) {
+                    instance.displaced_by = Some(stops::displaced_by(&by, purpose));
+                }
+                self.event(&Event::Displaced(number));
+            }
         }
     }
 
@@ -80,7 +101,8 @@ impl ModelTask {
 
     /// There is no room for an instance, which never began. One more than there are is a matter of who asks for the number
     /// only: the generation does well.
-    pub(super) fn no_place(&mut self, number: InstanceNumber, lack: Lack, hopeless: bool, message: String) {
+    pub(super) fn no_place(&mut self, number: InstanceNumber, lack: Lack, refusal: NoPlace) {
+        let NoPlace { hopeless, in_place, message } = refusal;
         let Some(Instance { generation, .. }) = self.instances.remove(number) else { return };
         self.lack = lack;
         if let Some(known) = self.generations.get_mut(generation) {
@@ -88,11 +110,10 @@ impl ModelTask {
         }
         if self.instances.number(|other| other.generation == generation).is_none() {
             let is_beside = self.fleet.candidate() == Some(generation) && !hopeless;
-            let hint = "beside the version that serves there is no room; `omnictl restart` replaces that one in place";
-            let message = if is_beside { format!("{message}: {hint}") } else { message };
+            let message = if is_beside { format!("{message}: {}", beside(in_place)) } else { message };
             self.generations.say(generation, Some(message));
         }
-        self.event(&Event::NoPlace { instance: number, hopeless });
+        self.event(&Event::NoPlace { instance: number, hopeless, in_place });
     }
 }
 
@@ -105,5 +126,16 @@ fn applicant<'a>(
 ) -> Applicant<'a> {
     let manifest = &content.manifest;
     let zygote = zygote_need(manifest).map(|need| Zygote { generation, need });
-    Applicant { model: model.as_str(), resources: &manifest.resources, zygote, min, inbox }
+    Applicant { model: model.as_str(), resources: &manifest.resources, zygote, min, candidate: false, inbox }
+}
+
+/// What becomes of a new version that has no room beside the one that serves.
+fn beside(in_place: bool) -> String {
+    let after = duration::format(UNUSED);
+    let none = "beside the version that serves there is no room";
+    if in_place {
+        format!("{none}; it replaces that one in place after {after} without a request, or with `omnictl restart`")
+    } else {
+        format!("{none}, nor is there in its place")
+    }
 }

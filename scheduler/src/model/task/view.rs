@@ -72,6 +72,7 @@ impl ModelTask {
             queue_limit: self.serving.as_ref().map_or(0, |content| u64::from(content.manifest.scaling.queue)),
             restarts: self.fleet.deaths(),
             last_exit: self.last_exit.clone(),
+            last_stop: self.last_stop.clone(),
             retry_in_seconds: serving.and_then(|generation| self.retry_in(generation)).map(|time| time.as_secs_f64()),
             build_log: build_log.into_iter().flatten().cloned().collect(),
         };

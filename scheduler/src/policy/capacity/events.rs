@@ -31,6 +31,8 @@ pub enum Event {
         zygote: Option<Zygote>,
         /// The model's `min`.
         min: u32,
+        /// A new version, beside the one that serves.
+        candidate: bool,
         /// The time.
         now: Moment,
     },
@@ -74,6 +76,17 @@ pub enum Event {
     },
 }
 
+/// What an instance is for: that decides who makes room for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// The first one of its model that serves: a request waits for it.
+    First,
+    /// A new version, beside the one that serves.
+    Candidate,
+    /// One more of a model that serves.
+    Further,
+}
+
 /// Why there is no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
@@ -85,12 +98,24 @@ pub enum Refusal {
         budget: u64,
     },
     /// Others have it, and cannot be displaced.
-    Full {
-        /// This is missing.
-        resource: Resource,
-        /// What is left of it.
-        free: u64,
-    },
+    Full(Shortage),
+}
+
+/// What others have, and why they keep it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shortage {
+    /// This is missing.
+    pub resource: Resource,
+    /// What is left of it.
+    pub free: u64,
+    /// What all that may be displaced have of it together.
+    pub idle: u64,
+    /// Idle instances that their models keep for their `min`.
+    pub kept: usize,
+    /// Idle instances that had a request too short a while ago.
+    pub recent: usize,
+    /// There would be room in place of the model's own instances that serve.
+    pub in_place: bool,
 }
 
 /// What to do.
@@ -106,7 +131,14 @@ pub enum Action {
         why: Refusal,
     },
     /// This instance has to go: its room is needed.
-    Displace(SeatKey),
+    Displace {
+        /// Its seat.
+        seat: SeatKey,
+        /// The model that has its room then.
+        by: Arc<str>,
+        /// What that needs it for.
+        purpose: Purpose,
+    },
     /// The zygotes of this model that have no instances have to go: their room is needed.
     EndZygotes(Arc<str>),
 }

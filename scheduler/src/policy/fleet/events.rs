@@ -69,6 +69,8 @@ pub enum Event {
         instance: InstanceNumber,
         /// Trying again cannot help: it would not fit on an empty node.
         hopeless: bool,
+        /// There would be one in place of the model's instances that serve.
+        in_place: bool,
     },
     /// Another model needs the place of this instance, which has nothing to do.
     Displaced(InstanceNumber),
@@ -139,6 +141,23 @@ pub enum Event {
     Tick,
 }
 
+/// Why an instance is stopped that does well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// It had no request for its `idle_timeout`.
+    Idle,
+    /// Another model needs its place.
+    Displaced,
+    /// A person said stop.
+    Held,
+    /// A person said restart.
+    Restarted,
+    /// Another version takes its place.
+    Replaced,
+    /// The model is gone, or the node shuts down.
+    Removed,
+}
+
 /// What the model's task has to do, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
@@ -163,6 +182,13 @@ pub enum Action {
     Close(InstanceNumber),
     /// Cancel what is in flight on it.
     CancelInFlight(InstanceNumber),
+    /// Say why an instance that does well begins to leave. It is closed, stopped or killed with this.
+    Leaves {
+        /// Which.
+        instance: InstanceNumber,
+        /// Why.
+        why: Why,
+    },
     /// Tell the worker to stop the engine.
     Stop(InstanceNumber),
     /// Kill the instance.

@@ -235,7 +235,8 @@ pub(super) struct Candidate {
     pub(super) goal: Option<u32>,
     /// There is room for so many, as far as is known.
     pub(super) most: u32,
-    /// There was no room beside the serving generation, and a person said that it takes its place.
+    /// There was no room beside the serving generation, and a person said that it takes its place, or nobody asks for that
+    /// one.
     pub(super) in_place: bool,
 }
 

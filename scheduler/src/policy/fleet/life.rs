@@ -1,6 +1,6 @@
 //! What becomes of instances: they get their place and get ready, work and rest, die; and what time does to them.
 
-use super::events::Action;
+use super::events::{Action, Why};
 use super::generation::{Record, Standing};
 use super::instance::{End, Phase};
 use super::{Aim, Fleet};
@@ -59,7 +59,13 @@ impl Fleet {
     }
 
     /// Whether what waits has to be refused: a further instance, or one beside the serving generation, is no loss.
-    pub(super) fn on_no_place(&mut self, number: InstanceNumber, hopeless: bool, now: Moment, jitter: f64) -> bool {
+    pub(super) fn on_no_place(
+        &mut self,
+        number: InstanceNumber,
+        (hopeless, in_place): (bool, bool),
+        now: Moment,
+        jitter: f64,
+    ) -> bool {
         let Some(instance) = self.instances.get(&number) else { return false };
         let generation = instance.generation;
         if !matches!(instance.phase, Phase::Starting { .. }) {
@@ -68,9 +74,15 @@ impl Fleet {
         }
         self.instances.remove(&number);
         let (up, live) = (self.up(generation), self.live(generation));
+        let in_place = in_place && self.is_unused(now);
         if let Some(candidate) = self.candidate.as_mut().filter(|candidate| candidate.generation == generation) {
             if up > 0 {
                 candidate.most = up;
+                return false;
+            }
+            // Nobody asks for what serves either: it makes the room itself.
+            if in_place && !candidate.in_place {
+                candidate.in_place = true;
                 return false;
             }
             self.give_back_place();
@@ -93,7 +105,7 @@ impl Fleet {
             return;
         }
         let generation = instance.generation;
-        self.leave(number, now, actions);
+        self.leave(number, Why::Displaced, now, actions);
         if self.serving == Some(generation) && self.up(generation) == 0 {
             self.owed = false;
         }
@@ -165,7 +177,7 @@ impl Fleet {
         while let Some((at, number)) = self.next_idle_end()
             && at <= now
         {
-            self.leave(number, now, actions);
+            self.leave(number, Why::Idle, now, actions);
         }
     }
 

@@ -40,7 +40,7 @@ mod settle;
 mod tests;
 mod view;
 
-pub use events::{Action, Event, Settings};
+pub use events::{Action, Event, Settings, Why};
 pub use generation::{ASK_AGAIN, PLACE_AGAIN, PLACE_AGAIN_AT_MOST, Standing};
 pub use instance::{End, FIRST_USE, GONE_AFTER_KILL, Phase, STOP_GRACE};
 
@@ -150,7 +150,9 @@ impl Fleet {
                 }
             }
             Event::Placed(number) => self.on_placed(number, now),
-            Event::NoPlace { instance, hopeless } => refuse = self.on_no_place(instance, hopeless, now, jitter),
+            Event::NoPlace { instance, hopeless, in_place } => {
+                refuse = self.on_no_place(instance, (hopeless, in_place), now, jitter);
+            }
             Event::Displaced(number) => self.on_displaced(number, now, &mut actions),
             Event::NotAsked { generation, instance } => self.on_not_asked(generation, instance, now),
             Event::Gone(number) => self.on_gone(number, now, jitter),

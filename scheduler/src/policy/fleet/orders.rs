@@ -1,6 +1,6 @@
 //! What the directory and people say: which content there is to be, and whether it is to run.
 
-use super::events::{Action, Settings};
+use super::events::{Action, Settings, Why};
 use super::generation::{Candidate, Record};
 use super::{Aim, Fleet};
 use crate::policy::{Generation, Moment};
@@ -61,7 +61,7 @@ impl Fleet {
         } else if let Some(serving) = self.serving {
             self.owed = true;
             for number in self.numbers(serving) {
-                self.leave(number, now, actions);
+                self.leave(number, Why::Restarted, now, actions);
             }
         }
         self.generations.values_mut().for_each(Record::forgive);

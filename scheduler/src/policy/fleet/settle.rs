@@ -2,7 +2,7 @@
 //!
 //! Called at the end of each step. It is level-triggered: it looks at the whole state, never at the event.
 
-use super::events::Action;
+use super::events::{Action, Why};
 use super::generation::{Candidate, Record, Standing};
 use super::instance::{Instance, Phase};
 use super::{Aim, Fleet};
@@ -15,8 +15,13 @@ impl Fleet {
             *goal = ready.max(*goal);
         }
         self.move_traffic(now);
+        let why = match self.aim {
+            _ if self.held => Why::Held,
+            Aim::Removed => Why::Removed,
+            Aim::Unknown | Aim::At(_) | Aim::Unservable => Why::Replaced,
+        };
         for number in self.without_business() {
-            self.leave(number, now, actions);
+            self.leave(number, why, now, actions);
         }
         self.open_lanes(actions);
         // Until somebody says what is in the directory, more instances of an earlier scheduler may come: what seems to be

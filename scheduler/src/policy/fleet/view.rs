@@ -1,9 +1,10 @@
 //! What others see of a fleet, and when time matters next. Nothing is decided here.
 
-use super::Action;
-use super::generation::Standing;
+use super::generation::{Record, Standing};
 use super::instance::{End, Instance, Phase};
+use super::{Action, Why};
 use super::{Aim, Fleet};
+use crate::policy::capacity::UNUSED;
 use crate::policy::{Generation, InstanceNumber, Moment};
 use omni_api::State;
 
@@ -149,6 +150,17 @@ impl Fleet {
         of_serving.filter_map(|(number, instance)| Some((instance.idle_end(settings.idle_timeout)?, *number))).min()
     }
 
+    /// Whether nobody asks for what serves, nor did for a while.
+    pub(super) fn is_unused(&self, now: Moment) -> bool {
+        let unused = |instance: &Instance| match instance.phase {
+            Phase::Ready { idle_since: Some(since), .. } => since + UNUSED <= now,
+            Phase::Ready { idle_since: None, .. } | Phase::Starting { .. } | Phase::Draining { .. } => false,
+            Phase::Stopping { .. } => true,
+        };
+        let mut of_serving = self.instances.values().filter(|instance| Some(instance.generation) == self.serving);
+        !self.owed && of_serving.all(unused)
+    }
+
     /// Whether the candidate may serve soon. Without a place it may not.
     pub(super) fn candidate_is_coming(&self) -> bool {
         let standing = self.candidate().and_then(|candidate| self.standing(candidate));
@@ -193,9 +205,12 @@ impl Fleet {
     }
 
     /// The instance's way down, with the drain time of its own manifest.
-    pub(super) fn leave(&mut self, number: InstanceNumber, now: Moment, actions: &mut Vec<Action>) {
+    pub(super) fn leave(&mut self, number: InstanceNumber, why: Why, now: Moment, actions: &mut Vec<Action>) {
         let Some(instance) = self.instances.get_mut(&number) else { return };
         let Some(record) = self.generations.get(&instance.generation) else { return };
+        if instance.is_up() {
+            actions.push(Action::Leaves { instance: number, why });
+        }
         instance.leave(number, record.settings.drain, now, actions);
     }
 }

@@ -3,6 +3,24 @@
 use super::*;
 
 #[test]
+fn who_stops_well_stops_for_a_reason() {
+    let ready = || Table::ready(settings());
+    assert_eq!(ready().reasons(Event::Stop), [(A, Why::Held)]);
+    assert_eq!(ready().reasons(Event::Restart), [(A, Why::Restarted)]);
+    assert_eq!(ready().reasons(Event::Removed), [(A, Why::Removed)]);
+    assert_eq!(ready().reasons(Event::Displaced(A)), [(A, Why::Displaced)]);
+    assert_eq!(ready().reasons(Event::Unresponsive(A)), [], "it did not do well");
+    let mut table = ready();
+    table.now = settings().idle_timeout;
+    assert_eq!(table.reasons(Event::Tick), [(A, Why::Idle)]);
+    assert_eq!(table.reasons(Event::Stop), [], "once");
+    let mut table = ready();
+    table.feed(content(NEW, settings()));
+    table.feed(Event::Prepared(NEW));
+    assert_eq!(table.reasons(Event::Ready(B)), [(A, Why::Replaced)]);
+}
+
+#[test]
 fn a_model_starts_with_its_first_request_and_stops_when_idle() {
     let mut table = Table::new(settings());
     assert_eq!(table.fleet.state(), State::Stopped);

@@ -70,8 +70,19 @@ impl Table {
         table
     }
 
+    /// What it does; why somebody leaves is asked for with [`Self::reasons`].
     fn feed(&mut self, event: Event) -> Vec<Action> {
-        self.fleet.step(&event, self.now, 1.0)
+        let actions = self.fleet.step(&event, self.now, 1.0).into_iter();
+        actions.filter(|action| !matches!(action, Action::Leaves { .. })).collect()
+    }
+
+    /// Who leaves, and why.
+    fn reasons(&mut self, event: Event) -> Vec<(InstanceNumber, Why)> {
+        let leaves = |action| match action {
+            Action::Leaves { instance, why } => Some((instance, why)),
+            _ => None,
+        };
+        self.fleet.step(&event, self.now, 1.0).into_iter().filter_map(leaves).collect()
     }
 
     fn at(&mut self, seconds: u64, event: Event) -> Vec<Action> {

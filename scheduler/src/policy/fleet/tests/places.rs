@@ -1,9 +1,10 @@
 //! No room: for the only instance, for a further one, for a new generation beside the old one; and giving way to others.
 
 use super::*;
+use crate::policy::capacity::UNUSED;
 
 fn no_place(instance: InstanceNumber, hopeless: bool) -> Event {
-    Event::NoPlace { instance, hopeless }
+    Event::NoPlace { instance, hopeless, in_place: false }
 }
 
 /// `A` is being started.
@@ -132,6 +133,47 @@ fn restart_replaces_in_place_what_has_no_room_beside() {
     table.feed(Event::Idle(A));
     assert_eq!(table.feed(Event::Gone(A)), [start(C, NEW)]);
     assert_eq!(table.feed(Event::Ready(C)), [Action::Serve(NEW), Action::Proven(NEW), Action::Open(C)]);
+}
+
+/// The new version is refused a place beside `A`, which has been idle for so long; there is one instead of it.
+fn refused_beside_idle(seconds: u64) -> Table {
+    let mut table = Table::ready(settings());
+    table.at(10, Event::Busy(A));
+    table.at(20, Event::Idle(A));
+    table.at(20 + seconds, content(NEW, settings()));
+    assert_eq!(table.feed(Event::Prepared(NEW)), [start(B, NEW)]);
+    table
+}
+
+#[test]
+fn a_candidate_without_room_takes_the_place_of_what_nobody_asks_for() {
+    let refused = Event::NoPlace { instance: B, hopeless: false, in_place: true };
+    let mut table = refused_beside_idle(UNUSED.as_secs());
+    assert_eq!(table.feed(refused), [Action::Close(A), Action::Stop(A)]);
+    assert_eq!(table.feed(Event::Demand), [], "a request waits for the new one");
+    assert_eq!(table.feed(Event::Gone(A)), [start(C, NEW)]);
+    assert_eq!(table.feed(Event::Ready(C)), [Action::Serve(NEW), Action::Proven(NEW), Action::Open(C)]);
+    assert_eq!(table.fleet.deaths(), 0);
+
+    // One that cannot serve gives the place back.
+    let mut table = refused_beside_idle(UNUSED.as_secs());
+    table.feed(refused);
+    table.feed(Event::Gone(A));
+    table.feed(Event::EngineRefused(C));
+    assert_eq!(table.feed(Event::Gone(C)), [Action::Prepare(OLD)]);
+}
+
+#[test]
+fn what_somebody_asks_for_keeps_its_place_from_a_candidate() {
+    let refused = |in_place| Event::NoPlace { instance: B, hopeless: false, in_place };
+    let mut table = refused_beside_idle(UNUSED.as_secs() - 1);
+    assert_eq!(table.feed(refused(true)), [], "it was asked a moment ago");
+    assert_eq!(table.at(30, Event::Tick), [Action::Prepare(NEW)]);
+    let mut table = refused_beside_idle(UNUSED.as_secs());
+    table.feed(Event::Busy(A));
+    assert_eq!(table.feed(refused(true)), [], "it works");
+    let mut table = refused_beside_idle(UNUSED.as_secs());
+    assert_eq!(table.feed(refused(false)), [], "in vain");
 }
 
 #[test]

@@ -179,6 +179,7 @@ proptest! {
                     Action::Open(instance) => {
                         prop_assert!(lanes.insert(instance, fleet.serving()).is_none());
                     }
+                    Action::Leaves { instance, .. } => prop_assert!(fleet.phase(instance).is_some()),
                     Action::Close(instance) => prop_assert!(lanes.remove(&instance).is_some()),
                     Action::CancelInFlight(instance) | Action::Stop(instance) | Action::Kill(instance) => {
                         prop_assert!(fleet.phase(instance).is_some() && !lanes.contains_key(&instance));
@@ -228,7 +229,9 @@ fn nonsense() -> impl Strategy<Value = Event> {
         1 => (generation(), 0_u64..100)
             .prop_map(|(generation, after)| Event::PrepareTimedOut { generation, after: Duration::from_secs(after) }),
         2 => instance().prop_map(Event::Placed),
-        2 => (instance(), any::<bool>()).prop_map(|(instance, hopeless)| Event::NoPlace { instance, hopeless }),
+        2 => (instance(), any::<bool>(), any::<bool>()).prop_map(|(instance, hopeless, in_place)| {
+            Event::NoPlace { instance, hopeless, in_place: in_place && !hopeless }
+        }),
         1 => instance().prop_map(Event::Displaced),
         1 => (generation(), prop::option::of(instance()))
             .prop_map(|(generation, instance)| Event::NotAsked { generation, instance }),

@@ -13,7 +13,7 @@ impl World {
             self.pump(Event::Placed(instance));
             self.soon(3000, Later::Outcome { instance });
         } else if self.rng.bool() {
-            self.gone(instance, Event::NoPlace { instance, hopeless: false });
+            self.gone(instance, Event::NoPlace { instance, hopeless: false, in_place: false });
         } else {
             self.soon(2000, Later::Place { instance }); // it waits for one
         }
@@ -26,7 +26,7 @@ impl World {
         let late: Vec<_> =
             self.fleet.instances().filter(|(number, _, phase)| overdue(phase) && unplaced(*number)).collect();
         for instance in late.into_iter().map(|(number, _, _)| number).collect::<Vec<_>>() {
-            self.gone(instance, Event::NoPlace { instance, hopeless: false });
+            self.gone(instance, Event::NoPlace { instance, hopeless: false, in_place: false });
         }
     }
 
@@ -114,6 +114,7 @@ impl World {
                 let fake = self.fakes.get_mut(&instance).expect("cancel: it is gone");
                 assert!(fake.busy.take().is_some() && !fake.open, "cancel: {fake:?}");
             }
+            Action::Leaves { instance, .. } => assert!(self.fakes.contains_key(&instance), "leaves: it is gone"),
             Action::Stop(instance) => self.end(instance, 2000),
             Action::Kill(instance) => self.end(instance, 200),
             Action::RefuseWaiting => self.refused += std::mem::take(&mut self.waiting).len(),

@@ -1,0 +1,49 @@
+//! Stops of instances that do well, for people: why, in the log and in the model's own state.
+
+use super::ModelTask;
+use crate::machine::unix_ms;
+use crate::policy::InstanceNumber;
+use crate::policy::capacity::Purpose;
+use crate::policy::fleet::Why;
+use omni_api as api;
+use omni_config::duration;
+use omni_log::Kind;
+
+impl ModelTask {
+    /// An instance begins to leave.
+    pub(super) fn say_why_it_leaves(&mut self, number: InstanceNumber, why: Why) {
+        let Some(instance) = self.instances.get(number) else { return };
+        let (reason, message) = match why {
+            Why::Idle => {
+                let limit = instance.content.manifest.scaling.idle_timeout;
+                (api::StopReason::Idle, format!("no request for {}, its `idle-timeout`", duration::format(limit)))
+            }
+            Why::Displaced => {
+                let by = instance.displaced_by.clone();
+                (api::StopReason::Displaced, by.unwrap_or_else(|| "another model needs its place".to_owned()))
+            }
+            Why::Held => (api::StopReason::Held, "by hand: `omnictl stop`".to_owned()),
+            Why::Restarted => (api::StopReason::Restarted, "by hand: `omnictl restart`".to_owned()),
+            Why::Replaced => (api::StopReason::Replaced, "another version takes its place".to_owned()),
+            Why::Removed => (api::StopReason::Removed, "the model or the node ends".to_owned()),
+        };
+        tracing::info!(
+            message_id = Kind::InstanceStopped.id(),
+            model = %self.model.name,
+            instance = %instance.id,
+            reason = reason.as_str(),
+            "the instance stops: {message}"
+        );
+        self.last_stop = Some(api::Stop { reason, message, unix_ms: unix_ms() });
+    }
+}
+
+/// Whose instance takes the room of one that is displaced.
+pub(super) fn displaced_by(model: &str, purpose: Purpose) -> String {
+    let what = match purpose {
+        Purpose::First => "the first instance",
+        Purpose::Candidate => "a new version",
+        Purpose::Further => "a further instance",
+    };
+    format!("its room is needed for {what} of {model}")
+}
