@@ -1,7 +1,6 @@
 //! `omnictl status`: how the node is, or how and why one model is.
 
 use std::fmt::Display;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use omni_api::{Gpus, Instance, Model, Models, Node, State, Stop};
 use omni_config::ModelName;
@@ -10,7 +9,7 @@ use super::Context;
 use super::follow::short;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::human::{age, gist, printable, size};
+use crate::human::{age, gist, moment, printable, size};
 use crate::output::{Format, Out};
 
 /// Width of the labels, the space behind them included.
@@ -150,8 +149,7 @@ fn describe_model(out: &mut Out<'_>, model: &Model, gpus: Option<&Gpus>) -> Resu
 /// Why the last instance that did well was stopped.
 pub(super) fn describe_stop(out: &mut Out<'_>, stop: Option<&Stop>) -> Result<(), Failure> {
     let Some(Stop { reason, message, unix_ms }) = stop else { return Ok(()) };
-    let passed = SystemTime::now().duration_since(UNIX_EPOCH + Duration::from_millis(*unix_ms)).unwrap_or_default();
-    line(out, "last stop", format_args!("{} ago, {}: {message}", age(passed.as_secs_f64()), reason.as_str()))
+    line(out, "last stop", format_args!("{}, {}: {message}", moment(*unix_ms), reason.as_str()))
 }
 
 /// A line for each instance, and one for its GPU memory.

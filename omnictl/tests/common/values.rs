@@ -2,7 +2,7 @@
 
 use omni_api::{
     Because, Budget, Budgets, Directory, Explain, Generation, Gpu, GpuInstance, Gpus, History, Instance, Model, Models,
-    Node, NotServed, Residency, Role, State, Top, TopRow, Version,
+    Node, NotServed, Residency, Role, State, Stop, StopReason, Top, TopRow, Version,
 };
 
 pub(crate) const VERSION: &str = "3f9a0c2b1d4e5f60718293a4b5c6d7e8f9a0b1c2d3e4f5061728394a5b6c7d8e";
@@ -106,6 +106,7 @@ pub(crate) fn failed(name: &str) -> Model {
         ),
         restarts: 7,
         last_exit: Some("exited with code 1".to_owned()),
+        last_stop: Some(stop()),
         retry_in_seconds: Some(12.5),
         ..model(name, State::Failed)
     }
@@ -144,6 +145,11 @@ pub(crate) fn history(name: &str) -> History {
     History { name: name.to_owned(), versions }
 }
 
+fn stop() -> Stop {
+    let message = "its room is needed for a new version of llama".to_owned();
+    Stop { reason: StopReason::Displaced, message, unix_ms: 1_795_000_000_000 }
+}
+
 pub(crate) fn explain(name: &str) -> Explain {
     Explain {
         name: name.to_owned(),
@@ -161,6 +167,7 @@ pub(crate) fn explain(name: &str) -> Explain {
         greatest: 7.5,
         greatest_seconds: 30.0,
         message: Some("no room on the node: memory".to_owned()),
+        last_stop: Some(stop()),
         budgets: Budgets {
             memory_bytes: Budget { instance: 2 << 30, committed: 60 << 30, limit: Some(64 << 30) },
             cpu_millis: Budget { instance: 1500, committed: 30_000, limit: None },
