@@ -256,9 +256,9 @@ async fn serve(
 
 /// Tells the model's author what became of an answer.
 fn note(model: &Model, request_id: &[u8], failure: &Failure) {
-    let text = format!("request {}: {failure}", String::from_utf8_lossy(request_id));
-    let (unix_ms, stream) = (machine::unix_ms(), "node".to_owned());
-    model.logs.push(omni_api::LogEntry { unix_ms, instance: String::new(), stream, text });
+    let (unix_ms, stream, text) = (machine::unix_ms(), "node".to_owned(), failure.to_string());
+    let request_id = Some(String::from_utf8_lossy(request_id).into_owned());
+    model.logs.push(omni_api::LogEntry { unix_ms, instance: String::new(), stream, request_id, text });
 }
 
 /// The answer, while a body is being uploaded. A body that breaks off ends the request: the outer failure.

@@ -1,6 +1,6 @@
 //! What others see of a fleet, and when time matters next. Nothing is decided here.
 
-use super::generation::{Record, Standing};
+use super::generation::Standing;
 use super::instance::{End, Instance, Phase};
 use super::{Action, Why};
 use super::{Aim, Fleet};

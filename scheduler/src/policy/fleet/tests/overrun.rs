@@ -66,7 +66,7 @@ fn with_slots_left_it_serves_until_the_next_one_does_though_nobody_is_in_it() {
 fn without_room_beside_it_serves_with_what_is_left_and_ends_when_nobody_is_in_it() {
     let mut table = busy(settings());
     assert_eq!(table.at(1, overran(A, true, true)), [start(B, OLD)]);
-    assert_eq!(table.feed(Event::NoPlace { instance: B, hopeless: true }), []);
+    assert_eq!(table.feed(Event::NoPlace { instance: B, hopeless: true, in_place: false }), []);
     assert!(!table.fleet.refuses());
     assert_eq!(table.feed(overran(A, true, false)), [], "others have its slots");
     assert_eq!(table.at(2, overran(A, false, true)), [Action::Close(A), Action::Kill(A)]);
@@ -74,7 +74,7 @@ fn without_room_beside_it_serves_with_what_is_left_and_ends_when_nobody_is_in_it
     // There may be room later.
     let mut table = busy(settings());
     table.at(1, overran(A, true, true));
-    table.feed(Event::NoPlace { instance: B, hopeless: false });
+    table.feed(Event::NoPlace { instance: B, hopeless: false, in_place: false });
     assert_eq!(table.at(3, Event::Tick), [Action::Prepare(OLD)]);
     assert_eq!(table.feed(Event::Prepared(OLD)), [start(C, OLD)]);
 }
@@ -83,7 +83,7 @@ fn without_room_beside_it_serves_with_what_is_left_and_ends_when_nobody_is_in_it
 fn one_whose_handlers_end_after_all_goes_on_unless_another_one_was_started() {
     let mut table = busy(settings());
     table.at(1, overran(A, true, true));
-    table.feed(Event::NoPlace { instance: B, hopeless: false });
+    table.feed(Event::NoPlace { instance: B, hopeless: false, in_place: false });
     assert_eq!(table.feed(Event::Recovered(A)), []);
     table.feed(Event::Idle(A));
     assert_eq!(table.at(100, Event::Tick), [], "nothing is missing");
