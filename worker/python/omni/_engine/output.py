@@ -14,6 +14,7 @@ import sys
 from importlib.machinery import PathFinder
 
 from omni import _log
+from omni._engine import siblings
 from omni.context import request_now
 
 TYPE_CHECKING = False
@@ -123,10 +124,9 @@ def ended(request: str) -> None:
 
 
 def _take_libraries() -> None:
-    if hasattr(sys.modules["logging"], "lastResort"):  # a model may have a module of that name
-        from omni import _logging
+    from omni import _logging
 
-        _logging.take_libraries(os.environ.get(_LEVEL, "info"))
+    _logging.take_libraries(os.environ.get(_LEVEL, "info"))
 
 
 class _Logging:
@@ -138,7 +138,7 @@ class _Logging:
         if name != "logging":
             return None
         sys.meta_path.remove(self)
-        spec = PathFinder.find_spec(name)
+        spec = PathFinder.find_spec(name, siblings.LIBRARY)  # a model may have a file of that name
         if spec is not None and spec.loader is not None:
             spec.loader = _Loader(spec.loader)  # type: ignore[assignment]
         return spec

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _PREFIX = "_siblings"
 _BEGINNING = frozenset(("_collections_abc", "abc", "codecs", "encodings", "genericpath", "importlib", "io", "ntpath"))
 _BEGINNING |= frozenset(("os", "posixpath", "site", "sitecustomize", "stat", "usercustomize", "zipimport"))
-_LIBRARY = os.path.dirname(os.__file__)
-_PATHS = [_LIBRARY, os.path.join(_LIBRARY, "lib-dynload")]
+LIBRARY = [os.path.dirname(os.__file__), os.path.join(os.path.dirname(os.__file__), "lib-dynload")]
+"""Where the modules of Python's library are."""
 _guard: Guard | None = None
 
 
@@ -60,7 +60,7 @@ def _named_like_the_library(directory: str) -> frozenset[str]:
         name, dot, _ = entry.partition(".")
         is_module = entry[len(name) :] in all_suffixes() if dot else _is_package(os.path.join(directory, entry))
         if is_module and not name.startswith("__") and name not in _BEGINNING and name not in sys.builtin_module_names:
-            known = name in library if library is not None else PathFinder.find_spec(name, _PATHS) is not None
+            known = name in library if library is not None else PathFinder.find_spec(name, LIBRARY) is not None
             if known and FrozenImporter.find_spec(name) is None:
                 found.add(name)
     return frozenset(found)
@@ -86,7 +86,7 @@ class Guard:
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
         """The library's module for a name of the library's; a module of the model's with its own way to import."""
         if path is None and name in self.names:
-            spec = PathFinder.find_spec(name, _PATHS)
+            spec = PathFinder.find_spec(name, LIBRARY)
             if spec is None:  # the library of another system has it: the next finder would take the model's
                 raise ModuleNotFoundError(f"No module named {name!r}", name=name)
             return spec
