@@ -66,7 +66,8 @@ def test_lines_of_libraries_and_of_print_carry_the_request(start, define, concur
     engine.await_log("INFO [r7] a.library: told by a library\nWARNING [r7] a.library: warned by a library\n")
     engine.await_log("INFO [r7] two\nINFO [r7] lines\n")
     assert "not wanted" not in engine.log()
-    assert engine.output.read_text() == "INFO [r7] printed by the author\nINFO [r7] without an end\n"
+    printed = "INFO [r7] printed by the author\nINFO [r7] without an end\n"
+    engine.await_true(lambda: engine.output.read_text() == printed, "what was printed")
 
 
 def test_the_models_own_configuration_of_logging_takes_libraries_lines(start):
@@ -118,7 +119,8 @@ def test_lines_of_requests_that_print_at_the_same_time_stay_whole(start):
         link.ask(number)
     for _ in range(2):
         link.read()
-    assert sorted(engine.output.read_text().splitlines()) == ["INFO [r1] one two three", "INFO [r2] one two three"]
+    whole = ["INFO [r1] one two three", "INFO [r2] one two three"]
+    engine.await_true(lambda: sorted(engine.output.read_text().splitlines()) == whole, "two whole lines")
 
 
 def test_a_progress_bar_is_written_as_it_moves(start):
@@ -139,7 +141,7 @@ def test_a_progress_bar_is_written_as_it_moves(start):
     engine.await_true(lambda: engine.errors.read_bytes() == b"\rINFO [r1] 10%\rINFO [r1] 20%", "the bar")
     link.cancel(1)
     link.read()
-    assert engine.errors.read_bytes().endswith(b"20%\n")
+    engine.await_true(lambda: engine.errors.read_bytes().endswith(b"20%\n"), "the end of its line")
 
 
 @pytest.mark.parametrize("define, concurrency", MODES)
@@ -182,7 +184,8 @@ def test_a_crash_has_every_threads_stack_written(start):
         """
     )
     engine.ready()
-    engine.attach().ask(1)
+    link = engine.attach()
+    link.ask(1)
     assert engine.wait() == -11
     assert "Fatal Python error: Segmentation fault" in engine.log()
     assert "in read_nowhere" in engine.log()
