@@ -70,7 +70,7 @@ fn what_keeps_the_launcher_running_is_itself_replaced() {
     for _ in 0..2 {
         let keeper = parent(launcher).expect("its keeper");
         kill(keeper, Signal::SIGKILL).unwrap();
-        launcher = node.await_launcher(launcher);
+        node.await_launcher(launcher);
         assert!(node.log().contains("the process that keeps the launcher running has ended"), "{}", node.log());
         // The new keeper does what the first one did.
         launcher = node.replace_launcher(Signal::SIGKILL);

@@ -77,7 +77,7 @@ print(json.dumps(numbers))
 
 /// The bound of the small payloads, found by asking.
 fn max_small() -> u32 {
-    let fits = |length| Header { length, kind: Kind::Usage, flags: 0, code: 0, id: 0 }.check_answer().is_ok();
+    let fits = |length| Header { length, kind: Kind::Error, flags: 0, code: 0, id: 0 }.check_answer().is_ok();
     (0..=u32::try_from(MAX_ANSWER).unwrap()).rev().step_by(1024).find(|length| fits(*length)).unwrap()
 }
 
