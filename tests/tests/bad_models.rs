@@ -113,8 +113,8 @@ fn what_lies_in_the_directory() {
         }),
         ("broken-link", &["`lost`", "not there"], &|dir| symlink("nothing", dir.join("lost")).unwrap()),
         ("circle", &["`round`", "not there"], &|dir| symlink("round", dir.join("round")).unwrap()),
-        ("sparse", &["`weights.bin` (10.0 GiB)", "4.0 GiB", "[snapshots]"], &|dir| {
-            File::create(dir.join("weights.bin")).unwrap().set_len(10 << 30).unwrap();
+        ("sparse", &["`weights.bin` (65.0 GiB)", "64.0 GiB", "[snapshots]"], &|dir| {
+            File::create(dir.join("weights.bin")).unwrap().set_len(65 << 30).unwrap();
         }),
         ("many", &["more than 50 files", "[snapshots]"], &|dir| {
             (0..60).for_each(|n| fs::write(dir.join(format!("{n}.txt")), "").unwrap());
