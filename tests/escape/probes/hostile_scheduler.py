@@ -1,5 +1,6 @@
-"""What a scheduler that was taken over can say to the launcher. Prints what each message came to: "ends" for the connection,
-else the types of the answers."""
+"""What a scheduler that was taken over can say to the launcher. Prints what each message came to: "ends" for
+the connection, else the types of the answers."""
+
 import json
 import os
 import socket
@@ -58,9 +59,25 @@ def prepare(line, **change):
 seen = snapshots()
 snapshot = seen[model]
 environment = prepare(connect())["environment"]
-START = dict(type="start", instance="0123456789ab", model=model, snapshot=snapshot, environment=environment, module="model",
-             function="handle_request", memory_bytes=256 << 20, cpu_millis=1000, pids=64, tmp_bytes=1 << 20, cache_bytes=0,
-             concurrency=1, host_network=False, env={}, log_lines_per_second=10, note="")
+START = dict(
+    type="start",
+    instance="0123456789ab",
+    model=model,
+    snapshot=snapshot,
+    environment=environment,
+    module="model",
+    function="handle_request",
+    memory_bytes=256 << 20,
+    cpu_millis=1000,
+    pids=64,
+    tmp_bytes=1 << 20,
+    cache_bytes=0,
+    concurrency=1,
+    host_network=False,
+    env={},
+    log_lines_per_second=10,
+    note="",
+)
 
 
 def start(**change):
@@ -100,33 +117,58 @@ def asked(**change):
 
 ids = ["../../x", "/etc/passwd", "0123456789ab/../x", "0123456789AB", "0123456789ab.sock", "", "0" * 4096]
 null = os.open("/dev/null", os.O_RDWR)
-print(json.dumps({
-    "a start as it should be": start(),
-    "under another model's name": start(model=other),
-    "ids": [start(instance=one) for one in ids],
-    "snapshots": [start(snapshot=one) for one in ["../" * 8 + "etc", "/etc", "a" * 64, snapshot + "/.."]],
-    "environments": [start(environment=one) for one in ["../" * 8 + "etc", "/etc", "b" * 64]],
-    "models": [start(model=one) for one in ["../" * 8 + "etc", "/etc", "a/../b", "", "a\n", "x" * 4096]],
-    "modules": [start(module=one) for one in ["../x", "/etc/passwd", "os;import x", ""]],
-    "limits": [start(**one) for one in [
-        {"memory_bytes": 1 << 60}, {"memory_bytes": 0}, {"cpu_millis": 0}, {"pids": 0}, {"pids": 1 << 31},
-        {"tmp_bytes": 1 << 60}, {"cache_bytes": 1 << 60}, {"concurrency": 0}, {"log_lines_per_second": 0},
-        {"host_network": True}, {"env": {"A=B": "x"}}, {"env": {"A": "\0"}}, {"note": "x" * (65 << 10)},
-        {"gpu": {"uuid": "/dev/sda", "minor": 0, "limit_bytes": 1 << 30, "mode": "device"}},
-    ]],
-    "no numbers": [start(**one) for one in [{"memory_bytes": -1}, {"pids": "many"}, {"cpu_millis": 1 << 40}]],
-    "interpreters": [asked(interpreter=one) for one in [program, "/etc/shadow", "python3", "/proc/self/exe", "/bin/sh"]],
-    "prepared for others": [asked(snapshot="a" * 64), asked(model="../x", python="../../bin/sh"), asked(snapshot="../x")],
-    "before hello": after(dict(START), {"type": "quit"}, hello=False),
-    "twice hello": after({"type": "hello", "protocol": PROTOCOL}),
-    "another release": after({"type": "hello", "protocol": 1}),
-    "wrong order": after({"type": "kept-all"}, {"type": "keep", "model": model, "snapshots": []}, {"type": "kept-all"}),
-    "kept paths": after({"type": "keep", "model": "../../x", "snapshots": ["../../etc"]}),
-    "zygotes of nobody": after({"type": "end-zygotes", "model": "../../x"}),
-    "no JSON": after(b"\xff\x00{"),
-    "no message": after({"type": "own", "path": "/etc/shadow"}),
-    "nothing": after(b" "),
-    "deep": after(b"[" * 60000),
-    "too long": after(b"x" * (129 * 1024)),
-    "descriptors": after({"type": "end-zygotes", "model": "x"}, descriptors=[null] * 200),
-}))
+print(
+    json.dumps(
+        {
+            "a start as it should be": start(),
+            "under another model's name": start(model=other),
+            "ids": [start(instance=one) for one in ids],
+            "snapshots": [start(snapshot=one) for one in ["../" * 8 + "etc", "/etc", "a" * 64, snapshot + "/.."]],
+            "environments": [start(environment=one) for one in ["../" * 8 + "etc", "/etc", "b" * 64]],
+            "models": [start(model=one) for one in ["../" * 8 + "etc", "/etc", "a/../b", "", "a\n", "x" * 4096]],
+            "modules": [start(module=one) for one in ["../x", "/etc/passwd", "os;import x", ""]],
+            "limits": [
+                start(**one)
+                for one in [
+                    {"memory_bytes": 1 << 60},
+                    {"memory_bytes": 0},
+                    {"cpu_millis": 0},
+                    {"pids": 0},
+                    {"pids": 1 << 31},
+                    {"tmp_bytes": 1 << 60},
+                    {"cache_bytes": 1 << 60},
+                    {"concurrency": 0},
+                    {"log_lines_per_second": 0},
+                    {"host_network": True},
+                    {"env": {"A=B": "x"}},
+                    {"env": {"A": "\0"}},
+                    {"note": "x" * (65 << 10)},
+                    {"gpu": {"uuid": "/dev/sda", "minor": 0, "limit_bytes": 1 << 30, "mode": "device"}},
+                ]
+            ],
+            "no numbers": [start(**one) for one in [{"memory_bytes": -1}, {"pids": "many"}, {"cpu_millis": 1 << 40}]],
+            "interpreters": [
+                asked(interpreter=one) for one in [program, "/etc/shadow", "python3", "/proc/self/exe", "/bin/sh"]
+            ],
+            "prepared for others": [
+                asked(snapshot="a" * 64),
+                asked(model="../x", python="../../bin/sh"),
+                asked(snapshot="../x"),
+            ],
+            "before hello": after(dict(START), {"type": "quit"}, hello=False),
+            "twice hello": after({"type": "hello", "protocol": PROTOCOL}),
+            "another release": after({"type": "hello", "protocol": 1}),
+            "wrong order": after(
+                {"type": "kept-all"}, {"type": "keep", "model": model, "snapshots": []}, {"type": "kept-all"}
+            ),
+            "kept paths": after({"type": "keep", "model": "../../x", "snapshots": ["../../etc"]}),
+            "zygotes of nobody": after({"type": "end-zygotes", "model": "../../x"}),
+            "no JSON": after(b"\xff\x00{"),
+            "no message": after({"type": "own", "path": "/etc/shadow"}),
+            "nothing": after(b" "),
+            "deep": after(b"[" * 60000),
+            "too long": after(b"x" * (129 * 1024)),
+            "descriptors": after({"type": "end-zygotes", "model": "x"}, descriptors=[null] * 200),
+        }
+    )
+)

@@ -1,7 +1,9 @@
 """A scheduler that was taken over: its user, nothing else, in the node's runtime directory.
 
-Exchanges folders of root for one of its own, which has links to a file of root under the names that root is about to use,
-until its input ends. Then it prints how often each exchange came about."""
+Exchanges folders of root for one of its own, which has links to a file of root under the names that root is about to
+use, until its input ends. Then it prints how often each exchange came about."""
+
+import contextlib
 import ctypes
 import json
 import os
@@ -38,10 +40,8 @@ def plant(decoy, name):
         ids = {"000000000000"}
     for suffix in SUFFIXES:
         for one in ids:
-            try:
+            with contextlib.suppress(OSError):
                 os.symlink(precious, decoy / (one + suffix))
-            except OSError:
-                pass
 
 
 print("ready", flush=True)

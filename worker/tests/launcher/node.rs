@@ -140,6 +140,8 @@ impl Node {
         let scheduler = Scheduler { socket };
         scheduler.say(&ToLauncher::Hello { protocol: PROTOCOL, oldest: None });
         assert_eq!(scheduler.hear(), FromLauncher::Welcome { protocol: PROTOCOL });
+        let serves = scheduler.hear();
+        assert!(matches!(serves, FromLauncher::Serves(_)), "{serves:?}");
         Some(scheduler)
     }
 
