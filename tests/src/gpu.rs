@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 
 /// The model's `model.py`.
 pub const MODEL: &str = include_str!("gpu.py");
+/// A program that takes GPU memory past the shim, of so many bytes as its argument says, and holds it.
+pub const PAST_THE_SHIM: &str = include_str!("past_the_shim.py");
 /// Bytes.
 pub const MIB: u64 = 1 << 20;
 

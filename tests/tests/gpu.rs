@@ -2,39 +2,22 @@
 #![allow(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 
 use omni_api::Residency;
-use omni_tests::gpu::{MIB, card, model, moved, place};
+use omni_tests::gpu::{MIB, PAST_THE_SHIM, card, model, moved, place};
 use omni_tests::{Node, PATIENCE, wait_for};
 use serde_json::json;
 
-/// Takes its memory in a process of its own that has left the shim behind.
+/// Takes its memory in a process of its own that has left the shim behind: `{child}`.
 const CHEAT: &str = r#"
-import os, subprocess, sys
+import subprocess, sys
 
-CHILD = """
-import ctypes, sys
-cuda = ctypes.CDLL("libcuda.so.1")
-device, context, memory = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
-for name, arguments in [
-    ("cuInit", (0,)),
-    ("cuDeviceGet", (ctypes.byref(device), 0)),
-    ("cuCtxCreate_v2", (ctypes.byref(context), 0, device)),
-    ("cuMemAlloc_v2", (ctypes.byref(memory), ctypes.c_size_t(1536 << 20))),
-]:
-    result = getattr(cuda, name)(*arguments)
-    if result != 0:
-        sys.exit(f"{name} answered {result}")
-print("has it", flush=True)
-sys.stdin.read()
-"""
-
-
+CHILD = {child}
 CHILDREN = []
 
 
 def setup(context):
-    env = {"LD_LIBRARY_PATH": "/gpu/driver"}
-    child = subprocess.Popen([sys.executable, "-c", CHILD], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    if child.stdout.readline() != b"has it\n":
+    command = [sys.executable, "-c", CHILD, str(1536 << 20)]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    if child.stdout.readline() != b"0\n":
         raise RuntimeError("the child has no memory")
     CHILDREN.append(child)
 
@@ -133,7 +116,8 @@ fn a_node_without_a_gpu_says_why_and_serves_the_rest() {
 fn a_model_that_goes_past_the_shim_is_ended() {
     let node = Node::builder().gpus(&[card(4096)], "memory-budget = \"2GiB\"").start();
     let manifest = "schema = 1\n[resources]\ngpu-memory = \"64MiB\"\n";
-    node.publish("cheat", &[("model.py", CHEAT), ("omni.toml", manifest)]);
+    let cheat = CHEAT.replace("{child}", &json!(PAST_THE_SHIM).to_string());
+    node.publish("cheat", &[("model.py", &cheat), ("omni.toml", manifest)]);
     publish(&node, "honest");
     assert_eq!(node.http().run("honest", &json!({})).status, 200, "{}", node.log());
     let honest = node.engine("honest");

@@ -3,7 +3,7 @@
 
 use nix::sys::signal::{Signal, kill};
 use omni_api::Residency;
-use omni_tests::gpu::{MIB, ask, card, model, on_card, place, run};
+use omni_tests::gpu::{MIB, PAST_THE_SHIM, ask, card, model, on_card, place, run};
 use omni_tests::{Node, PATIENCE, process, wait_for};
 use serde_json::json;
 
@@ -240,32 +240,18 @@ tell(**found)
 #[test]
 fn one_that_takes_more_than_its_limit_past_the_shim_is_ended() {
     let node = node();
-    let code = r#"
+    let code = format!(
+        r#"
 import subprocess, sys
-CHILD = '''
-import ctypes, struct, time
-cuda, context, address, device = ctypes.CDLL("/gpu/driver/libcuda.so.1"), ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_int()
-# dlsym leads to the shim: the driver's own function is found in its file, and its place by a function that is nobody's.
-elf = open("/gpu/driver/libcuda.so.1", "rb").read()
-sections = [struct.unpack_from("<IIQQQQIIQQ", elf, struct.unpack_from("<Q", elf, 40)[0] + 64 * n) for n in range(struct.unpack_from("<H", elf, 60)[0])]
-table = next(section for section in sections if section[1] == 11)
-names = sections[table[6]][4]
-values = {}
-for at in range(table[4], table[4] + table[5], 24):
-    name, _, _, _, value, _ = struct.unpack_from("<IBBHQQ", elf, at)
-    values[elf[names + name:elf.index(b"\\0", names + name)].decode()] = value
-base = ctypes.cast(cuda.cuInit, ctypes.c_void_p).value - values["cuInit"]
-allocate = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)(base + values["cuMemAlloc_v2"])
-assert cuda.cuInit(0) == 0 and cuda.cuDeviceGet(ctypes.byref(device), 0) == 0
-assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == 0 and cuda.cuCtxSetCurrent(context) == 0
-print(allocate(ctypes.byref(address), 2500 << 20), flush=True)
-time.sleep(1000)
-'''
-environment = {name: value for name, value in os.environ.items() if "OMNI" not in name and "LD_" not in name}
-child = subprocess.Popen([sys.executable, "-c", CHILD], env=environment, stdout=subprocess.PIPE, text=True)
+CHILD = {}
+command = [sys.executable, "-c", CHILD, str(2500 << 20)]
+child = subprocess.Popen(command, env={{}}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+sys.kept = child  # its input stays open
 tell(said=child.stdout.readline().strip())
-"#;
-    let said = run(&node, "hostile", code)["said"].clone();
+"#,
+        json!(PAST_THE_SHIM)
+    );
+    let said = run(&node, "hostile", &code)["said"].clone();
     assert_eq!(said, "0", "nothing in the model stops it");
     ended_and_came_back(&node, "hostile", "more than its limit allows");
     honest_is_well(&node);

@@ -69,7 +69,7 @@ pub(super) fn find(name: &CStr, caller: usize) -> Option<NonNull<c_void>> {
 /// that only a runtime has.
 fn is_runtime(library: &Library<'_>) -> bool {
     library.soname().is_some_and(|name| name.to_bytes().starts_with(b"libcudart"))
-        || library.function(c"cudaRuntimeGetVersion").is_some()
+        || library.function(c"cudaGetErrorString").is_some()
 }
 
 /// The function in the first library but ours that has it, and that library's path.
