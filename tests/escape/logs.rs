@@ -7,8 +7,9 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 
 const FORGER: &str = include_str!("probes/forger.py");
-/// Lines of one stream: each that is listed, one of them in three parts, and one that is no text.
-const LINES: usize = 12 + 2 + 1;
+/// Lines of one stream: each that is listed, one of them in three parts and one in two at its carriage return, and one that
+/// is no text.
+const LINES: usize = 12 + 2 + 1 + 1;
 
 /// Characters that a terminal obeys, or that change the order of a line.
 fn commands(text: &str) -> Vec<char> {

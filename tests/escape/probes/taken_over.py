@@ -27,7 +27,7 @@ rename = ctypes.CDLL(None).renameat2
 # Where a folder of its own can be: beside root's, or in what the node gives the scheduler.
 places = [place for place in (run, run / "control") if os.access(place, os.W_OK)]
 done = dict.fromkeys([*names, "moved"], 0)
-decoys = [place / "decoy" for place in places]
+decoys = [place / f"decoy-{os.getpid()}" for place in places]
 for decoy in decoys:
     decoy.mkdir()
 

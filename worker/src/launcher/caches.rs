@@ -143,7 +143,7 @@ fn size(asked: u64, room: u64) -> Option<u64> {
     let least = if asked > SHRINKS { asked } else { asked.min(SMALLEST) };
     match room {
         _ if asked <= room => Some(asked),
-        _ if least <= room => Some((room / 2 >> 20 << 20).max(least)),
+        _ if least <= room => Some((((room / 2) >> 20) << 20).max(least)),
         _ => None,
     }
 }

@@ -25,7 +25,7 @@ impl Scratch {
         let kept = scratch.cache().is_dir()
             && remove_tree(&scratch.model()).and_then(|()| Ok(tree::hand_over(&scratch.0, uid)?)).is_ok();
         if !kept {
-            discard(&[scratch.0.clone()]);
+            discard(std::slice::from_ref(&scratch.0));
             remove_tree(&scratch.0)?;
             fs::create_dir(&scratch.0)?;
             fs::create_dir(scratch.cache())?;
