@@ -15,6 +15,7 @@ fn every_command_explains_itself() {
         "show",
         "run",
         "logs",
+        "stack",
         "start",
         "stop",
         "restart",

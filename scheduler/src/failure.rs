@@ -1,6 +1,7 @@
 //! Everything that can go wrong with a request: one enum. `http::failure` is the one place that renders it.
 
 use crate::model::Build;
+use std::borrow::Cow;
 use std::time::Duration;
 
 /// Why a request has no answer of its model.
@@ -139,4 +140,44 @@ pub enum Failure {
     /// The request was cancelled; nobody reads this.
     #[error("the request was cancelled")]
     Cancelled,
+}
+
+impl Failure {
+    /// What a client is told in the middle of a stream; the author's own words where there are some.
+    #[must_use]
+    pub fn in_stream(&self) -> Cow<'static, str> {
+        let told = match self {
+            Self::Handler { message, .. } => return message.clone().into(),
+            Self::Deadline | Self::DeadlineBuilding { .. } => "the request's deadline passed",
+            Self::Died => "the model's instance died",
+            Self::ShuttingDown => "the node is shutting down",
+            Self::NoHost
+            | Self::UnknownHost { .. }
+            | Self::OtherSite
+            | Self::HeadTooLarge
+            | Self::NoSuchRoute
+            | Self::MethodNotAllowed { .. }
+            | Self::NoSuchModel
+            | Self::Unauthorized
+            | Self::ModelNotAllowed
+            | Self::TooManyRequests { .. }
+            | Self::BadRequest(_)
+            | Self::BodyTimeout
+            | Self::BodyEncoded { .. }
+            | Self::BodyTooLarge { .. }
+            | Self::QueueFull { .. }
+            | Self::NodeBusy
+            | Self::AnswerNotKept
+            | Self::CannotStart { .. }
+            | Self::NoRoom { .. }
+            | Self::NeverRoom
+            | Self::NoGpuMemory { .. }
+            | Self::NoFittingGpu
+            | Self::SuccessorDied
+            | Self::Raised
+            | Self::AnswerNotSendable(_)
+            | Self::Cancelled => "the model failed on this request",
+        };
+        told.into()
+    }
 }

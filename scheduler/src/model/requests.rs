@@ -13,7 +13,6 @@ use omni_ipc::frame::{
     AnswerHead, ErrorBody, ErrorOrigin, FrameError, HEADER, Header, INITIAL_CREDIT, Kind, MAX_SMALL, flags, split_head,
 };
 use serde_json::value::RawValue;
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -199,7 +198,7 @@ impl Requests {
         if let Some(entry) = self.entries.remove(&id) {
             match entry.reply {
                 Reply::Open(reply) => drop(reply.send(Err(failure.clone().into()))),
-                Reply::Streaming(filler) => filler.end(End::Failed(stream_failure(failure))),
+                Reply::Streaming(filler) => filler.end(End::Failed(failure.in_stream())),
                 Reply::Done { .. } => {}
             }
         }
@@ -327,43 +326,6 @@ fn counted((unit, amount): (String, f64)) -> Option<(String, u64)> {
     let name_fits =
         !unit.is_empty() && unit.len() <= 32 && unit.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
     (name_fits && (0.0..1e15).contains(&amount)).then(|| (unit, amount.round() as u64))
-}
-
-/// What a client is told in the middle of a stream; the author's own words where there are some.
-fn stream_failure(failure: &Failure) -> Cow<'static, str> {
-    let told = match failure {
-        Failure::Handler { message, .. } => return message.clone().into(),
-        Failure::Deadline | Failure::DeadlineBuilding { .. } => "the request's deadline passed",
-        Failure::Died => "the model's instance died",
-        Failure::ShuttingDown => "the node is shutting down",
-        Failure::NoHost
-        | Failure::UnknownHost { .. }
-        | Failure::OtherSite
-        | Failure::HeadTooLarge
-        | Failure::NoSuchRoute
-        | Failure::MethodNotAllowed { .. }
-        | Failure::NoSuchModel
-        | Failure::Unauthorized
-        | Failure::ModelNotAllowed
-        | Failure::TooManyRequests { .. }
-        | Failure::BadRequest(_)
-        | Failure::BodyTimeout
-        | Failure::BodyEncoded { .. }
-        | Failure::BodyTooLarge { .. }
-        | Failure::QueueFull { .. }
-        | Failure::NodeBusy
-        | Failure::AnswerNotKept
-        | Failure::CannotStart { .. }
-        | Failure::NoRoom { .. }
-        | Failure::NeverRoom
-        | Failure::NoGpuMemory { .. }
-        | Failure::NoFittingGpu
-        | Failure::SuccessorDied
-        | Failure::Raised
-        | Failure::AnswerNotSendable(_)
-        | Failure::Cancelled => "the model failed on this request",
-    };
-    told.into()
 }
 
 fn status(header: &Header) -> Result<u16, BrokenWire> {
