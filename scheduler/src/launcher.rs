@@ -4,6 +4,7 @@
 //! that. What is asked of it waits in a bounded outbox, and whoever asks when that is full is told that it is away.
 
 mod connection;
+mod quitting;
 mod serves;
 
 use crate::metrics::BuildMetrics;
@@ -18,13 +19,10 @@ use omni_ipc::launcher::{
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 
 /// Requests that may wait for the connection.
 const OUTBOX: usize = 1024;
-/// For the launcher's last workers to end. Under systemd it stays, and this is waited for in vain: keep it short.
-const QUIT_WITHIN: Duration = Duration::from_secs(3);
 
 /// What the launcher says of models; the rest goes to the models directly. Fields are those of `FromLauncher`.
 #[derive(Debug)]
@@ -256,36 +254,6 @@ impl LauncherHandle {
     /// Lets go of the launcher: it has one scheduler, and that is another one from now on.
     pub fn leave(&self) {
         self.leaving.notify_one();
-    }
-
-    /// Ends every instance at once, then as [`Self::quit`].
-    pub async fn quit_now(&self) {
-        let all: Vec<InstanceId> = self.routes().instances.keys().cloned().collect();
-        all.into_iter().for_each(|instance| self.kill(instance));
-        self.quit().await;
-        if self.connected() {
-            tracing::warn!("the launcher has not ended all instances yet: it ends with the last of them");
-        }
-    }
-
-    /// Tells the launcher that the node ends, and waits until it has closed the connection: nothing is left then.
-    pub async fn quit(&self) {
-        let mut connected = self.connected.subscribe();
-        self.routes().quitting = true;
-        let told = async {
-            loop {
-                let _ = connected.wait_for(|connected| *connected).await;
-                if self.outbox.send(ToLauncher::Quit).await.is_err() {
-                    return;
-                }
-                let _ = connected.wait_for(|connected| !connected).await;
-                // One that makes way has not read it: the next one is told.
-                if self.routes().renewals == 0 {
-                    return;
-                }
-            }
-        };
-        let _ = tokio::time::timeout(QUIT_WITHIN, told).await;
     }
 
     fn routes(&self) -> MutexGuard<'_, Routes> {

@@ -36,8 +36,6 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
-/// Longest wait for the end of all models at shutdown, beyond their own drain.
-const SHUTDOWN_MARGIN: Duration = Duration::from_secs(20);
 /// For the launcher's first list of directories: a request for a model that is not known yet waits for it.
 const FIRST_SCAN: Duration = Duration::from_secs(5);
 /// How often to look who was removed long ago.
@@ -228,34 +226,6 @@ impl Node {
     #[must_use]
     pub fn draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
-    }
-
-    /// Stops every model and waits for the ends. What is in flight may finish within each model's drain.
-    pub async fn shut_down(&self) {
-        self.draining.store(true, Ordering::Release);
-        self.end_foreign();
-        let models = self.models();
-        let limit = self.longest_drain() + SHUTDOWN_MARGIN;
-        let all_ended = async {
-            for model in &models {
-                let _ = model.tell(Message::Removed).await;
-            }
-            for model in &models {
-                let mut view = model.subscribe();
-                while view.changed().await.is_ok() {}
-            }
-        };
-        if tokio::time::timeout(limit, all_ended).await.is_err() {
-            tracing::error!(?limit, "some models did not end; their workers are left to the launcher");
-        }
-        self.launcher.quit().await;
-    }
-
-    /// The longest time that a model gives to its requests in flight.
-    #[must_use]
-    pub fn longest_drain(&self) -> Duration {
-        let contents = self.models().into_iter().filter_map(|model| model.front().content);
-        contents.map(|content| content.manifest.timeouts.drain).max().unwrap_or_default()
     }
 
     fn add(&self, name: &ModelName) -> Arc<Model> {

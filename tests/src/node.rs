@@ -2,7 +2,7 @@
 //! a trace when the test ends.
 
 mod failing;
-mod folders;
+mod restarts;
 mod zygotes;
 
 use crate::builder::{NodeBuilder, program};
@@ -254,12 +254,6 @@ impl Node {
         wait_for(model, PATIENCE, || self.models().iter().any(|known| known.name == model).then_some(()));
     }
 
-    /// Ends the scheduler with SIGKILL, as a crash would; models go on. [`Node::start_again`] brings a successor.
-    pub fn crash(&mut self) {
-        kill(self.pid(), Signal::SIGKILL).expect("killed");
-        self.wait(PATIENCE).expect("gone");
-    }
-
     /// Waits until a model answers a request with this word.
     ///
     /// # Panics
@@ -268,30 +262,6 @@ impl Node {
         wait_for(&format!("{model} to say {word}"), PATIENCE, || {
             (self.http().run(model, &Value::Null).json()["result"] == word).then_some(())
         });
-    }
-
-    /// Starts a scheduler on the same folders, after [`Node::crash`], and waits until it is ready.
-    pub fn start_again(&mut self) {
-        self.begin_again();
-        self.await_ready();
-    }
-
-    /// As [`Node::start_again`], without waiting.
-    pub fn begin_again(&mut self) {
-        (self.scheduler, self.successor) = (self.setup.spawn(&self.setup.path("log")), None);
-    }
-
-    /// Starts a second scheduler on the same folders and waits for its end.
-    ///
-    /// # Panics
-    /// When it serves instead.
-    #[must_use]
-    pub fn rival(&self) -> Output {
-        let log = self.setup.path("rival.log");
-        let mut rival = self.setup.spawn(&log);
-        let ended = wait_for("the second scheduler to end", PATIENCE, || rival.try_wait().expect("our child"));
-        let code = ended.code().unwrap_or(128);
-        Output { code, stdout: String::new(), stderr: fs::read_to_string(log).unwrap_or_default() }
     }
 
     /// Stops the node with SIGTERM and proves that it ended well and that nothing is left.

@@ -66,14 +66,14 @@ fn what_keeps_the_launcher_running_is_itself_replaced() {
     let node = Node::builder().model("one", ECHO).start();
     node.says("one", "well");
     let engine = node.engine("one");
-    let mut launcher = node.launcher().expect("a launcher");
     for _ in 0..2 {
+        let launcher = node.launcher().expect("a launcher");
         let keeper = parent(launcher).expect("its keeper");
         kill(keeper, Signal::SIGKILL).unwrap();
         node.await_launcher(launcher);
         assert!(node.log().contains("the process that keeps the launcher running has ended"), "{}", node.log());
         // The new keeper does what the first one did.
-        launcher = node.replace_launcher(Signal::SIGKILL);
+        node.replace_launcher(Signal::SIGKILL);
     }
     assert_eq!(node.engine("one"), engine, "models go on");
     node.says("one", "well");

@@ -1,13 +1,44 @@
-//! The end of the node when it must not take longer: no request is waited for.
+//! The end of the node: once everything in flight is answered, or at once.
 
 use super::Node;
 use crate::model::Message;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+/// Longest wait for the end of all models at shutdown, beyond their own drain.
+const SHUTDOWN_MARGIN: Duration = Duration::from_secs(20);
 /// For the models' tasks to hear of it.
 const HEARD_WITHIN: Duration = Duration::from_secs(1);
 
 impl Node {
+    /// Stops every model and waits for the ends. What is in flight may finish within each model's drain.
+    pub async fn shut_down(&self) {
+        self.draining.store(true, Ordering::Release);
+        self.end_foreign();
+        let models = self.models();
+        let limit = self.longest_drain() + SHUTDOWN_MARGIN;
+        let all_ended = async {
+            for model in &models {
+                let _ = model.tell(Message::Removed).await;
+            }
+            for model in &models {
+                let mut view = model.subscribe();
+                while view.changed().await.is_ok() {}
+            }
+        };
+        if tokio::time::timeout(limit, all_ended).await.is_err() {
+            tracing::error!(?limit, "some models did not end; their workers are left to the launcher");
+        }
+        self.launcher.quit().await;
+    }
+
+    /// The longest time that a model gives to its requests in flight.
+    #[must_use]
+    pub fn longest_drain(&self) -> Duration {
+        let contents = self.models().into_iter().filter_map(|model| model.front().content);
+        contents.map(|content| content.manifest.timeouts.drain).max().unwrap_or_default()
+    }
+
     /// Kills every instance, whatever it does, and has the launcher end.
     pub async fn end_now(&self) {
         let told = async {

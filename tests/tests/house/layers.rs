@@ -50,7 +50,10 @@ const CONFINED: &[Confined] = &[
         only: &[
             "omnictl/src/commands/deploy/publish.rs",   // the name of a draft
             "scheduler/src/machine.rs",                 // since when something is
-            "worker/snapshot/src/tree.rs",              // beside times of files, which are of the same clock
+            "worker/snapshot/src/content.rs",           // beside times of files, which are of the same clock
+            "worker/snapshot/src/tree.rs",              // the same
+            "worker/src/launcher/caches.rs",            // the same
+            "worker/src/launcher/node/lives.rs",        // the same, for caches.rs
             "worker/src/launcher/environment/build.rs", // when an environment was made
             "worker/src/launcher/node/builds.rs",       // since when a build waits or runs
             "worker/src/process/setup.rs",              // when a line was logged

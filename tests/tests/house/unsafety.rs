@@ -48,6 +48,7 @@ const FENCED: &[(&str, &str)] = &[
     ("tests/cuda-sim/src/backing.rs", "mappings that stand for device memory, copies between addresses"),
     ("tests/cuda-sim/src/nvml/entries.rs", "exported C functions"),
     ("tests/cuda-sim/src/nvml/telemetry.rs", "exported C functions"),
+    ("tests/cuda-sim/src/nvml/telemetry.rs", "exported C functions"),
     ("tests/cuda-sim/src/sharable.rs", "memfd, mappings at fixed places"),
     ("worker/cgroup/src/pidfd.rs", "pidfd_open, pidfd_send_signal: not in nix"),
     ("worker/cgroup/src/placeholder.rs", "fork: the child only waits"),
