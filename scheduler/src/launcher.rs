@@ -19,6 +19,7 @@ use omni_ipc::launcher::{
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 
 /// Requests that may wait for the connection.
