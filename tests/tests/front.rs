@@ -204,7 +204,7 @@ fn bodies_in_another_encoding_are_refused_by_its_name_and_a_byte_order_mark_is_n
 
 #[test]
 fn a_word_that_could_not_be_written_down_is_not_said_to_be_kept() {
-    let node = Node::builder().model("echo", ECHO).on_disk("state", 4 << 20, 1000).start();
+    let node = Node::builder().model("echo", ECHO).on_disk("state", 64 << 20, 4096).start();
     assert_eq!(node.http().run("echo", &json!(1)).status, 200);
     node.disk().fill();
     let stop = node.omnictl(["stop", "echo", "--wait"]);
