@@ -78,7 +78,7 @@ WAYS = {
     "cancelled error": lambda: throw(asyncio.CancelledError()),
     "odd": lambda: throw(Odd()),
     "object": lambda: object(),
-    "set": lambda: {1},
+    "set of objects": lambda: {object()},
     "not a number": lambda: float("nan"),
     "infinity inside": lambda: {"a": [float("inf")]},
     "circle": circle,

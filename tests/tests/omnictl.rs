@@ -188,10 +188,17 @@ fn logs() {
         .unwrap();
     let mut followed = BufReader::new(following.stdout.take().unwrap()).lines();
     let mut next = || serde_json::from_str::<Value>(&followed.next().expect("a line").unwrap()).unwrap();
-    assert!(next()["text"].as_str().is_some_and(|text| text.starts_with("first")), "the last of what was there");
+    // Level and request come before the words.
+    let words =
+        |line: &Value| line["text"].as_str().and_then(|text| text.split_once("] ")).map(|(_, words)| json!(words));
+    let last = next();
+    assert!(
+        words(&last).is_some_and(|words| words.to_string().starts_with("\"first")),
+        "the last of what was there: {last}"
+    );
     for word in ["second", "\u{1b}[31mthird"] {
         say(word);
-        let mut seen = [next(), next()].map(|line| (line["stream"].clone(), line["text"].clone()));
+        let mut seen = [next(), next()].map(|line| (line["stream"].clone(), words(&line).unwrap_or_default()));
         seen.sort_by_key(|(stream, _)| stream.to_string());
         let error = format!("{word} as an error");
         assert_eq!(seen, [(json!("stderr"), json!(error)), (json!("stdout"), json!(word))]);
