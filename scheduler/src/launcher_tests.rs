@@ -148,3 +148,23 @@ async fn what_no_packet_holds_fails_alone() {
     assert_eq!(heard, small.instance, "on the same connection");
     assert!(told.is_empty(), "nobody lost the launcher");
 }
+
+/// The kernel takes connections for a launcher that is being killed, until the last of it is gone.
+#[tokio::test]
+async fn a_launcher_is_asked_once_it_has_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("launcher.sock");
+    let listener = listener(&path);
+    let (seen, mut told) = mpsc::channel(4);
+    let handle = LauncherHandle::start(path, None, BTreeMap::new(), BuildMetrics::default(), seen, pulse());
+    let accepted = tokio::task::spawn_blocking(move || {
+        let peer = listener.accept().unwrap().0;
+        let _hello: ToLauncher = recv_packet_no_fds(&peer).unwrap();
+        peer
+    });
+    let peer = accepted.await.unwrap();
+    assert!(!handle.connected());
+    send_packet(&peer, &FromLauncher::Scanned, &[]).unwrap();
+    assert!(matches!(told.recv().await, Some(Seen::Scanned)));
+    assert!(handle.connected());
+}

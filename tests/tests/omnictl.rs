@@ -210,7 +210,8 @@ fn logs() {
     // It goes on over a restart of the model, and ends with the model itself.
     assert_eq!(node.omnictl(["restart", "model", "--wait"]).code, 0);
     say("fourth");
-    let after = std::iter::repeat_with(next).take(50).find(|line| line["text"] == "fourth").expect("the line");
+    let after =
+        std::iter::repeat_with(next).take(50).find(|line| words(line) == Some(json!("fourth"))).expect("the line");
     assert_ne!(after["instance"], instance);
     node.unpublish("model");
     let ended = wait_for("the end of the log", PATIENCE, || following.try_wait().unwrap());

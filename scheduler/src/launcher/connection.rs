@@ -85,6 +85,14 @@ fn still_wanted(commands: &mut mpsc::Receiver<ToLauncher>, unanswered: Vec<Insta
     kills
 }
 
+impl LauncherHandle {
+    /// The launcher has answered, and serves what it should: it can be asked. A connection alone says nothing, as that of a
+    /// launcher that is being killed is accepted by the kernel to the last.
+    fn answers(&self) {
+        self.connected.send_if_modified(|connected| !std::mem::replace(connected, true));
+    }
+}
+
 async fn serve(
     socket: &PacketSocket,
     handle: &LauncherHandle,
@@ -101,16 +109,24 @@ async fn serve(
             return error;
         }
     }
-    handle.connected.send_replace(true);
     loop {
         pulse.turn();
         tokio::select! {
             () = pulse.asked() => {}
             said = socket.receive() => match said {
                 Ok(said) => {
+                    let (is_welcome, is_served) =
+                        (matches!(said, FromLauncher::Welcome { .. }), matches!(said, FromLauncher::Serves(_)));
+                    // Before a word about a model: whoever hears that may ask at once.
+                    if !is_welcome && !is_served {
+                        handle.answers();
+                    }
                     handle.route(said, seen).await;
                     if handle.routes().foreign {
                         return PacketError::Closed;
+                    }
+                    if is_served {
+                        handle.answers();
                     }
                 }
                 Err(error) => return error,
