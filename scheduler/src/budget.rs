@@ -1,16 +1,17 @@
 //! The memory that bodies may take in the whole node: requests while they are collected and wait, large answers from their
 //! beginning until their clients have taken them, large heads over HTTP/2. Lent out by the HTTP side; `omnictl status` shows it.
 //!
-//! What always holds: no more is lent than the limit. Before somebody is refused, clients that have had an answer for
-//! [`PATIENCE`] without taking it are given up, the longest first: who reads slowly uses memory that nobody else wants.
+//! Invariants: no more is lent than the limit. No [`Share`], which is a model's or that of all heads, takes more than half
+//! of what the others leave, of memory as of places for uploads: whatever the clients of one model hold, the next one has
+//! room. Before a request is refused, clients that have had an answer for [`PATIENCE`] without taking it are given up, the
+//! longest first: memory of slow readers is lent as long as there is no other use for it.
 
 use crate::metrics::BodyMetrics;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// For a client to take an answer before somebody else may have its room.
 pub const PATIENCE: Duration = Duration::from_secs(1);
@@ -19,15 +20,28 @@ pub const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Budget {
     limit: u64,
+    /// Bodies that are uploaded into models at a time: they take descriptors, and no memory of this process.
+    uploads: u64,
     state: Mutex<State>,
-    /// For bodies that are uploaded into models: what they take is descriptors.
-    uploads: Arc<Semaphore>,
     metrics: BodyMetrics,
 }
+
+/// What one model has of it, or the heads of all connections. Written under the lock of the budget's state.
+#[derive(Debug)]
+pub struct Share {
+    budget: Arc<Budget>,
+    lent: AtomicU64,
+    uploads: AtomicU64,
+}
+
+/// The place of a body that is uploaded into a model, for as long as this lives.
+#[derive(Debug)]
+pub struct Place(Arc<Share>);
 
 #[derive(Debug, Default)]
 struct State {
     lent: u64,
+    uploads: u64,
     next: u64,
     /// Answers in the order in which they came.
     answers: BTreeMap<u64, Entry>,
@@ -35,6 +49,7 @@ struct State {
 
 #[derive(Debug)]
 struct Entry {
+    share: Arc<Share>,
     bytes: u64,
     since: Instant,
     /// `None` until its connection has it.
@@ -52,14 +67,14 @@ pub struct Debtor {
 /// Room for a request's body, for as long as this lives.
 #[derive(Debug)]
 pub struct Held {
-    budget: Arc<Budget>,
+    share: Arc<Share>,
     bytes: u64,
 }
 
 /// Room for an answer, for as long as this lives.
 #[derive(Debug)]
 pub struct Untaken {
-    budget: Arc<Budget>,
+    share: Arc<Share>,
     number: u64,
     client: OnceLock<Arc<Debtor>>,
 }
@@ -69,7 +84,13 @@ impl Budget {
     #[must_use]
     pub fn new(limit: u64, uploads: usize, metrics: BodyMetrics) -> Arc<Self> {
         metrics.budget.set(i64::try_from(limit).unwrap_or(i64::MAX));
-        Arc::new(Self { limit, state: Mutex::default(), uploads: Arc::new(Semaphore::new(uploads)), metrics })
+        Arc::new(Self { limit, uploads: uploads as u64, state: Mutex::default(), metrics })
+    }
+
+    /// A share of it, which has nothing yet.
+    #[must_use]
+    pub fn share(self: &Arc<Self>) -> Arc<Share> {
+        Arc::new(Share { budget: Arc::clone(self), lent: AtomicU64::new(0), uploads: AtomicU64::new(0) })
     }
 
     /// Bytes that are lent.
@@ -78,63 +99,9 @@ impl Budget {
         self.state().lent
     }
 
-    /// Whether this much could be lent now. If not, it counts as refused.
-    #[must_use]
-    pub fn has(&self, bytes: u64, now: Instant) -> bool {
-        let has = self.state().victims(bytes, self.limit, now).is_some();
-        if !has {
-            self.metrics.refused.inc();
-        }
-        has
-    }
-
-    /// The place of a body that is uploaded into a model; `None` when all are taken.
-    #[must_use]
-    pub fn upload(&self) -> Option<OwnedSemaphorePermit> {
-        let place = Arc::clone(&self.uploads).try_acquire_owned().ok();
-        if place.is_none() {
-            self.metrics.refused.inc();
-        }
-        place
-    }
-
-    /// Room for a request's body, none of it yet.
-    #[must_use]
-    pub fn request(self: &Arc<Self>) -> Held {
-        Held { budget: Arc::clone(self), bytes: 0 }
-    }
-
-    /// Room for an answer whose beginning came from a model; `None` when there is not so much.
-    #[must_use]
-    pub fn begun(self: &Arc<Self>, bytes: u64, now: Instant) -> Option<Held> {
-        let mut held = self.request();
-        held.grow(bytes.min(self.limit), now).then_some(held) // a single one that is larger has all of it
-    }
-
-    /// Room for an answer; `None` when there is not so much.
-    #[must_use]
-    pub fn answer(self: &Arc<Self>, bytes: u64, now: Instant) -> Option<Untaken> {
-        self.begun(bytes, now).map(|held| held.untaken(now))
-    }
-
-    /// So much more is lent; `None` when there is not so much.
-    fn lend(&self, bytes: u64, now: Instant) -> Option<MutexGuard<'_, State>> {
-        let mut state = self.state();
-        let Some(victims) = state.victims(bytes, self.limit, now) else {
-            self.metrics.refused.inc();
-            return None;
-        };
-        let victims: Vec<Entry> = victims.iter().filter_map(|number| state.answers.remove(number)).collect();
-        let freed: u64 = victims.iter().map(|victim| victim.bytes).sum();
-        self.set(&mut state, |lent| lent - freed + bytes);
-        self.metrics.given_up.inc_by(victims.len() as u64);
-        // Not beside an end that clears it: who has taken all of it after all is not cut.
-        victims.iter().filter_map(|victim| victim.client.as_ref()).for_each(|client| client.give_up());
-        Some(state)
-    }
-
-    fn set(&self, state: &mut State, change: impl FnOnce(u64) -> u64) {
+    fn change(&self, state: &mut State, share: &Share, change: impl Fn(u64) -> u64) {
         state.lent = change(state.lent);
+        share.lent.store(change(share.lent.load(Ordering::Relaxed)), Ordering::Relaxed);
         self.metrics.held.set(i64::try_from(state.lent).unwrap_or(i64::MAX));
     }
 
@@ -143,21 +110,103 @@ impl Budget {
     }
 }
 
+/// The most that a share may have beside the `others`.
+fn half_of_rest(limit: u64, others: u64) -> u64 {
+    let rest = limit.saturating_sub(others);
+    rest - rest / 2
+}
+
 impl State {
-    /// Whose room is needed for so many bytes more; `None` when even that would not do.
-    fn victims(&self, bytes: u64, limit: u64, now: Instant) -> Option<Vec<u64>> {
-        let mut missing = self.lent.saturating_add(bytes).saturating_sub(limit);
+    /// Answers whose room is needed for so many bytes more of a share; `None` when even that would not do.
+    fn victims(&self, share: &Share, bytes: u64, limit: u64, now: Instant) -> Option<Vec<u64>> {
+        let mut own = share.lent.load(Ordering::Relaxed);
+        let mut others = self.lent - own;
+        let fits = |own: u64, others| own.saturating_add(bytes) <= half_of_rest(limit, others);
         let mut victims = Vec::new();
         for (number, entry) in &self.answers {
-            if missing == 0 || now.saturating_duration_since(entry.since) < PATIENCE {
+            if fits(own, others) || now.saturating_duration_since(entry.since) < PATIENCE {
                 break; // those that came later have waited less
             }
             if entry.client.is_some() {
-                missing = missing.saturating_sub(entry.bytes);
+                let lent = if std::ptr::eq(&*entry.share, share) { &mut own } else { &mut others };
+                *lent -= entry.bytes;
                 victims.push(*number);
             }
         }
-        (missing == 0).then_some(victims)
+        fits(own, others).then_some(victims)
+    }
+}
+
+impl Share {
+    /// Whether this much could be lent now. If not, it counts as refused.
+    #[must_use]
+    pub fn has(&self, bytes: u64, now: Instant) -> bool {
+        let has = self.budget.state().victims(self, bytes, self.budget.limit, now).is_some();
+        if !has {
+            self.budget.metrics.refused.inc();
+        }
+        has
+    }
+
+    /// The place of a body that is uploaded into a model; `None` when all of this share are taken.
+    #[must_use]
+    pub fn upload(self: &Arc<Self>) -> Option<Place> {
+        let mut state = self.budget.state();
+        let own = self.uploads.load(Ordering::Relaxed);
+        if own >= half_of_rest(self.budget.uploads, state.uploads - own) {
+            self.budget.metrics.refused.inc();
+            return None;
+        }
+        state.uploads += 1;
+        self.uploads.store(own + 1, Ordering::Relaxed);
+        Some(Place(Arc::clone(self)))
+    }
+
+    /// Room for a request's body, none of it yet.
+    #[must_use]
+    pub fn request(self: &Arc<Self>) -> Held {
+        Held { share: Arc::clone(self), bytes: 0 }
+    }
+
+    /// Room for an answer whose beginning came from a model; `None` when there is not so much.
+    #[must_use]
+    pub fn begun(self: &Arc<Self>, bytes: u64, now: Instant) -> Option<Held> {
+        let mut held = self.request();
+        let most = half_of_rest(self.budget.limit, 0);
+        held.grow(bytes.min(most), now).then_some(held) // a single one that is larger has all of the share
+    }
+
+    /// Room for an answer; `None` when there is not so much.
+    #[must_use]
+    pub fn answer(self: &Arc<Self>, bytes: u64, now: Instant) -> Option<Untaken> {
+        self.begun(bytes, now).map(|held| held.untaken(now))
+    }
+
+    /// Lends so much more; says whether there was so much.
+    fn lend(&self, bytes: u64, now: Instant) -> bool {
+        let budget = &self.budget;
+        let mut state = budget.state();
+        let Some(victims) = state.victims(self, bytes, budget.limit, now) else {
+            budget.metrics.refused.inc();
+            return false;
+        };
+        let victims: Vec<Entry> = victims.iter().filter_map(|number| state.answers.remove(number)).collect();
+        for victim in &victims {
+            budget.change(&mut state, &victim.share, |lent| lent - victim.bytes);
+        }
+        budget.change(&mut state, self, |lent| lent + bytes);
+        budget.metrics.given_up.inc_by(victims.len() as u64);
+        // Under the lock, not beside an end that clears it: a client that has taken all of it after all is not cut.
+        victims.iter().filter_map(|victim| victim.client.as_ref()).for_each(|client| client.give_up());
+        true
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut state = self.0.budget.state();
+        state.uploads -= 1;
+        self.0.uploads.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -171,7 +220,7 @@ impl Held {
     /// More of it. Returns whether there was so much.
     #[must_use]
     pub fn grow(&mut self, bytes: u64, now: Instant) -> bool {
-        let lent = self.budget.lend(bytes, now).is_some();
+        let lent = self.share.lend(bytes, now);
         if lent {
             self.bytes += bytes;
         }
@@ -181,21 +230,22 @@ impl Held {
     /// The same room, for an answer that is whole from now on: its client has to take it.
     #[must_use]
     pub fn untaken(mut self, now: Instant) -> Untaken {
-        let budget = Arc::clone(&self.budget);
+        let share = Arc::clone(&self.share);
         let bytes = std::mem::take(&mut self.bytes);
-        let mut state = budget.state();
+        let mut state = share.budget.state();
         let number = state.next;
         state.next += 1;
-        state.answers.insert(number, Entry { bytes, since: now, client: None });
+        state.answers.insert(number, Entry { share: Arc::clone(&share), bytes, since: now, client: None });
         drop(state);
-        Untaken { budget, number, client: OnceLock::new() }
+        Untaken { share, number, client: OnceLock::new() }
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         if self.bytes > 0 {
-            self.budget.set(&mut self.budget.state(), |lent| lent - self.bytes);
+            let budget = &self.share.budget;
+            budget.change(&mut budget.state(), &self.share, |lent| lent - self.bytes);
         }
     }
 }
@@ -205,7 +255,7 @@ impl Untaken {
     pub fn owed_by(&self, client: &Arc<Debtor>) {
         if self.client.set(Arc::clone(client)).is_ok() {
             client.answers.fetch_add(1, Ordering::Relaxed);
-            if let Some(entry) = self.budget.state().answers.get_mut(&self.number) {
+            if let Some(entry) = self.share.budget.state().answers.get_mut(&self.number) {
                 entry.client = Some(Arc::clone(client));
             }
         }
@@ -214,10 +264,10 @@ impl Untaken {
 
 impl Drop for Untaken {
     fn drop(&mut self) {
-        let mut state = self.budget.state();
+        let mut state = self.share.budget.state();
         // One that was given up is not lent any more.
         if let Some(entry) = state.answers.remove(&self.number) {
-            self.budget.set(&mut state, |lent| lent - entry.bytes);
+            self.share.budget.change(&mut state, &self.share, |lent| lent - entry.bytes);
         }
         if let Some(client) = self.client.get()
             && client.answers.fetch_sub(1, Ordering::Relaxed) == 1
@@ -254,75 +304,5 @@ impl Debtor {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn budget(limit: u64) -> Arc<Budget> {
-        Budget::new(limit, 1, BodyMetrics::default())
-    }
-
-    fn is_given_up(client: &Debtor) -> bool {
-        client.is_given_up(&Context::from_waker(Waker::noop()))
-    }
-
-    #[test]
-    fn requests_are_refused_what_is_not_there() {
-        let (budget, now) = (budget(10), Instant::now());
-        let mut held = budget.request();
-        assert!(held.grow(6, now));
-        assert!(!held.grow(5, now) && budget.has(4, now) && !budget.has(5, now));
-        assert!(held.grow(4, now));
-        assert_eq!((held.bytes(), budget.lent()), (10, 10));
-        assert!(budget.answer(1, now).is_none());
-        drop(held);
-        assert_eq!(budget.lent(), 0);
-        assert!(!budget.request().grow(u64::MAX, now));
-    }
-
-    #[test]
-    fn who_takes_an_answer_slowly_gives_way_and_the_longest_first() {
-        let (budget, now) = (budget(10), Instant::now());
-        let clients: Vec<_> = (0..3).map(|_| Arc::new(Debtor::default())).collect();
-        let lent: Vec<_> = (0..3)
-            .map(|n| {
-                let answer = budget.answer(3, now + Duration::from_millis(n)).unwrap();
-                answer.owed_by(&clients[n as usize]);
-                answer
-            })
-            .collect();
-        assert!(budget.answer(3, now + PATIENCE - Duration::from_millis(1)).is_none(), "they may be quick yet");
-        let given_up = || clients.iter().map(|client| is_given_up(client)).collect::<Vec<_>>();
-        assert!(budget.answer(8, now + PATIENCE + Duration::from_millis(1)).is_none(), "the third is younger");
-        assert_eq!(given_up(), [false; 3], "nobody is given up in vain");
-        let fourth = budget.answer(3, now + PATIENCE).unwrap();
-        assert_eq!((given_up(), budget.lent()), (vec![true, false, false], 9));
-        let mut body = budget.request();
-        assert!(body.grow(4, now + 2 * PATIENCE), "a request's body has the same right");
-        assert_eq!((given_up(), budget.lent()), (vec![true, true, false], 10));
-        assert!(clients.iter().all(|client| client.owes()), "their memory goes with their connections");
-        drop(lent);
-        assert!(
-            !clients.iter().any(|client| client.owes() || is_given_up(client)),
-            "a next answer has a time of its own"
-        );
-        assert_eq!(budget.lent(), 7, "what was given up is not given back twice");
-        let BodyMetrics { held, refused, given_up, .. } = &budget.metrics;
-        assert_eq!((held.get(), refused.get(), given_up.get()), (7, 2, 2));
-        drop((fourth, body));
-        assert_eq!(budget.lent(), 0);
-    }
-
-    #[test]
-    fn an_answer_that_no_connection_has_yet_stays() {
-        let (budget, now) = (budget(10), Instant::now());
-        let answer = budget.answer(10, now).unwrap();
-        assert!(budget.answer(1, now + 2 * PATIENCE).is_none());
-        let client = Arc::new(Debtor::default());
-        answer.owed_by(&client);
-        answer.owed_by(&Arc::default());
-        let larger_than_all = budget.answer(11, now + 2 * PATIENCE);
-        assert!(is_given_up(&client) && budget.lent() == 10);
-        drop(larger_than_all);
-        assert_eq!(budget.lent(), 0);
-    }
-}
+#[path = "budget_tests.rs"]
+mod tests;

@@ -43,7 +43,7 @@ impl Front {
         let names = |address: SocketAddr, token, tls| Names::new(address.ip(), server.hosts.clone(), token, tls);
         let door = Door {
             names: names(listen, server.tokens.is_some(), config.tls.files().is_some()),
-            budget: Arc::clone(budget),
+            room: budget.share(),
             metrics: metrics.clone(),
             refuse: run::refuse,
         };

@@ -238,8 +238,12 @@ impl Node {
         let kept = usize::try_from(self.context.config.logs.kept.bytes()).unwrap_or(usize::MAX);
         let lasting = self.lasting.lock().unwrap_or_else(PoisonError::into_inner).remove(name).unwrap_or_default();
         let metrics = self.context.metrics.of_model(name.as_str());
-        let (model, ends) =
-            model::new(name.clone(), kept, metrics, Lasting { removed_for_ms: None, ..lasting.clone() });
+        let (model, ends) = model::new(
+            name.clone(),
+            kept,
+            (metrics, self.context.budget.share()),
+            Lasting { removed_for_ms: None, ..lasting.clone() },
+        );
         model::task::spawn(Arc::clone(&model), ends, lasting, Arc::clone(&self.context), self.launcher.clone());
         models.insert(name.clone(), Arc::clone(&model));
         model

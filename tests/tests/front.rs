@@ -180,8 +180,8 @@ fn a_model_does_not_speak_in_the_nodes_name() {
         assert_eq!(answer.status, 500, "{name}: {}", answer.text());
         assert!([None, Some("close")].contains(&answer.header("connection")));
         assert_ne!(answer.header(&name.to_lowercase()), Some("forged"), "{name}");
-        let log = node.omnictl(["logs", "speaks"]).stdout.to_lowercase();
-        assert!(log.contains(&name.to_lowercase()), "{name}: {log}");
+        let log = || node.omnictl(["logs", "speaks"]).stdout.to_lowercase();
+        wait_for("a line that names it", PATIENCE, || log().contains(&name.to_lowercase()).then_some(()));
     }
     let answer = node.http().run("speaks", &json!("x-own"));
     assert_eq!((answer.status, answer.header("x-own")), (200, Some("forged")));

@@ -112,7 +112,7 @@ fn a_stream_that_nobody_reads_waits_in_the_model() {
 #[test]
 fn answers_that_are_not_taken_give_way_to_others() {
     let much = "def handle_request(request, context):\n    return 'x' * (12 << 20)\n";
-    let node = Node::builder().model("much", &[("model.py", much)]).config("[server]\nbuffered-bytes = \"32MiB\"\n");
+    let node = Node::builder().model("much", &[("model.py", much)]).config("[server]\nbuffered-bytes = \"64MiB\"\n");
     let node = node.start();
     let http = node.http();
     let whole = 2 + (12 << 20);
@@ -248,7 +248,7 @@ async def handle_request(request, context):
     let node = Node::builder()
         .model("holds", &[("model.py", model), ("omni.toml", manifest)])
         .model("other", &[("model.py", model), ("omni.toml", manifest)])
-        .config("[server]\nbuffered-bytes = \"1MiB\"\n")
+        .config("[server]\nbuffered-bytes = \"2MiB\"\n")
         .start();
     let http = node.http();
     let go = |model: &str| {
@@ -257,7 +257,9 @@ async def handle_request(request, context):
     };
     let large = Value::from("x".repeat(700 * 1024));
 
-    // The budget is of the whole node, and what is given back can be taken again.
+    // The budget is of the whole node: one model has at most half of what the others leave, and what is given back can be
+    // taken again.
+    let less = Value::from("x".repeat(600 * 1024));
     thread::scope(|scope| {
         let first = scope.spawn(|| http.run("holds", &large));
         wait_for("a body that is held", PATIENCE, || (buffered(&node) == 700 * 1024 + 2).then_some(()));
@@ -267,7 +269,13 @@ async def handle_request(request, context):
             assert_eq!(refused.header("x-omni-retry"), Some("other-node"));
             assert!(refused.header("retry-after").is_some());
         }
-        wait_for("the first to be at work", PATIENCE, || (node.model("holds").in_flight == 1).then_some(()));
+        let other = scope.spawn(|| http.run("other", &less));
+        wait_for("the other model's", PATIENCE, || (buffered(&node) == 1300 * 1024 + 4).then_some(()));
+        for model in ["holds", "other"] {
+            wait_for("both to be at work", PATIENCE, || (node.model(model).in_flight == 1).then_some(()));
+        }
+        go("other");
+        assert_eq!(other.join().unwrap().json()["result"], 600 * 1024 + 2);
         go("holds");
         assert_eq!(first.join().unwrap().json()["result"], 700 * 1024 + 2);
     });

@@ -241,7 +241,7 @@ def handle_request(request, context):
 "#;
     let manifest = "schema = 1\n[timeouts]\nrequest = \"8s\"\ncancel-grace = \"300ms\"\n[scaling]\nmax-instances = 2\n";
     let node = with_neighbour()
-        .config("[server]\nbuffered-bytes = \"16MiB\"\n")
+        .config("[server]\nbuffered-bytes = \"32MiB\"\n")
         .model("half", &[("model.py", &model), ("omni.toml", manifest)])
         .start();
     let held = || {

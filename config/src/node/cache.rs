@@ -15,7 +15,7 @@ pub struct Cache {
 
 impl Default for Cache {
     fn default() -> Self {
-        Self { per_model: ByteSize::from_gib(64) }
+        Self { per_model: ByteSize::from_gib(64 << 10) }
     }
 }
 

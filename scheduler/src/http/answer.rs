@@ -4,7 +4,7 @@ use super::failure::code_of_handler;
 use super::model_headers::written;
 use super::run::Waiter;
 use super::upload::Uploading;
-use crate::budget::{Budget, Untaken};
+use crate::budget::{Share, Untaken};
 use crate::failure::Failure;
 use crate::wire::reply::{Answer, Body as Content};
 use crate::wire::stream::{End, Maker, Read, Reader, Shape};
@@ -209,7 +209,7 @@ pub fn last_of(shape: Shape, maker: Maker, end: End) -> Result<Option<Bytes>, Co
 ///
 /// # Errors
 /// The node holds enough already.
-pub fn keep(answer: &mut Answer, budget: &Arc<Budget>) -> Result<Option<Arc<Untaken>>, Failure> {
+pub fn keep(answer: &mut Answer, share: &Arc<Share>) -> Result<Option<Arc<Untaken>>, Failure> {
     let room = answer.room.take();
     let bytes = match &mut answer.body {
         Content::Json(bytes) | Content::Bytes(bytes) if bytes.len() > JOIN => bytes,
@@ -218,7 +218,7 @@ pub fn keep(answer: &mut Answer, budget: &Arc<Budget>) -> Result<Option<Arc<Unta
     let now = Instant::now();
     let untaken = match room {
         Some(room) => room.untaken(now), // since its beginning came
-        None => budget.answer(bytes.len() as u64, now).ok_or(Failure::AnswerNotKept)?,
+        None => share.answer(bytes.len() as u64, now).ok_or(Failure::AnswerNotKept)?,
     };
     let untaken = Arc::new(untaken);
     let kept = Kept { bytes: std::mem::take(bytes), _untaken: Arc::clone(&untaken) };

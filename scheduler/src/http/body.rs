@@ -6,7 +6,7 @@
 use super::conversation::STREAM_WINDOW;
 use super::hold::Hold;
 use super::upload::{Upload, Way, broke_off};
-use crate::budget::{Budget, Held};
+use crate::budget::{Held, Share};
 use crate::failure::Failure;
 use crate::model::requests::RequestBody;
 use bytes::{Bytes, BytesMut};
@@ -143,7 +143,7 @@ pub async fn take(
     held: Option<Arc<Hold>>,
     body: Incoming,
     limits: &Limits,
-    budget: &Arc<Budget>,
+    share: &Arc<Share>,
     deadline: Instant,
 ) -> Result<Taken, Failure> {
     let (headers, limit) = (&parts.headers, limits.body.bytes());
@@ -164,11 +164,11 @@ pub async fn take(
         let handed = matches!(way, Way::HandedOver(..));
         // What hyper takes of it over HTTP/2 before the model reads lies in this process.
         let held = (parts.version == Version::HTTP_2).then(|| {
-            let mut held = budget.request();
+            let mut held = share.request();
             held.grow(exact.unwrap_or(u64::MAX).min(STREAM_WINDOW.into()), Instant::now()).then_some(held)
         });
         let held = held.map(|held| held.ok_or(Failure::NodeBusy)).transpose()?;
-        let (upload, socket) = Upload::new(body, way, budget)?;
+        let (upload, socket) = Upload::new(body, way, share)?;
         return Ok(Taken {
             body: RequestBody::Streamed(Some(socket)),
             length: exact,
@@ -177,7 +177,7 @@ pub async fn take(
             upload: Some(upload),
         });
     }
-    let collecting = collect(body, exact, limit, budget);
+    let collecting = collect(body, exact, limit, share);
     let (bytes, held) =
         tokio::time::timeout_at(deadline.into(), collecting).await.map_err(|_| Failure::BodyTimeout)??;
     let content = if is_json(headers) { flags::JSON } else { flags::BYTES };
@@ -188,12 +188,12 @@ async fn collect(
     mut body: Incoming,
     exact: Option<u64>,
     limit: u64,
-    budget: &Arc<Budget>,
+    share: &Arc<Share>,
 ) -> Result<(Bytes, Held), Failure> {
-    if exact.is_some_and(|length| !budget.has(length, Instant::now())) {
+    if exact.is_some_and(|length| !share.has(length, Instant::now())) {
         return Err(Failure::NodeBusy); // before it is sent
     }
-    let mut held = budget.request();
+    let mut held = share.request();
     let mut first = Bytes::new();
     let mut joined = BytesMut::new();
     let mut length = 0_u64;

@@ -20,7 +20,7 @@ const BOUNDS: Bounds =
 fn rules() -> Arc<Rules> {
     let door = Door {
         names: Names::new([127, 0, 0, 1].into(), BTreeSet::new(), false, false),
-        budget: Budget::new(1 << 20, 1, BodyMetrics::default()),
+        room: Budget::new(1 << 20, 1, BodyMetrics::default()).share(),
         metrics: HttpMetrics::default(),
         refuse: run::refuse,
     };

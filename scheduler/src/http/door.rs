@@ -3,11 +3,11 @@
 //!
 //! Asked by [`super::conversation`]. What always holds: a request that is refused here costs no more than its refusal; over
 //! HTTP/2, where a head takes a hundred times as much memory as it had bytes on the wire, heads beyond a connection's first
-//! [`FREE`] bytes are lent by the node's [`Budget`].
+//! [`FREE`] bytes are lent by the node's [`Budget`](crate::budget::Budget).
 
 use super::answer::AnswerBody;
 use super::origin::Names;
-use crate::budget::{Budget, Held};
+use crate::budget::{Held, Share};
 use crate::failure::Failure;
 use crate::metrics::HttpMetrics;
 use hyper::body::Incoming;
@@ -36,7 +36,7 @@ pub struct Door {
     /// Names that it answers to.
     pub names: Names,
     /// Memory for heads.
-    pub budget: Arc<Budget>,
+    pub room: Arc<Share>,
     /// Counts refusals.
     pub metrics: HttpMetrics,
     /// Says them.
@@ -87,14 +87,14 @@ impl Door {
             return Err(Failure::HeadTooLarge);
         }
         let bytes = request.headers().iter().map(|(name, value)| EACH + (name.as_str().len() + value.len()) as u64);
-        let head = heads.grow(bytes.sum(), &self.budget)?;
+        let head = heads.grow(bytes.sum(), &self.room)?;
         request.extensions_mut().insert(Arc::new(head));
         Ok(())
     }
 }
 
 impl Heads {
-    fn grow(self: &Arc<Self>, bytes: u64, budget: &Arc<Budget>) -> Result<Head, Failure> {
+    fn grow(self: &Arc<Self>, bytes: u64, room: &Arc<Share>) -> Result<Head, Failure> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let all = state.bytes + bytes;
         if all > MOST {
@@ -102,7 +102,7 @@ impl Heads {
         }
         let held = state.held.as_ref().map_or(0, Held::bytes);
         if let Some(missing) = all.checked_sub(FREE + held).filter(|missing| *missing > 0) {
-            let held = state.held.get_or_insert_with(|| budget.request());
+            let held = state.held.get_or_insert_with(|| room.request());
             if !held.grow(missing.next_multiple_of(STEP), Instant::now()) {
                 return Err(Failure::NodeBusy);
             }
@@ -125,19 +125,21 @@ impl Drop for Head {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::Budget;
     use crate::metrics::BodyMetrics;
 
     #[test]
     fn large_heads_are_lent_by_the_budget_until_they_are_gone() {
-        let budget = Budget::new(256 * 1024, 1, BodyMetrics::default());
+        let budget = Budget::new(2 * 256 * 1024, 1, BodyMetrics::default());
+        let room = budget.share();
         let (heads, others) = (Arc::<Heads>::default(), Arc::<Heads>::default());
-        let first = heads.grow(FREE, &budget).unwrap();
+        let first = heads.grow(FREE, &room).unwrap();
         assert_eq!(budget.lent(), 0, "few heads cost nobody anything");
-        let second = heads.grow(1, &budget).unwrap();
-        let third = heads.grow(STEP - 1, &budget).unwrap();
+        let second = heads.grow(1, &room).unwrap();
+        let third = heads.grow(STEP - 1, &room).unwrap();
         assert_eq!(budget.lent(), STEP);
-        assert_eq!(others.grow(FREE + 3 * STEP + 1, &budget).unwrap_err(), Failure::NodeBusy);
-        let other = others.grow(FREE + 3 * STEP, &budget).unwrap();
+        assert_eq!(others.grow(FREE + 3 * STEP + 1, &room).unwrap_err(), Failure::NodeBusy);
+        let other = others.grow(FREE + 3 * STEP, &room).unwrap();
         assert_eq!(budget.lent(), 4 * STEP);
         drop((first, second, third));
         assert_eq!(budget.lent(), 3 * STEP);
@@ -147,11 +149,11 @@ mod tests {
 
     #[test]
     fn heads_of_one_connection_are_bounded_whatever_the_node_has() {
-        let budget = Budget::new(u64::MAX, 1, BodyMetrics::default());
+        let room = Budget::new(u64::MAX, 1, BodyMetrics::default()).share();
         let heads = Arc::<Heads>::default();
-        let most = heads.grow(MOST, &budget).unwrap();
-        assert_eq!(heads.grow(1, &budget).unwrap_err(), Failure::HeadTooLarge);
+        let most = heads.grow(MOST, &room).unwrap();
+        assert_eq!(heads.grow(1, &room).unwrap_err(), Failure::HeadTooLarge);
         drop(most);
-        heads.grow(1, &budget).unwrap();
+        heads.grow(1, &room).unwrap();
     }
 }

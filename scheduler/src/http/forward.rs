@@ -67,7 +67,7 @@ pub(super) async fn late(node: &Node, request: Request<Incoming>) -> Response<An
     let streamed = is_streamed(&parts.headers, body.size_hint().exact());
     let body = match held.zip(body.size_hint().exact()) {
         Some((hold, length)) => {
-            let taken = Upload::new(body, Way::Spliced(hold, length), &node.context.budget);
+            let taken = Upload::new(body, Way::Spliced(hold, length), &node.context.budget.share());
             taken.and_then(|(upload, socket)| from_socket(socket, Some(upload.begin())))
         }
         None => Ok(body.map_err(Into::into).boxed_unsync()),

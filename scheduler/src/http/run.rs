@@ -172,7 +172,7 @@ async fn serve(
     let hold = parts.extensions.get::<Arc<Hold>>().cloned();
     let incoming = arriving.begin()?;
     let Taken { body, length, handed, held, upload } =
-        body::take(parts, hold, incoming, &content.manifest.limits, &node.context.budget, deadline).await?;
+        body::take(parts, hold, incoming, &content.manifest.limits, &model.room, deadline).await?;
     if upload.is_none() {
         *arriving = Arriving::Read;
     }
@@ -237,7 +237,7 @@ async fn serve(
     if upload.is_none() {
         *arriving = Arriving::Read;
     }
-    let untaken = keep(&mut answer, &node.context.budget)?;
+    let untaken = keep(&mut answer, &model.room)?;
     if is_whole {
         model.metrics.outcomes.ok.inc();
         model.metrics.whole.observe(took);

@@ -12,7 +12,7 @@
 
 use super::hold::Hold;
 use super::splice::{self, Spliced};
-use crate::budget::Budget;
+use crate::budget::{Place, Share};
 use crate::failure::Failure;
 use crate::model::requests::{BodySocket, Reader};
 use bytes::Bytes;
@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 
 /// A body that is being uploaded. Dropped before its end, it is cut off.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub struct Upload {
     way: Way,
     wanted: oneshot::Receiver<Reader>,
     /// Its descriptors.
-    room: OwnedSemaphorePermit,
+    room: Place,
 }
 
 /// How a body gets to the model.
@@ -83,8 +83,8 @@ impl Upload {
     ///
     /// # Errors
     /// The node has no descriptors left.
-    pub fn new(body: Incoming, way: Way, budget: &Budget) -> Result<(Self, BodySocket), Failure> {
-        let room = budget.upload().ok_or(Failure::NodeBusy)?;
+    pub fn new(body: Incoming, way: Way, share: &Arc<Share>) -> Result<(Self, BodySocket), Failure> {
+        let room = share.upload().ok_or(Failure::NodeBusy)?;
         let pair = || -> io::Result<_> {
             let (ours, mut theirs) = std::os::unix::net::UnixStream::pair()?;
             ours.set_nonblocking(true)?;

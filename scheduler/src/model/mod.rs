@@ -11,6 +11,7 @@ pub mod requests;
 pub mod task;
 pub mod worker_link;
 
+use crate::budget::Share;
 use crate::failure::Failure;
 use crate::metrics::ModelMetrics;
 use crate::policy::capacity::SeatKey;
@@ -219,6 +220,8 @@ pub struct Model {
     pub signals: Arc<Signals>,
     /// Its counters.
     pub metrics: Arc<ModelMetrics>,
+    /// Its share of the memory that bodies may take.
+    pub room: Arc<Share>,
     inbox: mpsc::Sender<Message>,
     front: watch::Receiver<Front>,
     view: watch::Receiver<View>,
@@ -363,7 +366,7 @@ pub(crate) struct TaskEnds {
 pub(crate) fn new(
     name: ModelName,
     kept_log_bytes: usize,
-    metrics: ModelMetrics,
+    (metrics, room): (ModelMetrics, Arc<Share>),
     lasting: Lasting,
 ) -> (Arc<Model>, TaskEnds) {
     let (sender, inbox) = mpsc::channel(INBOX);
@@ -375,6 +378,7 @@ pub(crate) fn new(
         logs: Arc::new(LogRing::new(kept_log_bytes)),
         signals: Arc::new(Signals::default()),
         metrics: Arc::new(metrics),
+        room,
         inbox: sender,
         front,
         view,

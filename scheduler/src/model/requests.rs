@@ -1,7 +1,7 @@
 //! The requests that a model's task holds: what to send, and where the answer goes.
 
 use super::content::Content;
-use crate::budget::{Budget, Held};
+use crate::budget::{Held, Share};
 use crate::failure::Failure;
 use crate::policy::InstanceNumber;
 use crate::policy::dispatch::{RequestId, Ticket};
@@ -225,7 +225,7 @@ impl Requests {
         &mut self,
         from: InstanceNumber,
         header: &Header,
-        budget: &Arc<Budget>,
+        share: &Arc<Share>,
         now: Instant,
     ) -> Result<bool, BrokenWire> {
         let entry = self.entries.get_mut(&header.id).ok_or(BrokenWire::Stranger)?;
@@ -233,7 +233,7 @@ impl Requests {
             return Err(BrokenWire::Stranger);
         }
         let waits = matches!(&entry.reply, Reply::Open(reply) if !reply.is_closed());
-        entry.room = if waits { budget.begun(header.length.into(), now) } else { None };
+        entry.room = if waits { share.begun(header.length.into(), now) } else { None };
         Ok(entry.room.is_some())
     }
 

@@ -10,7 +10,7 @@ use hyper::rt::ReadBufCursor;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, Version};
 use omni_ipc::frame::RequestHead;
-use omni_scheduler::budget::Budget;
+use omni_scheduler::budget::{Budget, Share};
 use omni_scheduler::http::answer::{AnswerBody, envelope};
 use omni_scheduler::http::body::{self, STREAM_FROM, is_json, passes_hyper};
 use omni_scheduler::http::conversation::builder;
@@ -52,6 +52,7 @@ struct Client {
 struct World {
     content: Arc<Content>,
     budget: Arc<Budget>,
+    room: Arc<Share>,
     /// The runtime keeps a panic within its task.
     is_broken: AtomicBool,
 }
@@ -61,11 +62,9 @@ struct World {
 /// # Panics
 /// The connection does not end, a request is taken for what it is not, or the model is told what it must not be.
 pub fn holds(data: &[u8]) {
-    let world = Arc::new(World {
-        content: content(MANIFEST),
-        budget: Budget::new(BUDGET, 8, BodyMetrics::default()),
-        is_broken: AtomicBool::new(false),
-    });
+    let budget = Budget::new(BUDGET, 8, BodyMetrics::default());
+    let world =
+        Arc::new(World { content: content(MANIFEST), room: budget.share(), budget, is_broken: AtomicBool::new(false) });
     RUNTIME.with(|runtime| {
         runtime.block_on(async {
             let header_timeout = Duration::from_secs(5);
@@ -114,7 +113,7 @@ async fn serve(world: &World, request: Request<Incoming>) -> Response<AnswerBody
     terms(&parts.headers, &world.content);
     let deadline = Instant::now() + timeout(&parts.headers, &world.content);
     let limits = &world.content.manifest.limits;
-    let taken = match body::take(&parts, None, body, limits, &world.budget, deadline).await {
+    let taken = match body::take(&parts, None, body, limits, &world.room, deadline).await {
         Ok(taken) => taken,
         Err(failure) => return refused(workers_ai(&failure)),
     };

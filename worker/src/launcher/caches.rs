@@ -4,8 +4,8 @@
 //! model writes. All quotas together may exceed the disk; those of the instances that run may not: an instance starts
 //! only if its directory and those of all others that run fit when they are full, with what the node keeps for itself
 //! left over. So a model that fills its directory gets `ENOSPC` from its own quota, and never has the file system of a
-//! neighbour lose what it wrote. A directory that is no larger than the manifest's default, which few models need, is made
-//! smaller where that helps; a larger one was asked for, and is refused.
+//! neighbour lose what it wrote. A quota is a bound, not a promise: a new directory that does not fit is made with half of
+//! the room that is left, so that the next one has a place, too.
 //!
 //! The images of models that are gone are removed after a day: a model of another name would else be another quota.
 
@@ -22,8 +22,7 @@ use std::time::{Duration, SystemTime};
 /// Part of the disk that stays free, and the most that stays free: as builds leave it.
 const KEPT_PART: u64 = 20;
 const KEPT_MOST: u64 = 4 << 30;
-/// Directories up to this size, the manifest's default, are made smaller where the disk has less, but not below this.
-const SHRINKS: u64 = 1 << 30;
+/// The smallest directory that is made where the disk has less than was asked for.
 const SMALLEST: u64 = 8 << 20;
 /// An image whose model is gone is removed when nothing was written to it for so long.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
@@ -140,7 +139,7 @@ fn growth(image: &Path) -> io::Result<Option<u64>> {
 
 /// Size of a new directory; `None` where it has to be refused. One that is made smaller leaves half of the room to others.
 fn size(asked: u64, room: u64) -> Option<u64> {
-    let least = if asked > SHRINKS { asked } else { asked.min(SMALLEST) };
+    let least = asked.min(SMALLEST);
     match room {
         _ if asked <= room => Some(asked),
         _ if least <= room => Some((((room / 2) >> 20) << 20).max(least)),
@@ -175,9 +174,9 @@ mod tests {
             (small, 257 * MIB, GIB, Some(8 * MIB)),
             (small, 258 * MIB, GIB, None),
             (small, 264 * MIB, MIB, Some(MIB)),
-            (small, 0, 2 * GIB, None),
+            (small, 0, 1 << 50, Some(132 * MIB)),
             (large, 0, 46 * GIB, Some(46 * GIB)),
-            (large, 1, 46 * GIB, None),
+            (large, MIB, 46 * GIB, Some(23 * GIB - MIB)),
             (large, u64::MAX, 1 << 50, None),
         ] {
             assert_eq!(size(asked, disk.room(promised)), given, "{asked} beside {promised} in {disk:?}");
@@ -203,18 +202,20 @@ mod tests {
     fn more_than_the_disk_has_is_refused_with_the_numbers() {
         let dir = tempfile::tempdir().unwrap();
         let caches = Caches::new(dir.path().to_owned());
-        let refused = caches.reserve(&"big".parse().unwrap(), 1 << 50, &BTreeSet::new()).unwrap_err().to_string();
-        assert!(refused.starts_with("its cache directory of 1073741824 MiB may not fit on the disk: "), "{refused}");
-        assert!(!caches.image("big").exists());
-        // Two directories that fit one by one, and not together.
-        let part = Disk::of(dir.path()).unwrap().free / 5 * 2;
-        let [one, two]: [ModelName; 2] = ["one".parse().unwrap(), "two".parse().unwrap()];
-        caches.reserve(&one, part, &BTreeSet::new()).unwrap();
-        caches.reserve(&two, part, &BTreeSet::new()).unwrap();
-        let running = BTreeSet::from([one.as_file_name(), two.as_file_name()]);
-        let third: ModelName = "three".parse().unwrap();
-        assert!(matches!(caches.reserve(&third, part, &running), Err(NoCache::Full { .. })));
-        assert!(caches.reserve(&third, part, &BTreeSet::new()).is_ok());
+        let [big, next]: [ModelName; 2] = ["big".parse().unwrap(), "next".parse().unwrap()];
+        let given = caches.reserve(&big, 1 << 50, &BTreeSet::new()).unwrap();
+        assert!(given < 1 << 50, "{given}");
+        assert_eq!(growth(&caches.image("big")).unwrap(), Some(given), "it is counted from now on");
+        let running = BTreeSet::from([big.as_file_name()]);
+        let rest = caches.reserve(&next, 1 << 50, &running).unwrap();
+        assert!(rest <= given, "{rest} beside {given}");
+        // Two that fit one by one, and not together.
+        fs::File::options().write(true).open(caches.image("big")).unwrap().set_len(8 << 40).unwrap();
+        let third: ModelName = "third".parse().unwrap();
+        let refused = caches.reserve(&third, 16 << 20, &running).unwrap_err().to_string();
+        assert!(refused.starts_with("its cache directory of 16 MiB may not fit on the disk: "), "{refused}");
+        assert!(!caches.image("third").exists());
+        assert_eq!(caches.reserve(&third, 16 << 20, &BTreeSet::new()).unwrap(), 16 << 20);
     }
 
     #[test]

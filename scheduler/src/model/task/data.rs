@@ -159,7 +159,7 @@ impl ModelTask {
         let (mut frames, mut bytes) = (0, 0);
         loop {
             if let Some(header) = connection.large()?
-                && !self.requests.begins(number, &header, &self.context.budget, Instant::now()).map_err(Broken::Wire)?
+                && !self.requests.begins(number, &header, &self.model.room, Instant::now()).map_err(Broken::Wire)?
             {
                 connection.skip();
                 self.requests.fail(header.id, &Failure::AnswerNotKept);

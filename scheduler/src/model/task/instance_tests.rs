@@ -57,7 +57,8 @@ fn play(lasting: Lasting) -> Played {
         touched_unix_ms: AtomicU64::new(0),
     });
     let name = ModelName::try_from("m".to_owned()).unwrap();
-    let (model, ends) = model::new(name, 1024, context.metrics.of_model("m"), Lasting::default());
+    let (model, ends) =
+        model::new(name, 1024, (context.metrics.of_model("m"), context.budget.share()), Lasting::default());
     task::spawn(Arc::clone(&model), ends, lasting, Arc::clone(&context), launcher);
     Played { model, asked, desk, context, _state: state }
 }
