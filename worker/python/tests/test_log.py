@@ -56,6 +56,8 @@ def test_lines_of_libraries_and_of_print_carry_the_request(start, define, concur
             log.warning("warned by a library")
             print("printed", "by the author")
             print("two\\nlines", file=sys.stderr)
+            print("<3>broken", file=sys.stderr)
+            print("<html>", file=sys.stderr)
             print("without an end", end="")
             return 1
         """,
@@ -64,7 +66,7 @@ def test_lines_of_libraries_and_of_print_carry_the_request(start, define, concur
     engine.ready()
     assert engine.attach().answer(7).json == 1
     engine.await_log("INFO [r7] a.library: told by a library\nWARNING [r7] a.library: warned by a library\n")
-    engine.await_log("INFO [r7] two\nINFO [r7] lines\n")
+    engine.await_log("INFO [r7] two\nINFO [r7] lines\nERROR [r7] broken\nINFO [r7] <html>\n")
     assert "not wanted" not in engine.log()
     printed = "INFO [r7] printed by the author\nINFO [r7] without an end\n"
     engine.await_true(lambda: engine.output.read_text() == printed, "what was printed")

@@ -30,6 +30,9 @@ STACK_SIGNAL = 16  # SIGSTKFLT, which nothing else uses; the name is new in Pyth
 _LONGEST = 8 * 1024
 """Characters of a line that is kept back until it is whole."""
 
+_PRIORITIES = {**dict.fromkeys("0123", "ERROR"), "4": "WARNING", **dict.fromkeys("567", "INFO")}
+"""Levels of the marks `<0>` to `<7>`, by which a daemon's line says its priority."""
+
 _outputs: list[Output] = []
 _LEVEL = "OMNI_LOG_LIBRARIES"
 """The variable that names the level from which on libraries' lines are wanted; the node sets it."""
@@ -94,6 +97,9 @@ class Output(io.TextIOWrapper):
         if body:
             tagged = body[:-1].replace("\n", f"\n{tag}").replace("\r", f"\r{tag}") + body[-1]
             body = tagged if goes_on else tag + tagged
+            if "<" in body:
+                for priority, level in _PRIORITIES.items():
+                    body = body.replace(f"{tag}<{priority}>", f"{level} [{request}] ")
         super().write(first + body)
 
 
