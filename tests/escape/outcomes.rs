@@ -7,11 +7,17 @@ use std::collections::{BTreeMap, BTreeSet};
 /// By the probe's name: an object with `succeeded`, `refused` or `broken`.
 pub(crate) type Outcomes = BTreeMap<String, Value>;
 
+const SEEN_BY_ALL: &str = "files of the system are one for all, and whoever reads them may lock them";
+
 /// What is open to foreign code in some places, and why. Each must succeed there, or it does not belong here.
 const BY_DESIGN: &[(&str, &str, &str)] = &[
     ("networked", "connect_by_port", "the node's configuration gives it the host's network"),
     ("build", "connect_by_port", "a build fetches packages"),
     ("build", "signal_everybody", "uv, which runs the build step, is the step's own user"),
+    ("alone", "lock_a_file_that_others_see", SEEN_BY_ALL),
+    ("forked", "lock_a_file_that_others_see", SEEN_BY_ALL),
+    ("networked", "lock_a_file_that_others_see", SEEN_BY_ALL),
+    ("build", "lock_a_file_that_others_see", SEEN_BY_ALL),
     ("forked", "signal_everybody", "instances of one zygote are one user, and so is the zygote"),
 ];
 

@@ -32,6 +32,9 @@ TESTS = [
     "packages::requirements_include_no_file_of_the_host",
     "packages::requirements_install_no_folder_of_the_host",
     "packages::what_packages_bring_beside_their_modules_is_put_nowhere_else",
+    "taken_over::a_taken_over_scheduler_changes_no_file_of_root",
+    "taken_over::the_attacker_wins_where_root_works_by_path_in_a_folder_of_its_users",
+    "taken_over::what_a_taken_over_scheduler_says_reaches_no_file_of_root",
     "wires::descriptors_that_a_model_sends_are_kept_by_nobody",
 ]
 

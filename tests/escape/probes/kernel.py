@@ -201,6 +201,14 @@ def hold_up_who_opens_a_file(world):
 
 
 @probe
+def lock_a_file_that_others_see(_world):
+    """A lock takes nothing but a descriptor that reads. A shared one, as this is tried in several places at a time."""
+    with open(os.__file__, "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return "has a lock"
+
+
+@probe
 def read_the_kernels_log(_world):
     size_of_buffer = 10
     return f"{call('syslog', size_of_buffer, None, 0)} bytes"
