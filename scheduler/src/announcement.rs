@@ -4,7 +4,8 @@ use crate::args::Directories;
 use crate::control_socket;
 use crate::http::control::Addresses;
 use omni_dir::{Dir, runtime};
-use std::{fs, io};
+use std::fs::{self, File};
+use std::io::{self, Write};
 
 const NAME: &str = "node.json";
 
@@ -20,7 +21,11 @@ pub fn announce(directories: &Directories, addresses: &Addresses) -> io::Result<
     });
     let own = directories.own_runtime();
     let fresh = own.join(".node.json");
-    fs::write(&fresh, format!("{text}\n"))?;
+    // Whatever lies there, which may be a FIFO, is not written to.
+    match fs::remove_file(&fresh) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => File::create_new(&fresh)?.write_all(format!("{text}\n").as_bytes())?,
+    }
     fs::rename(&fresh, own.join(NAME))?;
     // The links are root's to make, but in a runtime directory that a release before them has left to this user.
     let _ = Dir::open(&directories.runtime).and_then(|dir| runtime::link(&dir));

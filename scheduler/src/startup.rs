@@ -7,7 +7,7 @@
 use crate::args::Directories;
 use crate::control_socket;
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, AtFlags};
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::Backlog;
 use nix::unistd::{
@@ -21,7 +21,7 @@ use std::fs::{DirBuilder, File};
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -190,7 +190,13 @@ fn make_directories(directories: &Directories, uid: Uid, gid: Gid) -> Result<(),
 
 fn lock(own: &Path, runtime: &Path) -> Result<File, StartupError> {
     let path = own.join("scheduler.lock");
-    let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(at("open", &path))?;
+    // In a folder of the scheduler's user, who may have left anything there: a FIFO would hold up the start.
+    let flags = (OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW).bits();
+    let options = File::options().create(true).truncate(false).write(true).custom_flags(flags).clone();
+    let file = options.open(&path).map_err(at("open", &path))?;
+    if !file.metadata().map_err(at("look at", &path))?.is_file() {
+        return Err(at("open", &path)(io::Error::other("it is no regular file: remove it")));
+    }
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(std::fs::TryLockError::WouldBlock) => Err(StartupError::AlreadyRunning(runtime.to_owned())),
@@ -360,4 +366,25 @@ fn can_enter(runtime: &Path, uid: Uid) -> Result<(), StartupError> {
 fn drop_privileges(uid: Uid, gid: Gid) -> Result<(), StartupError> {
     let steps = setgroups(&[]).and_then(|()| setgid(gid)).and_then(|()| setuid(uid));
     steps.map_err(|errno| StartupError::Drop { uid: uid.as_raw(), source: errno.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::stat::Mode;
+
+    #[test]
+    fn a_lock_that_is_no_regular_file_is_refused_and_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("scheduler.lock");
+        nix::unistd::mkfifo(&path, Mode::S_IRWXU).unwrap();
+        let other_end = File::options().read(true).write(true).open(&path).unwrap();
+        assert!(lock(dir.path(), dir.path()).unwrap_err().to_string().contains("scheduler.lock"));
+        drop(other_end);
+        assert!(lock(dir.path(), dir.path()).is_err(), "nobody is at its other end");
+        std::fs::remove_file(&path).unwrap();
+        let held = lock(dir.path(), dir.path()).unwrap();
+        assert!(matches!(lock(dir.path(), dir.path()), Err(StartupError::AlreadyRunning(_))));
+        drop(held);
+    }
 }

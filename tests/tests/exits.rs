@@ -89,6 +89,12 @@ fn every_end_is_named_right() {
         let model = back(&node, "ends", deaths);
         assert_eq!(model.last_exit.as_deref(), Some(name), "death {deaths}, {how}\n{}", node.log());
         assert_ne!(model.instances.first().and_then(|instance| instance.pid), Some(engine.as_raw()));
+        // The model's log says it too, of the instance and of the request.
+        let id = answer.header("x-request-id").expect("its id").to_owned();
+        let of_request = node.omnictl(["logs", "ends", "--request", &id]).stdout;
+        assert!(of_request.contains("died while it worked on this request"), "{how}: {of_request}");
+        let log = node.omnictl(["logs", "ends"]).stdout;
+        assert!(log.contains(&format!("the instance has ended: {name}")), "{how}: {log}");
         // A person's word clears the tally, so that every death here is the first in a row.
         assert_eq!(node.omnictl(["start", "ends", "--wait"]).code, 0);
     };

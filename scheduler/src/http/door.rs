@@ -86,8 +86,11 @@ impl Door {
         if request.headers().len() > HEADERS {
             return Err(Failure::HeadTooLarge);
         }
-        let bytes = request.headers().iter().map(|(name, value)| EACH + (name.as_str().len() + value.len()) as u64);
-        let head = heads.grow(bytes.sum(), &self.room)?;
+        let uri = request.uri();
+        let target = uri.path_and_query().map_or(0, |path| path.as_str().len())
+            + uri.authority().map_or(0, |authority| authority.as_str().len());
+        let fields = request.headers().iter().map(|(name, value)| EACH + (name.as_str().len() + value.len()) as u64);
+        let head = heads.grow(target as u64 + fields.sum::<u64>(), &self.room)?;
         request.extensions_mut().insert(Arc::new(head));
         Ok(())
     }

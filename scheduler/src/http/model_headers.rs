@@ -30,24 +30,38 @@ const OF_CONNECTION: [&str; 10] = [
 const OF_NODE: [&str; 7] =
     ["content-type", "date", "server", "server-timing", "www-authenticate", "x-request-id", "x-should-retry"];
 /// What holds for everything behind the node's name, other models too.
-const OF_SITE: [&str; 7] = [
+const OF_SITE: [&str; 17] = [
+    "accept-ch",
     "alt-svc",
+    "authentication-info",
     "clear-site-data",
+    "critical-ch",
+    "expect-ct",
+    "nel",
+    "origin-agent-cluster",
     "public-key-pins",
+    "report-to",
     "service-worker-allowed",
     "set-cookie",
     "set-cookie2",
+    "set-login",
     "strict-transport-security",
+    "surrogate-control",
+    "use-as-dictionary",
 ];
 /// What makes a proxy before the node send something else.
-const TO_PROXY: [&str; 4] = ["x-accel-redirect", "x-lighttpd-send-file", "x-reproxy-url", "x-sendfile"];
+const TO_PROXY: [&str; 3] = ["x-lighttpd-send-file", "x-reproxy-url", "x-sendfile"];
+/// Families of names by which proxies, or browsers, are told what to do; and the one of them that is about this answer alone.
+const FAMILIES: [&str; 5] = ["proxy-", "sec-", "x-accel-", "x-envoy-", "x-litespeed-"];
+const OF_THE_ANSWER: &str = "x-accel-buffering";
 
 fn is_of_node(name: &str) -> bool {
     OF_CONNECTION.contains(&name) || OF_NODE.contains(&name) || name.starts_with("x-omni-")
 }
 
 fn is_of_others(name: &str) -> bool {
-    OF_SITE.contains(&name) || TO_PROXY.contains(&name)
+    let is_of_family = FAMILIES.iter().any(|family| name.starts_with(family)) && name != OF_THE_ANSWER;
+    OF_SITE.contains(&name) || TO_PROXY.contains(&name) || is_of_family
 }
 
 /// Whether all of a model's headers can be sent.
@@ -99,8 +113,10 @@ mod tests {
 
     #[test]
     fn an_answer_with_a_header_that_is_not_the_models_names_it() {
-        for name in OF_CONNECTION.iter().chain(&OF_NODE).chain(&OF_SITE).chain(&TO_PROXY) {
-            for name in [(*name).to_owned(), name.to_uppercase()] {
+        let of_families = FAMILIES.map(|family| format!("{family}any"));
+        let listed = OF_CONNECTION.iter().chain(&OF_NODE).chain(&OF_SITE).chain(&TO_PROXY);
+        for name in listed.map(|name| (*name).to_owned()).chain(of_families) {
+            for name in [name.clone(), name.to_uppercase()] {
                 let why = why(&name, "x").expect(&name);
                 assert!(why.contains(&format!("`{}`", name.to_lowercase())), "{why}");
             }
@@ -131,6 +147,8 @@ mod tests {
         let of_node = OF_CONNECTION.into_iter().chain(OF_NODE).filter(|name| *name != "content-type"); // the answer's type
         assert_eq!(listed("_OF_THE_NODE"), sorted(of_node.collect()));
         assert_eq!(listed("_OF_OTHERS"), sorted(OF_SITE.into_iter().chain(TO_PROXY).collect()));
+        assert!(engine.contains(&format!("_FAMILIES = (\"{}\")\n", FAMILIES.join("\", \""))));
+        assert!(engine.contains(&format!("!= \"{OF_THE_ANSWER}\"")));
         assert!(engine.contains(&format!("MAX_HEADERS = {MOST}\n")));
     }
 

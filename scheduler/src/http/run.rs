@@ -200,6 +200,9 @@ async fn serve(
         Ok(Ok(Ok(answer))) => answer,
         Ok(Ok(Err(Unanswered::Failed(failure)))) => {
             waiter.finished();
+            if failure == Failure::Died {
+                note(model, request_id, &failure);
+            }
             return Err(failure);
         }
         Ok(Ok(Err(Unanswered::Unsent(body)))) => {

@@ -36,20 +36,31 @@ _OF_THE_NODE = frozenset(
 """Headers of the node or of the connection, as `scheduler/src/http/model_headers.rs` lists them."""
 _OF_OTHERS = frozenset(
     (
+        "accept-ch",
         "alt-svc",
+        "authentication-info",
         "clear-site-data",
+        "critical-ch",
+        "expect-ct",
+        "nel",
+        "origin-agent-cluster",
         "public-key-pins",
+        "report-to",
         "service-worker-allowed",
         "set-cookie",
         "set-cookie2",
+        "set-login",
         "strict-transport-security",
-        "x-accel-redirect",
+        "surrogate-control",
+        "use-as-dictionary",
         "x-lighttpd-send-file",
         "x-reproxy-url",
         "x-sendfile",
     )
 )
 """Headers that hold for everything behind the node's name, or that have a proxy before it send something else."""
+_FAMILIES = ("proxy-", "sec-", "x-accel-", "x-envoy-", "x-litespeed-")
+"""Beginnings of names by which proxies, or browsers, are told what to do."""
 
 
 def headers_of(response: Response) -> tuple[list[tuple[str, str]], str | None]:
@@ -64,7 +75,7 @@ def headers_of(response: Response) -> tuple[list[tuple[str, str]], str | None]:
             media_type = value
         elif lower in _OF_THE_NODE or lower.startswith("x-omni-"):
             raise ValueError(f"the header {name!r} is set by the node: leave it out")
-        elif lower in _OF_OTHERS:
+        elif lower in _OF_OTHERS or (lower.startswith(_FAMILIES) and lower != "x-accel-buffering"):
             raise ValueError(f"the header {name!r} would hold for more than this answer: leave it out")
         else:
             rest.append((name, value))

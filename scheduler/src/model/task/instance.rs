@@ -4,6 +4,7 @@ use super::instances::Instance;
 use super::{ModelTask, overrun};
 use crate::failure::Failure;
 use crate::launcher::Away;
+use crate::machine;
 use crate::model::worker_link::{self, WorkerLink};
 use crate::model::{Adoption, Message};
 use crate::policy::InstanceNumber;
@@ -257,6 +258,13 @@ impl ModelTask {
             None => (reason(cause), cause.to_string()),
         };
         if !wanted {
+            self.model.logs.push(omni_api::LogEntry {
+                unix_ms: machine::unix_ms(),
+                instance: id.to_string(),
+                stream: "node".to_owned(),
+                request_id: None,
+                text: format!("the instance has ended: {told}"),
+            });
             self.last_exit = Some(told);
             self.model.metrics.died(reason);
             tracing::warn!(

@@ -11,13 +11,15 @@ use omni_snapshot::Store;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-/// Models that can have something kept: more than a node has.
-const MODELS: usize = 65_536;
+/// Snapshots that can be kept, counted for each model: more than a node has.
+const MOST: usize = 65_536;
 
 /// What the scheduler said.
 #[derive(Default)]
 pub(super) struct Kept {
     models: BTreeMap<String, BTreeSet<SnapshotDigest>>,
+    /// Of all models.
+    count: usize,
     /// All of it was said.
     complete: bool,
 }
@@ -26,6 +28,22 @@ impl Kept {
     /// A scheduler has come that says it all anew.
     pub(super) fn begin(&mut self) {
         *self = Self::default();
+    }
+
+    /// Keeps these, and nothing else, for a model. Says whether there was room.
+    fn set(&mut self, model: String, snapshots: BTreeSet<SnapshotDigest>) -> bool {
+        let before = self.models.get(&model).map_or(0, BTreeSet::len);
+        let count = self.count - before + snapshots.len();
+        if count > MOST {
+            return false;
+        }
+        self.count = count;
+        if snapshots.is_empty() {
+            self.models.remove(&model);
+        } else {
+            self.models.insert(model, snapshots);
+        }
+        true
     }
 
     fn snapshots(&self) -> Option<impl Iterator<Item = &SnapshotDigest>> {
@@ -63,17 +81,14 @@ impl Unflushed {
 }
 
 impl Node {
-    pub(super) fn keep(&mut self, model: String, snapshots: BTreeSet<SnapshotDigest>) {
-        let kept = &mut self.state.kept.models;
-        if snapshots.is_empty() {
-            kept.remove(&model);
-        } else if ModelName::try_from(model.clone()).is_ok() && (kept.contains_key(&model) || kept.len() < MODELS) {
-            let unflushed =
-                |snapshot: &&SnapshotDigest| !self.store.is_lasting(snapshot) && self.store.find(snapshot).is_some();
-            self.unflushed.add(snapshots.iter().filter(unflushed).cloned());
-            kept.insert(model, snapshots);
+    /// Keeps those of the snapshots that are there: what a scheduler makes up takes no memory here.
+    pub(super) fn keep(&mut self, model: String, mut snapshots: BTreeSet<SnapshotDigest>) {
+        snapshots.retain(|snapshot| self.store.find(snapshot).is_some());
+        let unflushed: Vec<_> = snapshots.iter().filter(|snapshot| !self.store.is_lasting(snapshot)).cloned().collect();
+        if ModelName::try_from(model.clone()).is_ok() && self.state.kept.set(model.clone(), snapshots) {
+            self.unflushed.add(unflushed.into_iter());
         } else {
-            tracing::warn!(model = ?model, "the scheduler asks to keep snapshots of what is no model");
+            tracing::warn!(model = ?model, "the scheduler asks to keep snapshots of what is no model, or too many");
         }
         self.sweep_snapshots();
     }
