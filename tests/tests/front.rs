@@ -3,9 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Empty, Full};
 use hyper::Request;
 use hyper::client::conn::http2;
+use hyper::header::{HeaderMap, HeaderName};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use nix::sys::resource::{Resource, setrlimit};
 use omni_tests::{Client, Node, PATIENCE, Stream, wait_for};
@@ -130,6 +131,36 @@ fn heads_over_http_2_have_bounds_in_number_and_size() {
     assert_eq!(statuses[..3], [404, 431, 404]);
     assert!([0, 431].contains(&statuses[3]), "{statuses:?}");
     assert_eq!(metric(&node, "omni_http_refusals_total{reason=\"head\"} "), 1, "hyper's own refusals are none of it");
+    node.stop();
+}
+
+/// A request over HTTP/2 with a trailer of this length, on a connection of its own that leaves so much of an answer untaken.
+async fn with_trailer(node: &Node, length: usize, model: &str, window: u32) -> (Option<u16>, impl Sized) {
+    let socket = tokio::net::TcpStream::connect(node.data_address()).await.unwrap();
+    let mut client = http2::Builder::new(TokioExecutor::new());
+    client.initial_stream_window_size(window);
+    let (mut sender, connection) = client.handshake(TokioIo::new(socket)).await.unwrap();
+    let driven = tokio::spawn(connection);
+    let trailers = HeaderMap::from_iter([(HeaderName::from_static("x-end"), "y".repeat(length).parse().unwrap())]);
+    let body = Full::new(Bytes::from("1")).with_trailers(async { Some(Ok(trailers)) });
+    let answer =
+        sender.send_request(Request::post(format!("http://localhost/ai/run/{model}")).body(body).unwrap()).await;
+    (answer.as_ref().ok().map(|answer| answer.status().as_u16()), (answer, sender, driven))
+}
+
+#[test]
+fn trailers_over_http_2_are_bounded_and_small_answers_that_are_not_taken_count() {
+    let large = "def handle_request(request, context):\n    return 'x' * 60_000\n";
+    let node = Node::builder().model("echo", ECHO).model("large", &[("model.py", large)]).start();
+    Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+        assert_eq!(with_trailer(&node, 1000, "echo", 1 << 16).await.0, Some(200));
+        assert_eq!(with_trailer(&node, 8000, "echo", 1 << 16).await.0, None);
+        assert_eq!(metric(&node, "omni_http_closed_connections_total{reason=\"trailers\"} "), 1);
+        let untaken = with_trailer(&node, 1, "large", 0).await;
+        assert_eq!(untaken.0, Some(200));
+        assert!(metric(&node, "omni_bodies_held_bytes ") >= 60_000);
+    });
+    wait_for("its room to be given back", PATIENCE, || (metric(&node, "omni_bodies_held_bytes ") == 0).then_some(()));
     node.stop();
 }
 

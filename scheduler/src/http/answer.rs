@@ -11,7 +11,7 @@ use crate::wire::stream::{End, Maker, Read, Reader, Shape};
 use bytes::{Bytes, BytesMut};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use hyper::{Response, StatusCode};
+use hyper::{Response, StatusCode, Version};
 use omni_ipc::frame::AnswerHead;
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -24,6 +24,8 @@ use tokio::time::Sleep;
 
 /// Up to this size an envelope is joined to one buffer.
 const JOIN: usize = 64 * 1024;
+/// An answer over HTTP/2 that does not count as memory.
+const SMALL: usize = 1024;
 const BEFORE: &[u8] = b"{\"result\":";
 const AFTER: &[u8] = b",\"success\":true,\"errors\":[],\"messages\":[]}";
 const EVENTS: &str = "text/event-stream";
@@ -209,10 +211,12 @@ pub fn last_of(shape: Shape, maker: Maker, end: End) -> Result<Option<Bytes>, Co
 ///
 /// # Errors
 /// The node holds enough already.
-pub fn keep(answer: &mut Answer, share: &Arc<Share>) -> Result<Option<Arc<Untaken>>, Failure> {
+pub fn keep(answer: &mut Answer, version: Version, share: &Arc<Share>) -> Result<Option<Arc<Untaken>>, Failure> {
     let room = answer.room.take();
+    // Over HTTP/2 a connection can have many answers untaken at a time.
+    let small = if version == Version::HTTP_2 { SMALL } else { JOIN };
     let bytes = match &mut answer.body {
-        Content::Json(bytes) | Content::Bytes(bytes) if bytes.len() > JOIN => bytes,
+        Content::Json(bytes) | Content::Bytes(bytes) if bytes.len() > small => bytes,
         Content::Json(_) | Content::Bytes(_) | Content::Stream(_) => return Ok(None),
     };
     let now = Instant::now();

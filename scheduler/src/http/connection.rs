@@ -74,6 +74,8 @@ pub(super) struct Known {
     ended: Mutex<Option<tokio::time::Instant>>,
     /// Hyper was told to let go of it.
     told: AtomicBool,
+    /// Its client sent trailers that are too large.
+    overdone: AtomicBool,
     /// Hyper leaves it behind a body that it has not read and somebody else has: the next request may follow.
     goes_on: AtomicBool,
     waker: Mutex<Option<Waker>>,
@@ -97,6 +99,21 @@ impl Known {
     /// Whether it speaks HTTP/2.
     pub(super) fn is_http2(&self) -> bool {
         self.preface.load(Ordering::Relaxed) == PREFACE.len()
+    }
+
+    /// Whether it speaks HTTP/2 as far as it has spoken.
+    fn may_be_http2(&self) -> bool {
+        self.preface.load(Ordering::Relaxed) <= PREFACE.len()
+    }
+
+    /// It ends for what its client sent beyond the bound of trailers.
+    fn overdoes(&self) {
+        self.overdone.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it ended so.
+    pub(super) fn has_overdone(&self) -> bool {
+        self.overdone.load(Ordering::Relaxed)
     }
 
     /// Whether nothing is in the air, as far as this side can know. Hyper asks for the next request, and finds none; after

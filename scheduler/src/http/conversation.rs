@@ -155,6 +155,9 @@ where
     builder.http1().timer(HeadTimer::default());
     let connection = Box::pin(builder.serve_connection(socket, service));
     let is_whole = drive(connection, &known, rules, phase, is_tcp).await;
+    if known.has_overdone() {
+        rules.door.metrics.closed("trailers");
+    }
     known.hold.close().await;
     let left = known.left()?;
     if known.goes_on() {

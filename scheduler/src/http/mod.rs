@@ -11,6 +11,7 @@ pub mod data;
 pub mod door;
 pub mod failure;
 mod forward;
+mod frames;
 pub mod head;
 mod head_timer;
 mod hold;

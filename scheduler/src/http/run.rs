@@ -240,7 +240,7 @@ async fn serve(
     if upload.is_none() {
         *arriving = Arriving::Read;
     }
-    let untaken = keep(&mut answer, &model.room)?;
+    let untaken = keep(&mut answer, parts.version, &model.room)?;
     if is_whole {
         model.metrics.outcomes.ok.inc();
         model.metrics.whole.observe(took);

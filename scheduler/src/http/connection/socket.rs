@@ -2,13 +2,16 @@
 //! from it.
 
 use super::Known;
+use crate::http::frames::{Frames, Verdict};
 use crate::http::stream::Stream;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep_until};
 
 /// The client's socket.
 #[derive(Debug)]
@@ -16,11 +19,15 @@ pub(in crate::http) struct Socket {
     /// `None` once it was bequeathed.
     stream: Option<Stream>,
     known: Arc<Known>,
+    /// What it has brought over HTTP/2.
+    frames: Frames,
+    /// It is not read before this is over.
+    pause: Option<Pin<Box<Sleep>>>,
 }
 
 impl Socket {
     pub(in crate::http) fn new(stream: Stream, known: Arc<Known>) -> Self {
-        Self { stream: Some(stream), known }
+        Self { stream: Some(stream), known, frames: Frames::default(), pause: None }
     }
 
     /// The same connection once more.
@@ -74,6 +81,10 @@ impl AsyncRead for Socket {
         if self.known.heir.get().is_some() {
             return Poll::Pending; // what comes is the successor's; hyper is about to end, and needs no waking
         }
+        if let Some(pause) = &mut self.pause {
+            ready!(pause.as_mut().poll(context));
+            self.pause = None;
+        }
         if self.known.has_read_enough() {
             context.waker().wake_by_ref();
             return Poll::Pending; // in the next turn
@@ -86,6 +97,17 @@ impl AsyncRead for Socket {
         read?;
         if let Some(bytes @ [_, ..]) = buffer.filled().get(before..) {
             self.known.read(bytes);
+            // One of HTTP/1.1 is known by its first byte.
+            if self.known.may_be_http2() {
+                match self.frames.take(bytes, Instant::now()) {
+                    Verdict::Go => {}
+                    Verdict::Wait(until) => self.pause = Some(Box::pin(sleep_until(until.into()))),
+                    Verdict::End => {
+                        self.known.overdoes();
+                        return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+                    }
+                }
+            }
         }
         Poll::Ready(Ok(()))
     }
