@@ -33,6 +33,8 @@ impl Fleet {
             Phase::Starting { until: now + settings.startup }
         };
         self.instances.insert(number, Instance::new(generation, phase));
+        // When it had its last request is not known: its idle time is no shorter than this.
+        self.used_at = now;
         if self.aim == Aim::Removed {
             return;
         }

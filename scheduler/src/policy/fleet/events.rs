@@ -10,7 +10,7 @@ pub struct Settings {
     pub min: u32,
     /// So many at most, those that are on their way out included.
     pub max: u32,
-    /// Without a request for this long an instance that is not needed stops.
+    /// Without a request for this long an instance that is not needed stops. Deaths and adoptions do not make it longer.
     pub idle_timeout: Duration,
     /// From the start of the sandbox to ready.
     pub startup: Duration,
@@ -72,6 +72,8 @@ pub enum Event {
         /// There would be one in place of the model's instances that serve.
         in_place: bool,
     },
+    /// An instance on the node has ended: there may be room now for what had no place.
+    Room,
     /// Another model needs the place of this instance, which has nothing to do.
     Displaced(InstanceNumber),
     /// The launcher is away, so that nothing was asked of it, or not answered: there is no environment, and nothing of

@@ -220,6 +220,13 @@ impl Record {
         }
     }
 
+    /// A place is asked for again at once; should it be refused, the pause goes on growing.
+    pub(super) fn room_appeared(&mut self) {
+        if matches!(self.standing, Standing::NoPlace { again: Some(_) }) {
+            self.standing = Standing::Fresh;
+        }
+    }
+
     pub(super) fn tick(&mut self, now: Moment) {
         if self.standing.wake_at().is_some_and(|at| at <= now) {
             self.standing = Standing::Fresh;

@@ -35,7 +35,8 @@ pub enum Phase {
     Ready {
         /// Since when.
         since: Moment,
-        /// Since when it has nothing to do.
+        /// Since when it has nothing to do; one that was started without a request has had nothing since its model was last
+        /// used.
         idle_since: Option<Moment>,
     },
     /// It finishes what it has.
@@ -74,6 +75,10 @@ pub(super) struct Instance {
     pub(super) refused: bool,
     /// It had a request since its lane is open.
     pub(super) used: bool,
+    /// It has something in flight.
+    pub(super) in_use: bool,
+    /// When its lane was opened.
+    pub(super) opened_at: Moment,
     /// A handler ignores its cancellation, or did before the instance's replacement was started.
     pub(super) overrun: Option<Overrun>,
 }
@@ -93,7 +98,16 @@ pub(super) struct Overrun {
 
 impl Instance {
     pub(super) fn new(generation: Generation, phase: Phase) -> Self {
-        Self { generation, phase, open: false, refused: false, used: false, overrun: None }
+        Self {
+            generation,
+            phase,
+            open: false,
+            refused: false,
+            used: false,
+            in_use: false,
+            opened_at: Moment::ZERO,
+            overrun: None,
+        }
     }
 
     /// On its way to requests, or there.
@@ -125,7 +139,8 @@ impl Instance {
     pub(super) fn idle_end(&self, timeout: Duration) -> Option<Moment> {
         match self.phase {
             Phase::Ready { idle_since: Some(since), .. } => {
-                Some(since + if self.used { timeout } else { timeout.max(FIRST_USE) })
+                let first_use = if self.used { Moment::ZERO } else { self.opened_at + FIRST_USE };
+                Some((since + timeout).max(first_use))
             }
             Phase::Ready { idle_since: None, .. }
             | Phase::Starting { .. }

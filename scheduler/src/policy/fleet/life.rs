@@ -12,6 +12,7 @@ impl Fleet {
         if self.held || self.aim == Aim::Removed {
             return false; // it is refused anyhow
         }
+        self.used_at = now;
         if let Some(serving) = self.serving
             && self.up(serving) == 0
             && let Some(record) = self.generations.get_mut(&serving)
@@ -22,13 +23,14 @@ impl Fleet {
                 return !self.owed;
             }
         }
-        self.owed = true;
+        (self.owed, self.awaited) = (true, true);
         false
     }
 
     pub(super) fn on_busy(&mut self, number: InstanceNumber) {
         let Some(instance) = self.instances.get_mut(&number) else { return };
         let is_first = !std::mem::replace(&mut instance.used, true);
+        instance.in_use = true;
         if let Phase::Ready { idle_since, .. } = &mut instance.phase {
             *idle_since = None;
         }
@@ -40,6 +42,9 @@ impl Fleet {
 
     pub(super) fn on_idle(&mut self, number: InstanceNumber, now: Moment, actions: &mut Vec<Action>) {
         let Some(instance) = self.instances.get_mut(&number) else { return };
+        if std::mem::take(&mut instance.in_use) {
+            self.used_at = now;
+        }
         match &mut instance.phase {
             Phase::Ready { idle_since, .. } => {
                 idle_since.get_or_insert(now);
@@ -95,6 +100,7 @@ impl Fleet {
         }
         // What waits for the candidate waits for this one again, should that fail.
         self.owed = self.candidate_is_coming();
+        self.awaited &= self.owed;
         !self.owed
     }
 
@@ -116,16 +122,23 @@ impl Fleet {
         }
     }
 
+    /// What was started for a request begins its idle time now; what replaces an idle one goes on with its model's.
     pub(super) fn on_ready(&mut self, number: InstanceNumber, now: Moment) {
+        if self.awaited || self.instances.values().any(|instance| instance.in_use) {
+            self.used_at = now;
+        }
         if let Some(instance) = self.instances.get_mut(&number)
             && matches!(instance.phase, Phase::Starting { .. })
         {
-            instance.phase = Phase::Ready { since: now, idle_since: Some(now) };
+            instance.phase = Phase::Ready { since: now, idle_since: Some(self.used_at) };
         }
     }
 
     pub(super) fn on_gone(&mut self, number: InstanceNumber, now: Moment, jitter: f64) {
         let Some(instance) = self.instances.remove(&number) else { return };
+        if instance.in_use {
+            self.used_at = now;
+        }
         let ready_since = match instance.phase {
             Phase::Starting { .. } | Phase::Stopping { end: End::Failed, .. } => None,
             Phase::Ready { since, .. } => Some(since),
@@ -178,6 +191,16 @@ impl Fleet {
             && at <= now
         {
             self.leave(number, Why::Idle, now, actions);
+        }
+    }
+
+    /// What died while nobody used its model is not brought up again once its idle time is over.
+    pub(super) fn forget_debt(&mut self, now: Moment) {
+        let timeout =
+            self.serving.and_then(|serving| self.generations.get(&serving)).map(|known| known.settings.idle_timeout);
+        let is_over = timeout.is_some_and(|timeout| self.used_at.saturating_add(timeout) <= now);
+        if is_over && !self.awaited && !self.instances.values().any(|instance| instance.in_use) {
+            self.owed = false;
         }
     }
 

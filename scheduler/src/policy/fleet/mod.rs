@@ -68,6 +68,10 @@ pub struct Fleet {
     wanted: u32,
     /// The serving generation owes an instance, whatever the load says: a request waits, a person asked, or one died.
     owed: bool,
+    /// What is owed is owed to a request or a person.
+    awaited: bool,
+    /// When the model was last used: the end of a request, a person's word, a deployment.
+    used_at: Moment,
     held: bool,
     deaths: u64,
     /// Of them, since this policy began, those of what took the traffic, without those for stuck handlers.
@@ -102,6 +106,8 @@ impl Fleet {
             announced: None,
             wanted: 0,
             owed: false,
+            awaited: false,
+            used_at: Moment::ZERO,
             held,
             deaths,
             failures: 0,
@@ -153,6 +159,7 @@ impl Fleet {
             Event::NoPlace { instance, hopeless, in_place } => {
                 refuse = self.on_no_place(instance, (hopeless, in_place), now, jitter);
             }
+            Event::Room => self.generations.values_mut().for_each(Record::room_appeared),
             Event::Displaced(number) => self.on_displaced(number, now, &mut actions),
             Event::NotAsked { generation, instance } => self.on_not_asked(generation, instance, now),
             Event::Gone(number) => self.on_gone(number, now, jitter),
@@ -177,7 +184,7 @@ impl Fleet {
             Event::Recovered(number) => self.on_recovered(number),
             // A start that was asked for and is not answered ends as one that was never asked for.
             Event::LauncherLost => self.generations.values_mut().for_each(|record| record.launcher_lost(now)),
-            Event::Start => self.on_start(),
+            Event::Start => self.on_start(now),
             Event::Stop => self.on_stop(),
             Event::Restart => self.on_restart(now, &mut actions),
             Event::RollBack { generation, settings } => {

@@ -34,18 +34,19 @@ impl Fleet {
     pub(super) fn on_removed(&mut self) {
         self.aim = Aim::Removed;
         (self.serving, self.candidate, self.previous) = (None, None, None);
-        (self.wanted, self.owed) = (0, false);
+        (self.wanted, self.owed, self.awaited) = (0, false, false);
     }
 
-    pub(super) fn on_start(&mut self) {
+    pub(super) fn on_start(&mut self, now: Moment) {
         self.held = false;
         self.owed = self.aim != Aim::Removed;
+        (self.awaited, self.used_at) = (true, now);
         self.generations.values_mut().for_each(Record::forgive);
     }
 
     pub(super) fn on_stop(&mut self) {
         self.held = true;
-        self.owed = false;
+        (self.owed, self.awaited) = (false, false);
         if let Some(candidate) = &mut self.candidate {
             candidate.in_place = false;
         }
@@ -55,6 +56,7 @@ impl Fleet {
     /// instance is replaced by a new one.
     pub(super) fn on_restart(&mut self, now: Moment, actions: &mut Vec<Action>) {
         self.held = false;
+        (self.awaited, self.used_at) = (true, now);
         if let Some(candidate) = self.candidate.as_mut() {
             let lacked_place = self.generations.get(&candidate.generation).is_some_and(Record::lacked_place);
             candidate.in_place |= lacked_place;

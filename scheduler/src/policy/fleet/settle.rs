@@ -15,6 +15,7 @@ impl Fleet {
             *goal = ready.max(*goal);
         }
         self.move_traffic(now);
+        self.forget_debt(now);
         let why = match self.aim {
             _ if self.held => Why::Held,
             Aim::Removed => Why::Removed,
@@ -23,7 +24,7 @@ impl Fleet {
         for number in self.without_business() {
             self.leave(number, why, now, actions);
         }
-        self.open_lanes(actions);
+        self.open_lanes(now, actions);
         // Until somebody says what is in the directory, more instances of an earlier scheduler may come: what seems to be
         // missing is perhaps there. Nothing could be started before, either: it is the launcher who says so.
         if !self.held
@@ -53,7 +54,8 @@ impl Fleet {
         self.previous = self.serving;
         self.serving = Some(generation);
         self.candidate = None;
-        // Its idle time begins now.
+        // A deployment is a use of the model: its idle time begins now.
+        self.used_at = now;
         for instance in self.instances.values_mut().filter(|instance| instance.generation == generation) {
             if let Phase::Ready { idle_since, .. } = &mut instance.phase {
                 *idle_since = Some(now);
@@ -79,7 +81,7 @@ impl Fleet {
         up.filter(|(_, instance)| !has_business(instance)).map(|(number, _)| *number).collect()
     }
 
-    fn open_lanes(&mut self, actions: &mut Vec<Action>) {
+    fn open_lanes(&mut self, now: Moment, actions: &mut Vec<Action>) {
         let Some(serving) = self.serving else {
             self.announced = None;
             return;
@@ -91,7 +93,7 @@ impl Fleet {
         if self.ready(serving) == 0 {
             return;
         }
-        self.owed = false;
+        (self.owed, self.awaited) = (false, false);
         if let Some(record) = self.generations.get_mut(&serving)
             && !record.proven
         {
@@ -100,7 +102,7 @@ impl Fleet {
         }
         for (number, instance) in &mut self.instances {
             if instance.generation == serving && instance.is_ready() && !instance.open {
-                instance.open = true;
+                (instance.open, instance.opened_at) = (true, now);
                 actions.push(Action::Open(*number));
             }
         }

@@ -2,6 +2,7 @@
 
 mod adoption;
 mod generations;
+mod idle;
 mod life;
 mod overrun;
 mod places;

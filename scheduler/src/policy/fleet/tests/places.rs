@@ -113,6 +113,21 @@ fn a_candidate_without_room_waits_and_asks_again() {
 }
 
 #[test]
+fn what_had_no_room_asks_again_when_an_instance_of_the_node_has_ended() {
+    let mut table = no_room_beside();
+    assert_eq!(table.at(1, Event::Room), [Action::Prepare(NEW)]);
+    assert_eq!(table.feed(Event::Prepared(NEW)), [start(C, NEW)]);
+    assert_eq!(table.feed(no_place(C, false)), []);
+    let again = Some(table.now + 2 * PLACE_AGAIN);
+    assert_eq!(table.fleet.standing(NEW), Some(Standing::NoPlace { again }), "the pause goes on growing");
+    // Where there can never be room, and where none is wanted, nothing is asked for.
+    let mut table = starting(settings());
+    table.at(1, no_place(A, true));
+    assert_eq!(table.at(2, Event::Room), []);
+    assert_eq!(Table::ready(settings()).at(2, Event::Room), []);
+}
+
+#[test]
 fn a_candidate_with_room_for_fewer_serves_with_those() {
     let mut table = Table::ready(up_to(2));
     table.feed(Event::Wanted(2));

@@ -232,6 +232,7 @@ fn nonsense() -> impl Strategy<Value = Event> {
         2 => (instance(), any::<bool>(), any::<bool>()).prop_map(|(instance, hopeless, in_place)| {
             Event::NoPlace { instance, hopeless, in_place: in_place && !hopeless }
         }),
+        1 => Just(Event::Room),
         1 => instance().prop_map(Event::Displaced),
         1 => (generation(), prop::option::of(instance()))
             .prop_map(|(generation, instance)| Event::NotAsked { generation, instance }),

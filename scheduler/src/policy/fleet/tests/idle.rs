@@ -1,0 +1,109 @@
+//! Idle time: from a model's last use, whatever becomes of its instances.
+
+use super::*;
+
+/// The instance that begins to leave at this second for having nothing to do.
+fn leaves(table: &mut Table, second: u64) -> Vec<(InstanceNumber, Why)> {
+    table.now = Moment::from_secs(second);
+    table.reasons(Event::Tick)
+}
+
+/// `A` had a request until the tenth second.
+fn used() -> Table {
+    let mut table = Table::ready(settings());
+    table.feed(Event::Busy(A));
+    table.at(10, Event::Idle(A));
+    table
+}
+
+/// The instance in place of one that died at this second.
+fn dies(table: &mut Table, second: u64, instance: InstanceNumber, next: InstanceNumber) {
+    let prepared = |actions: Vec<Action>| assert_eq!(actions, [Action::Prepare(OLD)]);
+    prepared(table.at(second, Event::Gone(instance)));
+    assert_eq!(table.feed(Event::Prepared(OLD)), [start(next, OLD)]);
+    assert_eq!(table.feed(Event::Ready(next)), [Action::Open(next)]);
+}
+
+#[test]
+fn a_model_that_dies_while_it_is_idle_stops_all_the_same() {
+    let mut table = used();
+    dies(&mut table, 200, A, B);
+    dies(&mut table, 550, B, C);
+    assert_eq!(leaves(&mut table, 609), []);
+    assert_eq!(leaves(&mut table, 610), [(C, Why::Idle)]);
+}
+
+#[test]
+fn what_dies_when_its_idle_time_is_over_is_not_brought_up_again() {
+    let mut table = used();
+    assert_eq!(table.at(610, Event::Gone(A)), []);
+    assert_eq!(table.at(611, Event::Demand), [Action::Prepare(OLD)], "a request starts it");
+
+    // Nor is one whose pause between two tries outlasts it.
+    let mut table = used();
+    table.at(605, Event::Gone(A));
+    table.at(606, Event::Prepared(OLD));
+    table.at(607, Event::Gone(B));
+    assert!(matches!(table.fleet.standing(OLD), Some(Standing::Waiting { .. })), "{:?}", table.fleet.standing(OLD));
+    assert_eq!(table.at(1200, Event::Tick), []);
+}
+
+#[test]
+fn what_gets_ready_late_stops_after_its_first_moment() {
+    let mut table = used();
+    assert_eq!(table.at(600, Event::Gone(A)), [Action::Prepare(OLD)]);
+    assert_eq!(table.feed(Event::Prepared(OLD)), [start(B, OLD)]);
+    assert_eq!(table.at(650, Event::Ready(B)), [Action::Open(B)]);
+    assert_eq!(leaves(&mut table, 650), []);
+    assert_eq!(leaves(&mut table, 651), [(B, Why::Idle)]);
+}
+
+#[test]
+fn a_death_in_use_and_a_start_for_a_request_begin_it_anew() {
+    let mut table = used();
+    table.at(300, Event::Busy(A));
+    dies(&mut table, 400, A, B);
+    assert_eq!(leaves(&mut table, 999), []);
+    assert_eq!(leaves(&mut table, 1000), [(B, Why::Idle)]);
+
+    // Its `setup` takes longer than its idle time.
+    let mut table = Table::new(Settings { startup: 3600 * SECOND, ..settings() });
+    table.feed(Event::Demand);
+    table.feed(Event::Prepared(OLD));
+    table.at(1000, Event::Ready(A));
+    assert_eq!(leaves(&mut table, 1599), []);
+    assert_eq!(leaves(&mut table, 1600), [(A, Why::Idle)]);
+}
+
+#[test]
+fn a_further_instance_counts_from_the_use_of_the_others() {
+    let mut table = Table::ready(up_to(2));
+    table.feed(Event::Busy(A));
+    table.at(100, Event::Wanted(2));
+    table.at(300, Event::Ready(B));
+    table.at(301, Event::Wanted(1));
+    assert_eq!(leaves(&mut table, 899), []);
+    assert_eq!(leaves(&mut table, 900), [(B, Why::Idle)]);
+}
+
+#[test]
+fn a_deployment_and_an_adoption_begin_it_anew_and_a_death_after_them_does_not() {
+    let mut table = used();
+    table.at(400, content(NEW, settings()));
+    table.feed(Event::Prepared(NEW));
+    assert_eq!(table.at(500, Event::Ready(B))[..1], [Action::Close(A)]);
+    table.feed(Event::Gone(A));
+    table.at(600, Event::Gone(B));
+    table.feed(Event::Prepared(NEW));
+    assert_eq!(table.at(610, Event::Ready(C)), [Action::Open(C)]);
+    assert_eq!(leaves(&mut table, 1099), []);
+    assert_eq!(leaves(&mut table, 1100), [(C, Why::Idle)]);
+
+    let mut table = Table { fleet: Fleet::new(false, 0), now: Moment::from_secs(50) };
+    let instance = table.fleet.next_number();
+    table.feed(Event::Adopted { instance, generation: OLD, settings: settings(), ready: true, proven: true });
+    table.feed(content(OLD, settings()));
+    dies(&mut table, 100, A, B);
+    assert_eq!(leaves(&mut table, 649), []);
+    assert_eq!(leaves(&mut table, 650), [(B, Why::Idle)]);
+}
