@@ -116,10 +116,10 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
     let budget = Budget::new(config.server.buffered_bytes.bytes(), uploads, metrics.of_bodies());
     let bounds = (connections, FEW as usize);
     let front = Front::new(&config, bounds, (listen, admin_listen), &budget, &metrics.of_http());
-    let gpu = crate::gpu::start(&config.gpu, metrics.of_gpus(), watchdog.pulse("the cards"));
     let started = Instant::now();
     let pulse = watchdog.pulse("the capacity");
     let capacity = crate::capacity::start(&config.capacity, metrics.of_capacity(), started, pulse);
+    let gpu = crate::gpu::start(&config.gpu, capacity.clone(), metrics.of_gpus(), watchdog.pulse("the cards"));
     let told = told(&config, tokens.as_ref(), tls.as_ref());
     let acceptor = tls.as_ref().map(Tls::acceptor);
     let tokens = tokens.map(|tokens| Tokens::new(tokens, started, &metrics.of_tokens()));

@@ -7,6 +7,9 @@ use omni_tests::gpu::{ask, card, model, on_card, place};
 use omni_tests::{Answer, Node, PATIENCE, wait_for};
 use serde_json::json;
 
+/// It makes no room for others while it is idle.
+const KEPT: &str = "[scaling]\nmin-instances = 1\n";
+
 /// The request is refused as one that another node may serve; the client learns nothing of this node and its models.
 fn refused(node: &Node, name: &str, others: &[&str]) -> Answer {
     let answer = node.http().run(name, &json!(null));
@@ -36,9 +39,10 @@ fn never_started(node: &Node, name: &str, why: &str) {
 #[test]
 fn more_than_may_be_committed_is_refused_until_somebody_goes() {
     let node = Node::builder().gpus(&[card(512)], "memory-budget = \"64MiB\"\novercommit = 1.5").start();
-    for (name, weights) in [("first-tenant", 48), ("second-tenant", 48), ("third-tenant", 16)] {
-        model(name, weights).publish(&node);
+    for name in ["first-tenant", "second-tenant"] {
+        model(name, 48).manifest(KEPT).publish(&node);
     }
+    model("third-tenant", 16).publish(&node);
     ask(&node, "first-tenant");
     ask(&node, "second-tenant");
     let before = node.log().lines().count();
@@ -61,8 +65,8 @@ fn more_than_may_wait_in_the_host_is_refused() {
     let config = "memory-budget = \"64MiB\"\nhost-budget = \"32MiB\"";
     let node = Node::builder().gpus(&[card(512)], config).start();
     // 16 MiB do not fit together, and as much more is away while they change places.
-    model("one", 40).publish(&node);
-    model("two", 40).publish(&node);
+    model("one", 40).manifest(KEPT).publish(&node);
+    model("two", 40).manifest(KEPT).publish(&node);
     model("three", 16).publish(&node);
     for name in ["one", "two", "one"] {
         ask(&node, name);
@@ -98,9 +102,9 @@ fn a_model_that_is_larger_than_the_budget_is_refused_without_a_try() {
 #[test]
 fn a_model_that_is_always_on_asks_for_room_until_there_is_some() {
     let node = Node::builder().gpus(&[card(512)], "memory-budget = \"64MiB\"").start();
-    model("stays", 40).device().publish(&node);
+    model("stays", 40).device().manifest(KEPT).publish(&node);
     ask(&node, "stays");
-    model("kept", 32).manifest("[scaling]\nmin-instances = 1\n").publish(&node);
+    model("kept", 32).manifest(KEPT).publish(&node);
     let tries = || count(&node, "omni_gpu_refusals_total{reason=\"pinned\"}");
     wait_for("its third try", PATIENCE, || (tries() >= 3.0).then_some(()));
     never_started(&node, "kept", "only 24MiB can be made free");
@@ -120,7 +124,7 @@ fn a_model_that_is_always_on_asks_for_room_until_there_is_some() {
 #[test]
 fn memory_that_never_leaves_is_not_promised_twice() {
     let node = Node::builder().gpus(&[card(512)], "memory-budget = \"64MiB\"").start();
-    model("stays", 40).device().publish(&node);
+    model("stays", 40).device().manifest(KEPT).publish(&node);
     model("moves", 32).publish(&node);
     model("small", 24).publish(&node);
     ask(&node, "stays");

@@ -5,11 +5,15 @@
 //! carried by one task, in the order in which they were decided. Being busy or idle, which changes with every request,
 //! is a number in the seat that is looked at when somebody asks.
 
+mod cards;
+mod refused;
 mod seat;
 mod settings;
+mod words;
 
-pub use seat::{Applicant, CapacityHandle, CapacitySeat, Told};
+pub use seat::{Applicant, CapacityHandle, CapacitySeat, Room, Told};
 pub use settings::{need, zygote_need};
+pub use words::stay;
 
 use crate::machine;
 use crate::metrics::CapacityMetrics;

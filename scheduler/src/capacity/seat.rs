@@ -3,14 +3,14 @@
 //! Seats ask and tell without waiting. What they are told goes into a box that one task empties into their inboxes; it
 //! is bounded by the seats, since each is answered once and displaced once.
 
+use super::refused::Refused;
 use super::settings::{need, shown};
+use super::words;
 use crate::launcher::LauncherHandle;
 use crate::metrics::CapacityMetrics;
 use crate::model::Message;
 use crate::policy::Moment;
-use crate::policy::capacity::{
-    Action, Amounts, Event, Ledger, Purpose, Refusal, Resource, SeatKey, Shortage, View, Zygote,
-};
+use crate::policy::capacity::{Action, Amounts, Event, Ledger, Purpose, Refusal, Resource, SeatKey, View, Zygote};
 use crate::watchdog::Pulse;
 use omni_config::manifest::Resources;
 use std::collections::BTreeMap;
@@ -39,7 +39,18 @@ pub enum Told {
         by: Arc<str>,
         /// What for.
         purpose: Purpose,
+        /// What of it is needed.
+        room: Room,
     },
+}
+
+/// Room that an instance gives up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// Its share of the node.
+    Node,
+    /// Its place on a card.
+    Card,
 }
 
 /// Who asks for a seat.
@@ -73,6 +84,8 @@ struct Seated {
     /// In nanoseconds since the scheduler started; [`BUSY`] at other times.
     idle_since: Arc<AtomicU64>,
     serves: bool,
+    /// There may be processes of it: its end makes room.
+    starts: bool,
 }
 
 impl Seated {
@@ -87,41 +100,28 @@ impl Seated {
 }
 
 #[derive(Debug)]
-struct Book {
-    ledger: Ledger,
+pub(super) struct Book {
+    pub(super) ledger: Ledger,
     seated: BTreeMap<SeatKey, Seated>,
     next_key: SeatKey,
     /// What is to be told, in order.
-    told: Vec<(SeatKey, Told)>,
+    pub(super) told: Vec<(SeatKey, Told)>,
     /// Who ends zygotes, once it is known.
     launcher: Option<LauncherHandle>,
-    metrics: CapacityMetrics,
-}
-
-/// A full node in words: what is free, what idle instances could give up, and why the other idle ones stay.
-fn shortage_message(wants: &str, shortage: &Shortage) -> String {
-    let Shortage { resource, free, idle, kept, recent, .. } = *shortage;
-    let room = match idle {
-        0 => "no instance is idle that could make room".to_owned(),
-        _ => format!("the idle instances that could make room have only {}", shown(resource, idle)),
-    };
-    let kept = (kept > 0).then(|| format!("{kept} idle kept by `min-instances`"));
-    let recent = (recent > 0).then(|| format!("{recent} in use a moment ago"));
-    let stay: Vec<String> = kept.into_iter().chain(recent).collect();
-    let stay = if stay.is_empty() { String::new() } else { format!(" ({})", stay.join(", ")) };
-    format!("the node is full: {wants}, {} are free, and {room}{stay}", shown(resource, free))
+    pub(super) refused: Refused,
+    pub(super) metrics: CapacityMetrics,
 }
 
 #[derive(Debug)]
-struct Desk {
+pub(super) struct Desk {
     book: Mutex<Book>,
-    notify: Notify,
+    pub(super) notify: Notify,
     /// When the scheduler started.
-    started: Instant,
+    pub(super) started: Instant,
 }
 
 impl Desk {
-    fn book(&self) -> MutexGuard<'_, Book> {
+    pub(super) fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -132,7 +132,7 @@ impl Desk {
 }
 
 impl Book {
-    fn step(&mut self, event: &Event) {
+    pub(super) fn step(&mut self, event: &Event) {
         for action in self.ledger.step(event) {
             match action {
                 Action::Grant(seat) => self.told.push((seat, Told::Granted)),
@@ -142,7 +142,7 @@ impl Book {
                 }
                 Action::Displace { seat, by, purpose } => {
                     self.metrics.displaced();
-                    self.told.push((seat, Told::Displaced { by, purpose }));
+                    self.told.push((seat, Told::Displaced { by, purpose, room: Room::Node }));
                 }
                 // Said before who has their room can be started.
                 Action::EndZygotes(model) => {
@@ -166,14 +166,14 @@ impl Book {
             }
             Refusal::Full(shortage) => {
                 self.metrics.refused(shortage.resource, "full");
-                let message = shortage_message(&wants(shortage.resource), &shortage);
+                let message = words::shortage(&wants(shortage.resource), &shortage);
                 Told::Refused { hopeless: false, in_place: shortage.in_place, message }
             }
         }
     }
 
     /// Tells the ledger who is idle since when.
-    fn look(&mut self) {
+    pub(super) fn look(&mut self) {
         for (key, seated) in self.seated.iter().filter(|(_, seated)| seated.serves) {
             let since = seated.idle_since.load(Ordering::Relaxed);
             let idle_since = (since != BUSY).then(|| Moment::from_nanos(since));
@@ -184,7 +184,7 @@ impl Book {
 
 /// For models' tasks and for who wants to see what there is.
 #[derive(Debug, Clone)]
-pub struct CapacityHandle(Arc<Desk>);
+pub struct CapacityHandle(pub(super) Arc<Desk>);
 
 impl CapacityHandle {
     /// Asks for an instance that is to be started: [`Told::Granted`] or [`Told::Refused`] follows. Dropped before that,
@@ -207,7 +207,10 @@ impl CapacityHandle {
     /// For an instance of an earlier scheduler, which is there already.
     #[must_use]
     pub fn adopt(&self, applicant: Applicant<'_>) -> CapacitySeat {
-        self.seat(applicant, |seat, model, need, zygote, min| Event::Adopted { seat, model, need, zygote, min })
+        let adopted = |seat, model, need, zygote, min| Event::Adopted { seat, model, need, zygote, min };
+        let seat = self.seat(applicant, adopted);
+        seat.starts();
+        seat
     }
 
     fn seat(
@@ -222,7 +225,10 @@ impl CapacityHandle {
         book.look();
         let key = book.next_key;
         book.next_key += 1;
-        book.seated.insert(key, Seated { need, zygote, inbox, idle_since: Arc::clone(&idle_since), serves: false });
+        book.seated.insert(
+            key,
+            Seated { need, zygote, inbox, idle_since: Arc::clone(&idle_since), serves: false, starts: false },
+        );
         book.step(&event(key, Arc::clone(&model), need, zygote, min));
         drop(book);
         self.0.notify.notify_one();
@@ -255,6 +261,13 @@ impl CapacitySeat {
     #[must_use]
     pub fn key(&self) -> SeatKey {
         self.key
+    }
+
+    /// The launcher is asked for it: from here on its end makes room.
+    pub fn starts(&self) {
+        if let Some(seated) = self.desk.book().seated.get_mut(&self.key) {
+            seated.starts = true;
+        }
     }
 
     /// It takes requests, and has none yet. Before this it is not displaced.
@@ -291,7 +304,9 @@ impl Drop for CapacitySeat {
     fn drop(&mut self) {
         let now = self.desk.started.elapsed();
         let mut book = self.desk.book();
-        book.seated.remove(&self.key);
+        if book.seated.remove(&self.key).is_some_and(|seated| seated.starts) {
+            book.room_appeared();
+        }
         book.step(&Event::Gone { seat: self.key, now });
         drop(book);
         self.desk.notify.notify_one();
@@ -345,7 +360,9 @@ impl Answers {
             let seated = book.seated.get(&seat)?;
             Some((seated.inbox.clone(), Message::Capacity(seat, told)))
         };
-        told.into_iter().filter_map(address).collect()
+        let mut messages: Vec<_> = told.into_iter().filter_map(address).collect();
+        messages.extend(book.refused.take().map(|inbox| (inbox, Message::Room)));
+        messages
     }
 }
 
@@ -353,7 +370,8 @@ impl Answers {
 pub(super) fn new(budget: Amounts, metrics: CapacityMetrics, started: Instant) -> (CapacityHandle, Answers) {
     let ledger = Ledger::new(budget);
     metrics.set(&ledger.view());
-    let book = Book { ledger, seated: BTreeMap::new(), next_key: 0, told: Vec::new(), launcher: None, metrics };
+    let (seated, told, refused) = (BTreeMap::new(), Vec::new(), Refused::default());
+    let book = Book { ledger, seated, next_key: 0, told, launcher: None, refused, metrics };
     let desk = Arc::new(Desk { book: Mutex::new(book), notify: Notify::new(), started });
     (CapacityHandle(Arc::clone(&desk)), Answers(desk))
 }

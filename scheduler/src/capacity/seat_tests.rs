@@ -51,7 +51,7 @@ impl World {
 }
 
 fn displaced_by(model: &str) -> Told {
-    Told::Displaced { by: model.into(), purpose: Purpose::First }
+    Told::Displaced { by: model.into(), purpose: Purpose::First, room: Room::Node }
 }
 
 #[test]
@@ -153,6 +153,54 @@ fn a_min_holds_from_the_moment_it_is_said() {
     drop(two);
     let _three = world.ask("b", 1);
     assert_eq!(world.told(), [(one.key(), displaced_by("b"))]);
+}
+
+/// Models that are refused are told of instances that end, once for each refusal, and never of each other's refusals.
+#[test]
+fn a_refused_model_is_told_when_an_instance_has_ended() {
+    let world = World::new(10);
+    let news = || world.answers.take().into_iter().filter(|(_, message)| matches!(message, Message::Room)).count();
+    let one = world.ask("a", 6);
+    one.starts();
+    for model in ["b", "c", "c"] {
+        drop(world.ask(model, 6));
+        world.handle.tell_of_room(model, world.inbox.clone());
+    }
+    assert_eq!(news(), 0, "one that was refused makes no room");
+    drop(one);
+    assert_eq!(news(), 2);
+    let adopted = Resources { memory: ByteSize::from_gib(1), ..Resources::default() };
+    let (zygote, min, candidate, inbox) = (None, 0, false, world.inbox.clone());
+    drop(world.handle.adopt(Applicant { model: "a", resources: &adopted, zygote, min, candidate, inbox }));
+    assert_eq!(news(), 0, "they were told");
+    world.handle.tell_of_room("b", world.inbox.clone());
+    let (zygote, min, candidate, inbox) = (None, 0, false, world.inbox.clone());
+    drop(world.handle.adopt(Applicant { model: "a", resources: &adopted, zygote, min, candidate, inbox }));
+    assert_eq!(news(), 1, "one of an earlier scheduler makes room too");
+}
+
+#[test]
+fn a_place_on_a_card_is_left_by_those_that_may_go_and_they_are_told_for_whom() {
+    let world = World::new(30);
+    let seats = ["a", "b", "kept", "busy"].map(|model| world.ask(model, 2));
+    seats[2].set_min(1);
+    for (seat, second) in seats.iter().zip([3, 2, 1, 1]) {
+        seat.serves(second * SECOND);
+    }
+    seats[3].busy();
+    let asker = world.ask("c", 2);
+    world.answers.take();
+    let others = world.handle.displace_from_card(asker.key(), false, |others| (vec![seats[1].key()], others));
+    let keys = |which: &[usize]| which.iter().map(|at| seats[*at].key()).collect::<Vec<_>>();
+    assert_eq!((others.idle, others.kept, others.recent), (keys(&[1, 0]), keys(&[2]), vec![]));
+    assert_eq!(others.hoped, keys(&[1, 0, 3]), "what is idle, then what may become so");
+    let told = Told::Displaced { by: "c".into(), purpose: Purpose::First, room: Room::Card };
+    assert_eq!(world.told(), [(seats[1].key(), told)]);
+    let again = world.handle.displace_from_card(asker.key(), false, |others| (vec![], others));
+    assert_eq!((again.leaving, again.idle), (keys(&[1]), keys(&[0])), "it is promised once");
+    let gone = asker.key();
+    drop(asker);
+    assert!(world.handle.displace_from_card(gone, false, |others| (vec![], others)).idle.is_empty());
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@
 
 use super::view::View;
 use crate::model::Message;
+use crate::policy::capacity::SeatKey;
 use crate::policy::residency::InstanceKey;
 use omni_api as api;
 use omni_ipc::id::InstanceId;
@@ -25,6 +26,8 @@ pub enum Told {
     Refused {
         /// Trying again cannot help before somebody changes the model or the node.
         hopeless: bool,
+        /// There would be room in place of the model's instances that serve.
+        in_place: bool,
         /// Why, for people on the node; names no other model.
         message: String,
     },
@@ -61,6 +64,10 @@ pub struct Applicant {
     pub limit: u64,
     /// Whether its memory can be moved.
     pub mode: GpuMode,
+    /// Its share of the node.
+    pub seat: SeatKey,
+    /// It is of a new version, beside the one that serves.
+    pub candidate: bool,
     /// Where the answers go.
     pub inbox: mpsc::Sender<Message>,
 }
@@ -274,7 +281,15 @@ mod tests {
         let seat = |_| {
             let (inbox, _) = mpsc::channel(1);
             let instance = InstanceId::parse("0123456789ab").unwrap();
-            handle.place(Applicant { model: "m".into(), instance, limit: 1, mode: GpuMode::Unified, inbox })
+            handle.place(Applicant {
+                model: "m".into(),
+                instance,
+                limit: 1,
+                mode: GpuMode::Unified,
+                seat: 0,
+                candidate: false,
+                inbox,
+            })
         };
         let seats = [0, 1].map(seat);
         assert_eq!(ends.take().len(), 2);

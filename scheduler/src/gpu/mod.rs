@@ -9,6 +9,7 @@ mod cuda;
 mod desk;
 mod nvml;
 mod probe;
+mod room;
 mod seated;
 mod settings;
 mod task;
@@ -17,6 +18,7 @@ mod words;
 
 pub use desk::{Applicant, GpuHandle, Seat, Told};
 
+use crate::capacity::CapacityHandle;
 use crate::metrics::GpuMetrics;
 use crate::watchdog::Pulse;
 use omni_config::node::Gpu;
@@ -25,11 +27,11 @@ use omni_machine::Tried;
 /// Starts the task, and the thread that looks for the cards. A node without any starts as well: then whoever asks for
 /// a place is told why there is none.
 #[must_use]
-pub fn start(config: &Gpu, metrics: GpuMetrics, pulse: Pulse) -> GpuHandle {
+pub fn start(config: &Gpu, capacity: CapacityHandle, metrics: GpuMetrics, pulse: Pulse) -> GpuHandle {
     let (handle, ends) = desk::new();
     let probe = probe::start(config.clone());
     let config = config.clone();
-    pulse.spawn(|pulse| task::run(config, probe, ends, metrics, pulse));
+    pulse.spawn(|pulse| task::run(config, probe, ends, (capacity, metrics), pulse));
     handle
 }
 

@@ -10,6 +10,7 @@ use super::seated::Seated;
 use super::settings::settings;
 use super::view::{self, View};
 use super::words::{self, Refused};
+use crate::capacity::CapacityHandle;
 use crate::machine;
 use crate::metrics::GpuMetrics;
 use crate::model::Message;
@@ -34,18 +35,21 @@ const STUCK_AFTER: Duration = Duration::from_secs(15);
 const IDLE_POLLS: u32 = 15;
 /// Requests that begin and end are published no more often than this.
 const CALM: Duration = Duration::from_millis(100);
+/// Between two looks at who is idle, while somebody hopes for it.
+const LOOK: Duration = Duration::from_millis(20);
 
 pub(super) struct GpuTask {
     cards: Vec<Card>,
     /// Why there are no cards.
     none: Option<String>,
-    policy: Residency,
-    seated: HashMap<InstanceKey, Seated>,
+    pub(super) policy: Residency,
+    pub(super) seated: HashMap<InstanceKey, Seated>,
     /// When the driver's newest look began.
     looked: std::time::Instant,
     /// What each card's last look complained of, to be logged once.
     complaints: Vec<Option<NvmlError>>,
-    ends: Ends,
+    pub(super) ends: Ends,
+    pub(super) capacity: CapacityHandle,
     metrics: GpuMetrics,
     look: SyncSender<()>,
     /// The moment zero of the policy.
@@ -55,7 +59,13 @@ pub(super) struct GpuTask {
 }
 
 /// Finds the cards, then serves for as long as the scheduler lives.
-pub(super) async fn run(config: Gpu, probe: Probe, ends: Ends, metrics: GpuMetrics, pulse: Pulse) {
+pub(super) async fn run(
+    config: Gpu,
+    probe: Probe,
+    ends: Ends,
+    (capacity, metrics): (CapacityHandle, GpuMetrics),
+    pulse: Pulse,
+) {
     let Probe { cards, readings, look } = probe;
     let cards = match pulse.during(tokio::time::timeout(FOUND_WITHIN, cards)).await {
         Ok(Ok(cards)) => cards.and_then(usable),
@@ -75,8 +85,21 @@ pub(super) async fn run(config: Gpu, probe: Probe, ends: Ends, metrics: GpuMetri
     let complaints = vec![None; cards.len()];
     let looked = std::time::Instant::now();
     let (began, seated, publish_at, polls) = (Instant::now(), HashMap::new(), None, 0);
-    let task =
-        GpuTask { cards, none, policy, seated, looked, complaints, ends, metrics, look, began, publish_at, polls };
+    let task = GpuTask {
+        cards,
+        none,
+        policy,
+        seated,
+        looked,
+        complaints,
+        ends,
+        capacity,
+        metrics,
+        look,
+        began,
+        publish_at,
+        polls,
+    };
     task.serve(readings, &pulse).await;
 }
 
@@ -101,6 +124,7 @@ impl GpuTask {
         self.publish();
         loop {
             let wake = self.policy.wake_at().map(|at| self.began + at);
+            let hopes = (!self.policy.hoping().is_empty()).then(|| Instant::now() + LOOK);
             pulse.turn();
             tokio::select! {
                 () = pulse.asked() => {}
@@ -118,12 +142,13 @@ impl GpuTask {
                 },
                 _ = polls.tick(), if !self.cards.is_empty() => self.poll().await,
                 () = sleep_until(wake) => self.step(Event::Tick).await,
+                () = sleep_until(hopes) => self.look_for_room().await,
                 () = sleep_until(self.publish_at) => self.publish(),
             }
         }
     }
 
-    fn now(&self) -> Moment {
+    pub(super) fn now(&self) -> Moment {
         self.began.elapsed()
     }
 
@@ -165,7 +190,9 @@ impl GpuTask {
         if let (GpuMode::Unified, Some(why)) = (mode, cannot) {
             return self.refuse(key, words::not_movable(why)).await;
         }
-        self.step(Event::Place { instance: key, limit, mode }).await;
+        // Those that hope already asked earlier.
+        self.look_for_room().await;
+        self.ask_for_room(key, |others| Event::Place { instance: key, limit, mode, others }).await;
     }
 
     async fn adopt(&mut self, key: InstanceKey, applicant: Applicant, uuid: &str, ready: bool) {
@@ -198,13 +225,13 @@ impl GpuTask {
         self.step(Event::Moved { instance: key, number, usage, error, silent }).await;
     }
 
-    async fn step(&mut self, event: Event) {
+    pub(super) async fn step(&mut self, event: Event) {
         for action in self.policy.step(&event, self.now()) {
             self.act(action).await;
         }
     }
 
-    async fn act(&mut self, action: Action) {
+    pub(super) async fn act(&mut self, action: Action) {
         self.publish_at = Some(Instant::now());
         match action {
             Action::Placed { instance, card } => {
@@ -215,9 +242,11 @@ impl GpuTask {
                 let spec = GpuSpec { uuid: found.uuid.to_string(), minor: found.minor, limit_bytes, mode };
                 self.tell(instance, Told::Placed(spec)).await;
             }
-            Action::Refused { instance, why } => {
+            // Its model is told by the node's capacity, before who has its place can be started.
+            Action::Displace { .. } => {}
+            Action::Refused { instance, why, in_place, stay } => {
                 let limit = self.seated.get(&instance).map_or(0, |seated| seated.applicant.limit);
-                let refused = words::refused(why, limit, self.none.as_deref());
+                let refused = words::refused(why, limit, (in_place, stay), self.none.as_deref());
                 self.refuse(instance, refused).await;
             }
             Action::Grant { instance, swap } => {
@@ -245,8 +274,8 @@ impl GpuTask {
     /// The seat stays until the model's task drops it; the policy knows nothing of it any more.
     async fn refuse(&mut self, key: InstanceKey, refused: Refused) {
         self.metrics.refused(refused.reason);
-        let Refused { hopeless, message, .. } = refused;
-        self.tell(key, Told::Refused { hopeless, message }).await;
+        let Refused { hopeless, in_place, message, .. } = refused;
+        self.tell(key, Told::Refused { hopeless, in_place, message }).await;
     }
 
     async fn tell(&self, key: InstanceKey, told: Told) {

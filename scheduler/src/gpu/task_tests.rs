@@ -50,7 +50,8 @@ impl World {
         let metrics = Metrics::default();
         let (handle, ends) = desk::new();
         let probe = Probe { cards: receiver, readings, look };
-        tokio::spawn(run(config, probe, ends, metrics.of_gpus(), Watchdog::default().pulse("cards")));
+        let rooms = (capacity(), metrics.of_gpus());
+        tokio::spawn(run(config, probe, ends, rooms, Watchdog::default().pulse("cards")));
         Self { handle, driver, looks, metrics, cards: count }
     }
 
@@ -91,10 +92,17 @@ impl World {
     }
 }
 
+/// A node without a bound, at which nobody has a seat.
+fn capacity() -> CapacityHandle {
+    let (metrics, pulse) = (Metrics::default().of_capacity(), Watchdog::default().pulse("capacity"));
+    crate::capacity::start(&omni_config::node::Capacity::default(), metrics, std::time::Instant::now(), pulse)
+}
+
 fn applicant(name: &str, gib: u64, mode: GpuMode) -> (Applicant, mpsc::Receiver<Message>) {
     let (sender, inbox) = mpsc::channel(64);
     let instance = InstanceId::parse(&format!("{:012x}", fastrand::u64(..) >> 16)).unwrap();
-    (Applicant { model: name.to_owned(), instance, limit: gib * GIB, mode, inbox: sender }, inbox)
+    let (model, limit, seat, candidate) = (name.to_owned(), gib * GIB, 0, false);
+    (Applicant { model, instance, limit, mode, seat, candidate, inbox: sender }, inbox)
 }
 
 /// The task of a model, as far as GPU memory goes, and an honest instance.
@@ -172,7 +180,7 @@ fn background(mut played: Played) -> tokio::task::JoinHandle<Played> {
 }
 
 async fn refused(world: &World, gib: u64, mode: GpuMode) -> (bool, String) {
-    let Told::Refused { hopeless, message } = world.model_in("m", gib, mode).told().await else {
+    let Told::Refused { hopeless, in_place: false, message } = world.model_in("m", gib, mode).told().await else {
         panic!("not refused")
     };
     (hopeless, message)
@@ -375,7 +383,7 @@ async fn a_driver_that_never_says_what_there_is_stops_nobody_for_ever() {
         Gpu::default(),
         Probe { cards, readings, look },
         ends,
-        metrics.of_gpus(),
+        (capacity(), metrics.of_gpus()),
         Watchdog::default().pulse("cards"),
     ));
     let (applicant, mut inbox) = applicant("m", 1, GpuMode::Unified);

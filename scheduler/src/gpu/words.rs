@@ -2,7 +2,8 @@
 //!
 //! A text stands in the model's own status, so it names no other model.
 
-use crate::policy::residency::{EndCause, Refusal};
+use crate::capacity::stay;
+use crate::policy::residency::{EndCause, Refusal, Stay};
 
 /// A refusal, for who asked.
 pub(super) struct Refused {
@@ -10,13 +11,16 @@ pub(super) struct Refused {
     pub(super) reason: &'static str,
     /// Trying again cannot help before somebody changes the model or the node.
     pub(super) hopeless: bool,
+    /// There would be room in place of the model's instances that serve.
+    pub(super) in_place: bool,
     /// For people.
     pub(super) message: String,
 }
 
 /// `limit` is what was asked for; `none` says why the node has no card, if it has none.
-pub(super) fn refused(why: Refusal, limit: u64, none: Option<&str>) -> Refused {
+pub(super) fn refused(why: Refusal, limit: u64, (in_place, idle): (bool, Stay), none: Option<&str>) -> Refused {
     let wanted = about(limit);
+    let nobody = format!("no idle instance can make room{}", stay(idle.kept, idle.recent));
     let (reason, hopeless, message) = match why {
         Refusal::NoCard => {
             let none = none.unwrap_or("no card can be used");
@@ -36,30 +40,32 @@ pub(super) fn refused(why: Refusal, limit: u64, none: Option<&str>) -> Refused {
                 about(budget)
             ),
         ),
-        Refusal::Pinned { free } => {
-            ("pinned", false, format!("no GPU memory: it needs {wanted}, and only {} can be made free", about(free)))
-        }
+        Refusal::Pinned { free } => (
+            "pinned",
+            false,
+            format!("no GPU memory: it needs {wanted}, only {} can be made free, and {nobody}", about(free)),
+        ),
         Refusal::Committed { free } => (
             "committed",
             false,
-            format!("no GPU memory: it needs {wanted}, and `overcommit` in [gpu] leaves {}", about(free)),
+            format!("no GPU memory: it needs {wanted}, `overcommit` in [gpu] leaves {}, and {nobody}", about(free)),
         ),
         Refusal::HostBudget { free } => (
             "host-budget",
             false,
             format!(
-                "no host memory for GPU memory: it needs {wanted}, and `host-budget` in [gpu] leaves {}",
+                "no host memory for GPU memory: it needs {wanted}, `host-budget` in [gpu] leaves {}, and {nobody}",
                 about(free)
             ),
         ),
     };
-    Refused { reason, hopeless, message }
+    Refused { reason, hopeless, in_place, message }
 }
 
 /// Its memory was to be movable, and no card here can do that.
 pub(super) fn not_movable(why: &str) -> Refused {
     let message = format!("gpu-mode = \"unified\" cannot be had on this node's cards: {why}; \"device\" can");
-    Refused { reason: "not-movable", hopeless: true, message }
+    Refused { reason: "not-movable", hopeless: true, in_place: false, message }
 }
 
 /// An end, for the model that meets it.
@@ -150,7 +156,8 @@ mod tests {
         ];
         let mut text = String::new();
         for why in refusals {
-            let Refused { reason, hopeless, message } = refused(why, 100 * gib, Some("no driver"));
+            let idle = Stay { kept: 1, recent: 2 };
+            let Refused { reason, hopeless, message, .. } = refused(why, 100 * gib, (false, idle), Some("no driver"));
             text += &format!("{reason} hopeless={hopeless}\n  {message}\n");
         }
         text += &format!("{}\n", not_movable("it has no concurrent managed access").message);

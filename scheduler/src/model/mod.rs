@@ -96,6 +96,8 @@ pub enum Message {
     Gpu(InstanceKey, gpu::Told),
     /// The node's capacity speaks, of the instance with this key.
     Capacity(SeatKey, capacity::Told),
+    /// An instance on the node has ended, after this model was refused room for one.
+    Room,
     /// Asks each instance for its use, which is answered by those that are there. The channel has room for all.
     Stats(mpsc::Sender<Stats>),
     /// All instances are to write where their threads are; the answer is how many were asked.

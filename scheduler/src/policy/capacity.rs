@@ -18,6 +18,7 @@
 mod amounts;
 mod events;
 mod lingering;
+mod others;
 mod room;
 
 use super::{Generation, Moment};
@@ -25,6 +26,7 @@ use amounts::Tally;
 pub use amounts::{Amounts, Resource};
 pub use events::{Action, Event, Purpose, Refusal, SeatKey, Shortage, View, Zygote};
 use lingering::Lingering;
+pub use others::Others;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -196,7 +198,7 @@ impl Ledger {
 
     fn ask(&mut self, key: SeatKey, hope: Hope, now: Moment, actions: &mut Vec<Action>) {
         let (model, min) = (Arc::clone(&hope.asker.model), hope.min);
-        let purpose = self.purpose(&hope);
+        let purpose = self.purpose(&hope.asker.model, hope.candidate);
         match self.room_for(&hope.asker, purpose, false, now) {
             Err(_) if now < hope.until && self.may_hope(&hope.asker, purpose, now) => {
                 self.hopes.insert(key, hope);
@@ -220,8 +222,8 @@ impl Ledger {
         }
     }
 
-    fn purpose(&self, hope: &Hope) -> Purpose {
-        match (self.serves(&hope.asker.model), hope.candidate) {
+    fn purpose(&self, model: &Arc<str>, candidate: bool) -> Purpose {
+        match (self.serves(model), candidate) {
             (false, _) => Purpose::First,
             (true, true) => Purpose::Candidate,
             (true, false) => Purpose::Further,

@@ -6,8 +6,10 @@
 use super::ModelTask;
 use super::instances::Instance;
 use super::place::{Lack, NoPlace};
+use crate::capacity::CapacitySeat;
 use crate::gpu::{Applicant, Seat, Told};
 use crate::policy::InstanceNumber;
+use crate::policy::capacity::SeatKey;
 use crate::policy::fleet::Event;
 use crate::policy::residency::InstanceKey;
 use crate::wire::reply::Swap;
@@ -136,7 +138,10 @@ impl ModelTask {
             ManifestMode::Unified => GpuMode::Unified,
             ManifestMode::Device => GpuMode::Device,
         };
-        let Some(applicant) = self.applicant(&instance.id, limit, mode) else { return false };
+        let Some(seat) = instance.seat.as_ref().map(CapacitySeat::key) else { return false };
+        let candidate = self.fleet.candidate() == Some(instance.generation);
+        let Some(applicant) = self.applicant(&instance.id, limit, mode, seat) else { return false };
+        let applicant = Applicant { candidate, ..applicant };
         let turn = Turn::unplaced(self.context.gpu.place(applicant));
         if let Some(instance) = self.instances.get_mut(number) {
             instance.turn = Some(turn);
@@ -145,14 +150,14 @@ impl ModelTask {
     }
 
     /// The place that an instance of an earlier scheduler has.
-    pub(super) fn keep_place(&self, id: &InstanceId, gpu: &GpuSpec, ready: bool) -> Option<Turn> {
-        let applicant = self.applicant(id, gpu.limit_bytes, gpu.mode)?;
+    pub(super) fn keep_place(&self, id: &InstanceId, gpu: &GpuSpec, ready: bool, seat: &CapacitySeat) -> Option<Turn> {
+        let applicant = self.applicant(id, gpu.limit_bytes, gpu.mode, seat.key())?;
         Some(Turn::adopted(self.context.gpu.adopt(applicant, &gpu.uuid, ready), ready))
     }
 
-    fn applicant(&self, id: &InstanceId, limit: u64, mode: GpuMode) -> Option<Applicant> {
-        let inbox = self.own_inbox.upgrade()?;
-        Some(Applicant { model: self.model.name.as_str().to_owned(), instance: id.clone(), limit, mode, inbox })
+    fn applicant(&self, id: &InstanceId, limit: u64, mode: GpuMode, seat: SeatKey) -> Option<Applicant> {
+        let (model, instance, inbox) = (self.model.name.as_str().to_owned(), id.clone(), self.own_inbox.upgrade()?);
+        Some(Applicant { model, instance, limit, mode, seat, candidate: false, inbox })
     }
 
     /// A word of the GPU task. One for an earlier instance is late.
@@ -166,8 +171,8 @@ impl ModelTask {
                 turn.state = State::Starting;
                 self.launch(number, Some(spec));
             }
-            Told::Refused { hopeless, message } => {
-                self.no_place(number, Lack::Gpu, NoPlace { hopeless, in_place: false, message });
+            Told::Refused { hopeless, in_place, message } => {
+                self.no_place(number, Lack::Gpu, NoPlace { hopeless, in_place, message });
             }
             Told::Granted => turn.granted(Instant::now()),
             Told::Yield => turn.yields(),
@@ -204,7 +209,15 @@ mod tests {
         let (handle, listener) = listener();
         let (inbox, _) = tokio::sync::mpsc::channel(1);
         let instance = InstanceId::parse("0123456789ab").unwrap();
-        let applicant = Applicant { model: "m".into(), instance, limit: 1, mode: GpuMode::Unified, inbox };
+        let applicant = Applicant {
+            model: "m".into(),
+            instance,
+            limit: 1,
+            mode: GpuMode::Unified,
+            seat: 0,
+            candidate: false,
+            inbox,
+        };
         let seat = handle.adopt(applicant, "GPU-0", ready);
         listener.heard();
         (Turn::adopted(seat, ready), listener)

@@ -182,8 +182,15 @@ mod tests {
         let (handle, _listener) = listener();
         let (inbox, _) = tokio::sync::mpsc::channel(1);
         let id = InstanceId::parse("0123456789ab").unwrap();
-        let applicant =
-            crate::gpu::Applicant { model: "m".into(), instance: id, limit: 1, mode: GpuMode::Unified, inbox };
+        let applicant = crate::gpu::Applicant {
+            model: "m".into(),
+            instance: id,
+            limit: 1,
+            mode: GpuMode::Unified,
+            seat: 0,
+            candidate: false,
+            inbox,
+        };
         // One of an earlier scheduler: it has no grant of this one.
         let away = Turn::adopted(handle.adopt(applicant, "GPU-0", false), false);
         let (mut instance, _ends) = instance();

@@ -76,8 +76,9 @@ impl ModelTask {
         self.is_found(&content.snapshot);
         let (generation, content) = self.generations.of(content);
         let number = self.fleet.next_number();
-        let turn = welcome.gpu.as_ref().and_then(|gpu| self.keep_place(&id, gpu, is_ready));
         let seat = self.keep_room(generation, &content);
+        let on_card = welcome.gpu.as_ref().zip(seat.as_ref());
+        let turn = on_card.and_then(|(gpu, seat)| self.keep_place(&id, gpu, is_ready, seat));
         let (settings, proven) = (content.settings(), self.lasting.is_proven(&content.snapshot));
         let fresh = Instance::new(id.clone(), generation, content);
         let instance = Instance { turn, seat, launched: true, elsewhere, ..fresh };

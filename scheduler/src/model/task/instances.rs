@@ -42,10 +42,10 @@ pub(super) struct Instance {
     pub(super) intake: Intake,
     pub(super) mode: Option<HandlerMode>,
     pub(super) log_seen: u64,
-    /// Its share of the node; `None` before it asked for one.
-    pub(super) seat: Option<CapacitySeat>,
     /// Its GPU memory; `None` for a model without, and before it asked.
     pub(super) turn: Option<Turn>,
+    /// Its share of the node; `None` before it asked for one. Dropped after its place on a card: news of room are told then.
+    pub(super) seat: Option<CapacitySeat>,
     /// The launcher was asked to start it, or an earlier scheduler was: there may be processes.
     pub(super) launched: bool,
     /// Its worker was told to kill it. One that has to be told again does not hear.

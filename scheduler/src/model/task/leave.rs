@@ -66,6 +66,7 @@ impl ModelTask {
             | Message::WorkerClosed(_)
             | Message::Gpu(..)
             | Message::Capacity(..)
+            | Message::Room
             | Message::Stats(_)
             | Message::Stacks(_)
             | Message::History(_)

@@ -258,6 +258,7 @@ impl ModelTask {
             }
             Message::Gpu(key, told) => self.told_by_gpu(key, told),
             Message::Capacity(key, told) => self.told_by_capacity(key, told),
+            Message::Room => self.event(&Event::Room),
             Message::Stats(answer) => self.ask_stats(&answer),
             Message::Stacks(answer) => drop(answer.send(self.ask_stacks())),
             Message::History(answer) => drop(answer.send(self.history())),

@@ -67,9 +67,9 @@ impl ModelTask {
             Told::Refused { hopeless, in_place, message } => {
                 self.no_place(number, Lack::Node, NoPlace { hopeless, in_place, message });
             }
-            Told::Displaced { by, purpose } => {
+            Told::Displaced { by, purpose, room } => {
                 if let Some(instance) = self.instances.get_mut(number) {
-                    instance.displaced_by = Some(stops::displaced_by(&by, purpose));
+                    instance.displaced_by = Some(stops::displaced_by(&by, purpose, room));
                 }
                 self.event(&Event::Displaced(number));
             }
@@ -91,6 +91,9 @@ impl ModelTask {
             return self.gone(number, &ExitCause::StartFailed { message });
         };
         instance.launched = true;
+        if let Some(seat) = &instance.seat {
+            seat.starts();
+        }
         let spec =
             instance.content.start_spec(&self.model.name, instance.id.clone(), environment, &self.context.config);
         if self.launcher.start_instance(StartSpec { gpu, ..spec }, &inbox).is_err() {
@@ -104,6 +107,9 @@ impl ModelTask {
     pub(super) fn no_place(&mut self, number: InstanceNumber, lack: Lack, refusal: NoPlace) {
         let NoPlace { hopeless, in_place, message } = refusal;
         let Some(Instance { generation, .. }) = self.instances.remove(number) else { return };
+        if let Some(inbox) = self.own_inbox.upgrade().filter(|_| !hopeless) {
+            self.context.capacity.tell_of_room(self.model.name.as_str(), inbox);
+        }
         self.lack = lack;
         if let Some(known) = self.generations.get_mut(generation) {
             known.no_room = Some(message.clone());

@@ -1,6 +1,7 @@
 //! Stops of instances that do well, for people: why, in the log and in the model's own state.
 
 use super::ModelTask;
+use crate::capacity::Room;
 use crate::machine::unix_ms;
 use crate::policy::InstanceNumber;
 use crate::policy::capacity::Purpose;
@@ -39,11 +40,15 @@ impl ModelTask {
 }
 
 /// Whose instance takes the room of one that is displaced.
-pub(super) fn displaced_by(model: &str, purpose: Purpose) -> String {
+pub(super) fn displaced_by(model: &str, purpose: Purpose, room: Room) -> String {
     let what = match purpose {
         Purpose::First => "the first instance",
         Purpose::Candidate => "a new version",
         Purpose::Further => "a further instance",
     };
-    format!("its room is needed for {what} of {model}")
+    let place = match room {
+        Room::Node => "room",
+        Room::Card => "place on a card",
+    };
+    format!("its {place} is needed for {what} of {model}")
 }

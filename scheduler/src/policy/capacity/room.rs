@@ -78,7 +78,13 @@ impl Ledger {
     }
 
     /// Who may be displaced for an instance of this model, the one that is idle longest first.
-    fn displaceable(&self, model: &Arc<str>, purpose: Purpose, hoping: bool, now: Moment) -> Vec<(SeatKey, &Seat)> {
+    pub(super) fn displaceable(
+        &self,
+        model: &Arc<str>,
+        purpose: Purpose,
+        hoping: bool,
+        now: Moment,
+    ) -> Vec<(SeatKey, &Seat)> {
         let rests = |since: Moment, least: Duration| since.saturating_add(least) <= now;
         let idle_since = |seat: &Seat| match seat.phase {
             Phase::Serving { idle_since: Some(since) } if purpose == Purpose::First || rests(since, UNUSED) => {

@@ -4,6 +4,7 @@
 //! instance may have, and costs at worst the instance itself.
 
 use crate::policy::Moment;
+use crate::policy::capacity::Others;
 use omni_ipc::instance::{GpuOrder, GpuUse};
 use omni_ipc::launcher::GpuMode;
 use std::time::Duration;
@@ -43,7 +44,8 @@ pub struct CardSettings {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A model wants to start. Answered once, by [`Action::Placed`] when there is room for the whole limit (it may take
-    /// the time of others' turns) or by [`Action::Refused`]; [`Event::Gone`] withdraws it.
+    /// the time of others' turns, or until idle ones have gone for it) or by [`Action::Refused`]; [`Event::Gone`] withdraws
+    /// it.
     Place {
         /// A new key.
         instance: InstanceKey,
@@ -51,6 +53,15 @@ pub enum Event {
         limit: u64,
         /// Whether its memory can be moved.
         mode: GpuMode,
+        /// Who could make room.
+        others: Others<InstanceKey>,
+    },
+    /// Time has passed for one of [`Residency::hoping`](super::Residency::hoping), and who is idle may have changed.
+    Look {
+        /// Which.
+        instance: InstanceKey,
+        /// Who could make room now.
+        others: Others<InstanceKey>,
     },
     /// An instance of an earlier scheduler is here. It is not granted: requests for it begin with [`Event::Want`], and so
     /// does what it still does for that scheduler.
@@ -163,6 +174,17 @@ pub enum Action {
         instance: InstanceKey,
         /// Why.
         why: Refusal,
+        /// There would be room in place of the model's own instances that serve.
+        in_place: bool,
+        /// Idle instances that make no room.
+        stay: Stay,
+    },
+    /// This one is idle and has to go: its place is needed. It counts as there until [`Event::Gone`].
+    Displace {
+        /// Which.
+        instance: InstanceKey,
+        /// For this one.
+        by: InstanceKey,
     },
     /// Its memory is on the card: send it requests until it is told to yield.
     Grant {
@@ -192,6 +214,15 @@ pub enum Action {
         /// Why.
         why: EndCause,
     },
+}
+
+/// Idle instances that are not displaced, by the reason why not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stay {
+    /// Their models keep them for their `min`.
+    pub kept: usize,
+    /// They had a request too short a while ago.
+    pub recent: usize,
 }
 
 /// Why an instance cannot be placed.

@@ -10,6 +10,7 @@
 //! What always holds: nothing an instance says makes one of them larger than its limit.
 
 use super::events::{CardIndex, InstanceKey};
+use super::room::Gone;
 use crate::policy::Moment;
 use omni_ipc::instance::{GpuOrder, GpuUse};
 use omni_ipc::launcher::GpuMode;
@@ -24,6 +25,8 @@ pub(super) struct Instance {
     pub(super) limit: u64,
     pub(super) mode: GpuMode,
     pub(super) turn: Turn,
+    /// Those that have to be gone before it can be started. Only a queued one has any.
+    pub(super) awaited: Gone,
     /// When it last had something to do.
     pub(super) used_at: Moment,
     /// Whether it said what it has since it was ready; until then it may have all of its limit.
@@ -100,6 +103,7 @@ impl Instance {
             limit,
             mode,
             turn,
+            awaited: Gone::new(),
             used_at: now,
             known: false,
             managed: 0,
@@ -224,7 +228,8 @@ impl Instance {
     /// Since when its turn, or its start, is waited for.
     pub(super) fn waits_since(&self) -> Option<Moment> {
         match self.turn {
-            Turn::Queued { since } | Turn::Waiting { since } => Some(since),
+            Turn::Queued { since } => self.awaited.is_empty().then_some(since),
+            Turn::Waiting { since } => Some(since),
             Turn::Starting
             | Turn::Off
             | Turn::Coming { .. }

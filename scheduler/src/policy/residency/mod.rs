@@ -10,6 +10,7 @@
 //! | `events` | nothing: the shapes of events, actions, settings |
 //! | `ledger` | what an instance needs, has, and will have on its card |
 //! | `placement` | which card a new instance gets, or why none |
+//! | `room` | who leaves the node for a new instance |
 //! | `turns` | who leaves for whom, in which order, and when |
 //! | `orders` | what comes of an order, and who lies |
 //!
@@ -25,18 +26,22 @@ mod events;
 mod ledger;
 mod orders;
 mod placement;
+mod room;
 mod turns;
 mod view;
 
 pub use events::{
     Action, CardIndex, CardSettings, CardView, EndCause, Event, InstanceKey, InstanceView, Place, Refusal, Settings,
+    Stay,
 };
 
 use super::Moment;
+use super::capacity::{Others, PATIENCE};
 use ledger::{Instance, Instances, Turn};
 use omni_ipc::instance::GpuOrder;
-use omni_ipc::launcher::GpuMode;
 use orders::Answer;
+use room::Ask;
+use std::collections::BTreeMap;
 
 /// The cards of the node and the instances on them.
 #[derive(Debug, Clone)]
@@ -44,6 +49,8 @@ pub struct Residency {
     settings: Settings,
     cards: Vec<Card>,
     instances: Instances,
+    /// Those that nobody is idle for.
+    hopes: BTreeMap<InstanceKey, Ask>,
     /// Orders so far.
     orders: u64,
     /// Somebody who may not be told to yield yet may be then.
@@ -76,7 +83,7 @@ impl Residency {
             lost: false,
         };
         let cards = settings.cards.iter().map(card).collect();
-        Self { settings, cards, instances: Instances::new(), orders: 0, next_turn: None }
+        Self { settings, cards, instances: Instances::new(), hopes: BTreeMap::new(), orders: 0, next_turn: None }
     }
 
     /// When the next [`Event::Tick`] is due.
@@ -95,9 +102,15 @@ impl Residency {
     pub fn step(&mut self, event: &Event, now: Moment) -> Vec<Action> {
         let mut actions = Vec::new();
         match event {
-            Event::Place { instance, limit, mode } => {
-                if !self.instances.contains_key(instance) {
-                    self.place(*instance, *limit, *mode, now, &mut actions);
+            Event::Place { instance, limit, mode, others } => {
+                if !self.instances.contains_key(instance) && !self.hopes.contains_key(instance) {
+                    let ask = Ask { limit: *limit, mode: *mode, until: now + PATIENCE };
+                    self.place(*instance, ask, others, now, &mut actions);
+                }
+            }
+            Event::Look { instance, others } => {
+                if let Some(ask) = self.hopes.get(instance) {
+                    self.place(*instance, *ask, others, now, &mut actions);
                 }
             }
             Event::Adopted { instance, card, limit, mode, ready } => {
@@ -122,9 +135,7 @@ impl Residency {
                 let answer = Answer { number: *number, usage, error: *error, silent: *silent };
                 self.on_moved(*instance, answer, &mut actions);
             }
-            Event::Gone { instance } => {
-                self.instances.remove(instance);
-            }
+            Event::Gone { instance } => self.on_gone(*instance, now),
             Event::Seen { instance, bytes, processes } => {
                 self.on_seen(*instance, *bytes, *processes, now, &mut actions);
             }
@@ -139,16 +150,6 @@ impl Residency {
         }
         self.settle(now, &mut actions);
         actions
-    }
-
-    fn place(&mut self, key: InstanceKey, limit: u64, mode: GpuMode, now: Moment, actions: &mut Vec<Action>) {
-        match self.choose(limit, mode) {
-            Ok(card) => {
-                let turn = Turn::Queued { since: now };
-                self.instances.insert(key, Instance::new(card, limit, mode, turn, now));
-            }
-            Err(why) => actions.push(Action::Refused { instance: key, why }),
-        }
     }
 
     fn on_adopted(&mut self, key: InstanceKey, now: Moment, actions: &mut Vec<Action>) {
@@ -244,11 +245,11 @@ impl Residency {
         let on_it: Vec<_> = ledger::on(&self.instances, index).map(|(key, _)| key).collect();
         for key in on_it {
             let Some(instance) = self.instances.get(&key) else { continue };
-            let (limit, mode) = (instance.limit, instance.mode);
+            let ask = Ask { limit: instance.limit, mode: instance.mode, until: now };
             // One that is not started yet can go to another card.
             if matches!(instance.turn, Turn::Queued { .. } | Turn::Coming { start: true, .. }) {
                 self.instances.remove(&key);
-                self.place(key, limit, mode, now, actions);
+                self.place(key, ask, &Others::default(), now, actions);
             } else {
                 self.end(key, EndCause::CardLost, actions);
             }

@@ -22,18 +22,20 @@
 
 use super::events::{CardIndex, CardSettings, Refusal};
 use super::ledger::{Instance, Instances, Turn, on, sum};
+use super::room::Gone;
 use super::{Card, Residency};
 use omni_ipc::instance::GpuOrder;
 use omni_ipc::launcher::GpuMode;
 use std::cmp::Reverse;
 
 impl Residency {
-    /// The card with most left to commit; among equals the one where least has to leave.
-    pub(super) fn choose(&self, limit: u64, mode: GpuMode) -> Result<CardIndex, Refusal> {
+    /// The card with most left to commit, without those that are as good as gone; among equals the one where least has to
+    /// leave.
+    pub(super) fn choose(&self, limit: u64, mode: GpuMode, gone: &Gone) -> Result<CardIndex, Refusal> {
         let mut best: Option<(Reverse<u64>, u64, CardIndex)> = None;
         let mut hurdles: Vec<Refusal> = Vec::new();
         for (index, card) in self.cards.iter().enumerate() {
-            match self.fits(index, card, limit, mode) {
+            match self.fits(index, card, (limit, mode), gone) {
                 Ok(free) => {
                     let occupied = sum(&self.instances, index, |instance| instance.present());
                     let candidate = (Reverse(free), occupied.saturating_add(limit).saturating_sub(card.budget), index);
@@ -55,14 +57,14 @@ impl Residency {
     }
 
     /// What the card has left to commit beside an instance that it can take.
-    fn fits(&self, index: CardIndex, card: &Card, limit: u64, mode: GpuMode) -> Result<u64, Refusal> {
+    fn fits(&self, index: CardIndex, card: &Card, (limit, mode): (u64, GpuMode), gone: &Gone) -> Result<u64, Refusal> {
         if card.lost {
             return Err(Refusal::CardLost);
         }
         if limit > card.budget {
             return Err(Refusal::TooBig { budget: card.budget });
         }
-        let limits = Limits::of(&self.instances, index);
+        let limits = Limits::of(&self.instances, index, gone);
         // What has to fit beside it: all that never leaves, and for one that never leaves itself, any one of the rest.
         let beside = match mode {
             GpuMode::Unified => limits.device,
@@ -76,25 +78,27 @@ impl Residency {
         if limit > free {
             return Err(Refusal::Committed { free });
         }
-        let elsewhere = self.host_of_others(index);
-        if elsewhere.saturating_add(self.host_of(index, limits.with(limit, mode))) > self.settings.host_budget {
-            let now = elsewhere.saturating_add(self.host_of(index, limits));
+        let elsewhere = self.host_of_others(index, gone);
+        if elsewhere.saturating_add(self.host_of(index, limits.with(limit, mode), gone)) > self.settings.host_budget {
+            let now = elsewhere.saturating_add(self.host_of(index, limits, gone));
             return Err(Refusal::HostBudget { free: self.settings.host_budget.saturating_sub(now) });
         }
         Ok(free)
     }
 
     /// See the header.
-    fn host_of(&self, index: CardIndex, limits: Limits) -> u64 {
+    fn host_of(&self, index: CardIndex, limits: Limits, gone: &Gone) -> u64 {
         let budget = self.cards.get(index).map_or(0, |card| card.budget);
         let over = limits.unified.saturating_sub(budget.saturating_sub(limits.device));
         let at_worst = over.saturating_add(over.min(limits.largest_unified));
-        at_worst.max(sum(&self.instances, index, |instance| instance.on_host()))
+        let there = on(&self.instances, index).filter(|(key, _)| !gone.contains(key));
+        at_worst.max(there.fold(0, |sum: u64, (_, instance)| sum.saturating_add(instance.on_host())))
     }
 
-    fn host_of_others(&self, but: CardIndex) -> u64 {
+    fn host_of_others(&self, but: CardIndex, gone: &Gone) -> u64 {
         let others = (0..self.cards.len()).filter(|index| *index != but);
-        others.fold(0, |sum, index| sum.saturating_add(self.host_of(index, Limits::of(&self.instances, index))))
+        let host_of = |index| self.host_of(index, Limits::of(&self.instances, index, gone), gone);
+        others.fold(0, |sum, index| sum.saturating_add(host_of(index)))
     }
 
     /// Whether an exchange that evicts this much may begin now. The first one always may: placement saw to that.
@@ -113,12 +117,12 @@ impl Residency {
     /// What evicted instances of all cards may need of the host's memory: what admission compares with the budget.
     #[must_use]
     pub fn host_committed(&self) -> u64 {
-        self.host_of_others(usize::MAX)
+        self.host_of_others(usize::MAX, &Gone::new())
     }
 
     /// The sum of the limits on a card.
     pub(super) fn committed(&self, index: CardIndex) -> u64 {
-        Limits::of(&self.instances, index).all()
+        Limits::of(&self.instances, index, &Gone::new()).all()
     }
 }
 
@@ -137,8 +141,10 @@ struct Limits {
 }
 
 impl Limits {
-    fn of(instances: &Instances, card: CardIndex) -> Self {
-        let all = on(instances, card).map(|(_, instance)| (instance.limit, instance.mode));
+    fn of(instances: &Instances, card: CardIndex, gone: &Gone) -> Self {
+        let all = on(instances, card)
+            .filter(|(key, _)| !gone.contains(key))
+            .map(|(_, instance)| (instance.limit, instance.mode));
         all.fold(Self::default(), |limits, (limit, mode)| limits.with(limit, mode))
     }
 

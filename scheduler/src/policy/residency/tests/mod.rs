@@ -3,6 +3,7 @@
 mod orders;
 mod placement;
 mod properties;
+mod room;
 mod stories;
 mod traces;
 mod turns;
@@ -10,6 +11,7 @@ mod world;
 
 use super::*;
 use omni_ipc::instance::GpuUse;
+use omni_ipc::launcher::GpuMode;
 use std::time::Duration;
 
 const GIB: u64 = 1 << 30;
@@ -53,11 +55,21 @@ impl Table {
     }
 
     fn place(&mut self, instance: InstanceKey, gib: u64) -> Vec<Action> {
-        self.feed(&Event::Place { instance, limit: gib * GIB, mode: GpuMode::Unified })
+        self.place_with(instance, gib, GpuMode::Unified, Others::default())
     }
 
     fn place_device(&mut self, instance: InstanceKey, gib: u64) -> Vec<Action> {
-        self.feed(&Event::Place { instance, limit: gib * GIB, mode: GpuMode::Device })
+        self.place_with(instance, gib, GpuMode::Device, Others::default())
+    }
+
+    fn place_with(
+        &mut self,
+        instance: InstanceKey,
+        gib: u64,
+        mode: GpuMode,
+        others: Others<InstanceKey>,
+    ) -> Vec<Action> {
+        self.feed(&Event::Place { instance, limit: gib * GIB, mode, others })
     }
 
     /// From `Ready` to idle with all of this many GiB allocated, one millisecond later.

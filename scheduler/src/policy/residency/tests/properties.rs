@@ -16,7 +16,10 @@ struct Plan {
     /// After how many milliseconds, whose, how many milliseconds it takes.
     requests: Vec<(u64, usize, u64)>,
     host_budget: u64,
+    overcommit: f64,
     faults: Faults,
+    /// Idle instances leave for those that start.
+    makes_room: bool,
     seed: u64,
 }
 
@@ -24,13 +27,16 @@ fn plans(faults: impl Strategy<Value = Faults>) -> impl Strategy<Value = Plan> {
     let models = prop::collection::vec((1_u64..=10, 0_u64..=8, prop::bool::weighted(0.85)), 2..9);
     let requests = prop::collection::vec((0_u64..800, 0_usize..8, 1_u64..2000), 1..150);
     let host = prop_oneof![2 => Just(1024_u64), 1 => 5_u64..60];
-    (prop::collection::vec(8_u64..24, 1..3), models, requests, host, faults, any::<u64>()).prop_map(
-        |(budgets, models, requests, host_budget, faults, seed)| Plan {
+    let room = (prop_oneof![2 => Just(4.0), 1 => 1.0..2.0], any::<bool>());
+    (prop::collection::vec(8_u64..24, 1..3), models, requests, host, room, faults, any::<u64>()).prop_map(
+        |(budgets, models, requests, host_budget, (overcommit, makes_room), faults, seed)| Plan {
             budgets,
             models,
             requests,
             host_budget,
+            overcommit,
             faults,
+            makes_room,
             seed,
         },
     )
@@ -49,9 +55,14 @@ fn faults() -> impl Strategy<Value = Faults> {
 }
 
 fn run(plan: &Plan) -> World {
-    let settings =
-        Settings { host_budget: plan.host_budget * GIB, evict_timeout: 12 * SECOND, ..settings(&plan.budgets) };
+    let settings = Settings {
+        host_budget: plan.host_budget * GIB,
+        overcommit: plan.overcommit,
+        evict_timeout: 12 * SECOND,
+        ..settings(&plan.budgets)
+    };
     let mut world = World::new(settings, 4.0 * GIB as f64, plan.faults, plan.seed);
+    world.makes_room = plan.makes_room;
     for (tenths, eighths, movable) in &plan.models {
         let limit = plan.budgets[0] * GIB * tenths / 10;
         let mode = if *movable { GpuMode::Unified } else { GpuMode::Device };
@@ -116,12 +127,13 @@ proptest! {
             }
             for action in actions {
                 let (Action::Placed { instance, .. } | Action::Refused { instance, .. } | Action::Grant { instance, .. }
-                    | Action::Yield { instance } | Action::Order { instance, .. } | Action::End { instance, .. }) = action;
+                    | Action::Yield { instance } | Action::Order { instance, .. } | Action::End { instance, .. }
+                    | Action::Displace { instance, .. }) = action;
                 prop_assert!(known.contains(&instance), "{action:?} for nobody");
                 prop_assert!(!ended.contains(&instance), "{action:?} after its end");
                 match action {
                     Action::Order { .. } => prop_assert!(ordered.insert(instance), "two orders at a time"),
-                    Action::End { .. } => { ended.insert(instance); ordered.remove(&instance); }
+                    Action::End { .. } | Action::Displace { .. } => { ended.insert(instance); ordered.remove(&instance); }
                     Action::Refused { .. } => { known.remove(&instance); }
                     Action::Placed { .. } | Action::Grant { .. } | Action::Yield { .. } => {}
                 }
@@ -139,6 +151,17 @@ proptest! {
     }
 }
 
+fn wild_others() -> impl Strategy<Value = Others<InstanceKey>> {
+    let keys = || prop::collection::vec(1_u64..7, 0..4);
+    (keys(), keys(), keys(), keys()).prop_map(|(leaving, idle, hoped, own)| Others {
+        leaving,
+        idle,
+        hoped,
+        own,
+        ..Others::default()
+    })
+}
+
 fn nonsense() -> impl Strategy<Value = Event> {
     let instance = 1_u64..7;
     let mode = prop_oneof![4 => Just(GpuMode::Unified), 1 => Just(GpuMode::Device)];
@@ -147,7 +170,19 @@ fn nonsense() -> impl Strategy<Value = Event> {
     let number = prop_oneof![8 => 1_u64..60, 1 => Just(u64::MAX)];
     prop_oneof![
         3 => (instance.clone(), 1_u64..14, mode.clone())
-            .prop_map(|(instance, limit, mode)| Event::Place { instance, limit: limit * GIB, mode }),
+            .prop_map(|(instance, limit, mode)| Event::Place {
+                instance,
+                limit: limit * GIB,
+                mode,
+                others: Others::default(),
+            }),
+        2 => (1_u64..7, 1_u64..14, wild_others()).prop_map(|(instance, limit, others)| Event::Place {
+            instance,
+            limit: limit * GIB,
+            mode: GpuMode::Unified,
+            others,
+        }),
+        1 => (1_u64..7, wild_others()).prop_map(|(instance, others)| Event::Look { instance, others }),
         1 => (instance.clone(), prop::option::of(0_usize..3), 1_u64..14, mode, any::<bool>()).prop_map(
             |(instance, card, limit, mode, ready)| Event::Adopted { instance, card, limit: limit * GIB, mode, ready }
         ),

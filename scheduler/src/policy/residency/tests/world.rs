@@ -3,6 +3,8 @@
 //! It obeys the policy to the letter and checks, at every action and after every event, what the policy promises. All
 //! chance comes from one seed.
 
+mod room;
+
 use super::*;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -62,6 +64,7 @@ enum Later {
     SetUp { key: InstanceKey },
     Used { key: InstanceKey },
     Dead { key: InstanceKey },
+    Look { key: InstanceKey },
 }
 
 pub(super) struct World {
@@ -77,6 +80,8 @@ pub(super) struct World {
     /// Bytes in a second, each way.
     bandwidth: f64,
     faults: Faults,
+    /// Idle instances leave for those that start.
+    pub(super) makes_room: bool,
     rng: fastrand::Rng,
     pub(super) log: Vec<(Moment, Action)>,
     pub(super) moved: u64,
@@ -101,6 +106,7 @@ impl World {
             links,
             bandwidth,
             faults,
+            makes_room: false,
             rng: fastrand::Rng::with_seed(seed),
             log: Vec::new(),
             moved: 0,
@@ -185,6 +191,13 @@ impl World {
                     self.pump(Event::Used { instance: key, usage: fake.usage() });
                 }
             }
+            Later::Look { key } => {
+                if let Some(fake) = self.fakes.get(&key) {
+                    let others = self.others(fake.model);
+                    self.pump(Event::Look { instance: key, others });
+                    self.look_later(key);
+                }
+            }
             Later::Dead { key } => {
                 if let Some(fake) = self.fakes.remove(&key) {
                     self.models[fake.model].key = None;
@@ -206,7 +219,9 @@ impl World {
             let (limit, mode, key) = (model.limit, model.mode, self.count);
             self.models[index].key = Some(key);
             self.fakes.insert(key, Fake { model: index, ..Fake::default() });
-            return self.pump(Event::Place { instance: key, limit, mode });
+            let others = self.others(index);
+            self.pump(Event::Place { instance: key, limit, mode, others });
+            return self.look_later(key);
         };
         let now = self.now;
         let fake = self.fakes.get_mut(&key).expect("a model knows its instance");
@@ -351,6 +366,13 @@ impl World {
                     self.at(if bytes > 0 { until } else { now }, Later::Answer { key: instance, number });
                 }
             }
+            Action::Displace { instance, by } => {
+                assert!(self.fakes.contains_key(&by), "for nobody");
+                let fake = self.fakes.get_mut(&instance).expect("displaced: unknown");
+                assert!(fake.ready && !fake.busy && !fake.ended, "displaced: {fake:?}");
+                fake.ended = true;
+                self.at(now + KILL, Later::Dead { key: instance });
+            }
             Action::End { instance, .. } => {
                 let fake = self.fakes.get_mut(&instance).expect("end: unknown");
                 fake.ended = true;
@@ -370,30 +392,5 @@ impl World {
         self.fakes.get_mut(&key).expect("it is granted").busy = true;
         self.at(self.now + service, Later::Done { key });
         self.feed.push_back(Event::Busy { instance: key });
-    }
-
-    /// What is really there never exceeds the budget, unless models grow when they like.
-    fn check(&self) {
-        if self.faults.grow > 0.0 || self.faults.disobey > 0.0 {
-            return;
-        }
-        for (index, card) in self.policy.settings().cards.iter().enumerate() {
-            let there = self.fakes.values().filter(|fake| fake.card == Some(index)).map(Fake::there).sum::<u64>();
-            assert!(there <= card.budget, "{there} of {} bytes on card {index} at {:?}", card.budget, self.now);
-        }
-    }
-}
-
-impl Fake {
-    fn usage(&self) -> GpuUse {
-        GpuUse { managed_bytes: self.managed, resident_bytes: self.resident, device_bytes: self.device, host_bytes: 0 }
-    }
-
-    /// While memory comes back, all of it counts.
-    fn there(&self) -> u64 {
-        match self.order {
-            Some((_, GpuOrder::Restore)) => self.managed + self.device,
-            Some((_, GpuOrder::Evict { .. } | GpuOrder::Report)) | None => self.resident + self.device,
-        }
     }
 }

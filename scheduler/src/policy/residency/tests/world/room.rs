@@ -1,0 +1,60 @@
+//! What is on the cards of the world, what may be there, and who could leave.
+
+use super::*;
+
+impl World {
+    /// What the others could do for one of this model.
+    pub(super) fn others(&self, asker: usize) -> Others<InstanceKey> {
+        if !self.makes_room {
+            return Others::default();
+        }
+        let is_idle = |fake: &Fake| fake.ready && !fake.busy && self.models[fake.model].waiting.is_empty();
+        let keys = |which: &dyn Fn(&Fake) -> bool| -> Vec<InstanceKey> {
+            let of_others = self.fakes.iter().filter(|(_, fake)| fake.model != asker);
+            of_others.filter(|(_, fake)| which(fake)).map(|(key, _)| *key).collect()
+        };
+        Others {
+            leaving: keys(&|fake| fake.ended),
+            idle: keys(&|fake| !fake.ended && is_idle(fake)),
+            hoped: keys(&|fake| !fake.ended),
+            ..Others::default()
+        }
+    }
+
+    pub(super) fn look_later(&mut self, key: InstanceKey) {
+        if self.policy.hoping().contains(&key) {
+            self.at(self.now + SECOND / 4, Later::Look { key });
+        }
+    }
+
+    /// What is started is never beyond what may be; what is really there never exceeds the budget, unless models grow when
+    /// they like.
+    pub(super) fn check(&self) {
+        for (index, card) in self.policy.cards().iter().enumerate() {
+            let started = self.fakes.values().filter(|fake| fake.card == Some(index));
+            let limits = started.map(|fake| self.models[fake.model].limit).sum::<u64>();
+            assert!(limits <= card.commit_limit, "{limits} of {} are promised on card {index}", card.commit_limit);
+        }
+        if self.faults.grow > 0.0 || self.faults.disobey > 0.0 {
+            return;
+        }
+        for (index, card) in self.policy.settings().cards.iter().enumerate() {
+            let there = self.fakes.values().filter(|fake| fake.card == Some(index)).map(Fake::there).sum::<u64>();
+            assert!(there <= card.budget, "{there} of {} bytes on card {index} at {:?}", card.budget, self.now);
+        }
+    }
+}
+
+impl Fake {
+    pub(super) fn usage(&self) -> GpuUse {
+        GpuUse { managed_bytes: self.managed, resident_bytes: self.resident, device_bytes: self.device, host_bytes: 0 }
+    }
+
+    /// While memory comes back, all of it counts.
+    pub(super) fn there(&self) -> u64 {
+        match self.order {
+            Some((_, GpuOrder::Restore)) => self.managed + self.device,
+            Some((_, GpuOrder::Evict { .. } | GpuOrder::Report)) | None => self.resident + self.device,
+        }
+    }
+}
