@@ -16,6 +16,8 @@ mod ranges;
 mod real;
 mod resolve;
 mod runtime;
+#[cfg(not(test))]
+mod unwinder;
 
 use omni_gpu_wire::env;
 use std::sync::OnceLock;
@@ -25,6 +27,8 @@ pub(crate) fn active() -> bool {
     static ACTIVE: OnceLock<bool> = OnceLock::new();
     *ACTIVE.get_or_init(|| {
         let ours = [env::LIMIT_BYTES, env::MODE, env::ACCOUNT, env::CONTROL, env::DRIVER];
-        places::is_sandboxed() || ours.iter().any(|name| std::env::var_os(name).is_some())
+        // Another libc's programs never reach the driver, which needs glibc; and locks that processes share are each libc's own.
+        resolve::libc_own::is_glibc()
+            && (places::is_sandboxed() || ours.iter().any(|name| std::env::var_os(name).is_some()))
     })
 }

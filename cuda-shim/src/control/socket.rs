@@ -6,6 +6,7 @@
 //! process that made it.
 #![allow(unsafe_code, reason = "a socket without an owner type, because it may stop being ours")]
 
+use crate::resolve::libc_own::in_forks;
 use omni_gpu_wire::control::{ORDER_BYTES, Order, Report};
 use std::ffi::{OsStr, c_int};
 use std::mem::{MaybeUninit, offset_of};
@@ -98,8 +99,7 @@ impl Socket {
         INODE.store(self.inode, Ordering::Relaxed);
         DESCRIPTOR.store(self.descriptor, Ordering::Relaxed);
         if !IS_WATCHED.swap(true, Ordering::Relaxed) {
-            // SAFETY: the handler does what may be done in a child of many threads; this library is never unloaded.
-            unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+            in_forks(in_child); // it does what may be done in a child of many threads
         }
     }
 }

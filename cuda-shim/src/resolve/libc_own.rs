@@ -1,14 +1,18 @@
-//! libc's own `dlsym` and `dlvsym`, past the ones that this library exports.
+//! libc's own functions: `dlsym` and `dlvsym`, past the ones that this library exports, and what only glibc has.
 #![allow(unsafe_code, reason = "functions that are known by address")]
 
 use super::elf;
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::transmute;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+/// glibc's name.
+const GLIBC: &CStr = c"libc.so.6";
 /// Where they are: libc since glibc 2.34, a library of its own before.
-const HOMES: [&CStr; 2] = [c"libc.so.6", c"libdl.so.2"];
+const HOMES: [&CStr; 2] = [GLIBC, c"libdl.so.2"];
+/// musl is its own loader, and has no other name everywhere.
+const MUSL: &str = "/ld-musl-x86_64.so.1";
 
 /// A function of libc's, found at its first use.
 pub(crate) struct Own {
@@ -20,6 +24,26 @@ pub(crate) struct Own {
 pub(crate) static DLSYM: Own = Own::new(c"dlsym");
 /// `dlvsym`.
 pub(crate) static DLVSYM: Own = Own::new(c"dlvsym");
+
+/// What `pthread_atfork` of glibc's static part calls: linked to, it would be a symbol that no other libc has.
+static REGISTER_ATFORK: Own = Own::new(c"__register_atfork");
+
+/// Whether this process's libc is glibc.
+pub(crate) fn is_glibc() -> bool {
+    elf::find(|library| (library.soname() == Some(GLIBC)).then_some(())).is_some()
+}
+
+/// Has `child` called in every child of a fork, from now on. This library is never unloaded.
+pub(crate) fn in_forks(child: unsafe extern "C" fn()) {
+    type Handler = Option<unsafe extern "C" fn()>;
+    type Register = unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int;
+    if let Some(register) = NonNull::new(REGISTER_ATFORK.address()) {
+        // SAFETY: the address is that of glibc's function, whose type this is.
+        let register = unsafe { transmute::<NonNull<c_void>, Register>(register) };
+        // SAFETY: the handler is a function for good; null stands for the program, which is never unloaded either.
+        unsafe { register(None, None, Some(child), null_mut()) };
+    }
+}
 
 impl Own {
     const fn new(name: &'static CStr) -> Self {
@@ -34,10 +58,12 @@ impl Own {
 
     #[cold]
     fn look_up(&self) -> *mut c_void {
-        let in_library = |home: &&CStr| {
-            elf::find(|library| if library.soname() == Some(home) { library.function(self.name) } else { None })
+        let in_library = |is_it: &dyn Fn(&elf::Library<'_>) -> bool| {
+            elf::find(|library| if is_it(library) { library.function(self.name) } else { None })
         };
-        let address = HOMES.iter().find_map(in_library).map_or(null_mut(), NonNull::as_ptr);
+        let of_glibc = HOMES.iter().find_map(|home| in_library(&|library| library.soname() == Some(home)));
+        let of_musl = || in_library(&|library| library.path().to_bytes().ends_with(MUSL.as_bytes()));
+        let address = of_glibc.or_else(of_musl).map_or(null_mut(), NonNull::as_ptr);
         self.address.store(address, Ordering::Relaxed);
         address
     }

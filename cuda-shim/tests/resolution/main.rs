@@ -5,6 +5,7 @@
 mod driver;
 mod escaped;
 mod interposers;
+mod other_libcs;
 mod programs;
 mod runtimes;
 mod simulated;
