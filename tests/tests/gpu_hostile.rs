@@ -236,6 +236,33 @@ tell(**found)
     node.stop();
 }
 
+/// A set-user-id program of the machine is a program like any other in a sandbox: it gains no right, so the dynamic linker
+/// treats it like any other too, and the shim is in it.
+#[test]
+fn a_setuid_program_gains_nothing_and_has_the_shim() {
+    let node = node();
+    let code = r#"
+import glob, stat, subprocess
+programs = [path for path in sorted(glob.glob("/usr/bin/*")) if os.stat(path).st_mode & stat.S_ISUID and os.stat(path).st_uid == 0]
+# Answered by the dynamic linker, which would not for a program with other rights than its caller's.
+asked = {"LD_SHOW_AUXV": "1", "LD_TRACE_LOADED_OBJECTS": "1"}
+said = {path: subprocess.run([path], env=asked, stdout=subprocess.PIPE, text=True).stdout.split() for path in programs}
+after = lambda words, name: words[words.index(name) + 1] if name in words else None
+tell(
+    own=str(os.geteuid()),
+    programs=len(programs),
+    rights=sorted({(after(words, "AT_SECURE:"), after(words, "AT_UID:"), after(words, "AT_EUID:")) for words in said.values()}),
+    without=[path for path, words in said.items() if "/gpu/libomni_cuda.so" not in words],
+)
+"#;
+    let found = run(&node, "hostile", code);
+    assert!(found["programs"].as_u64() > Some(0), "this machine has no set-user-id program to try: {found}");
+    assert_eq!(found["rights"], json!([["0", found["own"], found["own"]]]), "{found}");
+    assert!(found["own"] != "0" && found["without"] == json!([]), "{found}");
+    honest_is_well(&node);
+    node.stop();
+}
+
 /// Who goes past the shim altogether is met by what the driver says of its processes.
 #[test]
 fn one_that_takes_more_than_its_limit_past_the_shim_is_ended() {
