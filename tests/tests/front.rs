@@ -142,7 +142,7 @@ async fn with_trailer(node: &Node, length: usize, model: &str, window: u32) -> (
     let (mut sender, connection) = client.handshake(TokioIo::new(socket)).await.unwrap();
     let driven = tokio::spawn(connection);
     let trailers = HeaderMap::from_iter([(HeaderName::from_static("x-end"), "y".repeat(length).parse().unwrap())]);
-    let body = Full::new(Bytes::from("1")).with_trailers(async { Some(Ok(trailers)) });
+    let body = Full::new(Bytes::from("1")).with_trailers(Box::pin(async { Some(Ok(trailers)) }));
     let answer =
         sender.send_request(Request::post(format!("http://localhost/ai/run/{model}")).body(body).unwrap()).await;
     (answer.as_ref().ok().map(|answer| answer.status().as_u16()), (answer, sender, driven))
