@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 
 import pytest
 from peer import (
@@ -15,11 +16,13 @@ from peer import (
     HEAD,
     JSON,
     RAISED,
+    REQUEST,
     RESPONSE,
     STREAM,
     TEXT,
     UNSERIALISABLE,
     USAGE,
+    frame,
 )
 
 RUNNERS = {
@@ -358,3 +361,12 @@ def test_large_requests_between_small_ones(model):
     )
     for number, size in enumerate([1, 70_000, 2, 3_000_000, 3, 65_500, 65_536, 65_537, 10_000_000, 4]):
         assert link.answer(number, json.dumps("x" * size).encode()).json == size
+
+
+@pytest.mark.parametrize("define, concurrency", [("def", 1), ("def", 3), ("async def", 3)])
+def test_the_head_of_a_request_is_parsed_only_when_something_in_it_is_asked_for(serve, define, concurrency):
+    _, link = serve(f"{define} handle_request(request, context):\n    return request.body.json\n", concurrency)
+    for number in (1, 2):
+        link.send(frame(REQUEST, number, struct.pack("<I", 4) + b"junk" + b"7", JSON))
+        got = link.read()
+        assert (got.kind, got.number, got.payload) == (RESPONSE, number, b"7")

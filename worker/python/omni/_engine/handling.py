@@ -93,7 +93,7 @@ class Handling(ABC):
         self._send(last)
         self._cancels.forget(number)
         request_now.set(None)
-        output.ended(request.id)
+        output.ended(request)
 
     def _walk(self, number: int, stream: Stream) -> bytes:
         """Sends a stream's chunks; returns its last frame."""

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
+    from omni.request import Request
+
 STACK_SIGNAL = 16  # SIGSTKFLT, which nothing else uses; the name is new in Python 3.11
 """Writes every thread's stack to the log, also while a thread is in C and does not let go of the interpreter."""
 
@@ -122,11 +124,11 @@ def begin_anew() -> None:
     _log.keep_descriptor()
 
 
-def ended(request: str) -> None:
-    """A request has ended."""
+def ended(request: Request) -> None:
+    """A request has ended. Its id is asked for only where a line has begun: nothing else in its head need be parsed."""
     for output in _outputs:
         if output._begun or output._open is not None:
-            output.ended(request)
+            output.ended(request.id)
 
 
 def _take_libraries() -> None:

@@ -239,7 +239,7 @@ class Session:
         finally:
             end_copy()
             request.close()
-            output.ended(request.id)
+            output.ended(request)
         if context._usage:
             last = wire.usage(number, context._usage) + last
         self._cancels.forget(number)
