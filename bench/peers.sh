@@ -42,6 +42,14 @@ chmod 755 "$OMNI_TMP"
 mkdir "$OMNI_TMP/tmp"
 trap 'rm -rf --one-file-system "$OMNI_TMP"' EXIT
 
+# The driver's streams are for the host `x`, and a node on loopback answers to the names that it was given.
+printf '[server]\nhosts = ["x"]\n' > "$OMNI_TMP/node.toml"
+mkdir "$OMNI_TMP/bin"
+printf '#!/bin/sh\nexec "%s" --config "%s" "$@"\n' "$OMNI_BIN/omni-scheduler" "$OMNI_TMP/node.toml" \
+    > "$OMNI_TMP/bin/omni-scheduler"
+chmod 755 "$OMNI_TMP/bin" "$OMNI_TMP/bin/omni-scheduler"
+OMNI_BIN=$OMNI_TMP/bin
+
 export OMNI_BIN OMNI_TMP TMPDIR=$OMNI_TMP/tmp MOSEC_PY FLOOR_BIN=$work/floor-target/release/floor PYTHONDONTWRITEBYTECODE=1
 results=$work/results-$(date -u +%Y%m%dT%H%M%SZ).jsonl
 [ $# -gt 0 ] || set -- --targets floor,mosec,ours --rounds 3
