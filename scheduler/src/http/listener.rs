@@ -11,6 +11,7 @@ use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::{TcpNoDelay, TcpUserTimeout};
 use nix::{getsockopt_impl, libc, setsockopt_impl, sockopt_impl};
 use std::future::Future;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -66,8 +67,8 @@ pub enum Phase {
 
 /// A connection that has come.
 enum Arrived {
-    /// From a client.
-    Accepted(TcpStream),
+    /// From a client, at this address.
+    Accepted(TcpStream, IpAddr),
     /// From an earlier scheduler, as it is served.
     Handed(Stream),
 }
@@ -118,8 +119,8 @@ pub async fn serve<H, F>(
         tokio::spawn(async move {
             let stream = match (arrived, tls) {
                 (Arrived::Handed(stream), _) => Some(stream),
-                (Arrived::Accepted(stream), None) => Some(Stream::Tcp(stream)),
-                (Arrived::Accepted(stream), Some(tls)) => shake_hands(&tls, stream, bounds).await,
+                (Arrived::Accepted(stream, _), None) => Some(Stream::Tcp(stream)),
+                (Arrived::Accepted(stream, _), Some(tls)) => shake_hands(&tls, stream, bounds).await,
             };
             if let Some(stream) = stream {
                 converse(stream, &rules, phase, handler).await;
@@ -138,7 +139,7 @@ pub async fn serve<H, F>(
 /// A connection among those of its address; `None` for one too many. One that is handed over was let in already.
 fn counted(addresses: &Arc<Addresses>, arrived: &Arrived) -> Option<Counted> {
     match arrived {
-        Arrived::Accepted(stream) => addresses.enter(stream.peer_addr().ok()?.ip()),
+        Arrived::Accepted(_, address) => addresses.enter(*address),
         Arrived::Handed(_) => Some(Counted::default()),
     }
 }
@@ -190,7 +191,7 @@ async fn accept(
         Some(stream) = handed.recv() => return Some((Arrived::Handed(stream), permit)),
     };
     match accepted {
-        Ok((stream, _)) => Some((Arrived::Accepted(stream), permit)),
+        Ok((stream, from)) => Some((Arrived::Accepted(stream, from.ip()), permit)),
         Err(error) => {
             tracing::warn!(%error, "connection not accepted");
             tokio::time::sleep(ACCEPT_PAUSE).await;
