@@ -12,6 +12,7 @@ mod python;
 mod secret;
 mod tls;
 mod user;
+mod weights;
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -29,6 +30,7 @@ pub use python::Python;
 pub use secret::SecretFile;
 pub use tls::Tls;
 pub use user::{NoUser, NodeUser};
+pub use weights::Weights;
 
 use crate::error::Problems;
 use crate::host::HostName;
@@ -65,6 +67,8 @@ pub struct NodeConfig {
     pub snapshots: Snapshots,
     /// `[cache]`: the lasting cache directories of models.
     pub cache: Cache,
+    /// `[weights]`: folders that models may have their weights in.
+    pub weights: Weights,
     /// `[network]`: which models may have the node's network.
     pub network: Network,
     /// `[logs]`: bounds of what models write.
@@ -94,6 +98,7 @@ impl NodeConfig {
             gpu: root.section("gpu", Gpu::read),
             snapshots: root.section("snapshots", Snapshots::read),
             cache: root.section("cache", Cache::read),
+            weights: root.section("weights", Weights::read),
             network: root.section("network", Network::read),
             logs: root.section("logs", Logs::read),
         });

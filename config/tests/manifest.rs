@@ -27,7 +27,7 @@ preload = []
 zygote = false
 require-hashes = false
 [weights]
-source = ""
+source = "file:///srv/weights/llama"
 sha256 = ""
 [resources]
 memory = "7GiB"
@@ -72,6 +72,7 @@ fn every_key_is_read() {
     assert_eq!(manifest.resources.memory.bytes(), 7_516_192_768);
     assert_eq!(manifest.timeouts.request, Duration::from_millis(500));
     assert_eq!(manifest.network.access, Access::Host);
+    assert_eq!(manifest.weights.folder(), Some(Path::new("/srv/weights/llama")));
     insta::assert_json_snapshot!("every_key", manifest);
     // Each value differs from its default, so a key that was not read would show as one: all but what this version
     // has only one value for.
@@ -85,7 +86,6 @@ fn every_key_is_read() {
         "runtime.engine",
         "schema",
         "weights.sha256",
-        "weights.source",
     ];
     assert_eq!(same, only_one);
 }
@@ -154,6 +154,9 @@ const BAD: &[&str] = &[
     "[runtime]\ncommand = [\"serve\", 8000]",
     "[weights]\nsource = \"s3://bucket/prefix\"",
     "[weights]\nsource = \"ftp://host/file\"",
+    "[weights]\nsource = \"file:///srv/weights/../../etc\"",
+    "[weights]\nsource = \"file:///srv/we%69ghts\"",
+    "[weights]\nsource = \"file:///srv/weights\"\nsha256 = \"0000000000000000000000000000000000000000000000000000000000000000\"",
     "[weights]\nsha256 = \"0000000000000000000000000000000000000000000000000000000000000000\"",
     "[weights]\nsha256 = \"abc\"",
     "[scaling]\nmax-instances = 0",

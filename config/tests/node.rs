@@ -105,6 +105,8 @@ bytes = "1GiB"
 files = 10
 [cache]
 per-model = "20GiB"
+[weights]
+folders = ["/srv/weights"]
 [network]
 host-access = ["@cf/meta/llama"]
 [logs]
@@ -178,6 +180,8 @@ const BAD: &[&str] = &[
     "[gpu]\nevict-timeout = 10",
     "[gpu]\nquantum = \"0s\"",
     "[gpu]\ndriver-dir = \"lib\"",
+    "[weights]\nfolders = [\"weights\"]",
+    "[weights]\nfolders = [\"/srv/../etc\"]",
     "[network]\nhost-access = [\"cowsay\", \"../x\"]",
     "[logs]\nkept = \"1GiB\"",
     "[logs]\nlines-per-second = \"200\"",

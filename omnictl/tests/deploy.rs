@@ -196,6 +196,29 @@ fn what_cannot_be_published_changes_nothing() {
     }
 }
 
+/// A folder is on the machine of the node, where `deploy` runs; `check` may run elsewhere.
+#[test]
+fn weights_must_be_in_a_folder_of_the_node() {
+    let world = World::new();
+    let listed = fs::canonicalize(world.dir.path()).unwrap().join("weights");
+    let models_dir = world.path("models").to_str().unwrap().to_owned();
+    let weights_folders = vec![listed.to_str().unwrap().to_owned()];
+    world.daemon.on("GET /v1/node", Canned::json(&Node { models_dir, weights_folders, ..values::node() }));
+    let names = |path: &Path| {
+        world.write("src/hello/omni.toml", &format!("[weights]\nsource = \"file://{}\"\n", path.display()));
+    };
+    names(Path::new("/etc"));
+    insta::assert_snapshot!("deploy_weights_not_listed", world.deploy(&["hello"]));
+    names(&listed.join("llama"));
+    insta::assert_snapshot!("deploy_weights_missing", world.deploy(&["hello"]));
+    let output = world.daemon.command(&["check", "hello"]).current_dir(world.path("src")).output().unwrap();
+    insta::assert_snapshot!("check_weights", report(&output, &fs::canonicalize(world.dir.path()).unwrap(), "[DIR]"));
+    fs::create_dir_all(listed.join("llama")).unwrap();
+    world.says(&[world.model(Role::Serving, State::Ready)]);
+    let said = world.deploy(&["hello"]);
+    assert!(said.starts_with("exit 0\n"), "{said}");
+}
+
 #[test]
 fn two_at_once_are_one() {
     let world = World::new();

@@ -3,9 +3,12 @@
 //! The launcher may come later than the scheduler and may be restarted at any time; models that run are not touched by
 //! that. What is asked of it waits in a bounded outbox, and whoever asks when that is full is told that it is away.
 
+mod away;
 mod connection;
 mod quitting;
 mod serves;
+
+pub use away::Away;
 
 use crate::metrics::BuildMetrics;
 use crate::model::Message;
@@ -15,6 +18,7 @@ use omni_config::name::ModelName;
 use omni_ipc::id::{InstanceId, SnapshotDigest};
 use omni_ipc::launcher::{
     BUILDS_SINCE, BuildCounts, END_ZYGOTES_SINCE, FromLauncher, HASHES_SINCE, Serves, StartSpec, ToLauncher, VERSIONS,
+    WEIGHTS_SINCE,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -90,25 +94,6 @@ struct Route {
     asked: bool,
 }
 
-/// The launcher cannot be asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Away {
-    /// For anything.
-    #[error("the launcher does not answer; nothing can be started until it is back")]
-    Silent,
-    /// For this: it would install what it must not.
-    #[error(
-        "the launcher is of an earlier release, which does not heed `require-hashes` in [python] of omni.toml: replace it \
-         (SIGUSR2, or `systemctl reload omni`)"
-    )]
-    Older,
-}
-
-impl Away {
-    /// All reasons.
-    pub const ALL: [Self; 2] = [Self::Silent, Self::Older];
-}
-
 /// For the models' tasks.
 #[derive(Debug, Clone)]
 pub struct LauncherHandle {
@@ -169,10 +154,12 @@ impl LauncherHandle {
     pub fn prepare(&self, model: &ModelName, content: &Content, inbox: &mpsc::Sender<Message>) -> Result<(), Away> {
         let snapshot = content.snapshot.clone();
         let require_hashes = content.manifest.python.require_hashes;
+        let weights = content.manifest.weights.folder().is_some();
         // A launcher that has not said its version yet is not there yet.
         match self.routes().spoken {
-            None if require_hashes => return Err(Away::Silent),
+            None if require_hashes || weights => return Err(Away::Silent),
             Some(spoken) if require_hashes && spoken < HASHES_SINCE => return Err(Away::Older),
+            Some(spoken) if weights && spoken < WEIGHTS_SINCE => return Err(Away::NoWeights),
             Some(_) | None => {}
         }
         self.routes().preparing.entry(snapshot.clone()).or_default().push(inbox.clone());

@@ -103,6 +103,24 @@ async fn a_launcher_that_does_not_look_at_hashes_is_not_asked_to() {
 }
 
 #[tokio::test]
+async fn a_launcher_that_does_not_know_weights_is_not_asked_to_start_a_model_with_some() {
+    let name = ModelName::try_from("a".to_owned()).unwrap();
+    let snapshot = SnapshotDigest::parse(&"0".repeat(64)).unwrap();
+    let mut node = NodeConfig::default();
+    node.weights.folders.push("/srv/weights".into());
+    let manifest = "[weights]\nsource = \"file:///srv/weights/llama\"\n";
+    let content = Content::parse(&name, snapshot, Some(manifest.to_owned()), &node).unwrap();
+    let (handle, _asked) = testing::launcher();
+    let (inbox, _told) = mpsc::channel(1);
+    for (spoken, expected) in
+        [(None, Err(Away::Silent)), (Some(WEIGHTS_SINCE - 1), Err(Away::NoWeights)), (Some(WEIGHTS_SINCE), Ok(()))]
+    {
+        handle.routes().spoken = spoken;
+        assert_eq!(handle.prepare(&name, &content, &inbox), expected, "{spoken:?}");
+    }
+}
+
+#[tokio::test]
 async fn what_no_packet_holds_fails_alone() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("launcher.sock");

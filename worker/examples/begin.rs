@@ -75,6 +75,7 @@ fn sandbox() -> SandboxSpec {
         binds: Vec::new(),
         devices: Vec::new(),
         cache: None,
+        weights: None,
         tmp_bytes: TMP_BYTES,
         host_network: false,
         env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],

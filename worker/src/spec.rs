@@ -139,6 +139,9 @@ pub struct SandboxSpec {
     pub devices: Vec<PathBuf>,
     /// A lasting directory with a quota, mounted at `/cache`.
     pub cache: Option<Cache>,
+    /// A folder with weights, mounted at `/weights`, read-only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weights: Option<Weights>,
     /// Size of `/tmp` and of `/dev/shm`, each, in bytes.
     pub tmp_bytes: u64,
     /// Stay in the host's network namespace (`resolv.conf` and `hosts` appear then).
@@ -160,6 +163,25 @@ pub struct Bind {
     pub target: PathBuf,
     /// Read-only unless set. Never executable set-user-id, never devices.
     pub writable: bool,
+}
+
+/// A folder in one that the operator lists. Others than root may have changed what is in that one: it is found through no
+/// link that leads out of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Weights {
+    /// The listed folder.
+    pub folder: PathBuf,
+    /// The path in it; empty for the listed folder itself.
+    pub below: PathBuf,
+}
+
+impl Weights {
+    /// The path on the host, for messages.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        // Joined as parts: an empty path would leave a `/` at the end.
+        self.folder.components().chain(self.below.components()).collect()
+    }
 }
 
 /// A lasting directory with a quota: an ext4 image on a loop device, owned inside by the instance's user through an
@@ -184,6 +206,7 @@ mod tests {
             binds: vec![Bind { source: "/s/snapshots/1".into(), target: "/model".into(), writable: false }],
             devices: vec![],
             cache: Some(Cache { image: "/c/cowsay.img".into(), bytes: 1 << 30 }),
+            weights: None,
             tmp_bytes: 1 << 26,
             host_network: false,
             env: vec![("HOME".into(), "/tmp/home".into())],

@@ -3,7 +3,7 @@
 //! Read by [`super::Manifest::parse`]. What always holds: an entrypoint consists of Python identifiers.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
@@ -174,7 +174,7 @@ pub enum Engine {
     OpenAi,
 }
 
-/// `[weights]`: files that are fetched for the model.
+/// `[weights]`: files that are not in the model's directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Weights {
@@ -189,9 +189,25 @@ pub struct Weights {
 impl Weights {
     pub(super) fn read(section: &mut Section<'_>) -> Self {
         Self {
-            source: section.get("source", optional(url(&["s3://", "https://", "file:///"])), None),
+            source: section.get("source", optional(source), None),
             sha256: section.get("sha256", optional(sha256), None),
         }
+    }
+
+    /// The folder of the node that they are in; it must be granted, see [`crate::node::Weights::granted`].
+    #[must_use]
+    pub fn folder(&self) -> Option<&Path> {
+        self.source.as_deref()?.strip_prefix("file://").map(Path::new)
+    }
+}
+
+/// An address; the path of a folder is plain, without `.`, `..` and escapes.
+fn source(value: &DeValue<'_>) -> Result<String, Wrong> {
+    let source = url(&["s3://", "https://", "file:///"])(value)?;
+    let plain = |path: &str| !path.contains(['%', '?', '#']) && path.split('/').all(|part| part != "." && part != "..");
+    match source.strip_prefix("file://") {
+        Some(path) if !plain(path) => Err(Wrong::expected("`file://` and a plain absolute path, without `..` and `%`")),
+        Some(_) | None => Ok(source),
     }
 }
 

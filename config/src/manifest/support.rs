@@ -70,9 +70,14 @@ pub(super) fn lacking(manifest: &Manifest) -> Vec<Refusal> {
             refusals.push(Refusal::of("runtime", "engine", reason));
         }
     }
-    if manifest.weights.source.is_some() {
-        let reason = "fetching weights is not in this version: put the files into the model's directory";
+    if manifest.weights.source.is_some() && manifest.weights.folder().is_none() {
+        let reason = "fetching weights is not in this version: name a folder of the node that its configuration lists, as \
+                      `file:///…`, or put the files into the model's directory";
         refusals.push(Refusal::of("weights", "source", reason));
+    }
+    if manifest.weights.folder().is_some() && manifest.weights.sha256.is_some() {
+        let reason = "the content of a folder is not verified in this version: remove it";
+        refusals.push(Refusal::of("weights", "sha256", reason));
     }
     refusals
 }

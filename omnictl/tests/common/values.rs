@@ -21,6 +21,7 @@ pub(crate) fn node() -> Node {
         snapshot_files_limit: 20_000,
         snapshot_bytes_limit: 4 << 30,
         require_hashes: false,
+        weights_folders: Vec::new(),
         launcher_connected: true,
         launcher_old_protocol: None,
         buffered_bytes: 1536,

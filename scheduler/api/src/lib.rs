@@ -61,6 +61,9 @@ pub struct Node {
     /// Whether every model must say by hashes which packages it installs.
     #[serde(default)]
     pub require_hashes: bool,
+    /// Folders that models may have their weights in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub weights_folders: Vec<String>,
     /// Whether the launcher answers; without it nothing new can start.
     pub launcher_connected: bool,
     /// The version of the launcher's protocol when that is older than the scheduler's: it was not replaced yet.

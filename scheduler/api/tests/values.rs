@@ -68,6 +68,7 @@ fn values_keep_their_names() {
             snapshot_files_limit: 20_000,
             snapshot_bytes_limit: 4 << 30,
             require_hashes: false,
+            weights_folders: vec!["/srv/weights".into()],
             launcher_connected: true,
             launcher_old_protocol: None,
             buffered_bytes: 0,

@@ -210,6 +210,7 @@ fn node_view(node: &Node, addresses: &Addresses) -> api::Node {
         snapshot_files_limit: node.context.config.snapshots.files,
         snapshot_bytes_limit: node.context.config.snapshots.bytes.bytes(),
         require_hashes: node.context.config.python.require_hashes,
+        weights_folders: node.context.config.weights.folders.iter().map(|path| path.display().to_string()).collect(),
         launcher_connected: node.launcher.connected(),
         launcher_old_protocol: node.launcher.old_protocol(),
         buffered_bytes: node.context.budget.lent(),

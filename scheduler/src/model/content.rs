@@ -2,6 +2,7 @@
 
 use crate::capacity::need;
 use crate::policy::fleet::Settings;
+use omni_config::Foreign;
 use omni_config::manifest::{Access, LogLevel, MOST_SAID, Manifest, TooLarge};
 use omni_config::name::ModelName;
 use omni_config::node::NodeConfig;
@@ -9,6 +10,7 @@ use omni_ipc::id::{EnvironmentKey, InstanceId, SnapshotDigest};
 use omni_ipc::launcher::{StartSpec, ZygoteSpec};
 use omni_ipc::packet::MAX_PACKET;
 use std::collections::BTreeMap;
+use std::path::Path;
 
 // What is left is for what the node puts beside it: names and numbers, a card, why an instance could not be started.
 const _: () = assert!(MOST_SAID + 16 * 1024 <= MAX_PACKET, "a manifest fits into a message");
@@ -53,6 +55,13 @@ impl Content {
         };
         if manifest.network.access == Access::Host && !node.allows_host_access(name) {
             return Err(not_granted("network.access = \"host\"", "[network] host-access"));
+        }
+        if let Some(folder) = manifest.weights.folder().filter(|folder| node.weights.granted(folder).is_none()) {
+            let asked = format!("weights.source = \"file://{}\"", Foreign(&folder.to_string_lossy()));
+            return Err(format!(
+                "`{asked}` is in no folder that models may have their weights in: the operator has to list one under \
+                 `[weights] folders` of the node's configuration"
+            ));
         }
         if manifest.limits.body_handover && !node.allows_body_handover(name) {
             return Err(not_granted("limits.body-handover = true", "[server] body-handover"));
@@ -140,6 +149,7 @@ impl Content {
                 memory_bytes: memory.bytes(),
                 startup_ms: u64::try_from(manifest.timeouts.startup.as_millis()).unwrap_or(u64::MAX),
             }),
+            weights: manifest.weights.folder().map(Path::to_owned),
             note: self.text.clone().unwrap_or_default(),
         }
     }

@@ -8,11 +8,12 @@ use crate::id::{EnvironmentKey, InstanceId, SnapshotDigest};
 use crate::version::Versions;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 /// Versions of this wire that this release speaks. In version 3 the launcher did not say [`FromLauncher::Welcome`].
 pub const VERSIONS: Versions = Versions { oldest: 3, newest: PROTOCOL };
 /// The newest of them.
-pub const PROTOCOL: u32 = 7;
+pub const PROTOCOL: u32 = 8;
 /// The first version with [`FromLauncher::Welcome`] and [`FromLauncher::Runs`].
 pub const WELCOME_SINCE: u32 = 4;
 /// The first version whose launcher heeds [`ToLauncher::Prepare::require_hashes`].
@@ -23,6 +24,8 @@ pub const END_ZYGOTES_SINCE: u32 = 6;
 pub const BUILDS_SINCE: u32 = 7;
 /// The first version with [`FromLauncher::Serves`] and [`ToLauncher::Renew`].
 pub const SERVES_SINCE: u32 = 7;
+/// The first version whose launcher heeds [`StartSpec::weights`].
+pub const WEIGHTS_SINCE: u32 = 8;
 /// The largest `omni.toml` that is read, in bytes.
 pub const MAX_MANIFEST: usize = 64 * 1024;
 
@@ -131,6 +134,9 @@ pub struct StartSpec {
     /// Make it from the zygote of its generation; `None`: as a process that shares nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zygote: Option<ZygoteSpec>,
+    /// The folder of its weights, in one that the node's configuration lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weights: Option<PathBuf>,
     /// Stays with the worker and comes back in `Welcome`, unread.
     pub note: String,
 }

@@ -185,11 +185,12 @@ fn launcher() {
         log_lines_per_second: 1000,
         gpu: None,
         zygote: None,
+        weights: None,
         note: "{}".into(),
     };
     let zygote = ZygoteSpec { preload: vec!["numpy".into()], memory_bytes: 2 << 30, startup_ms: 120_000 };
     let with_zygote = StartSpec { zygote: Some(zygote), ..start.clone() };
-    let with_gpu = StartSpec { gpu: Some(gpu()), ..start.clone() };
+    let with_gpu = StartSpec { gpu: Some(gpu()), weights: Some("/srv/weights/llama".into()), ..start.clone() };
     let prepare = |interpreter, require_hashes| ToLauncher::Prepare {
         model: "cowsay".into(),
         snapshot: snapshot(),

@@ -213,6 +213,30 @@ def test_a_change_is_served(tmp_path):
 
 
 @manifest_is_read
+def test_weights_are_the_folder_that_the_manifest_names(tmp_path):
+    directory, weights = tmp_path / "moo", tmp_path / "weights"
+    directory.mkdir()
+    code = "def handle_request(request, context):\n    return (context.weights_dir / 'w.txt').read_text()\n"
+    (directory / "model.py").write_text(code)
+    (directory / "omni.toml").write_text(f'[weights]\nsource = "file://{weights}"\n')
+    command = [sys.executable, "-m", "omni", "run", str(directory), "--port", "0"]
+    missing = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=20, check=False)
+    assert missing.returncode == 1
+    assert missing.stderr == f"there is no folder {weights} here, which [weights] of omni.toml names: make it\n"
+    weights.mkdir()
+    (weights / "w.txt").write_text("tensor")
+    with running(directory) as (_process, port):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        status, _, body = ask(connection, None)
+        assert (status, json.loads(body)["result"]) == (200, "tensor")
+        connection.close()
+    (directory / "omni.toml").write_text('[weights]\nsource = "s3://bucket/llama"\n')
+    remote = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=20, check=False)
+    assert remote.returncode == 1
+    assert "`weights.source` is 's3://bucket/llama'; only a folder is known here, as file:///PATH" in remote.stderr
+
+
+@manifest_is_read
 def test_a_manifest_that_is_none_is_told(tmp_path):
     (tmp_path / "model.py").write_text("")
     (tmp_path / "omni.toml").write_text("[timeouts]\nrequest = 5\n")

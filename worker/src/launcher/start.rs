@@ -9,7 +9,8 @@ use super::instances::{InstanceRecord, RecordedWorker, Traces};
 use super::program::Program;
 use super::variables;
 use crate::pidfd;
-use crate::spec::{Bind, Cache, Gpu, InstanceSpec, SandboxSpec, WorkerSpec, ZygoteSocket};
+use crate::sandbox::WEIGHTS;
+use crate::spec::{Bind, Cache, Gpu, InstanceSpec, SandboxSpec, Weights, WorkerSpec, ZygoteSocket};
 use nix::unistd::Pid;
 use omni_cgroup::{CgroupPaths, Driver, GroupName, Limits, Part};
 use omni_config::{GpuUuid, ModelName, NodeConfig};
@@ -17,7 +18,7 @@ use omni_ipc::engine::Boot;
 use omni_ipc::launcher::{GpuMode, StartSpec};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -60,6 +61,18 @@ pub(super) enum Refused {
          remove `access` in [network] of its omni.toml"
     )]
     HostNetwork,
+    #[error(
+        "the model may not have its weights in `{0}`, which is in no folder that the launcher knows as one for weights: list \
+         one under `folders` in [weights] of the node's configuration, or correct `source` in [weights] of its omni.toml"
+    )]
+    Weights(String),
+}
+
+/// The listed folder that a path is in, and where in it. A scheduler can say any path: one that is not plain is in none.
+pub(super) fn granted(path: &Path, config: &NodeConfig) -> Option<Weights> {
+    let plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+    let (folder, below) = config.weights.granted(path).filter(|_| plain)?;
+    Some(Weights { folder: folder.to_owned(), below: below.to_owned() })
 }
 
 /// Checks every part of a request that can be checked by looking at it.
@@ -119,6 +132,9 @@ pub(super) fn check(spec: &StartSpec, config: &NodeConfig) -> Result<ModelName, 
     if let Some((name, _)) = bad {
         return Err(Refused::Env(name.chars().take(80).collect()));
     }
+    if let Some(path) = spec.weights.as_ref().filter(|path| granted(path, config).is_none()) {
+        return Err(Refused::Weights(path.to_string_lossy().chars().take(80).collect()));
+    }
     if spec.host_network && !config.allows_host_access(&name) {
         return Err(Refused::HostNetwork);
     }
@@ -132,6 +148,7 @@ pub(super) struct Start {
     pub(super) name: ModelName,
     pub(super) uid: u32,
     pub(super) snapshot: PathBuf,
+    pub(super) weights: Option<Weights>,
     pub(super) environment: Record,
     /// The directory with the package `omni`.
     pub(super) package: PathBuf,
@@ -250,7 +267,7 @@ impl Start {
                 function: spec.function.clone(),
                 model_dir: MODEL.to_owned(),
                 cache_dir: CACHE.to_owned(),
-                weights_dir: None,
+                weights_dir: self.weights.as_ref().map(|_| WEIGHTS.to_owned()),
                 // The one that CUDA_VISIBLE_DEVICES names.
                 device: if spec.gpu.is_some() { "cuda:0" } else { "cpu" }.to_owned(),
                 concurrency: spec.concurrency,
@@ -274,6 +291,7 @@ impl Start {
             gid: self.uid,
             binds,
             devices,
+            weights: self.weights.clone(),
             cache: Some(Cache { image, bytes: self.spec.cache_bytes }).filter(|cache| cache.bytes > 0),
             tmp_bytes: self.spec.tmp_bytes,
             host_network: self.spec.host_network,

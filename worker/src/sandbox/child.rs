@@ -10,7 +10,7 @@ use super::report::{Report, send};
 use super::root::{self, Brought, CACHE_HOME};
 use super::seccomp::{Filter, forbid_unix_sockets};
 use super::step::{Step, StepError, invalid};
-use super::{ProcFiles, Program, kernel, landlock, pid1, privileges};
+use super::{ProcFiles, Program, kernel, landlock, pid1, privileges, weights};
 use crate::spec::SandboxSpec;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -78,6 +78,7 @@ fn prepare(start: &Start<'_>) -> Result<(), StepError> {
         note("this kernel lets a model with the host's network connect to its abstract sockets; Linux 6.12 would not")?;
     }
     privileges::drop_all(spec)?;
+    spec.weights.as_ref().map_or(Ok(()), weights::check_reach)?;
     if spec.cache.is_some()
         && let Err(error) = cache_home()
     {

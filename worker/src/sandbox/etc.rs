@@ -56,6 +56,7 @@ mod tests {
             binds: vec![],
             devices: vec![],
             cache: None,
+            weights: None,
             tmp_bytes: 0,
             host_network: false,
             env: env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),

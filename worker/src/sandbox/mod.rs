@@ -8,7 +8,7 @@
 //! | worker | the directory `/gpu` with the accounting file | [`gpu`] |
 //! | worker | filter compiled, `clone3` | [`seccomp`], [`kernel`] |
 //! | child, root | order of all steps | [`child`] |
-//! | child, root | the root it will see | [`root`], [`tree`], [`mount`], [`etc`], [`nvidia`] |
+//! | child, root | the root it will see | [`root`], [`tree`], [`mount`], [`etc`], [`nvidia`], [`weights`] |
 //! | child | Landlock, capabilities, user, limits | [`landlock`], [`privileges`] |
 //! | child as pid 1 | starts and reaps the engine | [`pid1`] |
 //! | both | what the child tells the worker | [`report`] |
@@ -35,6 +35,7 @@ mod seccomp;
 mod step;
 mod tree;
 pub(crate) mod trial;
+mod weights;
 
 pub use gpu::GpuDir;
 pub use report::{Report, Reports};
@@ -43,6 +44,7 @@ pub use step::StepError;
 pub(crate) use etc::USER;
 pub(crate) use kernel::{pidfd_send_signal, wait};
 pub(crate) use root::{CACHE_HOME, HOME};
+pub(crate) use weights::WEIGHTS;
 
 use crate::spec::SandboxSpec;
 use child::Start;

@@ -11,6 +11,7 @@ use super::mount::{Mount, PLAIN, READ_ONLY};
 use super::nvidia::{self, Shown};
 use super::step::{Step, StepError, invalid};
 use super::tree::Tree;
+use super::weights::{self, WEIGHTS};
 use crate::spec::{Bind, SandboxSpec};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::stat::{Mode, mkdirat};
@@ -116,6 +117,11 @@ pub(super) fn enter(spec: &SandboxSpec, brought: &Brought<'_>) -> Result<(), Ste
     }
     for bind in &spec.binds {
         bound(&host, &root, bind)?;
+    }
+    if let Some(folder) = &spec.weights {
+        let weights = weights::mount(folder)?;
+        let place = root.directory(Path::new(WEIGHTS)).step(|| format!("make {WEIGHTS}"))?;
+        weights.attach(place).step(|| format!("attach {WEIGHTS}"))?;
     }
     if let Some(cache) = brought.cache {
         let place = root.directory(Path::new("/cache")).step(|| "make /cache".into())?;

@@ -59,7 +59,9 @@ fn the_engine_runs_in_its_environment() {
 
 #[test]
 fn requests_beyond_what_the_node_gives_are_refused() {
-    let node = Node::start();
+    let mut node = Node::stopped();
+    node.configure("[weights]\nfolders = [\"/srv/weights\"]\n");
+    node.run(&[]);
     let scheduler = node.connect();
     let (snapshot, environment) = prepared(&node, &scheduler);
     let good = || request("00000000000a", "m", &snapshot, &environment);
@@ -78,7 +80,11 @@ fn requests_beyond_what_the_node_gives_are_refused() {
     variable.env.insert("A=B".into(), "x".into());
     let mut module = good();
     module.module = "../model".into();
+    let weights = |path: &str| omni_ipc::launcher::StartSpec { weights: Some(path.into()), ..good() };
     let table = [
+        (weights("/etc"), "in no folder that the launcher knows"),
+        (weights("/srv/weights/../../etc"), "in no folder that the launcher knows"),
+        (weights("srv/weights"), "in no folder that the launcher knows"),
         (no_snapshot, "this snapshot is gone"),
         (no_environment, "prepare it first"),
         (network, "may not use the host's network"),

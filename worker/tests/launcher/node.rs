@@ -330,6 +330,7 @@ pub(crate) fn request(id: &str, model: &str, snapshot: &SnapshotDigest, environm
         log_lines_per_second: 100,
         gpu: None,
         zygote: None,
+        weights: None,
         note: "note".to_owned(),
     }
 }

@@ -5,10 +5,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a helper of tests fails the test")]
 
 mod python;
+mod setup;
 mod zygote;
 
 pub use python::python;
 use python::{argv, package};
+use setup::MODEL;
+pub use setup::{Setup, body, model};
 pub use zygote::Zygote;
 
 use nix::sys::signal::Signal;
@@ -47,58 +50,6 @@ pub struct Host {
     driver: Cgroupfs,
     counter: AtomicU32,
 }
-
-/// What a test may choose of an instance.
-pub struct Setup {
-    pub body: String,
-    pub memory_bytes: u64,
-    /// What the group may have beyond what the model is shown.
-    pub unseen_bytes: u64,
-    pub pids: u32,
-    pub tmp_bytes: u64,
-    pub log_lines_per_second: u32,
-    pub host_network: bool,
-    pub cache: Option<Cache>,
-    pub binds: Vec<Bind>,
-    pub devices: Vec<PathBuf>,
-    pub gpu: Option<GpuSpec>,
-    pub env: Vec<(String, String)>,
-    pub uid: Option<u32>,
-    pub peer_uid: u32,
-    /// The body is the model of the real engine, from this zygote where there is one.
-    pub real: bool,
-    pub zygote: Option<PathBuf>,
-}
-
-/// An instance whose engine runs this Python.
-pub fn body(body: &str) -> Setup {
-    Setup {
-        body: body.to_owned(),
-        memory_bytes: 256 * MIB,
-        unseen_bytes: 0,
-        pids: 64,
-        tmp_bytes: 16 * MIB,
-        log_lines_per_second: 1000,
-        host_network: false,
-        cache: None,
-        binds: vec![],
-        devices: vec![],
-        gpu: None,
-        env: vec![],
-        uid: None,
-        peer_uid: 0,
-        real: false,
-        zygote: None,
-    }
-}
-
-/// An instance of a model with this code, run by the real engine.
-pub fn model(code: &str) -> Setup {
-    Setup { real: true, ..body(&format!("{MODEL}{code}")) }
-}
-
-const MODEL: &str = "import json, os, sys\ndef tell(**facts):\n    print(json.dumps(facts), flush=True)\n\
-                     def handle_request(request, context):\n    return 1\n";
 
 pub struct Instance {
     pub worker: Child,
@@ -142,6 +93,7 @@ impl Host {
         binds.extend(setup.binds);
         let mut env = vec![("PATH".into(), "/usr/bin:/bin".into()), ("HOME".into(), "/tmp/home".into())];
         env.extend(setup.env);
+        let boot = Boot { weights_dir: setup.weights.as_ref().map(|_| "/weights".into()), ..boot() };
         let spec = InstanceSpec {
             instance: InstanceId::parse(&format!("{number:012x}")).unwrap(),
             model: "test".into(),
@@ -163,13 +115,14 @@ impl Host {
                 binds,
                 devices: setup.devices,
                 cache: setup.cache,
+                weights: setup.weights,
                 tmp_bytes: setup.tmp_bytes,
                 host_network: setup.host_network,
                 env,
                 argv: argv(setup.real),
                 cwd: "/model".into(),
             },
-            boot: boot(),
+            boot,
         };
         let mut worker = spawn(&WorkerSpec::Instance(Box::new(spec.clone())));
         let mut line = String::new();
@@ -191,6 +144,7 @@ impl Host {
             binds: vec![],
             devices: vec![],
             cache: None,
+            weights: None,
             tmp_bytes: 16 * MIB,
             host_network: true,
             env: vec![("PATH".into(), "/usr/bin:/bin".into())],

@@ -43,6 +43,7 @@ impl Host {
                 binds,
                 devices: vec![],
                 cache: None,
+                weights: None,
                 tmp_bytes: 16 * MIB,
                 host_network: false,
                 env: vec![("PATH".into(), "/usr/bin:/bin".into()), ("OMP_NUM_THREADS".into(), "2".into())],

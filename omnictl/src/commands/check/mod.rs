@@ -1,18 +1,19 @@
 //! `omnictl check`: what a node would object to in a model's directory, found without a node and without running it.
 //!
-//! One file for each thing that is looked at: [`files`], [`manifest`], [`requirements`], [`code`]. What always holds: every
+//! One file for each thing that is looked at: [`files`], [`manifest`], [`requirements`], [`weights`], [`code`]. What always holds: every
 //! finding has a path, a line where there is one, and a hint; nothing of the model is executed.
 
 mod code;
 mod files;
 mod manifest;
 mod requirements;
+mod weights;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use omni_config::NodeConfig;
-use omni_config::node::Snapshots;
+use omni_config::node::{Snapshots, Weights};
 use serde::{Deserialize, Serialize};
 
 use super::Context;
@@ -38,7 +39,7 @@ impl Finding {
 
 pub(super) fn run(context: &mut Context<'_>, dir: &Path) -> Result<Exit, Failure> {
     let mut findings = files::check_name(dir);
-    findings.extend(of_content(dir, &NodeConfig::default().snapshots, false)?);
+    findings.extend(of_content(dir, &NodeConfig::default().snapshots, false, None)?);
     show(context, &findings)?;
     if findings.is_empty() {
         note(format_args!("{}: nothing to object to", dir.display()));
@@ -48,14 +49,20 @@ pub(super) fn run(context: &mut Context<'_>, dir: &Path) -> Result<Exit, Failure
 }
 
 /// All findings but those about the directory's own name, which only counts where it is in a models folder.
-/// `require_hashes`: the node does, whatever the manifest says.
-pub(super) fn of_content(dir: &Path, bounds: &Snapshots, require_hashes: bool) -> Result<Vec<Finding>, Failure> {
+/// `require_hashes`: the node does, whatever the manifest says. `folders`: those of the node that weights may be in.
+pub(super) fn of_content(
+    dir: &Path,
+    bounds: &Snapshots,
+    require_hashes: bool,
+    folders: Option<&Weights>,
+) -> Result<Vec<Finding>, Failure> {
     // Also tells a wrong path from an empty model.
     fs::read_dir(dir).map_err(|source| Failure::File { verb: "read", path: dir.to_owned(), source })?;
     let mut findings = files::check(dir, bounds);
     let (manifest, wrong) = manifest::check(dir);
     findings.extend(wrong);
     findings.extend(requirements::check(dir, &manifest, require_hashes));
+    findings.extend(weights::check(dir, &manifest, folders));
     findings.extend(code::check(dir, &manifest));
     Ok(findings)
 }

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use omni_api::{Model, Node};
-use omni_config::node::Snapshots;
+use omni_config::node::{Snapshots, Weights};
 use omni_config::{ByteSize, ModelName};
 
 use super::follow::{Wait, short, until_it_serves};
@@ -31,7 +31,8 @@ pub(super) async fn run(context: &mut Context<'_>, arguments: &Deploy) -> Result
         return Err(Failure::NotPublished { model: name, reason });
     }
     let bounds = Snapshots { files: node.snapshot_files_limit, bytes: ByteSize::from_bytes(node.snapshot_bytes_limit) };
-    let findings = check::of_content(&dir, &bounds, node.require_hashes)?;
+    let folders = Weights { folders: node.weights_folders.iter().map(PathBuf::from).collect() };
+    let findings = check::of_content(&dir, &bounds, node.require_hashes, Some(&folders))?;
     if !findings.is_empty() {
         check::show(context, &findings)?;
         return Err(Failure::Findings(findings.len()));

@@ -1,4 +1,4 @@
-"""What the local run reads of a model's `omni.toml`: entry point, variables, deadline, largest body."""
+"""What the local run reads of a model's `omni.toml`: entry point, weights, variables, deadline, largest body."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class Manifest:
     def __init__(self, told: dict[str, Any]) -> None:
         entry = _at(told, "model", "entrypoint", "model:handle_request")
         self.module, _, self.function = entry.partition(":")
+        self.weights = _folder(_at(told, "weights", "source", ""))
         self.env: dict[str, str] = {name: str(value) for name, value in told.get("env", {}).items()}
         self.timeout: float = _number("timeouts.request", _at(told, "timeouts", "request", "1m"), _UNITS)
         self.body = int(_number("limits.body", _at(told, "limits", "body", "10MiB"), _SIZES))
@@ -54,6 +55,12 @@ def _at(told: dict[str, Any], section: str, key: str, default: Any) -> Any:
     if type(value) is not type(default):
         raise ValueError(f"`{section}.{key}` is not like {default!r}")
     return value
+
+
+def _folder(source: str) -> str | None:
+    if source and not source.startswith("file:///"):
+        raise ValueError(f"`weights.source` is {source!r}; only a folder is known here, as file:///PATH")
+    return source[len("file://") :] or None
 
 
 def _number(key: str, text: str, units: dict[str, Any]) -> float:

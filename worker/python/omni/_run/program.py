@@ -65,11 +65,15 @@ def serve(directory: Path, port: int, reload: bool) -> int:
 
 def _load(directory: Path, told: manifest.Manifest) -> Model | None:
     os.environ.update(told.env)
+    if told.weights is not None and not os.path.isdir(told.weights):
+        print(f"there is no folder {told.weights} here, which [weights] of omni.toml names: make it", file=sys.stderr)
+        return None
     boot: dict[str, Any] = {
         "model": directory.name,
         "instance": "laptop",
         "model_dir": str(directory),
         "cache_dir": "",
+        "weights_dir": told.weights,
         "device": "cpu",
         "concurrency": 1,
         "module": told.module,

@@ -85,6 +85,7 @@ impl Sandboxes {
             binds,
             devices: Vec::new(),
             cache: None,
+            weights: None,
             tmp_bytes,
             host_network: network,
             env,

@@ -94,6 +94,7 @@ fn sandbox(settings: &Settings, paths: &CgroupPaths, group: &Group) -> Result<()
         binds: Vec::new(),
         devices: Vec::new(),
         cache: None,
+        weights: None,
         tmp_bytes: 1 << 20,
         host_network: false,
         env: Vec::new(),

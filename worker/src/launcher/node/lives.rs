@@ -58,12 +58,14 @@ impl Node {
             "the instance exists, or all user ids are in use (`uid-count` in [node] of the node's configuration)",
         )?;
         let id = spec.instance.clone();
+        let weights = spec.weights.as_deref().and_then(|path| start::granted(path, &self.settings.config));
         let mut start = Start {
             spec,
             name,
             uid,
             zygote: None,
             snapshot,
+            weights,
             environment,
             package: self.package.dir().to_owned(),
             gpus: Arc::clone(&self.gpus),

@@ -1,0 +1,51 @@
+//! `source` in `[weights]` of `omni.toml`: may the model have that folder of the node, and is it there?
+//!
+//! Only a node knows. Without one the folder is looked for here, and one that is not here is no finding: it is where the
+//! model will run that it is needed.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use omni_config::Manifest;
+use omni_config::node::Weights;
+
+use super::Finding;
+use crate::output::note;
+
+/// `listed`: the folders of the node that takes the model, on this machine.
+pub(super) fn check(dir: &Path, manifest: &Manifest, listed: Option<&Weights>) -> Option<Finding> {
+    let folder = manifest.weights.folder()?;
+    let missing = match fs::metadata(folder) {
+        Ok(found) => !found.is_dir(),
+        // Whatever else hides it from this user hides it from no node.
+        Err(error) => [ErrorKind::NotFound, ErrorKind::NotADirectory].contains(&error.kind()),
+    };
+    let path = dir.join("omni.toml");
+    let finding = |message: String, hint: &str| Some(Finding::at(&path, line_of(&path), message, hint));
+    let shown = folder.display();
+    match listed {
+        Some(listed) if listed.granted(folder).is_none() => finding(
+            format!("`weights.source`: {shown} is in no folder that models of this node may have their weights in"),
+            "the operator has to list one under `folders` in [weights] of the node's configuration",
+        ),
+        Some(_) if missing => finding(
+            format!("`weights.source`: there is no folder {shown} on this node"),
+            "put the files there, or correct the path",
+        ),
+        None if missing => {
+            note(format_args!(
+                "note: there is no folder {shown} on this machine; a node needs one that its operator has listed"
+            ));
+            None
+        }
+        Some(_) | None => None,
+    }
+}
+
+/// The line that says it, if it is written in the usual way.
+fn line_of(path: &Path) -> Option<usize> {
+    let text = fs::read_to_string(path).ok()?;
+    let mut lines = text.lines().enumerate().skip_while(|(_, line)| line.trim() != "[weights]");
+    lines.find(|(_, line)| line.trim_start().starts_with("source")).map(|(before, _)| before + 1)
+}
