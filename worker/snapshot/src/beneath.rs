@@ -15,10 +15,21 @@ use std::path::Path;
 /// # Errors
 /// The kernel's answer: `EXDEV` and `ELOOP` for what leads out or is a link.
 pub fn open_beneath(root: impl AsFd, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
-    let how = OpenHow::new()
-        .flags(flags | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW)
-        .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS | ResolveFlag::RESOLVE_NO_SYMLINKS);
-    retry(|| openat2(root.as_fd(), if path.as_os_str().is_empty() { Path::new(".") } else { path }, how))
+    open_resolved(root.as_fd(), path, flags, ResolveFlag::empty())
+}
+
+/// The same within the file system of `root`: what is mounted below is not touched.
+///
+/// # Errors
+/// The kernel's answer: `EXDEV` for what is mounted or leads out.
+pub fn open_within(root: impl AsFd, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
+    open_resolved(root.as_fd(), path, flags, ResolveFlag::RESOLVE_NO_XDEV)
+}
+
+fn open_resolved(root: BorrowedFd<'_>, path: &Path, flags: OFlag, more: ResolveFlag) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS | ResolveFlag::RESOLVE_NO_SYMLINKS;
+    let how = OpenHow::new().flags(flags | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW).resolve(resolve | more);
+    retry(|| openat2(root, if path.as_os_str().is_empty() { Path::new(".") } else { path }, how))
 }
 
 /// `RESOLVE_BENEATH` answers `EAGAIN` when anything on the machine is renamed meanwhile, at any time.

@@ -9,15 +9,16 @@ use crate::SnapshotError;
 use crate::copy::{Put, create, store};
 use crate::digest::hex;
 use crate::file::{copy_content, hash_content, open_listed, source_failed};
+use crate::progress::{Progress, Source};
 use crate::sources::Sources;
-use crate::tree::FileEntry;
+use crate::tree::{Entry, FileEntry, TICK};
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, open, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstatat, futimens};
 use nix::sys::time::TimeSpec;
 use nix::unistd::{UnlinkatFlags, linkat, unlinkat};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
@@ -26,6 +27,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::SystemTime;
 
 /// From this size on, the launcher remembers which file had which content, and looks before it copies.
@@ -43,16 +45,26 @@ pub(crate) struct Contents {
 
 impl Contents {
     /// Opens the folder, makes it when it is missing, and removes what no snapshot has.
-    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+    pub(crate) fn cleaned(path: &Path) -> io::Result<Self> {
         fs::create_dir_all(path)?;
+        let contents = Self::open(path)?;
+        for (name, _) in contents.names()? {
+            if contents.stat(&name)?.st_nlink < 2 || name.as_bytes().starts_with(FRESH.as_bytes()) {
+                unlinkat(&contents.dir, name.as_os_str(), UnlinkatFlags::NoRemoveDir)?;
+            }
+        }
+        Ok(contents)
+    }
+
+    /// Opens the folder, which another process may have open, too.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let dir = open(path, OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
         let contents = Self { dir, next: AtomicU64::new(0), sizes: Mutex::default() };
         for (name, _) in contents.names()? {
-            let stat = contents.stat(&name)?;
-            if stat.st_nlink < 2 || name.as_bytes().starts_with(FRESH.as_bytes()) {
-                unlinkat(&contents.dir, name.as_os_str(), UnlinkatFlags::NoRemoveDir)?;
-            } else {
-                contents.remember_size(u64::try_from(stat.st_size).unwrap_or_default());
+            match contents.stat(&name) {
+                Ok(stat) => contents.remember_size(u64::try_from(stat.st_size).unwrap_or_default()),
+                Err(Errno::ENOENT) => {} // removed meanwhile
+                Err(errno) => return Err(errno.into()),
             }
         }
         Ok(contents)
@@ -82,7 +94,8 @@ impl Contents {
     /// Has a copy that was just made here too, or the copy as a link to what was here already.
     fn keep(&self, of: &Wanted, dir: BorrowedFd<'_>, name: &OsStr) -> Result<(), Errno> {
         let here = of.name();
-        let fresh: OsString = format!("{FRESH}{}", self.next.fetch_add(1, Ordering::Relaxed)).into();
+        let fresh: OsString =
+            format!("{FRESH}{}-{}", std::process::id(), self.next.fetch_add(1, Ordering::Relaxed)).into();
         match linkat(dir, name, &self.dir, here.as_os_str(), AtFlags::empty()) {
             // Another copy of it was faster, or what is here is damaged or has all its links.
             Err(Errno::EEXIST) if self.link(of, dir, &fresh)? => renameat(dir, fresh.as_os_str(), dir, name)?,
@@ -103,6 +116,19 @@ impl Contents {
         }
         for (name, inode) in self.names()? {
             if inodes.contains(&inode) && self.stat(&name).is_ok_and(|stat| stat.st_nlink < 2) {
+                match unlinkat(&self.dir, name.as_os_str(), UnlinkatFlags::NoRemoveDir) {
+                    Ok(()) | Err(Errno::ENOENT) => {} // another process may have swept it
+                    Err(errno) => return Err(errno),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes those of these inodes, as they were read, that have not the content of their name. Snapshots keep theirs.
+    pub(crate) fn distrust(&self, files: &BTreeMap<u64, [u8; 32]>) -> Result<(), Errno> {
+        for (name, inode) in self.names()? {
+            if files.get(&inode).is_some_and(|sha256| !name.as_bytes().starts_with(hex(sha256).as_bytes())) {
                 unlinkat(&self.dir, name.as_os_str(), UnlinkatFlags::NoRemoveDir)?;
             }
         }
@@ -175,23 +201,26 @@ pub(crate) struct Shared<'a> {
 impl Put for Shared<'_> {
     fn put(
         &mut self,
-        root: BorrowedFd<'_>,
-        path: &Path,
+        source: Source<'_>,
+        entry: &Entry,
         file: &FileEntry,
         to: BorrowedFd<'_>,
         name: &OsStr,
     ) -> Result<[u8; 32], SnapshotError> {
-        let (size, executable) = (file.identity.size, file.executable);
+        let (path, size, executable) = (&entry.path, file.identity.size, file.executable);
         if let Some(sha256) = self.sources.known(&file.identity) {
             let linked = self.contents.link(&Wanted { sha256, executable, size }, to, name);
             if linked.map_err(store("link", path))? {
                 return Ok(sha256);
             }
         }
-        let from = open_listed(root, path, file)?;
+        if size >= LARGE && file.identity.settles_within(TICK + TICK / 2, SystemTime::now()) {
+            thread::sleep(TICK + TICK / 2); // or else it would be read once more with the next edit
+        }
+        let from = open_listed(source, entry, file)?;
         let opened = SystemTime::now();
         let sha256 = if self.contents.may_have(size) {
-            let found = hash_content(&from, size).map_err(|error| match error.kind() {
+            let found = hash_content(&from, size, source.progress, |error| match error.kind() {
                 io::ErrorKind::UnexpectedEof => SnapshotError::Changing { path: path.to_owned() },
                 _ => source_failed(&error, path),
             })?;
@@ -202,7 +231,7 @@ impl Put for Shared<'_> {
         };
         let sha256 = match sha256 {
             Some(sha256) => sha256,
-            None => self.copy(&from, path, file, to, name)?,
+            None => self.copy(&from, path, file, (to, name), source.progress)?,
         };
         if file.identity.is_settled(opened) {
             self.sources.learn(file.identity, sha256);
@@ -217,14 +246,14 @@ impl Shared<'_> {
         from: &fs::File,
         path: &Path,
         file: &FileEntry,
-        to: BorrowedFd<'_>,
-        name: &OsStr,
+        (to, name): (BorrowedFd<'_>, &OsStr),
+        progress: &dyn Progress,
     ) -> Result<[u8; 32], SnapshotError> {
         let (size, executable) = (file.identity.size, file.executable);
         let copy = create(to, name, executable).map_err(store("make", path))?;
-        copy_content(from, &copy, size, path)?;
+        copy_content(from, &copy, size, path, progress)?;
         // What is kept is hashed, not what was read: the author's file may have another content by now.
-        let sha256 = hash_content(&copy, size).map_err(SnapshotError::store_at("read", path))?;
+        let sha256 = hash_content(&copy, size, progress, |error| SnapshotError::store_at("read", path)(error))?;
         let time = TimeSpec::new(stamp(&sha256), 0);
         futimens(copy.as_fd(), &TimeSpec::UTIME_OMIT, &time).map_err(store("stamp", path))?;
         self.contents.keep(&Wanted { sha256, executable, size }, to, name).map_err(store("keep", path))?;

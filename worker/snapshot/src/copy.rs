@@ -4,6 +4,7 @@ use crate::SnapshotError;
 use crate::beneath::open_beneath;
 use crate::digest::{Content, TreeHasher};
 use crate::file::{copy_content, hash_content, open_listed};
+use crate::progress::{Progress, Source};
 use crate::tree::{Entry, FileEntry, Kind, Limits, Listing, list};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
@@ -23,17 +24,26 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// See [`SnapshotError`]; what was copied until then is left.
 pub fn copy_directory(from: impl AsFd, to: impl AsFd, limits: Limits) -> Result<SnapshotDigest, SnapshotError> {
-    let listing = list(from.as_fd(), limits)?;
-    copy_listed(from.as_fd(), &listing, to.as_fd(), limits, &mut Plain)
+    let source = Source { root: from.as_fd(), progress: &() };
+    let listing = list(source, limits)?;
+    copy_listed(source, &listing, to.as_fd(), limits, &mut Plain)
+}
+
+/// Looks through a directory as before a copy, and reads no file.
+///
+/// # Errors
+/// See [`SnapshotError`]: what refuses a copy for good.
+pub fn check_directory(dir: impl AsFd, limits: Limits, progress: &dyn Progress) -> Result<(), SnapshotError> {
+    list(Source { root: dir.as_fd(), progress }, limits).map(drop)
 }
 
 /// How a file gets into the copy.
 pub(crate) trait Put {
-    /// Makes `name` in the directory `to`, with the content of `file` below `root`; returns the content's SHA-256.
+    /// Makes `name` in the directory `to`, with the content of the listed `file`; returns the content's SHA-256.
     fn put(
         &mut self,
-        root: BorrowedFd<'_>,
-        path: &Path,
+        source: Source<'_>,
+        entry: &Entry,
         file: &FileEntry,
         to: BorrowedFd<'_>,
         name: &OsStr,
@@ -46,45 +56,47 @@ struct Plain;
 impl Put for Plain {
     fn put(
         &mut self,
-        root: BorrowedFd<'_>,
-        path: &Path,
+        source: Source<'_>,
+        entry: &Entry,
         file: &FileEntry,
         to: BorrowedFd<'_>,
         name: &OsStr,
     ) -> Result<[u8; 32], SnapshotError> {
-        let from = open_listed(root, path, file)?;
+        let (path, size, progress) = (&entry.path, file.identity.size, source.progress);
+        let from = open_listed(source, entry, file)?;
         let copy = create(to, name, file.executable).map_err(store("make", path))?;
-        copy_content(&from, &copy, file.identity.size, path)?;
-        hash_content(&copy, file.identity.size).map_err(SnapshotError::store_at("read", path))
+        copy_content(&from, &copy, size, path, progress)?;
+        hash_content(&copy, size, progress, |error| SnapshotError::store_at("read", path)(error))
     }
 }
 
 /// Copies a listed directory, unless it changed since or while it was copied.
 pub(crate) fn copy_listed(
-    root: BorrowedFd<'_>,
+    source: Source<'_>,
     listing: &Listing,
     to: BorrowedFd<'_>,
     limits: Limits,
     put: &mut dyn Put,
 ) -> Result<SnapshotDigest, SnapshotError> {
-    let hasher = copy(root, &listing.entries, to, put)?;
-    if !listing.fingerprint.same(&list(root, limits)?.fingerprint) {
+    let hasher = copy(source, &listing.entries, to, put)?;
+    if !listing.fingerprint.same(&list(source, limits)?.fingerprint) {
         return Err(SnapshotError::Changing { path: PathBuf::from(".") });
     }
     let bad = |bad| SnapshotError::store_at("name", Path::new("."))(io::Error::new(ErrorKind::InvalidData, bad));
     hasher.finish().map_err(bad)
 }
 
-/// Copies `entries` of the directory `root` into the empty directory `to`; returns the hasher that has seen them all.
+/// Copies `entries` of the directory `source` into the empty directory `to`; returns the hasher that has seen them all.
 fn copy(
-    root: BorrowedFd<'_>,
+    source: Source<'_>,
     entries: &[Entry],
     to: BorrowedFd<'_>,
     put: &mut dyn Put,
 ) -> Result<TreeHasher, SnapshotError> {
     let mut hasher = TreeHasher::default();
     let mut parents = Parents { to, last: None };
-    for Entry { path, kind } in entries {
+    for entry in entries {
+        let Entry { path, kind, .. } = entry;
         let parent = parents.of(path).map_err(store("open", path))?;
         let name = path.file_name().unwrap_or_default();
         match kind {
@@ -93,7 +105,7 @@ fn copy(
                 hasher.entry(path, Content::Directory);
             }
             Kind::File(file) => {
-                let sha256 = put.put(root, path, file, parent, name)?;
+                let sha256 = put.put(source, entry, file, parent, name)?;
                 hasher.entry(path, Content::File { executable: file.executable, sha256 });
             }
             Kind::Link { target } => {

@@ -4,6 +4,10 @@ use nix::errno::Errno;
 use omni_ipc::launcher::MAX_MANIFEST;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A directory of which nothing could be read for this long does not answer.
+pub const SILENT: Duration = Duration::from_secs(10);
 
 /// No snapshot was taken; nothing is left of it. Paths are relative to the model's directory.
 #[derive(Debug, thiserror::Error)]
@@ -133,6 +137,16 @@ pub enum SnapshotError {
         /// What changed, as far as it is known.
         path: PathBuf,
     },
+    /// The kernel waits for a file system, and whoever asks cannot be told from a dead one.
+    #[error(
+        "the directory does not answer: nothing of it could be read for {} s, as when what is mounted there is dead; mend or \
+         unmount it, and it is looked at again",
+        SILENT.as_secs()
+    )]
+    Silent,
+    /// Whoever had the copy made has no use for it any more.
+    #[error("nobody needs the copy any more")]
+    Unwanted,
     /// A system call on the model's directory failed.
     #[error("cannot {action} `{}`", path.display())]
     Source {

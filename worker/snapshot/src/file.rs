@@ -2,7 +2,8 @@
 
 use crate::SnapshotError;
 use crate::beneath::open_beneath;
-use crate::tree::{FileEntry, Identity};
+use crate::progress::{Progress, Source};
+use crate::tree::{Entry, FileEntry, Identity};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::{SFlag, fstat};
@@ -10,17 +11,20 @@ use nix::unistd::{Whence, lseek};
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
-use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 const BUFFER: usize = 128 * 1024;
+/// Bytes that are copied between two steps.
+const PIECE: u64 = 32 << 20;
 
 /// Opens what was listed, and no other file: a directory on its way could have been exchanged for another, which the second
 /// listing does not show once it is back. Should it be a FIFO by now, `O_NONBLOCK` does not wait for it.
-pub(crate) fn open_listed(root: BorrowedFd<'_>, path: &Path, file: &FileEntry) -> Result<File, SnapshotError> {
-    let failed = SnapshotError::source_at("open", path);
-    let fd = open_beneath(root, path, OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY).map_err(failed)?;
+pub(crate) fn open_listed(source: Source<'_>, entry: &Entry, file: &FileEntry) -> Result<File, SnapshotError> {
+    source.progress.step()?;
+    let path = &entry.path;
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let fd = open_beneath(source.root, entry.place(), flags).map_err(SnapshotError::source_at("open", path))?;
     let stat = fstat(&fd).map_err(SnapshotError::source_at("look at", path))?;
     let regular = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG;
     if regular && Identity::of(&stat) == file.identity {
@@ -32,12 +36,19 @@ pub(crate) fn open_listed(root: BorrowedFd<'_>, path: &Path, file: &FileEntry) -
 
 /// Copies exactly `size` bytes into an empty file, so that a file that grows is not followed; that it grew is noticed by the
 /// second listing. Holes stay holes, and a file system that can share the blocks of both does.
-pub(crate) fn copy_content(from: &File, to: &File, size: u64, path: &Path) -> Result<(), SnapshotError> {
+pub(crate) fn copy_content(
+    from: &File,
+    to: &File,
+    size: u64,
+    path: &Path,
+    progress: &dyn Progress,
+) -> Result<(), SnapshotError> {
     to.set_len(size).map_err(SnapshotError::store_at("write", path))?;
     let mut at = 0;
     while let Some((start, end)) = next_data(from, at, size) {
-        copy_range(from, to, start, end, path)?;
-        at = end;
+        at = end.min(start.saturating_add(PIECE));
+        copy_range(from, to, start, at, path)?;
+        progress.step()?;
     }
     Ok(())
 }
@@ -77,7 +88,12 @@ fn next_data(file: &File, at: u64, size: u64) -> Option<(u64, u64)> {
 }
 
 /// SHA-256 of the first `size` bytes; holes are not read.
-pub(crate) fn hash_content(file: &File, size: u64) -> io::Result<[u8; 32]> {
+pub(crate) fn hash_content(
+    file: &File,
+    size: u64,
+    progress: &dyn Progress,
+    failed: impl Fn(io::Error) -> SnapshotError,
+) -> Result<[u8; 32], SnapshotError> {
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; BUFFER];
     let zeros = vec![0; BUFFER];
@@ -85,20 +101,22 @@ pub(crate) fn hash_content(file: &File, size: u64) -> io::Result<[u8; 32]> {
     while at < size {
         let (start, end) = next_data(file, at, size).unwrap_or((size, size));
         while at < start {
+            progress.step()?;
             let most = usize::try_from(start - at).unwrap_or(BUFFER).min(BUFFER);
             hasher.update(zeros.get(..most).unwrap_or_default());
             at += most as u64;
         }
         while at < end {
+            progress.step()?;
             let most = usize::try_from(end - at).unwrap_or(BUFFER).min(BUFFER);
             match file.read_at(buffer.get_mut(..most).unwrap_or_default(), at) {
-                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(0) => return Err(failed(ErrorKind::UnexpectedEof.into())),
                 Ok(read) => {
                     hasher.update(buffer.get(..read).unwrap_or_default());
                     at += read as u64;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                Err(error) => return Err(failed(error)),
             }
         }
     }

@@ -12,19 +12,25 @@
 
 pub mod beneath;
 mod content;
+mod copier;
 mod copy;
 pub mod digest;
 mod error;
 mod file;
 mod lasting;
+mod links;
+mod progress;
 mod room;
 mod sources;
 mod store;
 mod tree;
 mod verify;
 
-pub use copy::copy_directory;
-pub use error::SnapshotError;
+pub use copier::{Copier, Fresh};
+pub use copy::{check_directory, copy_directory};
+pub use error::{SILENT, SnapshotError};
 pub use lasting::flush;
+pub use links::is_followed;
+pub use progress::Progress;
 pub use store::{Snapshot, Store};
 pub use tree::{Fingerprint, Limits};

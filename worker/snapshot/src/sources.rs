@@ -82,7 +82,10 @@ pub(crate) fn forget(dir: &Path, gone: &[SnapshotDigest]) -> io::Result<()> {
     for entry in entries {
         let path = entry?.path();
         let mut first = String::new();
-        fs::File::open(&path)?.take(64).read_to_string(&mut first)?;
+        match fs::File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue, // the next one has taken its place
+            file => file?.take(64).read_to_string(&mut first)?,
+        };
         if gone.contains(first.as_str()) {
             fs::remove_file(&path)?;
         }

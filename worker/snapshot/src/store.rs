@@ -5,31 +5,30 @@
 //! reboot, when nothing can be running from the others.
 
 use crate::SnapshotError;
-use crate::beneath::open_beneath;
-use crate::content::{Contents, LARGE, Shared};
-use crate::copy::copy_listed;
+use crate::content::Contents;
+use crate::copier::{Copier, Fresh};
 use crate::lasting::Lasting;
-use crate::sources::{self, Sources};
-use crate::tree::{Entry, FileEntry, Fingerprint, Kind, Limits, Listing, list};
-use crate::{room, verify::is_whole};
-use nix::fcntl::{AT_FDCWD, OFlag, RenameFlags, renameat2};
+use crate::sources;
+use crate::tree::{Fingerprint, Limits};
+use crate::verify::{is_whole, read};
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use omni_ipc::id::SnapshotDigest;
-use omni_ipc::launcher::MAX_MANIFEST;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, Permissions};
-use std::io::{self, ErrorKind, Read};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::fs::{self, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A directory that changes while it is copied is copied again this often.
-const ATTEMPTS: u32 = 3;
 const TEMPORARY: &str = ".tmp-";
+/// What is being removed.
+const RETIRED: &str = ".tmp-retired-";
+/// Copies that are being made, of all processes.
+pub(crate) const COPY: &str = ".tmp-copy-";
 const BOOT: &str = ".boot";
-const FILES: &str = ".files";
-const SOURCES: &str = ".sources";
+pub(crate) const FILES: &str = ".files";
+pub(crate) const SOURCES: &str = ".sources";
 
 /// A model's directory as it was at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,16 +41,17 @@ pub struct Snapshot {
     pub fingerprint: Fingerprint,
 }
 
-/// All snapshots of a node. One process at a time may use it.
+/// All snapshots of a node. One process at a time may use it; [copies](Copier) for it may be made by another.
 #[derive(Debug)]
 pub struct Store {
     dir: PathBuf,
     limits: Limits,
-    next: AtomicU64,
     /// Snapshots that were taken and that nobody has asked to keep yet, by how often.
     held: Mutex<BTreeMap<SnapshotDigest, u32>>,
+    /// Snapshots that were read whole, each as it was then.
+    read: Mutex<BTreeMap<SnapshotDigest, Fingerprint>>,
     lasting: Lasting,
-    contents: Contents,
+    copier: Copier,
 }
 
 impl Store {
@@ -74,12 +74,12 @@ impl Store {
                 fs::remove_dir_all(&path).map_err(SnapshotError::store_at("remove", &path))?;
             }
         }
-        let contents = Contents::open(&dir.join(FILES)).map_err(failed("use the files of"))?;
+        let contents = Contents::cleaned(&dir.join(FILES)).map_err(failed("use the files of"))?;
         if !same_boot {
             fs::write(&boot_file, boot).map_err(failed("mark the boot of"))?;
         }
-        let next = AtomicU64::new(0);
-        Ok(Self { dir: dir.to_owned(), limits, next, held: Mutex::default(), lasting, contents })
+        let copier = Copier::new(dir, limits, contents);
+        Ok(Self { dir: dir.to_owned(), limits, held: Mutex::default(), read: Mutex::default(), lasting, copier })
     }
 
     /// Takes a snapshot of the directory `model` below the open directory `models`. A directory that has not changed
@@ -90,14 +90,95 @@ impl Store {
     /// # Errors
     /// See [`SnapshotError`]; nothing of the attempt is left.
     pub fn take(&self, models: impl AsFd, model: &Path, known: Option<&Snapshot>) -> Result<Snapshot, SnapshotError> {
-        let root = open_beneath(models, model, OFlag::O_RDONLY | OFlag::O_DIRECTORY).map_err(SnapshotError::Open)?;
-        let mut attempt = 1;
-        loop {
-            match self.attempt(root.as_fd(), model, known) {
-                Err(SnapshotError::Changing { .. }) if attempt < ATTEMPTS => attempt += 1,
-                other => return other,
+        if let Some(known) = known {
+            let fresh = self.copier.copy(&models, model, Some(&known.fingerprint), &())?;
+            if let Some(fresh) = fresh {
+                return self.adopt_or_discard(fresh);
+            }
+            if self.hold(&known.digest) {
+                return Ok(known.clone());
             }
         }
+        let fresh = self.copier.copy(models, model, None, &())?;
+        fresh.map_or(Err(SnapshotError::Unwanted), |fresh| self.adopt_or_discard(fresh))
+    }
+
+    /// Gives a copy the name of its digest, and holds it as [`Store::take`] does.
+    ///
+    /// # Errors
+    /// See [`SnapshotError::Store`]; the copy is left as it is.
+    pub fn adopt(&self, copy: &str, digest: &SnapshotDigest) -> Result<(), SnapshotError> {
+        // Whatever becomes of the copy, nobody removes what is there.
+        *self.held().entry(digest.clone()).or_default() += 1;
+        self.place(copy, digest).inspect_err(|_| self.release(digest))
+    }
+
+    /// Removes a copy that is not adopted.
+    ///
+    /// # Errors
+    /// See [`Copier::discard`].
+    pub fn discard(&self, copy: &str) -> Result<(), SnapshotError> {
+        self.copier.discard(copy)
+    }
+
+    fn adopt_or_discard(&self, fresh: Fresh) -> Result<Snapshot, SnapshotError> {
+        let Fresh { name, snapshot } = fresh;
+        if let Err(error) = self.adopt(&name, &snapshot.digest) {
+            let _ = self.copier.discard(&name); // what is left goes when the store is next opened
+            return Err(error);
+        }
+        Ok(snapshot)
+    }
+
+    /// Holds a snapshot as [`Store::take`] does; whether it is there.
+    pub fn hold(&self, digest: &SnapshotDigest) -> bool {
+        let mut held = self.held();
+        let found = self.find(digest).is_some();
+        if found {
+            *held.entry(digest.clone()).or_default() += 1;
+        }
+        found
+    }
+
+    /// Removes copies that another process has left half-made. None may be running.
+    ///
+    /// # Errors
+    /// The first removal that failed.
+    pub fn remove_copies(&self) -> Result<(), SnapshotError> {
+        for name in names(&self.dir).map_err(SnapshotError::store_at("list", &self.dir))? {
+            if name.starts_with(COPY) {
+                self.copier.discard(&name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a snapshot still has the content that its digest names. One that was read and has not changed since is not
+    /// read again; of a damaged one no later copy shares a file that has another content than its name says.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn is_intact(&self, digest: &SnapshotDigest) -> Result<bool, SnapshotError> {
+        let (known, place) = (self.read().get(digest).cloned(), self.dir.join(digest.as_str()));
+        let found = match read(&place, self.limits, known.as_ref()) {
+            Ok(None) => return Ok(true),
+            Ok(Some(found)) => found,
+            Err(error @ (SnapshotError::Store { .. } | SnapshotError::Source { .. })) => return Err(error),
+            Err(_) => return Ok(false), // no snapshot looks like that
+        };
+        let intact = found.digest == *digest;
+        if intact {
+            self.read().insert(digest.clone(), found.fingerprint);
+        } else {
+            let distrusted = self.copier.distrust(&found.files);
+            distrusted.map_err(|errno| SnapshotError::store_at("clean", &self.dir)(errno.into()))?;
+        }
+        Ok(intact)
+    }
+
+    /// The table is whole after every change to it.
+    fn read(&self) -> MutexGuard<'_, BTreeMap<SnapshotDigest, Fingerprint>> {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where a snapshot is, when it is there.
@@ -160,66 +241,9 @@ impl Store {
         Ok(digests.filter(|digest| !keep.contains(digest)).collect())
     }
 
-    fn attempt(&self, root: BorrowedFd<'_>, model: &Path, known: Option<&Snapshot>) -> Result<Snapshot, SnapshotError> {
-        let before = list(root, self.limits)?;
-        if let Some(known) = known.filter(|known| known.fingerprint.still_is(&before.fingerprint)) {
-            let mut held = self.held();
-            if self.find(&known.digest).is_some() {
-                *held.entry(known.digest.clone()).or_default() += 1;
-                return Ok(known.clone());
-            }
-        }
-        let mut sources = Sources::read(&self.dir.join(SOURCES), model);
-        self.check_room(&before, &sources)?;
-        let temporary = self.temporary();
-        let taken = self.copy_into(root, &before, &temporary, &mut sources);
-        if taken.is_err() {
-            // The error of the copy is the one to tell; a leftover goes when the store is next opened.
-            let _ = self.discard(&temporary);
-        }
-        taken
-    }
-
-    fn check_room(&self, listing: &Listing, sources: &Sources) -> Result<(), SnapshotError> {
-        let files = listing.entries.iter().filter_map(|entry| match entry.kind {
-            Kind::File(file) => Some(file),
-            Kind::Directory | Kind::Link { .. } => None,
-        });
-        let is_new = |file: &FileEntry| {
-            let large = file.identity.size >= LARGE;
-            !(sources.has(&file.identity) || (large && self.contents.may_have(file.identity.size)))
-        };
-        room::check(&self.dir, files.filter(is_new).map(|file| file.allocated).sum())
-    }
-
-    fn copy_into(
-        &self,
-        root: BorrowedFd<'_>,
-        before: &Listing,
-        temporary: &Path,
-        sources: &mut Sources,
-    ) -> Result<Snapshot, SnapshotError> {
-        fs::create_dir(temporary)
-            .and_then(|()| fs::set_permissions(temporary, Permissions::from_mode(0o755)))
-            .map_err(SnapshotError::store_at("make", temporary))?;
-        let to = File::open(temporary).map_err(SnapshotError::store_at("open", temporary))?;
-        let mut shared = Shared { contents: &self.contents, sources };
-        let digest = copy_listed(root, before, to.as_fd(), self.limits, &mut shared)?;
-        let manifest = manifest(temporary)?;
-        *self.held().entry(digest.clone()).or_default() += 1; // whatever becomes of the copy, nobody removes what is there
-        if let Err(error) = self.place(temporary, &digest, &before.entries) {
-            self.release(&digest);
-            return Err(error);
-        }
-        if let Err(error) = sources.write(&digest) {
-            tracing::warn!(%error, "unchanged files of a model will be read again");
-        }
-        Ok(Snapshot { digest, manifest, fingerprint: before.fingerprint.clone() })
-    }
-
     /// Gives a whole copy its name, unless what has the name is whole too. A damaged one is exchanged for the copy.
-    fn place(&self, temporary: &Path, digest: &SnapshotDigest, entries: &[Entry]) -> Result<(), SnapshotError> {
-        let place = self.dir.join(digest.as_str());
+    fn place(&self, copy: &str, digest: &SnapshotDigest) -> Result<(), SnapshotError> {
+        let (temporary, place) = (&self.dir.join(copy), self.dir.join(digest.as_str()));
         let at_name = |error| SnapshotError::store_at("name", temporary)(error);
         match fs::rename(temporary, &place) {
             Ok(()) => return Ok(()),
@@ -227,7 +251,7 @@ impl Store {
             // An empty directory is replaced by rename, a full one is not: nothing else is expected here.
             Err(error) => return Err(at_name(error)),
         }
-        if !is_whole(&place, temporary, entries).map_err(SnapshotError::store_at("compare", &place))? {
+        if !is_whole(&place, temporary).map_err(SnapshotError::store_at("compare", &place))? {
             tracing::error!(snapshot = %digest, "damaged on the disk: replaced by a fresh copy of the directory");
             let lasting = self.lasting.has(digest);
             self.lasting.remove(digest).map_err(at_name)?;
@@ -237,28 +261,22 @@ impl Store {
                 self.lasting.add(digest).map_err(SnapshotError::store_at("flush", &place))?;
             }
         }
-        self.discard(temporary)
-    }
-
-    /// Removes a copy that has no digest's name, and the files that no other one has.
-    fn discard(&self, copy: &Path) -> Result<(), SnapshotError> {
-        let alone = inodes(copy).map_err(SnapshotError::store_at("list", copy))?;
-        fs::remove_dir_all(copy).map_err(SnapshotError::store_at("remove", copy))?;
-        self.contents.sweep(&alone).map_err(|errno| SnapshotError::store_at("clean", &self.dir)(errno.into()))
+        self.copier.discard(copy)
     }
 
     /// Removes a snapshot that is not held. Renamed first: what is half removed has no digest's name.
     fn retire(&self, digest: &SnapshotDigest) -> Result<bool, SnapshotError> {
-        let (place, temporary) = (self.dir.join(digest.as_str()), self.temporary());
+        let (place, name) = (self.dir.join(digest.as_str()), format!("{RETIRED}{digest}"));
         {
             let held = self.held();
             if held.contains_key(digest) {
                 return Ok(false);
             }
-            let retired = self.lasting.remove(digest).and_then(|()| fs::rename(&place, &temporary));
+            let retired = self.lasting.remove(digest).and_then(|()| fs::rename(&place, self.dir.join(&name)));
             retired.map_err(SnapshotError::store_at("retire", &place))?;
         }
-        self.discard(&temporary)?;
+        self.read().remove(digest);
+        self.copier.discard(&name)?;
         Ok(true)
     }
 
@@ -266,47 +284,9 @@ impl Store {
     fn held(&self) -> MutexGuard<'_, BTreeMap<SnapshotDigest, u32>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    fn temporary(&self) -> PathBuf {
-        self.dir.join(format!("{TEMPORARY}{}", self.next.fetch_add(1, Ordering::Relaxed)))
-    }
 }
 
 fn names(dir: &Path) -> io::Result<Vec<String>> {
     let name = |entry: io::Result<fs::DirEntry>| entry.map(|entry| entry.file_name().into_string().ok());
     fs::read_dir(dir)?.filter_map(|entry| name(entry).transpose()).collect()
-}
-
-/// Inodes of the files below `dir` that have two names: this one, and the one among the contents.
-fn inodes(dir: &Path) -> io::Result<BTreeSet<u64>> {
-    let (mut waiting, mut found) = (vec![dir.to_owned()], BTreeSet::new());
-    while let Some(dir) = waiting.pop() {
-        for entry in fs::read_dir(&dir)? {
-            let entry = entry?;
-            let metadata = entry.metadata()?;
-            if metadata.is_dir() {
-                waiting.push(entry.path());
-            } else if metadata.is_file() && metadata.nlink() <= 2 {
-                found.insert(metadata.ino());
-            }
-        }
-    }
-    Ok(found)
-}
-
-fn manifest(dir: &Path) -> Result<Option<String>, SnapshotError> {
-    let path = dir.join("omni.toml");
-    // A link is not followed: its target would be resolved on the host, not in the model's world.
-    let file = match fs::symlink_metadata(&path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(SnapshotError::store_at("look at", &path)(error)),
-        Ok(found) if found.is_file() => File::open(&path).map_err(SnapshotError::store_at("open", &path))?,
-        Ok(_) => return Err(SnapshotError::ManifestNotText),
-    };
-    let mut text = Vec::new();
-    file.take(MAX_MANIFEST as u64 + 1).read_to_end(&mut text).map_err(SnapshotError::store_at("read", &path))?;
-    if text.len() > MAX_MANIFEST {
-        return Err(SnapshotError::ManifestTooLarge);
-    }
-    String::from_utf8(text).map(Some).map_err(|_| SnapshotError::ManifestNotText)
 }

@@ -1,11 +1,14 @@
 //! Lists a model's directory: what is in it, whether it may be copied, and a cheap fingerprint of its state.
 //!
 //! Nothing is read but directories and links. Every path is opened anew from the directory's descriptor with
-//! `openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS)`, so that no exchange of a directory for a link leads out.
+//! `openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS)`, so that no exchange of a directory for a link leads out. Some links are
+//! listed as what they lead to ([`links`](crate::links)).
 
 use crate::SnapshotError;
 use crate::beneath::{open_beneath, retry};
 use crate::digest::{is_below_ignored, is_ignored};
+use crate::links::{follow, is_followed};
+use crate::progress::Source;
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2, readlinkat};
@@ -13,7 +16,7 @@ use nix::libc;
 use nix::sys::stat::{FileStat, SFlag, fstat, fstatat};
 use sha2::{Digest, Sha256};
 use std::ffi::{CString, OsStr};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -22,7 +25,7 @@ use std::time::{Duration, SystemTime};
 const DEPTH: usize = 32;
 /// A change within this time before a listing may be followed by another that leaves the same times: the kernel's clock
 /// for files ticks every 1 to 10 ms.
-const TICK: Duration = Duration::from_millis(20);
+pub(crate) const TICK: Duration = Duration::from_millis(20);
 
 /// The same for a file system that keeps whole seconds, or every other one.
 const SECONDS: Duration = Duration::from_secs(3);
@@ -59,7 +62,16 @@ impl Fingerprint {
 pub(crate) struct Entry {
     /// Relative to the model's directory.
     pub(crate) path: PathBuf,
+    /// Where it is, when a link leads there: relative to the model's directory, through no link.
+    pub(crate) led: Option<PathBuf>,
     pub(crate) kind: Kind,
+}
+
+impl Entry {
+    /// Where its content is.
+    pub(crate) fn place(&self) -> &Path {
+        self.led.as_deref().unwrap_or(&self.path)
+    }
 }
 
 pub(crate) enum Kind {
@@ -104,6 +116,11 @@ impl Identity {
         let tick = if self.ctime.1 == 0 { SECONDS } else { TICK };
         moment(self.ctime).checked_add(tick).is_some_and(|then| then < now)
     }
+
+    /// Whether it is not settled now, and will be after this time.
+    pub(crate) fn settles_within(&self, time: Duration, now: SystemTime) -> bool {
+        !self.is_settled(now) && now.checked_add(time).is_some_and(|then| self.is_settled(then))
+    }
 }
 
 pub(crate) struct Listing {
@@ -112,13 +129,13 @@ pub(crate) struct Listing {
     pub(crate) fingerprint: Fingerprint,
 }
 
-/// Lists the directory `root`.
-pub(crate) fn list(root: BorrowedFd<'_>, limits: Limits) -> Result<Listing, SnapshotError> {
+/// Lists a model's directory.
+pub(crate) fn list(source: Source<'_>, limits: Limits) -> Result<Listing, SnapshotError> {
     let begun = SystemTime::now();
-    let mut walk = Walk { root, limits, bytes: 0, begun, settled: true, found: Vec::new() };
-    let mut waiting = vec![(PathBuf::new(), None)];
-    while let Some((dir, author)) = waiting.pop() {
-        walk.directory(&dir, author, &mut waiting)?;
+    let mut walk = Walk { source, limits, bytes: 0, begun, settled: true, found: Vec::new() };
+    let mut waiting = vec![Waiting::default()];
+    while let Some(dir) = waiting.pop() {
+        walk.directory(&dir, &mut waiting)?;
     }
     let Walk { mut found, settled, .. } = walk;
     found.sort_unstable_by(|(a, _), (b, _)| a.path.as_os_str().as_bytes().cmp(b.path.as_os_str().as_bytes()));
@@ -127,17 +144,17 @@ pub(crate) fn list(root: BorrowedFd<'_>, limits: Limits) -> Result<Listing, Snap
         let path = entry.path.as_os_str().as_bytes();
         state.update((path.len() as u64).to_le_bytes());
         state.update(path);
-        state.update(seen);
+        seen.iter().for_each(|part| state.update(part.to_le_bytes()));
     }
     let fingerprint = Fingerprint { sha256: state.finalize().into(), settled };
     Ok(Listing { entries: found.into_iter().map(|(entry, _)| entry).collect(), fingerprint })
 }
 
 /// What of a file's status tells its state.
-type Seen = [u8; 8 * 8];
+pub(crate) type Seen = [u64; 8];
 
 struct Walk<'a> {
-    root: BorrowedFd<'a>,
+    source: Source<'a>,
     limits: Limits,
     bytes: u64,
     begun: SystemTime,
@@ -145,18 +162,29 @@ struct Walk<'a> {
     found: Vec<(Entry, Seen)>,
 }
 
+/// A directory to be listed.
+#[derive(Default)]
+struct Waiting {
+    path: PathBuf,
+    /// Where it is, when a link leads there: every link in it is followed, too.
+    led: Option<PathBuf>,
+    /// Of the directories around it.
+    writers: Writers,
+}
+
 impl Walk<'_> {
-    /// `author` is the first owner on the way here who is not root.
-    fn directory(&mut self, dir: &Path, author: Option<u32>, waiting: &mut Waiting) -> Result<(), SnapshotError> {
-        let shown = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+    fn directory(&mut self, dir: &Waiting, waiting: &mut Vec<Waiting>) -> Result<(), SnapshotError> {
+        self.source.progress.step()?;
+        let place = dir.led.as_deref().unwrap_or(&dir.path);
+        let shown = if dir.path.as_os_str().is_empty() { Path::new(".") } else { &dir.path };
         let failed = |errno| SnapshotError::source_at("list", shown)(errno);
-        let fd = open_beneath(self.root, dir, OFlag::O_RDONLY | OFlag::O_DIRECTORY).map_err(failed)?;
-        let owner = fstat(&fd).map_err(failed)?.st_uid;
-        let writers = Writers { owner, author: author.or((owner != 0).then_some(owner)) };
+        let fd = open_beneath(self.source.root, place, OFlag::O_RDONLY | OFlag::O_DIRECTORY).map_err(failed)?;
+        let writers = dir.writers.below(fstat(&fd).map_err(failed)?.st_uid);
         let names = fd.try_clone().map_err(|_| Errno::EMFILE).and_then(Dir::from_fd).map_err(failed)?;
         for name in names {
             let name = name.map_err(failed)?.file_name().to_owned();
             if !is_ignored(name.to_bytes()) {
+                self.source.progress.step()?;
                 self.entry(&fd, writers, dir, &name, waiting)?;
             }
         }
@@ -166,18 +194,35 @@ impl Walk<'_> {
     fn entry(
         &mut self,
         dir: &OwnedFd,
-        writers: Writers,
-        below: &Path,
+        mut writers: Writers,
+        below: &Waiting,
         name: &CString,
-        waiting: &mut Waiting,
+        waiting: &mut Vec<Waiting>,
     ) -> Result<(), SnapshotError> {
-        let path = below.join(OsStr::from_bytes(name.to_bytes()));
+        let last = OsStr::from_bytes(name.to_bytes());
+        let path = below.path.join(last);
+        let mut led = below.led.as_ref().map(|dir| dir.join(last));
         if self.found.len() >= self.limits.files as usize {
             return Err(SnapshotError::TooMany { limit: self.limits.files });
         }
-        let stat = fstatat(dir, name.as_c_str(), AtFlags::AT_SYMLINK_NOFOLLOW)
+        let mut stat = fstatat(dir, name.as_c_str(), AtFlags::AT_SYMLINK_NOFOLLOW)
             .map_err(SnapshotError::source_at("look at", &path))?;
-        let kind = match SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT {
+        let mut way = None;
+        if kind_of(&stat) == SFlag::S_IFLNK {
+            let target = read_link(dir, name, &path)?;
+            if led.is_some() || is_followed(&target) {
+                let found = follow(self.source.root, led.as_deref().unwrap_or(&path), &path)?;
+                self.settled &= found.links.iter().all(|link| Identity::of(link).is_settled(self.begun));
+                way = Some(found.seen());
+                (stat, writers, led) = (found.stat, found.writers, Some(found.path));
+            } else {
+                self.link(&path, &target)?;
+                self.settled &= Identity::of(&stat).is_settled(self.begun);
+                self.found.push((Entry { path, led: None, kind: Kind::Link { target } }, seen(&stat)));
+                return Ok(());
+            }
+        }
+        let kind = match kind_of(&stat) {
             SFlag::S_IFREG if writers.may_have_linked(&stat) => return Err(SnapshotError::ForeignFile { path }),
             SFlag::S_IFREG if writers.may_have_moved(&stat, 0o004) => return Err(SnapshotError::PrivateFile { path }),
             SFlag::S_IFREG => self.file(&path, &stat)?,
@@ -186,21 +231,20 @@ impl Walk<'_> {
                 if path.components().count() > DEPTH {
                     return Err(SnapshotError::TooDeep { path, limit: DEPTH });
                 }
-                waiting.push((path.clone(), writers.author));
+                waiting.push(Waiting { path: path.clone(), led: led.clone(), writers });
                 Kind::Directory
             }
-            SFlag::S_IFLNK => Kind::Link { target: self.link(dir, name, &path)? },
             other => return Err(SnapshotError::Special { path, found: special(other) }),
         };
         let seen = match kind {
             // Its times change with files that are left out; what is copied of it is its name alone.
-            Kind::Directory => [0; size_of::<Seen>()],
+            Kind::Directory => way.unwrap_or_default(),
             Kind::File(_) | Kind::Link { .. } => {
                 self.settled &= Identity::of(&stat).is_settled(self.begun);
-                seen(&stat)
+                way.unwrap_or_else(|| seen(&stat))
             }
         };
-        self.found.push((Entry { path, kind }, seen));
+        self.found.push((Entry { path, led, kind }, seen));
         Ok(())
     }
 
@@ -214,10 +258,9 @@ impl Walk<'_> {
         Ok(Kind::File(FileEntry { executable: stat.st_mode & 0o111 != 0, allocated, identity: Identity::of(stat) }))
     }
 
-    fn link(&self, dir: &OwnedFd, name: &CString, path: &Path) -> Result<PathBuf, SnapshotError> {
-        let target: PathBuf =
-            readlinkat(dir, name.as_c_str()).map_err(SnapshotError::source_at("read the link", path))?.into();
-        let path = path.to_owned();
+    /// Checks a link that stays one.
+    fn link(&self, path: &Path, target: &Path) -> Result<(), SnapshotError> {
+        let (path, target) = (path.to_owned(), target.to_owned());
         if target.is_absolute() {
             return Err(SnapshotError::AbsoluteLink { path, target });
         }
@@ -228,8 +271,8 @@ impl Walk<'_> {
         let how = OpenHow::new()
             .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
             .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-        match retry(|| openat2(self.root, &path, how)) {
-            Ok(_) => Ok(target),
+        match retry(|| openat2(self.source.root, &path, how)) {
+            Ok(_) => Ok(()),
             Err(Errno::EXDEV) => Err(SnapshotError::OutsideLink { path, target }),
             Err(Errno::ENOENT | Errno::ELOOP | Errno::ENOTDIR) => Err(SnapshotError::BrokenLink { path, target }),
             Err(source) => Err(SnapshotError::Source { action: "follow", path, source }),
@@ -237,12 +280,17 @@ impl Walk<'_> {
     }
 }
 
-/// Directories to be listed, each with who owns those around it.
-type Waiting = Vec<(PathBuf, Option<u32>)>;
+fn read_link(dir: &OwnedFd, name: &CString, path: &Path) -> Result<PathBuf, SnapshotError> {
+    Ok(readlinkat(dir, name.as_c_str()).map_err(SnapshotError::source_at("read the link", path))?.into())
+}
+
+fn kind_of(stat: &FileStat) -> SFlag {
+    SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
+}
 
 /// Who can have put a file where it is. Root is none of them: what root can read, root can copy.
-#[derive(Clone, Copy)]
-struct Writers {
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Writers {
     /// Of the directory with the file.
     owner: u32,
     /// Of the outermost directory that is not root's: who can rename what is in it, a directory of root too.
@@ -250,6 +298,11 @@ struct Writers {
 }
 
 impl Writers {
+    /// Those of a directory of this owner in a directory of these.
+    pub(crate) fn below(self, owner: u32) -> Self {
+        Self { owner, author: self.author.or((owner != 0).then_some(owner)) }
+    }
+
     /// Whether the file has another name and another owner than its directory has: who can write to the directory may have
     /// linked a file there that only its owner, and root, can read (`fs.protected_hardlinks` is off by default in the
     /// kernel).
@@ -259,7 +312,7 @@ impl Writers {
 
     /// Whether what is here is not for everybody, who have no `right` to it, and may have been moved here by one who cannot
     /// read it: a name is moved with no right to the file. The copy is for everybody.
-    fn may_have_moved(self, found: &FileStat, right: u32) -> bool {
+    pub(crate) fn may_have_moved(self, found: &FileStat, right: u32) -> bool {
         let others = |writer: u32| writer != 0 && writer != found.st_uid;
         found.st_mode & right == 0 && (others(self.owner) || self.author.is_some_and(others))
     }
@@ -279,8 +332,8 @@ fn moment((seconds, nanos): (i64, i64)) -> SystemTime {
     SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-fn seen(stat: &libc::stat) -> Seen {
-    let parts = [
+pub(crate) fn seen(stat: &libc::stat) -> Seen {
+    [
         stat.st_dev,
         stat.st_ino,
         u64::from(stat.st_mode),
@@ -289,10 +342,5 @@ fn seen(stat: &libc::stat) -> Seen {
         stat.st_mtime_nsec.cast_unsigned(),
         stat.st_ctime.cast_unsigned(),
         stat.st_ctime_nsec.cast_unsigned(),
-    ];
-    let mut bytes = [0; size_of::<Seen>()];
-    for (to, part) in bytes.chunks_exact_mut(8).zip(parts) {
-        to.copy_from_slice(&part.to_le_bytes());
-    }
-    bytes
+    ]
 }

@@ -1,18 +1,60 @@
-//! Whether a snapshot that is in the store is what its name says: compared with a fresh copy of the same content.
+//! Whether a snapshot that is in the store is what its name says: compared with a fresh copy of the same content, or read.
 //!
 //! A file that is the same inode in both needs no look at its content. One that is not, of a store of an earlier release or
 //! after its content was made anew, is read.
 
-use crate::tree::{Entry, Kind};
+use crate::SnapshotError;
+use crate::digest::{Content, TreeHasher};
+use crate::file::{hash_content, open_listed};
+use crate::progress::Source;
+use crate::tree::{Fingerprint, Kind, Limits, list};
 use nix::fcntl::OFlag;
+use omni_ipc::id::SnapshotDigest;
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// Whether the directory `old` has what the whole copy `new` of `entries` has, and nothing else.
-pub(crate) fn is_whole(old: &Path, new: &Path, entries: &[Entry]) -> io::Result<bool> {
-    for Entry { path, kind } in entries {
+/// A snapshot as it was read.
+pub(crate) struct Read {
+    pub(crate) digest: SnapshotDigest,
+    pub(crate) fingerprint: Fingerprint,
+    /// What its files have, by inode.
+    pub(crate) files: BTreeMap<u64, [u8; 32]>,
+}
+
+/// Reads a snapshot; `None` when its state is the one that is known.
+pub(crate) fn read(dir: &Path, limits: Limits, known: Option<&Fingerprint>) -> Result<Option<Read>, SnapshotError> {
+    let root = File::open(dir).map_err(SnapshotError::store_at("open", dir))?;
+    let source = Source { root: root.as_fd(), progress: &() };
+    let listing = list(source, limits)?;
+    if known.is_some_and(|known| known.still_is(&listing.fingerprint)) {
+        return Ok(None);
+    }
+    let (mut hasher, mut files) = (TreeHasher::default(), BTreeMap::new());
+    for entry in listing.entries {
+        let content = match &entry.kind {
+            Kind::Directory => Content::Directory,
+            Kind::Link { target } => Content::Link { target },
+            Kind::File(file) => {
+                let failed = |error| SnapshotError::store_at("read", &entry.path)(error);
+                let sha256 = hash_content(&open_listed(source, &entry, file)?, file.identity.size, &(), failed)?;
+                files.insert(file.identity.inode, sha256);
+                Content::File { executable: file.executable, sha256 }
+            }
+        };
+        hasher.entry(&entry.path, content);
+    }
+    let bad = |bad| SnapshotError::store_at("name", dir)(io::Error::new(io::ErrorKind::InvalidData, bad));
+    Ok(Some(Read { digest: hasher.finish().map_err(bad)?, fingerprint: listing.fingerprint, files }))
+}
+
+/// Whether the directory `old` has what the whole copy `new` has, and nothing else.
+pub(crate) fn is_whole(old: &Path, new: &Path) -> io::Result<bool> {
+    let entries = below(new)?;
+    for path in &entries {
         let (old, new) = (old.join(path), new.join(path));
         let found = match fs::symlink_metadata(&old) {
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
@@ -20,41 +62,43 @@ pub(crate) fn is_whole(old: &Path, new: &Path, entries: &[Entry]) -> io::Result<
             }
             found => found?,
         };
-        let same = match kind {
-            Kind::Directory => found.is_dir(),
-            Kind::Link { target } => found.is_symlink() && fs::read_link(&old)? == *target,
-            Kind::File(_) => {
-                let good = fs::symlink_metadata(&new)?;
-                let looks = found.is_file() && found.len() == good.len() && found.mode() == good.mode();
-                looks && (found.ino() == good.ino() || same_content(&old, &new)?)
-            }
+        let good = fs::symlink_metadata(&new)?;
+        let same = if good.is_dir() {
+            found.is_dir()
+        } else if good.is_symlink() {
+            found.is_symlink() && fs::read_link(&old)? == fs::read_link(&new)?
+        } else {
+            let looks = found.is_file() && found.len() == good.len() && found.mode() == good.mode();
+            looks && (found.ino() == good.ino() || same_content(&old, &new)?)
         };
         if !same {
             return Ok(false);
         }
     }
-    Ok(count(old)? == entries.len())
+    Ok(below(old)?.len() == entries.len())
 }
 
 /// Whether two files of one size have the same bytes. One that cannot be read has not.
 fn same_content(old: &Path, new: &Path) -> io::Result<bool> {
     let size = fs::symlink_metadata(new)?.len();
     let open = |path| OpenOptions::new().read(true).custom_flags(OFlag::O_NOFOLLOW.bits()).open(path);
-    let hash = |file: &File| crate::file::hash_content(file, size);
-    let Ok(old) = open(old).and_then(|old| hash(&old)) else { return Ok(false) };
-    Ok(old == hash(&open(new)?)?)
+    let hash = |file: File| hash_content(&file, size, &(), |error| SnapshotError::store_at("read", new)(error));
+    let Ok(Ok(old)) = open(old).map(hash) else { return Ok(false) };
+    Ok(old == hash(open(new)?).map_err(io::Error::other)?)
 }
 
-fn count(dir: &Path) -> io::Result<usize> {
-    let (mut waiting, mut count) = (vec![dir.to_owned()], 0);
-    while let Some(dir) = waiting.pop() {
-        for entry in fs::read_dir(&dir)? {
+/// All paths below a directory, relative to it.
+fn below(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let (mut waiting, mut found) = (vec![PathBuf::new()], Vec::new());
+    while let Some(below) = waiting.pop() {
+        for entry in fs::read_dir(dir.join(&below))? {
             let entry = entry?;
-            count += 1;
+            let path = below.join(entry.file_name());
             if entry.file_type()?.is_dir() {
-                waiting.push(entry.path());
+                waiting.push(path.clone());
             }
+            found.push(path);
         }
     }
-    Ok(count)
+    Ok(found)
 }

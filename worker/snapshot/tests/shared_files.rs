@@ -1,7 +1,7 @@
 //! Files of snapshots are shared, unchanged ones are not read again, and what is damaged is made good.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed set-up fails the test")]
 
-use omni_snapshot::{Limits, Snapshot, Store};
+use omni_snapshot::{Copier, Limits, Progress, Snapshot, SnapshotError, Store};
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{Read, Write};
@@ -89,6 +89,91 @@ fn a_changed_line_beside_large_files_costs_neither_a_copy_nor_a_look_at_them() {
     let before = bytes_read();
     next.take(File::open(folder.dir.path().join("models")).unwrap(), Path::new("m"), None).unwrap();
     assert!(bytes_read() - before < LARGE as u64 / 2, "the next launcher has read it again");
+}
+
+/// The first copy waits for the clock to tick, so that the next edit need not read what has not changed.
+#[test]
+fn a_large_file_that_was_just_written_is_read_for_one_copy_alone() {
+    let folder = Folder::new();
+    folder.write("weights.bin", &vec![7; LARGE]);
+    folder.take();
+    folder.write("model.py", b"x = 2\n");
+    let before = bytes_read();
+    folder.take();
+    assert!(bytes_read() - before < LARGE as u64 / 2, "the large file was read again");
+}
+
+#[test]
+fn a_snapshot_is_intact_until_something_of_it_is_another() {
+    type Damage = fn(&Path);
+    let table: [(&str, Damage); 5] = [
+        ("another byte", |dir| {
+            let path = dir.join("weights.bin");
+            let time = fs::metadata(&path).unwrap().modified().unwrap();
+            let mut file = OpenOptions::new().write(true).open(&path).unwrap();
+            file.write_all(b"x").unwrap();
+            file.set_modified(time).unwrap(); // as the fault of a disk leaves it
+        }),
+        ("cut", |dir| OpenOptions::new().write(true).open(dir.join("weights.bin")).unwrap().set_len(7).unwrap()),
+        ("gone", |dir| fs::remove_file(dir.join("model.py")).unwrap()),
+        ("one more", |dir| fs::write(dir.join("more.py"), "").unwrap()),
+        ("executable", |dir| fs::set_permissions(dir.join("model.py"), Permissions::from_mode(0o755)).unwrap()),
+    ];
+    for (what, damage) in table {
+        let folder = Folder::new();
+        folder.write("weights.bin", &vec![7; LARGE]);
+        std::os::unix::fs::symlink("model.py", folder.model().join("link")).unwrap();
+        fs::create_dir(folder.model().join("empty")).unwrap();
+        let taken = folder.take();
+        assert!(folder.store.is_intact(&taken.digest).unwrap());
+        // Copies of the same files take links and leave them: what has not changed is known or read, and right.
+        folder.write("more.txt", b"more");
+        let next = folder.take();
+        assert!(folder.store.is_intact(&taken.digest).unwrap() && folder.store.is_intact(&next.digest).unwrap());
+        let before = bytes_read();
+        assert!(folder.store.is_intact(&taken.digest).unwrap());
+        damage(&folder.store.find(&taken.digest).unwrap());
+        assert!(!folder.store.is_intact(&taken.digest).unwrap(), "{what}");
+        assert!(bytes_read() > before);
+        // The author's files make it good.
+        fs::remove_file(folder.model().join("more.txt")).unwrap();
+        assert_eq!(folder.take().digest, taken.digest);
+        assert!(folder.store.is_intact(&taken.digest).unwrap(), "{what}");
+    }
+}
+
+/// Ends a copy at one step.
+struct EndsAt(std::sync::atomic::AtomicU32);
+
+impl Progress for EndsAt {
+    fn step(&self) -> Result<(), SnapshotError> {
+        let left = self.0.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+        if left == 0 { Err(SnapshotError::Unwanted) } else { Ok(()) }
+    }
+}
+
+#[test]
+fn a_copy_that_nobody_needs_ends_at_any_step_and_leaves_nothing() {
+    let folder = Folder::new();
+    folder.write("weights.bin", &vec![7; LARGE]);
+    File::create(folder.model().join("sparse")).unwrap().set_len(1 << 20).unwrap();
+    let dir = folder.dir.path().join("snapshots");
+    let copier = Copier::open(&dir, LIMITS).unwrap();
+    let models = || File::open(folder.dir.path().join("models")).unwrap();
+    let mut step = 0;
+    let made = loop {
+        match copier.copy(models(), Path::new("m"), None, &EndsAt(step.into())) {
+            Err(SnapshotError::Unwanted) => {}
+            other => break other.unwrap().unwrap(),
+        }
+        let left: Vec<_> = fs::read_dir(&dir).unwrap().flatten().map(|entry| entry.file_name()).collect();
+        assert!(!left.iter().any(|name| name.to_string_lossy().starts_with(".tmp-")), "step {step}: {left:?}");
+        assert_eq!(folder.contents(), 0, "step {step}");
+        step += 1;
+    };
+    assert!(step > 20, "{step} steps");
+    folder.store.adopt(&made.name, &made.snapshot.digest).unwrap();
+    assert!(folder.store.is_intact(&made.snapshot.digest).unwrap());
 }
 
 #[test]

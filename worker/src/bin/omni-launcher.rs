@@ -2,11 +2,12 @@
 //!
 //! Started by `omni-scheduler` when that is started by hand, or as a service. The flags are the scheduler's.
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use omni_config::node::{DEFAULT_FILE, FALLBACK_UID, MISCONFIGURED, NodeUser};
 use omni_config::{Models, NoSingleModel, NodeConfig, SingleModel};
 use omni_log::chain;
 use omni_machine::Configuration;
+use omni_snapshot::Limits;
 use omni_worker::launcher::{self, Ended, Settings, keep, machine};
 use std::ffi::OsString;
 use std::io::{self, Write, stdout};
@@ -50,6 +51,9 @@ struct Arguments {
     /// Set by --keep for the process that it starts.
     #[arg(long, hide = true)]
     kept: bool,
+    /// Set by the launcher for the process that watches the models folder: files and bytes of a snapshot.
+    #[arg(long, hide = true, value_name = "FILES:BYTES")]
+    watcher: Option<String>,
 }
 
 fn main() -> ExitCode {
@@ -59,6 +63,15 @@ fn main() -> ExitCode {
         return probe(arguments).map_or_else(
             |error| {
                 tracing::error!(error = chain(&error), "cannot print what this machine has");
+                ExitCode::FAILURE
+            },
+            |()| ExitCode::SUCCESS,
+        );
+    }
+    if let Some(bounds) = arguments.watcher.clone() {
+        return watcher(arguments, &bounds).map_or_else(
+            |message| {
+                tracing::error!("{message}");
                 ExitCode::FAILURE
             },
             |()| ExitCode::SUCCESS,
@@ -106,6 +119,15 @@ fn keep_again() -> ExitCode {
     }
 }
 
+/// Watches for the launcher that has started this process.
+fn watcher(arguments: Arguments, bounds: &str) -> Result<(), String> {
+    let numbers = bounds.split_once(':').and_then(|(files, bytes)| Some((files.parse().ok()?, bytes.parse().ok()?)));
+    let (files, bytes) = numbers.ok_or("--watcher is set by the launcher alone")?;
+    let settings = settings(arguments, NodeConfig::default(), FALLBACK_UID).map_err(|error| chain(&error))?;
+    let store = settings.state_dir.join("snapshots");
+    launcher::watch(&settings.models, &store, Limits { files, bytes }).map_err(|error| chain(&error))
+}
+
 fn probe(arguments: Arguments) -> io::Result<()> {
     let file = config_file(&arguments);
     let read = config(file.as_deref());
@@ -147,6 +169,8 @@ fn settings(arguments: Arguments, config: NodeConfig, scheduler_uid: u32) -> Res
     let or = |named: Option<PathBuf>, configured: Option<PathBuf>, default: &str| {
         named.or(configured).unwrap_or_else(|| PathBuf::from(default))
     };
+    let name = |form: omni_log::Format| Some(form.to_possible_value()?.get_name().to_owned());
+    let log_format = arguments.log_format.and_then(name);
     let models = match arguments.model {
         // A path that cannot be made absolute is an empty one, and has no name.
         Some(dir) => Models::Single(SingleModel::new(std::path::absolute(&dir).unwrap_or(dir))?),
@@ -161,6 +185,7 @@ fn settings(arguments: Arguments, config: NodeConfig, scheduler_uid: u32) -> Res
         program_dir: std::env::current_exe().ok().and_then(|program| Some(program.parent()?.to_owned())),
         kept: arguments.kept,
         managed: std::env::var_os("NOTIFY_SOCKET").is_some(),
+        log_format,
         config,
     })
 }

@@ -42,6 +42,14 @@ impl Catalog {
         self.scanned.then(|| self.models.keys().map(String::as_str))
     }
 
+    /// The snapshot that a model's directory has now.
+    pub(super) fn snapshot(&self, model: &str) -> Option<&SnapshotDigest> {
+        match self.models.get(model)? {
+            ModelState::Taken { snapshot, .. } => Some(snapshot),
+            ModelState::Refused { .. } | ModelState::NoModel { .. } | ModelState::Gone => None,
+        }
+    }
+
     /// The snapshots that models have now; `None` before all have been seen.
     pub(super) fn snapshots(&self) -> Option<impl Iterator<Item = &SnapshotDigest>> {
         self.scanned.then(|| {

@@ -1,6 +1,6 @@
 //! What the launcher's threads tell its main loop: a bounded queue, and a descriptor that can be polled for it.
 
-use super::environment::{Ended, Failure, Plan};
+use super::environment::{Ended, Failure, Plan, PlanJob};
 use super::start::Running;
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -20,6 +20,8 @@ pub(super) enum Event {
     Model { name: String, state: ModelState },
     /// The watcher has told every model once.
     Scanned,
+    /// It is known whether a version that a model comes back to is as it was.
+    Verified { job: Box<PlanJob>, intact: Result<bool, String> },
     /// It is known which environment a snapshot needs.
     Planned { model: String, snapshot: SnapshotDigest, plan: Result<Plan, Failure> },
     /// A line of a build.

@@ -1,6 +1,6 @@
 //! `omni-launcher`: the one process of a node that is root for as long as the node runs.
 //!
-//! It watches the models folder and takes snapshots ([`watch`]), makes environments ([`environment`]), starts a worker for
+//! It has the models folder watched and copied by a process beside it ([`watch`](mod@watch)), makes environments ([`environment`]), starts a worker for
 //! each instance ([`start`]), keeps who computes all the time to few processors ([`processors`]) and removes what ended ones
 //! leave ([`reap`]). The scheduler asks for starts and ends over a socket ([`link`]); the main loop ([`node`]) holds the state, threads do what takes time and answer with events ([`event`]).
 //!
@@ -63,7 +63,8 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 use uids::UidSlots;
-use watch::{Watch, WatchError};
+use watch::Watch;
+pub use watch::{WatchError, watch};
 use zygotes::{ZygoteRecord, Zygotes};
 
 /// Questions for the planner that wait.
@@ -137,7 +138,10 @@ impl LauncherError {
             | Self::LongPath { .. }
             | Self::Changeable { .. }
             | Self::Cgroup(_) => MISCONFIGURED,
-            Self::Io { .. } | Self::Watch(WatchError::Inotify(_)) | Self::Store(_) | Self::Kernel { .. } => 1,
+            Self::Io { .. }
+            | Self::Watch(WatchError::Inotify(_) | WatchError::Store(_))
+            | Self::Store(_)
+            | Self::Kernel { .. } => 1,
         }
     }
 }
@@ -176,7 +180,7 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     let program = settings.program_dir.clone().unwrap_or_default().join("omni-worker");
     let worker = Arc::new(Program::seal(&program).map_err(at("read", &program))?);
     let (events, inbox) = event::queue().map_err(kernel("make an event queue"))?;
-    let (watch, looks) = Watch::new(&settings.models, Arc::clone(&store), events.clone())?;
+    let (watch, looks) = Watch::new(&settings, Arc::clone(&store), events.clone())?;
 
     let at_runtime = |action| at(action, &settings.runtime_dir);
     let traces = Traces::open(&runtime, "instances", 0o755).map_err(at_runtime("use the instances of"))?;
@@ -204,6 +208,7 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     let planner = Planner::new(&settings, Arc::clone(&package), sandboxes.clone());
     let builder = Arc::new(Builder::new(&settings, sandboxes));
     let builds = Builds::new(settings.build_places());
+    let watch_end = watch.end();
     spawn("watch", move || watch.run())?;
     let shared = Arc::clone(&driver);
     spawn("processors", move || processors::share_out(&*shared))?;
@@ -243,6 +248,7 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
         state,
     };
     let ended = node.run().map_err(kernel("wait for events"))?;
+    watch_end.end();
     drop(disks); // on version 1 a device would stay slow
     Ok(ended)
 }

@@ -278,6 +278,7 @@ impl Node {
                 self.tell(message);
                 self.sweep_snapshots();
             }
+            Event::Verified { job, intact } => self.on_verified(*job, intact),
             Event::Planned { model, snapshot, plan } => self.on_planned(model, snapshot, plan),
             Event::BuildLine { key, line } => self.on_build_line(&key, &line),
             Event::BuildEnded { key, ended } => self.on_build_ended(&key, ended),

@@ -29,6 +29,8 @@ pub struct Settings {
     pub kept: bool,
     /// Started by a service manager, which starts the next one.
     pub managed: bool,
+    /// Form of the log, where it is not the default one.
+    pub log_format: Option<String>,
 }
 
 impl Settings {

@@ -2,10 +2,12 @@
 //! the package index behind it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step fails the test")]
 
+mod dead_mount;
 mod environments;
 mod gpu;
 mod gpu_driver;
 mod instances;
 mod models;
 mod node;
+mod watcher;
 mod zygotes;

@@ -81,7 +81,7 @@ pub(super) enum Plan {
 const KNOWN: usize = 64;
 
 /// A question to the planner.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct PlanJob {
     pub(super) model: String,
     pub(super) snapshot: SnapshotDigest,

@@ -1,11 +1,13 @@
 //! The main loop's part in making environments: which model waits for which one, which are built, and what models are told.
 
 use super::{Node, short};
+use crate::launcher::JOBS;
 use crate::launcher::environment::queue::{Kind, Place};
 use crate::launcher::environment::{BuildPlan, Ended, Failure, Plan, PlanJob, log_end};
 use crate::launcher::event::Event;
 use omni_ipc::id::{EnvironmentKey, SnapshotDigest};
 use omni_ipc::launcher::{BUILDS_SINCE, FromLauncher};
+use omni_log::chain;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::thread;
@@ -23,13 +25,57 @@ impl Node {
             let message = "the content has changed meanwhile: this snapshot is gone".to_owned();
             return self.prepare_failed([snapshot], Failure { message, permanent: false });
         };
-        let waits = (model.clone(), snapshot.clone());
-        let job = PlanJob { model, snapshot: snapshot.clone(), dir, python, interpreter, require_hashes };
-        if self.plans.try_send(job).is_err() {
-            let message = "too many environments are being asked for: try again".to_owned();
-            return self.prepare_failed([snapshot], Failure { message, permanent: false });
+        let job = PlanJob { model, snapshot, dir, python, interpreter, require_hashes };
+        if self.builds.planning.len() >= JOBS {
+            return self.too_many(job.snapshot);
         }
-        self.builds.planning.insert(waits);
+        self.builds.planning.insert((job.model.clone(), job.snapshot.clone()));
+        if self.state.catalog.snapshot(&job.model) == Some(&job.snapshot) {
+            return self.plan(job);
+        }
+        // A version to come back to may have been on the disk for long: it is read before anything runs from it.
+        let (store, events, of) = (Arc::clone(&self.store), self.events.clone(), job.clone());
+        let run = move || {
+            let intact = store.is_intact(&of.snapshot).map_err(|error| chain(&error));
+            let _ = events.tell(Event::Verified { job: Box::new(of), intact }); // a main loop that is gone needs it no more
+        };
+        if let Err(error) = thread::Builder::new().name("verify".into()).spawn(run) {
+            let message = format!("the node has no thread to read this version in: {error}");
+            self.builds.planning.remove(&(job.model, job.snapshot.clone()));
+            self.prepare_failed([job.snapshot], Failure { message, permanent: false });
+        }
+    }
+
+    /// It is known whether the copy of a version that is not its directory's is as it was.
+    pub(super) fn on_verified(&mut self, job: PlanJob, intact: Result<bool, String>) {
+        if !self.builds.planning.contains(&(job.model.clone(), job.snapshot.clone())) {
+            return;
+        }
+        let message = match intact {
+            Ok(true) => return self.plan(job),
+            Ok(false) => "its files are not those that it had".to_owned(),
+            Err(error) => error,
+        };
+        let message = format!(
+            "the node's copy of this version is damaged on the disk ({message}): put its files into the model's directory \
+             once more, which replaces the copy, or go back to another version (`omnictl history {}`)",
+            job.model
+        );
+        self.builds.planning.remove(&(job.model, job.snapshot.clone()));
+        self.prepare_failed([job.snapshot], Failure { message, permanent: true });
+    }
+
+    fn plan(&mut self, job: PlanJob) {
+        let waits = (job.model.clone(), job.snapshot.clone());
+        if self.plans.try_send(job).is_err() {
+            self.builds.planning.remove(&waits);
+            self.too_many(waits.1);
+        }
+    }
+
+    fn too_many(&mut self, snapshot: SnapshotDigest) {
+        let message = "too many environments are being asked for: try again".to_owned();
+        self.prepare_failed([snapshot], Failure { message, permanent: false });
     }
 
     /// A model does not wait for an environment any more: nobody builds it for nobody.

@@ -1,7 +1,9 @@
 //! Why a directory is not served, as it is told to the author and to the scheduler.
 
+use super::jobs::MOST;
 use super::scan::Found;
 use crate::launcher::event::ModelState;
+use omni_config::NotAModel;
 use omni_ipc::launcher::FromLauncher;
 use omni_ipc::packet::MAX_PACKET;
 use omni_snapshot::{Snapshot, SnapshotError};
@@ -14,14 +16,8 @@ use std::path::Path;
 pub(super) enum Refusal {
     #[error(transparent)]
     Snapshot(SnapshotError),
-    #[error("the directory's path cannot be a model's name: {0}")]
-    Name(omni_config::NameError),
-    #[error("the model's directory is a symbolic link: put the directory itself here, by renaming it into place")]
-    Link,
-    #[error("it is inside the model `{0}` and part of it: move it out to have it served by itself")]
-    Inside(String),
-    #[error("its path has more than four parts, which a model's name cannot have: move it up")]
-    Deep,
+    #[error(transparent)]
+    Place(NotAModel),
     #[error("the directory cannot be read: {0}")]
     Unreadable(String),
     #[error("there are more than 2,048 directories in it that are no models: what comes after them is not looked at")]
@@ -30,6 +26,10 @@ pub(super) enum Refusal {
     NoModel,
     #[error("cannot open the folder that it is in")]
     Above(#[source] std::io::Error),
+    #[error("it is not looked at yet: {MOST} others do not answer or take long, and nothing more is begun beside them")]
+    Behind,
+    #[error("`omni.toml` is not plain text: remove its control characters")]
+    Unsendable,
 }
 
 impl Refusal {
@@ -37,12 +37,13 @@ impl Refusal {
     pub(super) fn of(found: &Found) -> Option<Self> {
         Some(match found {
             Found::Model => return None,
-            Found::Misnamed(error) => Self::Name(*error),
-            Found::Link => Self::Link,
-            Found::Inside(outer) => Self::Inside(outer.clone()),
-            Found::Deep => Self::Deep,
+            Found::Misnamed(error) => Self::Place(NotAModel::Name(*error)),
+            Found::Link => Self::Place(NotAModel::Link),
+            Found::Inside(outer) => Self::Place(NotAModel::Inside(outer.clone())),
+            Found::Deep => Self::Place(NotAModel::Deep),
             Found::Unreadable(error) => Self::Unreadable(error.clone()),
             Found::Many => Self::Many,
+            Found::Silent => Self::Snapshot(SnapshotError::Silent),
         })
     }
 
@@ -50,10 +51,10 @@ impl Refusal {
     pub(super) fn state(&self) -> ModelState {
         let message = omni_log::chain(self);
         match self {
-            Self::Snapshot(_) | Self::Link | Self::NoModel | Self::Above(_) => ModelState::Refused { message },
-            Self::Name(_) | Self::Inside(_) | Self::Deep | Self::Unreadable(_) | Self::Many => {
-                ModelState::NoModel { message }
+            Self::Snapshot(_) | Self::Place(NotAModel::Link) | Self::NoModel | Self::Above(_) | Self::Unsendable => {
+                ModelState::Refused { message }
             }
+            Self::Place(_) | Self::Unreadable(_) | Self::Many | Self::Behind => ModelState::NoModel { message },
         }
     }
 }
@@ -63,14 +64,12 @@ pub(super) fn open(folder: &Path) -> std::io::Result<File> {
 }
 
 /// A manifest of control characters grows sixfold on the wire: such a one is refused here, by name.
-pub(super) fn sendable(name: &str, snapshot: &Snapshot) -> ModelState {
+pub(super) fn sendable(name: &str, snapshot: &Snapshot) -> Result<(), Refusal> {
     let Snapshot { digest, manifest, .. } = snapshot.clone();
-    let message = FromLauncher::Model { name: name.to_owned(), snapshot: digest.clone(), manifest: manifest.clone() };
+    let message = FromLauncher::Model { name: name.to_owned(), snapshot: digest, manifest };
     match serde_json::to_vec(&message) {
-        Ok(bytes) if bytes.len() <= MAX_PACKET => ModelState::Taken { snapshot: digest, manifest },
-        Ok(_) | Err(_) => {
-            ModelState::Refused { message: "`omni.toml` is not plain text: remove its control characters".into() }
-        }
+        Ok(bytes) if bytes.len() <= MAX_PACKET => Ok(()),
+        Ok(_) | Err(_) => Err(Refusal::Unsendable),
     }
 }
 

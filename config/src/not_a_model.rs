@@ -1,0 +1,20 @@
+//! Why a directory with a `model.py` is no model of its own, in the words of the node and of the author's check.
+
+use crate::name::NameError;
+
+/// A directory that is not served for its place or its name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotAModel {
+    /// Its path is not a name.
+    #[error("the directory's path cannot be a model's name: {0}")]
+    Name(NameError),
+    /// It is a link to a directory.
+    #[error("the model's directory is a symbolic link: put the directory itself here, by renaming it into place")]
+    Link,
+    /// It is part of another model.
+    #[error("it is inside the model `{0}` and part of it: move it out to have it served by itself")]
+    Inside(String),
+    /// It has more parts than a name.
+    #[error("its path has more than four parts, which a model's name cannot have: move it up")]
+    Deep,
+}
