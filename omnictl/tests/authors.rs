@@ -110,6 +110,45 @@ fn every_finding_has_a_place_and_a_hint() {
     }
 }
 
+/// No mistakes, and perhaps not what was meant.
+#[test]
+fn what_is_left_out_and_what_is_inside_is_noted() {
+    let said = check(&[("model.py", HANDLER), (".env", "A=1"), ("sub/.hidden/x", ""), ("__pycache__/x.pyc", "")]);
+    let note = "note: left out of the model, as all names with a leading dot: `.env`, `sub/.hidden`\n";
+    assert!(said.starts_with("exit 0\n") && said.contains(note), "{said}");
+    let said = check(&[("model.py", HANDLER), ("inner/model.py", HANDLER)]);
+    assert!(
+        said.starts_with("exit 0\n") && said.contains("note: `inner` has a `model.py`, too: it is inside the model"),
+        "{said}"
+    );
+    let said = check(&[("one/model.py", HANDLER), ("a/b/c/d/model.py", HANDLER)]);
+    assert!(said.starts_with("exit 1\n"), "{said}");
+    assert!(said.contains("note: `one` has a `model.py`, too: it is a model of its own"), "{said}");
+    assert!(said.contains("note: `a/b/c/d` has a `model.py`, too: its path has more than four parts"), "{said}");
+    let deep = "d/".repeat(33) + "file";
+    let said = check(&[("model.py", HANDLER), (&deep, "")]);
+    assert!(said.starts_with("exit 1\n") && said.contains("is more than 32 directories deep: flatten it"), "{said}");
+}
+
+/// As Kubernetes mounts a `ConfigMap`.
+#[test]
+fn links_through_names_with_two_dots_are_what_they_lead_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("model");
+    fs::create_dir_all(model.join("..2026")).unwrap();
+    fs::write(model.join("..2026/model.py"), HANDLER).unwrap();
+    symlink("..2026", model.join("..data")).unwrap();
+    symlink("..data/model.py", model.join("model.py")).unwrap();
+    let said = run(&["check", model.to_str().unwrap()], folder.path());
+    assert!(said.starts_with("exit 0\n"), "{said}");
+    symlink("..data/absent", model.join("absent")).unwrap();
+    let said = run(&["check", model.to_str().unwrap()], folder.path());
+    assert!(
+        said.starts_with("exit 1\n") && said.contains("`absent` links to `..data/absent`, which is not there"),
+        "{said}"
+    );
+}
+
 #[test]
 fn a_syntax_error_is_told_in_python_s_words() {
     let said = check(&[("model.py", "import os\n\ndef handle_request(request, context)\n    pass\n")]);

@@ -4,13 +4,18 @@
 //! leading dot, `__pycache__` and `*.pyc` are left out; files and bytes are bounded (without a node by the defaults of
 //! its configuration). What always holds: no file is opened, so a FIFO cannot block and a device cannot be touched.
 
-use std::fs::{self, DirEntry, FileType};
+use std::fs::{self, DirEntry, File, FileType};
 use std::os::unix::fs::FileTypeExt;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::thread;
 
 use omni_config::node::Snapshots;
-use omni_config::{ByteSize, ModelName};
+use omni_config::{ByteSize, ModelName, NotAModel};
 use omni_snapshot::digest::{is_below_ignored, is_ignored};
+use omni_snapshot::{Limits, Progress, SILENT, SnapshotError, check_directory, is_followed};
 
 use super::Finding;
 use crate::human::size;
@@ -18,9 +23,17 @@ use crate::human::size;
 /// Findings about files; more of them would say nothing new.
 const LISTED: usize = 50;
 
+/// Names that are shown of what is left out.
+const SHOWN: usize = 10;
+/// Parts of a model's name.
+const PARTS: usize = 4;
+
 /// What was seen so far.
 struct Walk<'a> {
     root: &'a Path,
+    left_out: Vec<PathBuf>,
+    /// Directories in it that have a `model.py`, too.
+    inner: Vec<PathBuf>,
     findings: Vec<Finding>,
     entries: u64,
     bytes: u64,
@@ -31,12 +44,19 @@ pub(super) fn check_name(dir: &Path) -> Vec<Finding> {
     let absolute = fs::canonicalize(dir).ok();
     let Some(name) = absolute.as_deref().and_then(Path::file_name) else { return Vec::new() };
     let wrong = ModelName::from_path(Path::new(name)).err();
-    let finding = |error| Finding::at(dir, None, format!("not a name for a model: {error}"), "rename the directory");
+    let finding = |error| Finding::at(dir, None, NotAModel::Name(error).to_string(), "rename the directory");
     wrong.map(finding).into_iter().collect()
 }
 
-pub(super) fn check(dir: &Path, bounds: &Snapshots) -> Vec<Finding> {
-    let mut walk = Walk { root: dir, findings: Vec::new(), entries: 0, bytes: 0 };
+/// What is wrong with the files, and what is worth knowing of them.
+pub(super) fn check(dir: &Path, bounds: &Snapshots) -> (Vec<Finding>, Vec<String>) {
+    let refused = ask(dir, bounds);
+    if let Some(SnapshotError::Silent) = refused {
+        let hint = "nothing else was looked at; `umount -l` takes a dead mount away";
+        return (vec![Finding::at(dir, None, SnapshotError::Silent.to_string(), hint)], Vec::new());
+    }
+    let mut walk =
+        Walk { root: dir, left_out: Vec::new(), inner: Vec::new(), findings: Vec::new(), entries: 0, bytes: 0 };
     walk.directory(dir, u64::from(bounds.files));
     if walk.entries > u64::from(bounds.files) {
         let message = format!("more than {} files", bounds.files);
@@ -46,10 +66,78 @@ pub(super) fn check(dir: &Path, bounds: &Snapshots) -> Vec<Finding> {
         let message = format!("the files have {} together, a node takes {}", size(walk.bytes), bounds.bytes);
         walk.found(dir, message, "sparse files count in full; a node's limit is `snapshots.bytes`");
     }
-    walk.findings
+    if let Some(error) = refused.filter(|_| walk.findings.is_empty()) {
+        walk.found(dir, error.to_string(), "so a node says when it is to copy the directory");
+    }
+    let notes = walk.notes();
+    (walk.findings, notes)
+}
+
+/// Steps of a look.
+#[derive(Default)]
+struct Steps(AtomicU64);
+
+impl Progress for Steps {
+    fn step(&self) -> Result<(), SnapshotError> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Why a node would not copy the directory. Asked in a thread: a mount that does not answer holds that alone.
+fn ask(dir: &Path, bounds: &Snapshots) -> Option<SnapshotError> {
+    let limits = Limits { files: bounds.files, bytes: bounds.bytes.bytes() };
+    let (steps, path) = (Arc::new(Steps::default()), dir.to_owned());
+    let (said, answer) = sync_channel(1);
+    let made = Arc::clone(&steps);
+    thread::spawn(move || {
+        let looked = File::open(path).map(|dir| check_directory(dir, limits, &*made));
+        let _ = said.send(looked.ok().and_then(Result::err)); // one that cannot be opened is told by the walk
+    });
+    let mut before = 0;
+    loop {
+        match answer.recv_timeout(SILENT) {
+            Ok(refused) => return refused,
+            Err(RecvTimeoutError::Disconnected) => return None,
+            Err(RecvTimeoutError::Timeout) => {
+                let now = steps.0.load(Ordering::Relaxed);
+                if now == before {
+                    return Some(SnapshotError::Silent);
+                }
+                before = now;
+            }
+        }
+    }
 }
 
 impl Walk<'_> {
+    /// What is no mistake, and may be none of what was meant.
+    fn notes(&self) -> Vec<String> {
+        let below = |path: &Path| path.strip_prefix(self.root).unwrap_or(path).to_owned();
+        let mut notes = Vec::new();
+        if !self.left_out.is_empty() {
+            let names = self.left_out.iter().take(SHOWN).map(|path| format!("`{}`", below(path).display()));
+            let more = self.left_out.len().saturating_sub(SHOWN);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let names = names.collect::<Vec<_>>().join(", ");
+            notes.push(format!("left out of the model, as all names with a leading dot: {names}{more}"));
+        }
+        let outer = self.root.join("model.py").exists();
+        let name =
+            fs::canonicalize(self.root).ok().and_then(|root| Some(root.file_name()?.to_string_lossy().into_owned()));
+        for inner in self.inner.iter().take(SHOWN) {
+            let path = below(inner);
+            let parts = path.components().count() + 1;
+            let why = match &name {
+                Some(name) if outer => NotAModel::Inside(name.clone()).to_string(),
+                _ if parts > PARTS => NotAModel::Deep.to_string(),
+                _ => "it is a model of its own: check it by itself".to_owned(),
+            };
+            notes.push(format!("`{}` has a `model.py`, too: {why}", path.display()));
+        }
+        notes
+    }
+
     fn found(&mut self, path: &Path, message: impl Into<String>, hint: &str) {
         if self.findings.len() < LISTED {
             self.findings.push(Finding::at(path, None, message, hint));
@@ -67,8 +155,13 @@ impl Walk<'_> {
                 );
             }
         };
-        let mut kept: Vec<DirEntry> = entries.into_iter().filter(is_kept).collect();
+        let (mut kept, left_out): (Vec<DirEntry>, Vec<DirEntry>) = entries.into_iter().partition(is_kept);
         kept.sort_by_key(DirEntry::file_name);
+        self.left_out.extend(left_out.iter().filter(|entry| is_worth_a_word(entry)).map(DirEntry::path));
+        self.left_out.sort();
+        if directory != self.root && kept.iter().any(|entry| entry.file_name() == "model.py") {
+            self.inner.push(directory.to_owned());
+        }
         for entry in kept {
             self.entries += 1;
             if self.entries > most {
@@ -98,6 +191,9 @@ impl Walk<'_> {
         if target.is_absolute() {
             return self.found(path, format!("a link to {shown}, an absolute path"), HINT);
         }
+        if is_followed(&target) {
+            return; // copied as what it leads to, if it leads to anything: the node's own look tells
+        }
         if is_below_ignored(&target) {
             let hint = "names with a leading dot, `__pycache__` and `*.pyc` are left out: link to something else";
             return self.found(path, format!("a link to {shown}, which is not part of the copy"), hint);
@@ -116,6 +212,14 @@ impl Walk<'_> {
 /// Whether the node's copy has it.
 fn is_kept(entry: &DirEntry) -> bool {
     !is_ignored(entry.file_name().as_encoded_bytes())
+}
+
+/// Whether somebody may have meant a file that is left out to be in the model: bytecode is always there, `.git` often, and
+/// names with two dots are what links lead through.
+fn is_worth_a_word(entry: &DirEntry) -> bool {
+    let name = entry.file_name();
+    let name = name.as_encoded_bytes();
+    name.starts_with(b".") && !name.starts_with(b"..") && !name.starts_with(b".git")
 }
 
 /// Whether the path of a link at `link` (below the root) never climbs above the root on its way.

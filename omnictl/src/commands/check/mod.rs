@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use omni_config::NodeConfig;
 use omni_config::node::{Snapshots, Weights};
+use omni_snapshot::SnapshotError;
 use serde::{Deserialize, Serialize};
 
 use super::Context;
@@ -38,9 +39,12 @@ impl Finding {
 }
 
 pub(super) fn run(context: &mut Context<'_>, dir: &Path) -> Result<Exit, Failure> {
-    let mut findings = files::check_name(dir);
-    findings.extend(of_content(dir, &NodeConfig::default().snapshots, false, None)?);
+    let (found, notes) = look(dir, &NodeConfig::default().snapshots, false, None)?;
+    let findings = if found.iter().any(is_silent) { found } else { [files::check_name(dir), found].concat() };
     show(context, &findings)?;
+    for text in notes {
+        note(format_args!("note: {}", printable(&text)));
+    }
     if findings.is_empty() {
         note(format_args!("{}: nothing to object to", dir.display()));
         return Ok(Exit::Ok);
@@ -56,15 +60,33 @@ pub(super) fn of_content(
     require_hashes: bool,
     folders: Option<&Weights>,
 ) -> Result<Vec<Finding>, Failure> {
+    look(dir, bounds, require_hashes, folders).map(|(findings, _)| findings)
+}
+
+/// Whether the directory does not answer: whoever asks more waits with it.
+fn is_silent(finding: &Finding) -> bool {
+    finding.message == SnapshotError::Silent.to_string()
+}
+
+/// The findings, and what is worth knowing and no mistake.
+fn look(
+    dir: &Path,
+    bounds: &Snapshots,
+    require_hashes: bool,
+    folders: Option<&Weights>,
+) -> Result<(Vec<Finding>, Vec<String>), Failure> {
+    let (mut findings, notes) = files::check(dir, bounds);
+    if findings.iter().any(is_silent) {
+        return Ok((findings, notes));
+    }
     // Also tells a wrong path from an empty model.
     fs::read_dir(dir).map_err(|source| Failure::File { verb: "read", path: dir.to_owned(), source })?;
-    let mut findings = files::check(dir, bounds);
     let (manifest, wrong) = manifest::check(dir);
     findings.extend(wrong);
     findings.extend(requirements::check(dir, &manifest, require_hashes));
     findings.extend(weights::check(dir, &manifest, folders));
     findings.extend(code::check(dir, &manifest));
-    Ok(findings)
+    Ok((findings, notes))
 }
 
 pub(super) fn show(context: &mut Context<'_>, findings: &[Finding]) -> Result<(), Failure> {
