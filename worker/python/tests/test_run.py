@@ -67,17 +67,18 @@ manifest_is_read = pytest.mark.skipif(sys.version_info < (3, 11), reason="the ma
 def await_line(stream, text):
     """The next line, which has `text`; the run's end is a failure."""
     line = stream.readline()
-    assert text in line, line + stream.read()
+    assert text in line
     return line
 
 
 @contextlib.contextmanager
-def running(directory, *options):
-    """The process and its port; ended, whatever happens."""
-    command = [sys.executable, "-m", "omni", "run", str(directory), "--port", "0", *options]
+def running(directory, *options, path=None, cwd=None, **environment):
+    """The process and its port; ended, whatever happens. `path` is how the command line names the directory."""
+    command = [sys.executable, "-m", "omni", "run", path or str(directory), "--port", "0", *options]
     process = subprocess.Popen(
         command,
-        env=ENVIRONMENT,
+        cwd=cwd,
+        env={**ENVIRONMENT, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -183,33 +184,61 @@ def test_bodies_in_chunks_and_other_methods(server):
     assert ask(server, "after")[0] == 200
 
 
+def write_model(directory, text):
+    """Puts the file there whole."""
+    (directory / "new").write_text(text)
+    os.replace(directory / "new", directory / "model.py")
+
+
+def write_answer(directory, word):
+    """A model that answers with this word."""
+    write_model(directory, f"def handle_request(request, context): return {word!r}\n")
+
+
+def answered(port):
+    """What the model answers."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    with contextlib.closing(connection):
+        return json.loads(ask(connection, 1)[2])["result"]
+
+
 def test_a_change_is_served(tmp_path):
     directory = tmp_path / "moo"
     directory.mkdir()
-    code = "def handle_request(request, context): return %r\n"
-
-    def write(text):
-        (directory / "new").write_text(text)
-        os.replace(directory / "new", directory / "model.py")
-
-    write(code % "one")
+    write_answer(directory, "one")
     with running(directory, "--reload") as (process, port):
-
-        def got():
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-            return json.loads(ask(connection, 1)[2])["result"]
-
-        assert got() == "one"
-        write(code % "two")
+        assert answered(port) == "one"
+        write_answer(directory, "two")
         await_line(process.stderr, "loaded anew")
-        assert got() == "two"
-        write("def handle_request(request, context) return 3\n")
+        assert answered(port) == "two"
+        write_model(directory, "def handle_request(request, context) return 3\n")
         await_line(process.stderr, "loaded anew")
         while "SyntaxError" not in process.stderr.readline():
             assert process.poll() is None
-        write(code % "three")
+        write_answer(directory, "three")
         await_line(process.stderr, "loaded anew")
-        assert got() == "three"
+        assert answered(port) == "three"
+
+
+@pytest.mark.parametrize(
+    ("cwd", "path", "python_path"),
+    [
+        (lambda model: model.parent, "moo", str(PACKAGE)),  # the model's directory is relative
+        (lambda _: PACKAGE.parent, None, PACKAGE.name),  # the package's is
+        (lambda _: PACKAGE, None, ""),  # the package is found in the current directory
+        (lambda model: model, ".", str(PACKAGE)),
+    ],
+)
+def test_a_reload_knows_what_was_relative(tmp_path, cwd, path, python_path):
+    directory = tmp_path / "moo"
+    directory.mkdir()
+    write_answer(directory, "one")
+    with running(directory, "--reload", path=path, cwd=cwd(directory), PYTHONPATH=python_path) as (process, port):
+        assert answered(port) == "one"
+        for word in ("three", "fifteen"):
+            write_answer(directory, word)
+            await_line(process.stderr, "loaded anew")
+            assert answered(port) == word
 
 
 @manifest_is_read

@@ -5,9 +5,9 @@ installed packages get for `import token`, whenever they import it first: `trace
 first failure. And where the engine has imported the library's module already, the model would get that, not its own.
 
 So where there are such files, `import token` means the model's file in the model's own modules only. It is imported as
-`_siblings.token`, and never stands in `sys.modules` under the library's name. A model without such files pays for one
-look into its directory. As in any Python, a file named like a module that the interpreter itself has built in or begins
-with (`time`, `os`) is never taken.
+`_siblings.token`, and never stands in `sys.modules` under the library's name. Interpreters that `multiprocessing`
+starts have the same rule (`children`). A model without such files pays for one look into its directory. As in any
+Python, a file named like a module that the interpreter has built in or begins with (`time`, `os`) is never taken.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ def guard(directory: str) -> None:
     if _guard is None:
         names = _named_like_the_library(directory)
         if names:
+            from omni._engine import children
+
             _guard = Guard(directory, names)
+            children.follow(directory)
 
 
 def load(name: str) -> ModuleType:

@@ -30,6 +30,7 @@ _LOOK = 0.3
 def serve(directory: Path, port: int, reload: bool) -> int:
     """Serves until Ctrl-C. Returns the exit code."""
     inherited = os.environ.pop(_SOCKET, None)
+    started_in = os.getcwd()
     seen = _files(directory)
     try:
         told = manifest.read(directory)
@@ -58,7 +59,7 @@ def serve(directory: Path, port: int, reload: bool) -> int:
         if model is not None:
             model.teardown()
     if changed.is_set():
-        _begin_anew(server, before)
+        _begin_anew(server, before, started_in)
     server.server_close()
     return 0
 
@@ -146,7 +147,9 @@ def _watch(directory: Path, seen: dict[str, tuple[int, int]], server: Server, ch
         return
 
 
-def _begin_anew(server: Server, environment: dict[str, str]) -> None:
+def _begin_anew(server: Server, environment: dict[str, str], started_in: str) -> None:
+    """Replaces this process by one that is started as this was: in the same directory, which relative paths of the
+    command line and of PYTHONPATH are relative to."""
     print("the model's files have changed: it is loaded anew", file=sys.stderr, flush=True)
     os.set_inheritable(server.socket.fileno(), True)
     environment[_SOCKET] = str(server.socket.fileno())
@@ -155,4 +158,5 @@ def _begin_anew(server: Server, environment: dict[str, str]) -> None:
         if hasattr(sys, "orig_argv")
         else [sys.executable, "-m", "omni", *sys.argv[1:]]
     )
+    os.chdir(started_in)
     os.execve(sys.executable, command, environment)
