@@ -259,3 +259,41 @@ def handle_request(request, context):
     wait_for("the room to be given back", PATIENCE, || (held() == 0).then_some(()));
     node.stop();
 }
+
+/// One that comes to its end costs its instance nothing, and one that does not the instance: its next request is another
+/// one's.
+#[test]
+fn an_answer_that_is_refused_costs_no_other_request_its_time() {
+    let model = SOCKETS.to_owned()
+        + r#"
+BORN = os.urandom(8).hex()
+
+def handle_request(request, context):
+    how = request.body.json
+    if how == "half":
+        data().sendall(frame(16, 0, 200, 10_000_000) + b"[")
+        time.sleep(3600)
+    return "x" * 10_000_000 if how == "whole" else BORN
+"#;
+    let manifest = "schema = 1\n[timeouts]\nrequest = \"60s\"\ncancel-grace = \"300ms\"\n";
+    let node = with_neighbour()
+        .config("[server]\nbuffered-bytes = \"8MiB\"\n")
+        .model("large", &[("model.py", &model), ("omni.toml", manifest)])
+        .start();
+    let refused = |how: &str| {
+        let answer = post(&node, "large", &json!(how));
+        assert_eq!((answer.status, answer.error_code()), (503, Some(3040)), "{how}: {}", answer.text());
+    };
+    let who = || {
+        let answer = post(&node, "large", &json!("who"));
+        assert_eq!(answer.status, 200, "{}\n{}", answer.text(), node.log());
+        answer.text()
+    };
+    let born = who();
+    refused("whole");
+    assert_eq!(who(), born, "it had come to its end");
+    refused("half");
+    assert_ne!(who(), born, "an instance that is in the middle of an answer has no time");
+    neighbour::is_well(&node, "half an answer that was refused");
+    node.stop();
+}

@@ -70,6 +70,8 @@ pub struct DataConnection {
     told: bool,
     /// What is to be dropped of what comes next.
     skipped: usize,
+    /// Whose frame that is, until all of it was.
+    skips: Option<u64>,
 }
 
 /// The model's ends, to be sent on and closed.
@@ -121,6 +123,7 @@ impl DataConnection {
             input: BytesMut::new(),
             told: false,
             skipped: 0,
+            skips: None,
         };
         Ok((connection, ModelEnds { data, cancel: model_cancel }))
     }
@@ -301,12 +304,19 @@ impl DataConnection {
         Ok(self.told.then_some(header))
     }
 
-    /// The frame that comes next is dropped as it comes.
+    /// The frame that comes next is dropped as it comes; [`DataConnection::skipped`] says when all of it was.
     pub fn skip(&mut self) {
-        let length = self.input.first_chunk::<HEADER>().and_then(|bytes| Header::decode(bytes).ok());
-        self.skipped = length.map_or(0, |header| HEADER + header.length as usize);
+        let header = self.input.first_chunk::<HEADER>().and_then(|bytes| Header::decode(bytes).ok());
+        self.skipped = header.map_or(0, |header| HEADER + header.length as usize);
+        self.skips = header.map(|header| header.id);
         self.told = false;
         self.drop_skipped();
+    }
+
+    /// The request whose frame was dropped to its last byte, once.
+    pub fn skipped(&mut self) -> Option<u64> {
+        self.drop_skipped();
+        self.skips.take_if(|_| self.skipped == 0)
     }
 
     fn drop_skipped(&mut self) {

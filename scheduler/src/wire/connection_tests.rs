@@ -155,18 +155,21 @@ async fn a_large_answer_is_told_of_once_when_its_header_comes_and_can_be_dropped
         if drops {
             connection.skip();
         }
+        assert_eq!(connection.skipped(), None, "none of it has come");
         model.write_all(&vec![2; 100_000]).unwrap();
         model.write_all(&header(Kind::Response, 1).encode()).unwrap();
         model.write_all(b"3").unwrap();
-        let mut lengths = Vec::new();
+        let (mut lengths, mut skipped) = (Vec::new(), Vec::new());
         while lengths.last() != Some(&1) {
             ready(&connection).await;
             connection.fill().unwrap();
+            skipped.extend(connection.skipped());
             assert_eq!(connection.large().unwrap(), None);
             while let Some((_, payload)) = connection.frame().unwrap() {
                 lengths.push(payload.len());
             }
         }
-        assert_eq!(lengths, if drops { vec![1] } else { vec![100_000, 1] });
+        let (seen, gone) = if drops { (vec![1], vec![9]) } else { (vec![100_000, 1], Vec::new()) };
+        assert_eq!((lengths, skipped), (seen, gone));
     }
 }

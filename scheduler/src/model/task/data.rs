@@ -158,12 +158,14 @@ impl ModelTask {
         let more = connection.fill()?;
         let (mut frames, mut bytes) = (0, 0);
         loop {
+            if let Some(id) = connection.skipped() {
+                self.is_over(number, id);
+            }
             if let Some(header) = connection.large()?
                 && !self.requests.begins(number, &header, &self.model.room, Instant::now()).map_err(Broken::Wire)?
             {
                 connection.skip();
-                self.requests.fail(header.id, &Failure::AnswerNotKept);
-                self.is_over(number, header.id);
+                self.refuse_answer(number, header.id);
                 continue;
             }
             let Some((header, payload)) = connection.frame()? else { break };
@@ -192,6 +194,14 @@ impl ModelTask {
             self.model.metrics.input_pauses.inc();
         }
         Ok(more)
+    }
+
+    /// There is no room for an answer that has begun. Its instance has the request until all of the answer has come: it is to
+    /// end it as it has to end what was cancelled, and gets no other one in its place.
+    fn refuse_answer(&mut self, number: InstanceNumber, id: RequestId) {
+        self.requests.fail(id, &Failure::AnswerNotKept);
+        self.dispatch.cancel(id, self.now()); // its handler has returned: there is nothing to tell it
+        self.watch_grace(number);
     }
 
     /// The instance has done with a request.
