@@ -1,3 +1,5 @@
+//! Memory for bodies: who has room, who gives way, and what one share leaves to the others.
+
 use super::*;
 
 /// Twice as much, so that a share that is alone has `limit`.

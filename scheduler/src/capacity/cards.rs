@@ -2,7 +2,7 @@
 //! they are told, is the same as for the node's capacity.
 
 use super::seat::{CapacityHandle, Room, Told};
-use crate::policy::capacity::{Event, Others, SeatKey};
+use crate::policy::capacity::{Cause, Event, Others, SeatKey};
 use std::sync::Arc;
 
 impl CapacityHandle {
@@ -11,12 +11,12 @@ impl CapacityHandle {
     pub fn displace_from_card<T>(
         &self,
         asker: SeatKey,
-        candidate: bool,
+        cause: Cause,
         choose: impl FnOnce(Others<SeatKey>) -> (Vec<SeatKey>, T),
     ) -> T {
         let mut book = self.0.book();
         book.look();
-        let others = book.ledger.others(asker, candidate, self.0.started.elapsed());
+        let others = book.ledger.others(asker, cause, self.0.started.elapsed());
         let Some((purpose, others)) = others else { return choose(Others::default()).1 };
         let by = book.ledger.model(asker).map(Arc::clone);
         let (displaced, chosen) = choose(others);

@@ -10,7 +10,9 @@ use crate::launcher::LauncherHandle;
 use crate::metrics::CapacityMetrics;
 use crate::model::Message;
 use crate::policy::Moment;
-use crate::policy::capacity::{Action, Amounts, Event, Ledger, Purpose, Refusal, Resource, SeatKey, View, Zygote};
+use crate::policy::capacity::{
+    Action, Amounts, Cause, Event, Ledger, Purpose, Refusal, Resource, SeatKey, View, Zygote,
+};
 use crate::watchdog::Pulse;
 use omni_config::manifest::Resources;
 use std::collections::BTreeMap;
@@ -65,7 +67,7 @@ pub struct Applicant<'a> {
     /// The model's `min-instances`.
     pub min: u32,
     /// It is of a new version, beside the one that serves.
-    pub candidate: bool,
+    pub cause: Cause,
     /// Where the answers go.
     pub inbox: mpsc::Sender<Message>,
 }
@@ -192,16 +194,8 @@ impl CapacityHandle {
     #[must_use]
     pub fn ask(&self, applicant: Applicant<'_>) -> CapacitySeat {
         let now = self.0.started.elapsed();
-        let candidate = applicant.candidate;
-        self.seat(applicant, |seat, model, need, zygote, min| Event::Ask {
-            seat,
-            model,
-            need,
-            zygote,
-            min,
-            candidate,
-            now,
-        })
+        let cause = applicant.cause;
+        self.seat(applicant, |seat, model, need, zygote, min| Event::Ask { seat, model, need, zygote, min, cause, now })
     }
 
     /// For an instance of an earlier scheduler, which is there already.
@@ -218,7 +212,7 @@ impl CapacityHandle {
         applicant: Applicant<'_>,
         event: impl Fn(SeatKey, Arc<str>, Amounts, Option<Zygote>, u32) -> Event,
     ) -> CapacitySeat {
-        let Applicant { model, resources, zygote, min, candidate: _, inbox } = applicant;
+        let Applicant { model, resources, zygote, min, cause: _, inbox } = applicant;
         let (model, need): (Arc<str>, _) = (model.into(), need(resources));
         let idle_since = Arc::new(AtomicU64::new(BUSY));
         let mut book = self.0.book();

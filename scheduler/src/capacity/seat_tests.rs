@@ -29,7 +29,7 @@ impl World {
             resources: &resources,
             zygote: None,
             min: 0,
-            candidate: false,
+            cause: Cause::Load,
             inbox: self.inbox.clone(),
         })
     }
@@ -170,12 +170,12 @@ fn a_refused_model_is_told_when_an_instance_has_ended() {
     drop(one);
     assert_eq!(news(), 2);
     let adopted = Resources { memory: ByteSize::from_gib(1), ..Resources::default() };
-    let (zygote, min, candidate, inbox) = (None, 0, false, world.inbox.clone());
-    drop(world.handle.adopt(Applicant { model: "a", resources: &adopted, zygote, min, candidate, inbox }));
+    let (zygote, min, cause, inbox) = (None, 0, Cause::Load, world.inbox.clone());
+    drop(world.handle.adopt(Applicant { model: "a", resources: &adopted, zygote, min, cause, inbox }));
     assert_eq!(news(), 0, "they were told");
     world.handle.tell_of_room("b", world.inbox.clone());
-    let (zygote, min, candidate, inbox) = (None, 0, false, world.inbox.clone());
-    drop(world.handle.adopt(Applicant { model: "a", resources: &adopted, zygote, min, candidate, inbox }));
+    let (zygote, min, cause, inbox) = (None, 0, Cause::Load, world.inbox.clone());
+    drop(world.handle.adopt(Applicant { model: "a", resources: &adopted, zygote, min, cause, inbox }));
     assert_eq!(news(), 1, "one of an earlier scheduler makes room too");
 }
 
@@ -190,17 +190,17 @@ fn a_place_on_a_card_is_left_by_those_that_may_go_and_they_are_told_for_whom() {
     seats[3].busy();
     let asker = world.ask("c", 2);
     world.answers.take();
-    let others = world.handle.displace_from_card(asker.key(), false, |others| (vec![seats[1].key()], others));
+    let others = world.handle.displace_from_card(asker.key(), Cause::Load, |others| (vec![seats[1].key()], others));
     let keys = |which: &[usize]| which.iter().map(|at| seats[*at].key()).collect::<Vec<_>>();
     assert_eq!((others.idle, others.kept, others.recent), (keys(&[1, 0]), keys(&[2]), vec![]));
     assert_eq!(others.hoped, keys(&[1, 0, 3]), "what is idle, then what may become so");
     let told = Told::Displaced { by: "c".into(), purpose: Purpose::First, room: Room::Card };
     assert_eq!(world.told(), [(seats[1].key(), told)]);
-    let again = world.handle.displace_from_card(asker.key(), false, |others| (vec![], others));
+    let again = world.handle.displace_from_card(asker.key(), Cause::Load, |others| (vec![], others));
     assert_eq!((again.leaving, again.idle), (keys(&[1]), keys(&[0])), "it is promised once");
     let gone = asker.key();
     drop(asker);
-    assert!(world.handle.displace_from_card(gone, false, |others| (vec![], others)).idle.is_empty());
+    assert!(world.handle.displace_from_card(gone, Cause::Load, |others| (vec![], others)).idle.is_empty());
 }
 
 #[tokio::test]
@@ -216,7 +216,7 @@ async fn answers_are_carried_into_the_inbox() {
             resources: &resources,
             zygote: None,
             min: 0,
-            candidate: false,
+            cause: Cause::Load,
             inbox: inbox.clone(),
         }));
     }

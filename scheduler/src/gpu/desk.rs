@@ -6,7 +6,7 @@
 
 use super::view::View;
 use crate::model::Message;
-use crate::policy::capacity::SeatKey;
+use crate::policy::capacity::{Cause, SeatKey};
 use crate::policy::residency::InstanceKey;
 use omni_api as api;
 use omni_ipc::id::InstanceId;
@@ -67,7 +67,7 @@ pub struct Applicant {
     /// Its share of the node.
     pub seat: SeatKey,
     /// It is of a new version, beside the one that serves.
-    pub candidate: bool,
+    pub cause: Cause,
     /// Where the answers go.
     pub inbox: mpsc::Sender<Message>,
 }
@@ -287,7 +287,7 @@ mod tests {
                 limit: 1,
                 mode: GpuMode::Unified,
                 seat: 0,
-                candidate: false,
+                cause: Cause::Load,
                 inbox,
             })
         };

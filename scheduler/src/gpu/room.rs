@@ -20,11 +20,11 @@ impl GpuTask {
     /// Feeds an ask to the policy, with what the others could do for it.
     pub(super) async fn ask_for_room(&mut self, key: InstanceKey, ask: impl FnOnce(Others<InstanceKey>) -> Event) {
         let Some(Seated { applicant, .. }) = self.seated.get(&key) else { return };
-        let (seat, candidate, now) = (applicant.seat, applicant.candidate, self.now());
+        let (seat, cause, now) = (applicant.seat, applicant.cause, self.now());
         let keys: HashMap<SeatKey, InstanceKey> =
             self.seated.iter().map(|(key, seated)| (seated.applicant.seat, *key)).collect();
         let (policy, seated) = (&mut self.policy, &self.seated);
-        let actions = self.capacity.displace_from_card(seat, candidate, |others| {
+        let actions = self.capacity.displace_from_card(seat, cause, |others| {
             let actions = policy.step(&ask(others.renamed(|seat| keys.get(&seat).copied())), now);
             let seat_of = |action: &Action| match action {
                 Action::Displace { instance, .. } => seated.get(instance).map(|seated| seated.applicant.seat),

@@ -4,6 +4,7 @@ use super::*;
 use crate::gpu::desk::{self, GpuHandle, Seat};
 use crate::gpu::probe::Seen;
 use crate::metrics::Metrics;
+use crate::policy::capacity::Cause;
 use crate::watchdog::Watchdog;
 use omni_ipc::id::InstanceId;
 use omni_ipc::instance::GpuUse;
@@ -101,8 +102,8 @@ fn capacity() -> CapacityHandle {
 fn applicant(name: &str, gib: u64, mode: GpuMode) -> (Applicant, mpsc::Receiver<Message>) {
     let (sender, inbox) = mpsc::channel(64);
     let instance = InstanceId::parse(&format!("{:012x}", fastrand::u64(..) >> 16)).unwrap();
-    let (model, limit, seat, candidate) = (name.to_owned(), gib * GIB, 0, false);
-    (Applicant { model, instance, limit, mode, seat, candidate, inbox: sender }, inbox)
+    let (model, limit, seat, cause) = (name.to_owned(), gib * GIB, 0, Cause::Load);
+    (Applicant { model, instance, limit, mode, seat, cause, inbox: sender }, inbox)
 }
 
 /// The task of a model, as far as GPU memory goes, and an honest instance.

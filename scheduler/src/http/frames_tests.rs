@@ -1,3 +1,5 @@
+//! Frames of HTTP/2 as a client may send them, in pieces of any size.
+
 use super::*;
 use proptest::prelude::*;
 

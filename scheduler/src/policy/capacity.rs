@@ -24,7 +24,7 @@ mod room;
 use super::{Generation, Moment};
 use amounts::Tally;
 pub use amounts::{Amounts, Resource};
-pub use events::{Action, Event, Purpose, Refusal, SeatKey, Shortage, View, Zygote};
+pub use events::{Action, Cause, Event, Purpose, Refusal, SeatKey, Shortage, View, Zygote};
 use lingering::Lingering;
 pub use others::Others;
 use std::collections::BTreeMap;
@@ -82,7 +82,7 @@ pub struct Ledger {
 #[derive(Debug, Clone)]
 struct Hope {
     asker: Seat,
-    candidate: bool,
+    cause: Cause,
     min: u32,
     until: Moment,
 }
@@ -120,12 +120,12 @@ impl Ledger {
     pub fn step(&mut self, event: &Event) -> Vec<Action> {
         let mut actions = Vec::new();
         match event {
-            Event::Ask { seat, model, need, zygote, min, candidate, now } => {
+            Event::Ask { seat, model, need, zygote, min, cause, now } => {
                 self.lingering.expire(*now);
                 self.look(*now, &mut actions);
                 let asker = Seat { model: Arc::clone(model), need: *need, zygote: *zygote, phase: Phase::Waiting };
-                let (candidate, min, until) = (*candidate, *min, *now + PATIENCE);
-                self.ask(*seat, Hope { asker, candidate, min, until }, *now, &mut actions);
+                let (cause, min, until) = (*cause, *min, *now + PATIENCE);
+                self.ask(*seat, Hope { asker, cause, min, until }, *now, &mut actions);
             }
             Event::Look(now) => {
                 self.lingering.expire(*now);
@@ -198,7 +198,7 @@ impl Ledger {
 
     fn ask(&mut self, key: SeatKey, hope: Hope, now: Moment, actions: &mut Vec<Action>) {
         let (model, min) = (Arc::clone(&hope.asker.model), hope.min);
-        let purpose = self.purpose(&hope.asker.model, hope.candidate);
+        let purpose = self.purpose(&hope.asker.model, hope.cause);
         match self.room_for(&hope.asker, purpose, false, now) {
             Err(_) if now < hope.until && self.may_hope(&hope.asker, purpose, now) => {
                 self.hopes.insert(key, hope);
@@ -222,17 +222,18 @@ impl Ledger {
         }
     }
 
-    fn purpose(&self, model: &Arc<str>, candidate: bool) -> Purpose {
-        match (self.serves(model), candidate) {
-            (false, _) => Purpose::First,
-            (true, true) => Purpose::Candidate,
-            (true, false) => Purpose::Further,
+    fn purpose(&self, model: &Arc<str>, cause: Cause) -> Purpose {
+        match (self.serves(model), cause) {
+            (false, Cause::Retry) => Purpose::Retry,
+            (false, Cause::Load | Cause::Version) => Purpose::First,
+            (true, Cause::Version) => Purpose::Candidate,
+            (true, Cause::Load | Cause::Retry) => Purpose::Further,
         }
     }
 
     /// Whether it is one that waits for others to become idle, and would fit if everybody were.
     fn may_hope(&self, asker: &Seat, purpose: Purpose, now: Moment) -> bool {
-        purpose != Purpose::Further && self.room_for(asker, purpose, true, now).is_ok()
+        !matches!(purpose, Purpose::Further | Purpose::Retry) && self.room_for(asker, purpose, true, now).is_ok()
     }
 
     /// Whether the model has an instance that takes requests.

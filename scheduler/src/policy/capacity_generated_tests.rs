@@ -268,7 +268,7 @@ proptest! {
                 Step::Ask { .. } if node.hope().is_some() => {}
                 Step::Ask { model, min, candidate } => {
                     let (name, need, zygote) = MODELS[model];
-                    let actions = ledger.step(&Event::Ask { seat, model: name.into(), need, zygote, min, candidate, now });
+                    let actions = ledger.step(&Event::Ask { seat, model: name.into(), need, zygote, min, cause: if candidate { Cause::Version } else { Cause::Load }, now });
                     node.asked(seat, model, (now + PATIENCE, min, candidate), now, &actions);
                     node.granted(&actions);
                     node.mins[model] = min;

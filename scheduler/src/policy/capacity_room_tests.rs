@@ -5,7 +5,7 @@ use super::*;
 /// A new version of a model that serves.
 fn candidate_at(ledger: &mut Ledger, second: u64, seat: SeatKey, model: &str, mib: u64) -> Vec<Action> {
     let (now, need) = (Duration::from_secs(second), memory(mib));
-    ledger.step(&Event::Ask { seat, model: model.into(), need, zygote: None, min: 0, candidate: true, now })
+    ledger.step(&Event::Ask { seat, model: model.into(), need, zygote: None, min: 0, cause: Cause::Version, now })
 }
 
 /// The instances that are there, what is asked for, and who goes for it; `None`: it is refused.
@@ -42,6 +42,17 @@ fn who_goes_for_whom() {
             }
         }
     }
+}
+
+#[test]
+fn another_try_that_nothing_asks_for_has_free_room_alone() {
+    let retry = |ledger: &mut Ledger, mib| {
+        let (now, need) = (Duration::from_secs(LATE), memory(mib));
+        ledger.step(&Event::Ask { seat: 9, model: "c".into(), need, zygote: None, min: 0, cause: Cause::Retry, now })
+    };
+    let mut ledger = node(100, &[("a", 50, Some(1)), ("b", 40, Some(2))]);
+    assert!(matches!(retry(&mut ledger, 11)[..], [Action::Refuse { seat: 9, .. }]), "it neither displaces nor waits");
+    assert_eq!(retry(&mut ledger, 10), [Action::Grant(9)]);
 }
 
 /// Two models that are both at work and could each use the room of the other's second instance.
@@ -110,7 +121,7 @@ fn what_is_said_of_a_full_node_is_true() {
         need: Amounts { memory: 100 * MIB, millicpus: 1000, processes: 10 },
         zygote: None,
         min: 0,
-        candidate: false,
+        cause: Cause::Load,
         now: Duration::from_secs(LATE),
     };
     assert_eq!(shortage(&ledger.step(&further)), memory(10, 30, 1, 0, false), "a further one has no place to take");

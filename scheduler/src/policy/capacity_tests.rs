@@ -23,7 +23,7 @@ fn budget(mib: u64) -> Amounts {
 fn ask_at(ledger: &mut Ledger, second: u64, seat: SeatKey, model: &str, mib: u64) -> Vec<Action> {
     let now = Duration::from_secs(second);
     let need = memory(mib);
-    plain(ledger.step(&Event::Ask { seat, model: model.into(), need, zygote: None, min: 0, candidate: false, now }))
+    plain(ledger.step(&Event::Ask { seat, model: model.into(), need, zygote: None, min: 0, cause: Cause::Load, now }))
 }
 
 /// Refusals without what is said of those that are idle.
@@ -112,7 +112,7 @@ fn each_resource_counts_and_what_never_fits_is_said_so() {
         let mut ledger = Ledger::new(budget);
         let now = Duration::ZERO;
         let asked =
-            |seat, need| Event::Ask { seat, model: "a".into(), need, zygote: None, min: 0, candidate: false, now };
+            |seat, need| Event::Ask { seat, model: "a".into(), need, zygote: None, min: 0, cause: Cause::Load, now };
         let mut ask = |seat, need| plain(ledger.step(&asked(seat, need)));
         assert_eq!(ask(0, need), [Action::Grant(0)]);
         busy(&mut ledger, 0);
@@ -215,7 +215,7 @@ fn a_zygote_counts_once_and_on_while_it_waits_for_the_next_instance() {
             need: memory(20),
             zygote,
             min: 0,
-            candidate: false,
+            cause: Cause::Load,
             now: Duration::ZERO,
         })
     };
@@ -245,7 +245,15 @@ fn zygotes_that_wait_make_room_at_once() {
     let mut ledger = Ledger::new(budget(100));
     let ask = |ledger: &mut Ledger, seat, model: &str, second| {
         let (zygote, now) = (Some(Zygote { generation: Generation(1), need: memory(20) }), Duration::from_secs(second));
-        ledger.step(&Event::Ask { seat, model: model.into(), need: memory(10), zygote, min: 0, candidate: false, now })
+        ledger.step(&Event::Ask {
+            seat,
+            model: model.into(),
+            need: memory(10),
+            zygote,
+            min: 0,
+            cause: Cause::Load,
+            now,
+        })
     };
     for (seat, model) in [(0, "a"), (1, "b"), (2, "c")] {
         assert_eq!(ask(&mut ledger, seat, model, 0), [Action::Grant(seat)]);

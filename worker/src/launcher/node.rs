@@ -206,7 +206,7 @@ impl Node {
         match message {
             ToLauncher::Hello { protocol, oldest } => self.hello(Versions::greeted(protocol, oldest)),
             _ if !self.state.heard => tracing::warn!("a message before hello is ignored"),
-            ToLauncher::Keep { model, snapshots } => self.keep(model, snapshots),
+            ToLauncher::Keep { model, snapshots } => self.keep(&model, snapshots),
             ToLauncher::KeptAll => self.kept_all(),
             ToLauncher::Prepare { model, snapshot, python, interpreter, require_hashes } => {
                 self.prepare(model, snapshot, python, interpreter, require_hashes);

@@ -9,7 +9,7 @@ use super::place::{Lack, NoPlace};
 use crate::capacity::CapacitySeat;
 use crate::gpu::{Applicant, Seat, Told};
 use crate::policy::InstanceNumber;
-use crate::policy::capacity::SeatKey;
+use crate::policy::capacity::{Cause, SeatKey};
 use crate::policy::fleet::Event;
 use crate::policy::residency::InstanceKey;
 use crate::wire::reply::Swap;
@@ -139,9 +139,9 @@ impl ModelTask {
             ManifestMode::Device => GpuMode::Device,
         };
         let Some(seat) = instance.seat.as_ref().map(CapacitySeat::key) else { return false };
-        let candidate = self.fleet.candidate() == Some(instance.generation);
+        let cause = self.cause(instance.generation);
         let Some(applicant) = self.applicant(&instance.id, limit, mode, seat) else { return false };
-        let applicant = Applicant { candidate, ..applicant };
+        let applicant = Applicant { cause, ..applicant };
         let turn = Turn::unplaced(self.context.gpu.place(applicant));
         if let Some(instance) = self.instances.get_mut(number) {
             instance.turn = Some(turn);
@@ -157,7 +157,7 @@ impl ModelTask {
 
     fn applicant(&self, id: &InstanceId, limit: u64, mode: GpuMode, seat: SeatKey) -> Option<Applicant> {
         let (model, instance, inbox) = (self.model.name.as_str().to_owned(), id.clone(), self.own_inbox.upgrade()?);
-        Some(Applicant { model, instance, limit, mode, seat, candidate: false, inbox })
+        Some(Applicant { model, instance, limit, mode, seat, cause: Cause::Load, inbox })
     }
 
     /// A word of the GPU task. One for an earlier instance is late.
@@ -215,7 +215,7 @@ mod tests {
             limit: 1,
             mode: GpuMode::Unified,
             seat: 0,
-            candidate: false,
+            cause: Cause::Load,
             inbox,
         };
         let seat = handle.adopt(applicant, "GPU-0", ready);

@@ -188,7 +188,7 @@ mod tests {
             limit: 1,
             mode: GpuMode::Unified,
             seat: 0,
-            candidate: false,
+            cause: crate::policy::capacity::Cause::Load,
             inbox,
         };
         // One of an earlier scheduler: it has no grant of this one.

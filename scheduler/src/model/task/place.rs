@@ -6,13 +6,14 @@ use super::stops;
 use crate::capacity::{Applicant, CapacitySeat, Told, zygote_need};
 use crate::model::Message;
 use crate::model::content::Content;
-use crate::policy::capacity::{SeatKey, UNUSED, Zygote};
+use crate::policy::capacity::{Cause, SeatKey, UNUSED, Zygote};
 use crate::policy::fleet::Event;
 use crate::policy::{Generation, InstanceNumber};
 use omni_config::duration;
 use omni_config::name::ModelName;
 use omni_ipc::exit::ExitCause;
 use omni_ipc::launcher::{GpuSpec, StartSpec};
+use std::sync::Arc;
 use tokio::sync::mpsc;
 
 /// What an instance had no place in.
@@ -39,12 +40,24 @@ impl ModelTask {
     /// Asks for the first of it; [`ModelTask::launch`] follows when all of it is there.
     pub(super) fn ask_for_room(&mut self, number: InstanceNumber) {
         let Some(inbox) = self.own_inbox.upgrade() else { return };
-        let Some(instance) = self.instances.get_mut(number) else { return };
+        let Some(instance) = self.instances.get(number) else { return };
         // A candidate's `min` holds once it serves.
         let min = self.serving.as_ref().unwrap_or(&instance.content).manifest.scaling.min_instances;
-        let candidate = self.fleet.candidate() == Some(instance.generation);
-        let applicant = applicant(&self.model.name, instance.generation, &instance.content, min, inbox);
-        instance.seat = Some(self.context.capacity.ask(Applicant { candidate, ..applicant }));
+        let (generation, content) = (instance.generation, Arc::clone(&instance.content));
+        let applicant = applicant(&self.model.name, generation, &content, min, inbox);
+        let applicant = Applicant { cause: self.cause(generation), ..applicant };
+        if let Some(instance) = self.instances.get_mut(number) {
+            instance.seat = Some(self.context.capacity.ask(applicant));
+        }
+    }
+
+    /// Why an instance of a generation is asked for.
+    pub(super) fn cause(&self, generation: Generation) -> Cause {
+        match self.fleet.candidate() {
+            Some(candidate) if candidate == generation => Cause::Version,
+            _ if self.fleet.is_another_try() => Cause::Retry,
+            _ => Cause::Load,
+        }
     }
 
     /// The share that an instance of an earlier scheduler has.
@@ -132,7 +145,7 @@ fn applicant<'a>(
 ) -> Applicant<'a> {
     let manifest = &content.manifest;
     let zygote = zygote_need(manifest).map(|need| Zygote { generation, need });
-    Applicant { model: model.as_str(), resources: &manifest.resources, zygote, min, candidate: false, inbox }
+    Applicant { model: model.as_str(), resources: &manifest.resources, zygote, min, cause: Cause::Load, inbox }
 }
 
 /// What becomes of a new version that has no room beside the one that serves.

@@ -45,6 +45,7 @@ pub(super) fn displaced_by(model: &str, purpose: Purpose, room: Room) -> String 
         Purpose::First => "the first instance",
         Purpose::Candidate => "a new version",
         Purpose::Further => "a further instance",
+        Purpose::Retry => "another try",
     };
     let place = match room {
         Room::Node => "room",

@@ -31,8 +31,8 @@ pub enum Event {
         zygote: Option<Zygote>,
         /// The model's `min`.
         min: u32,
-        /// A new version, beside the one that serves.
-        candidate: bool,
+        /// Why it is asked for.
+        cause: Cause,
         /// The time.
         now: Moment,
     },
@@ -76,6 +76,17 @@ pub enum Event {
     },
 }
 
+/// Why an instance is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// Requests, a person's word, or the model's `min`.
+    Load,
+    /// A new version, beside the one that serves.
+    Version,
+    /// A start has failed, and since then nothing has asked.
+    Retry,
+}
+
 /// What an instance is for: that decides who makes room for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
@@ -85,6 +96,8 @@ pub enum Purpose {
     Candidate,
     /// One more of a model that serves.
     Further,
+    /// Another try of a model that failed to start, for which nobody waits: no instance makes room for it.
+    Retry,
 }
 
 /// Why there is no room.

@@ -3,6 +3,7 @@
 //!
 //! Who is idle, who is kept and who was in use a moment ago is the same for both, and is known here alone.
 
+use super::Cause;
 use super::events::{Purpose, SeatKey};
 use super::{Ledger, Moment, Phase, Seat};
 use std::sync::Arc;
@@ -50,9 +51,9 @@ impl<K> Others<K> {
 impl Ledger {
     /// What the others could do for an instance that has its seat here; `None` when it has none (any more).
     #[must_use]
-    pub fn others(&self, asker: SeatKey, candidate: bool, now: Moment) -> Option<(Purpose, Others<SeatKey>)> {
+    pub fn others(&self, asker: SeatKey, cause: Cause, now: Moment) -> Option<(Purpose, Others<SeatKey>)> {
         let model = &self.seats.get(&asker)?.model;
-        let purpose = self.purpose(model, candidate);
+        let purpose = self.purpose(model, cause);
         let keys = |which: &dyn Fn(&Seat) -> bool| -> Vec<SeatKey> {
             self.seats.iter().filter(|(_, seat)| which(seat)).map(|(key, _)| *key).collect()
         };
@@ -69,7 +70,7 @@ impl Ledger {
         let (kept, recent) = self.seats.keys().copied().filter(stays).partition(is_kept);
         let others = Others {
             leaving: keys(&|seat| seat.phase == Phase::Leaving),
-            hoped: if purpose == Purpose::Further { Vec::new() } else { may_go(true) },
+            hoped: if matches!(purpose, Purpose::Further | Purpose::Retry) { Vec::new() } else { may_go(true) },
             own: if purpose == Purpose::Candidate {
                 keys(&|seat| serves(seat) && seat.model == *model)
             } else {

@@ -85,6 +85,9 @@ impl Ledger {
         hoping: bool,
         now: Moment,
     ) -> Vec<(SeatKey, &Seat)> {
+        if purpose == Purpose::Retry {
+            return Vec::new();
+        }
         let rests = |since: Moment, least: Duration| since.saturating_add(least) <= now;
         let idle_since = |seat: &Seat| match seat.phase {
             Phase::Serving { idle_since: Some(since) } if purpose == Purpose::First || rests(since, UNUSED) => {

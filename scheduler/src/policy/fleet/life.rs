@@ -23,7 +23,7 @@ impl Fleet {
                 return !self.owed;
             }
         }
-        (self.owed, self.awaited) = (true, true);
+        (self.owed, self.awaited, self.unasked) = (true, true, false);
         false
     }
 
@@ -172,6 +172,7 @@ impl Fleet {
         let Some(record) = self.generations.get_mut(&generation) else { return };
         reckon(record);
         let gives_up = !record.standing.is_coming();
+        self.unasked |= gives_up; // what waited is refused
         if self.serving == Some(generation) {
             self.owed |= !self.held;
         }

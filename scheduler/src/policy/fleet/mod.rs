@@ -70,6 +70,8 @@ pub struct Fleet {
     owed: bool,
     /// What is owed is owed to a request or a person.
     awaited: bool,
+    /// A start has failed, and since then nothing has asked: no request, no person, no new content.
+    unasked: bool,
     /// When the model was last used: the end of a request, a person's word, a deployment.
     used_at: Moment,
     held: bool,
@@ -107,6 +109,7 @@ impl Fleet {
             wanted: 0,
             owed: false,
             awaited: false,
+            unasked: false,
             used_at: Moment::ZERO,
             held,
             deaths,

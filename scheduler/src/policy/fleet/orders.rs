@@ -40,7 +40,7 @@ impl Fleet {
     pub(super) fn on_start(&mut self, now: Moment) {
         self.held = false;
         self.owed = self.aim != Aim::Removed;
-        (self.awaited, self.used_at) = (true, now);
+        (self.awaited, self.unasked, self.used_at) = (true, false, now);
         self.generations.values_mut().for_each(Record::forgive);
     }
 
@@ -56,7 +56,7 @@ impl Fleet {
     /// instance is replaced by a new one.
     pub(super) fn on_restart(&mut self, now: Moment, actions: &mut Vec<Action>) {
         self.held = false;
-        (self.awaited, self.used_at) = (true, now);
+        (self.awaited, self.unasked, self.used_at) = (true, false, now);
         if let Some(candidate) = self.candidate.as_mut() {
             let lacked_place = self.generations.get(&candidate.generation).is_some_and(Record::lacked_place);
             candidate.in_place |= lacked_place;

@@ -93,7 +93,7 @@ impl Fleet {
         if self.ready(serving) == 0 {
             return;
         }
-        (self.owed, self.awaited) = (false, false);
+        (self.owed, self.awaited, self.unasked) = (false, false, false);
         if let Some(record) = self.generations.get_mut(&serving)
             && !record.proven
         {

@@ -68,6 +68,12 @@ impl Fleet {
         matches!(self.phase(instance), Some(Phase::Stopping { end: End::Overran, .. }))
     }
 
+    /// Whether what is started of the serving generation is another try, which nothing has asked for.
+    #[must_use]
+    pub fn is_another_try(&self) -> bool {
+        self.unasked
+    }
+
     /// Whether an end of the instance is what this node asked for, whatever its cause.
     #[must_use]
     pub fn end_is_wanted(&self, instance: InstanceNumber) -> bool {

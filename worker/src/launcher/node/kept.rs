@@ -31,17 +31,17 @@ impl Kept {
     }
 
     /// Keeps these, and nothing else, for a model. Says whether there was room.
-    fn set(&mut self, model: String, snapshots: BTreeSet<SnapshotDigest>) -> bool {
-        let before = self.models.get(&model).map_or(0, BTreeSet::len);
+    fn set(&mut self, model: &str, snapshots: BTreeSet<SnapshotDigest>) -> bool {
+        let before = self.models.get(model).map_or(0, BTreeSet::len);
         let count = self.count - before + snapshots.len();
         if count > MOST {
             return false;
         }
         self.count = count;
         if snapshots.is_empty() {
-            self.models.remove(&model);
+            self.models.remove(model);
         } else {
-            self.models.insert(model, snapshots);
+            self.models.insert(model.to_owned(), snapshots);
         }
         true
     }
@@ -82,13 +82,13 @@ impl Unflushed {
 
 impl Node {
     /// Keeps those of the snapshots that are there: what a scheduler makes up takes no memory here.
-    pub(super) fn keep(&mut self, model: String, mut snapshots: BTreeSet<SnapshotDigest>) {
+    pub(super) fn keep(&mut self, model: &str, mut snapshots: BTreeSet<SnapshotDigest>) {
         snapshots.retain(|snapshot| self.store.find(snapshot).is_some());
         let unflushed: Vec<_> = snapshots.iter().filter(|snapshot| !self.store.is_lasting(snapshot)).cloned().collect();
-        if ModelName::try_from(model.clone()).is_ok() && self.state.kept.set(model.clone(), snapshots) {
+        if model.parse::<ModelName>().is_ok() && self.state.kept.set(model, snapshots) {
             self.unflushed.add(unflushed.into_iter());
         } else {
-            tracing::warn!(model = ?model, "the scheduler asks to keep snapshots of what is no model, or too many");
+            tracing::warn!(model, "the scheduler asks to keep snapshots of what is no model, or too many");
         }
         self.sweep_snapshots();
     }

@@ -107,3 +107,19 @@ fn a_deployment_and_an_adoption_begin_it_anew_and_a_death_after_them_does_not() 
     assert_eq!(leaves(&mut table, 649), []);
     assert_eq!(leaves(&mut table, 650), [(B, Why::Idle)]);
 }
+
+#[test]
+fn what_failed_to_start_is_tried_again_for_nobody_until_somebody_asks() {
+    let mut table = used();
+    table.at(20, Event::Gone(A));
+    table.feed(Event::Prepared(OLD));
+    assert!(!table.fleet.is_another_try(), "it served a moment ago");
+    table.at(21, Event::Gone(B));
+    assert!(matches!(table.fleet.standing(OLD), Some(Standing::Waiting { .. })));
+    assert!(table.fleet.is_another_try());
+    for asks in [Event::Demand, Event::Start] {
+        let mut asked = Table { fleet: table.fleet.clone(), ..Table::new(settings()) };
+        asked.at(22, asks);
+        assert!(!asked.fleet.is_another_try());
+    }
+}
