@@ -92,6 +92,8 @@ struct Running {
     key: Key,
     pace: Arc<Pace>,
     again: bool,
+    /// It was told as one that takes long.
+    long: bool,
     silent: bool,
     given_up: bool,
 }
@@ -198,12 +200,27 @@ impl Jobs {
         told
     }
 
+    /// Models whose copies have come to take long, each once.
+    pub(super) fn long_copies(&mut self, now: Instant) -> Vec<String> {
+        let mut told = Vec::new();
+        for running in self.running.values_mut().filter(|running| !(running.long || running.given_up)) {
+            if let Key::Take(name) = &running.key
+                && now.saturating_duration_since(running.pace.begun) >= LONG
+            {
+                running.long = true;
+                told.push(name.clone());
+            }
+        }
+        told
+    }
+
     fn begin(&mut self, now: Instant) {
         while may_begin(self.running.values().map(|running| running.pace.begun), now) {
             let Some(Waiting { key, work, .. }) = self.waiting.pop_front() else { return };
             let (id, pace) = (self.next, Arc::new(Pace::new(now)));
             self.next += 1;
-            let running = Running { key, pace: Arc::clone(&pace), again: false, silent: false, given_up: false };
+            let running =
+                Running { key, pace: Arc::clone(&pace), again: false, long: false, silent: false, given_up: false };
             self.running.insert(id, running);
             let (sender, bell) = (self.sender.clone(), Arc::clone(&self.bell));
             let run = move || {

@@ -60,6 +60,16 @@ impl Watcher {
         self.out.tell(&said)
     }
 
+    /// Says of a model that is new, and takes long to copy, that it is there.
+    pub(super) fn is_copied(&mut self, name: String) -> bool {
+        if self.models.contains_key(&name) {
+            return true; // what was said of it holds until the copy is made
+        }
+        self.models.insert(name.clone(), None);
+        let message = "its files are being copied: it is served once that is done".to_owned();
+        self.out.tell(&Said::Refused { name, message, no_model: false })
+    }
+
     pub(super) fn discard(&self, copy: Option<&Fresh>, model: &str) {
         if let Some(Err(error)) = copy.map(|copy| self.copier.discard(&copy.name)) {
             tracing::warn!(?model, error = chain(&error), "a copy that is not needed is left");

@@ -258,6 +258,11 @@ impl Watcher {
                 return false;
             }
         }
+        for name in self.jobs.long_copies(Instant::now()) {
+            if !self.is_copied(name) {
+                return false;
+            }
+        }
         for (key, waits) in self.jobs.turn(Instant::now()) {
             if !self.is_silent(&key, waits) {
                 return false;
