@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
+import time
+from pathlib import Path
 
 import pytest
 
+ASK, INSIST = 16, signal.SIGTSTP
+"""The signals by which the worker has stacks written (`worker/src/process/stacks.rs`)."""
 MODES = [("def", 1), ("def", 3), ("async def", 3)]
 
 
@@ -167,10 +173,89 @@ def test_a_signal_has_every_threads_stack_written_though_one_holds_the_interpret
     link = engine.attach()
     link.ask(1)
     engine.await_true(lambda: "held" in engine.printed(), "the handler")
-    os.kill(engine.process.pid, 16)
+    os.kill(engine.process.pid, ASK)
+    os.kill(engine.process.pid, INSIST)
     engine.await_log("in hold_the_interpreter")
     engine.await_log("in another_thread")
     assert link.read().json == 1, "the request goes on"
+
+
+@pytest.mark.parametrize("origin", ["alone", "forked"], indirect=True)
+@pytest.mark.parametrize("define, concurrency", MODES)
+def test_a_signal_has_stacks_written_though_the_main_thread_is_in_c(start, define, concurrency):
+    engine = start(
+        f"""
+        import ctypes, os
+        def wait_in_c():
+            print("waits", os.getpid(), flush=True)
+            ctypes.CDLL(None).pause()
+        {define} handle_request(request, context):
+            wait_in_c()
+        """,
+        concurrency,
+    )
+    engine.ready()
+    link = engine.attach()
+    link.ask(1)
+    engine.await_true(lambda: engine.printed().endswith("\n"), "the handler")
+    os.kill(int(engine.printed().split()[1]), ASK)
+    engine.await_log("in wait_in_c")
+    assert "Thread 0x" in engine.log()
+    assert "Current thread 0x" in engine.log()
+
+
+@pytest.mark.parametrize("define, concurrency", MODES)
+def test_many_stacks_are_written_while_threads_come_and_go(start, define, concurrency):
+    engine = start(
+        f"""
+        import os, threading
+        stop = False
+        def descend(depth):
+            return depth and descend(depth - 1)
+        def start_threads():
+            while not stop:
+                threads = [threading.Thread(target=descend, args=(3,)) for _ in range(4)]
+                for thread in threads: thread.start()
+                for thread in threads: thread.join()
+        def setup(context):
+            for _ in range(4):
+                threading.Thread(target=start_threads, daemon=True).start()
+        {define} handle_request(request, context):
+            return os.getpid()
+        """,
+        concurrency,
+    )
+    engine.ready()
+    link = engine.attach()
+    pid = link.answer(1).json
+    for _ in range(1000):
+        os.kill(pid, ASK)
+        time.sleep(0.001)
+        assert engine.process.poll() is None, engine.log()[-2000:]
+    assert link.answer(2).json == pid, "the engine goes on"
+    engine.await_true(lambda: engine.log().count("in start_threads") > 100, "many stacks")
+
+
+@pytest.mark.parametrize("define, concurrency", MODES)
+def test_an_engine_that_has_answered_does_not_answer_again(start, define, concurrency):
+    engine = start(f"{define} handle_request(request, context):\n    return 1\n", concurrency)
+    engine.ready()
+    for answers in range(1, 10):
+        os.kill(engine.process.pid, ASK)
+        engine.await_true(lambda: engine.log().count("in <module>\n") >= answers, "answer")  # noqa: B023
+        engine.await_true(lambda: waits_for_the_signal(engine.process.pid), "thread that waits")
+        os.kill(engine.process.pid, INSIST)
+        engine.await_true(lambda: waits_for_the_signal(engine.process.pid), "thread that waits again")
+    assert engine.log().count("in <module>\n") == answers, engine.log()
+
+
+def waits_for_the_signal(pid: int) -> bool:
+    """Whether no signal is left and a thread is in `sigwait`, where the kernel has the signal unblocked."""
+    statuses = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/status")]
+    pending, blocked = (
+        [int(re.findall(rf"{mask}:\t(\w+)", text)[0], 16) for text in statuses] for mask in ("ShdPnd", "SigBlk")
+    )
+    return not any(pending) and any(not mask >> ASK - 1 & 1 for mask in blocked)
 
 
 def test_a_crash_has_every_threads_stack_written(start):

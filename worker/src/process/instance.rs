@@ -200,6 +200,7 @@ impl Worker<'_> {
                         self.handle(Event::NoStacks, running);
                     }
                 }
+                Action::InsistOnStacks { pid } => stacks::insist(pid),
                 Action::Kill => {
                     if let Err(error) = running.kill() {
                         self.note(format!("cannot kill the instance: {}", chain(&error)));
@@ -235,11 +236,7 @@ impl Worker<'_> {
                 Ok(stats) => self.link.tell(FromWorker::Stats(stats)),
                 Err(error) => self.note(format!("cannot read what the instance uses: {}", chain(&error))),
             },
-            ToWorker::Stacks => {
-                if !self.instance.engine_pid().is_some_and(stacks::ask) {
-                    self.note("the engine cannot say where it is: it has not begun, or it has ended".to_owned());
-                }
-            }
+            ToWorker::Stacks => self.handle(Event::Stacks, running),
             ToWorker::Gpu { number, order } => self.order(number, order, running),
         }
     }

@@ -6,6 +6,7 @@
 //! | Running | the engine closed its socket | Stopping (short) | - |
 //! | any but Gone | memory is short | the same | looks for the kernel's kill for a while |
 //! | Running, Stopping | `Kill`, deadline, the engine's process being known | Dying | asks the engine for its stacks |
+//! | Running, Stopping, Dying | asked for stacks a while ago | the same | insists, if the engine has not answered |
 //! | Running, Stopping, Dying | `Kill`, out of memory, broken wire, deadline | Killed | kills all |
 //! | Killed | deadline | Killed | ends the meminfo file, kills again |
 //! | any | all processes gone | Gone | tells nobody: the caller reads [`Instance::cause`] |
@@ -25,6 +26,12 @@ const CLOSED_GRACE: Duration = Duration::from_secs(1);
 const TERMINATE_GRACE: Duration = Duration::from_secs(5);
 /// An engine that is to be killed has this long to write its stacks.
 const STACKS: Duration = Duration::from_millis(200);
+/// An engine that was asked for its stacks has this long until the question is put again, in a way that is answered without
+/// the interpreter's lock but can crash an engine whose threads only wait long for their turn. Many threads that compute
+/// may each wait a second for it.
+const PATIENCE: Duration = Duration::from_millis(1500);
+/// The same of an engine that is to be killed.
+const LAST_PATIENCE: Duration = Duration::from_millis(150);
 /// A process that is still there this long after SIGKILL waits in the kernel, most likely for a file system.
 const KILL_PATIENCE: Duration = Duration::from_millis(500);
 /// How often, and how long, to look for the kill that follows a shortage of memory.
@@ -54,6 +61,8 @@ pub(super) enum Event {
     Stop { grace: Duration },
     /// The scheduler wants it gone.
     Kill,
+    /// The scheduler wants the engine's stacks.
+    Stacks,
     /// The engine does not write its stacks.
     NoStacks,
     /// SIGTERM to the worker.
@@ -75,6 +84,8 @@ pub(super) enum Action {
     LookForOom,
     /// Have the engine write the stacks of its threads to its log.
     AskForStacks { pid: i32 },
+    /// Have it write them without the interpreter's lock, unless it has answered.
+    InsistOnStacks { pid: i32 },
     /// SIGKILL to everything.
     Kill,
     /// End the file over `/proc/meminfo`: its readers must not keep anything alive.
@@ -108,6 +119,8 @@ struct Short {
 pub(super) struct Instance {
     phase: Phase,
     engine_pid: Option<i32>,
+    /// When to insist on the stacks that the engine was asked for.
+    insist_at: Option<Duration>,
     ready: Option<HandlerMode>,
     answered: bool,
     out_of_memory: bool,
@@ -121,6 +134,7 @@ impl Instance {
         Self {
             phase: Phase::Running,
             engine_pid: None,
+            insist_at: None,
             ready: None,
             answered: false,
             out_of_memory: false,
@@ -145,7 +159,7 @@ impl Instance {
             Phase::Stopping { kill_at } | Phase::Dying { kill_at } => Some(kill_at),
             Phase::Killed { again_at } => Some(again_at),
         };
-        phase.into_iter().chain(self.short.map(|short| short.next)).min()
+        [phase, self.insist_at, self.short.map(|short| short.next)].into_iter().flatten().min()
     }
 
     /// Why everything is gone; `None` while it is not.
@@ -178,6 +192,7 @@ impl Instance {
             }
             Event::Ended(status) => {
                 self.ended = Some(status);
+                self.insist_at = None;
                 vec![]
             }
             Event::Engine(message) => self.engine(message, now),
@@ -198,10 +213,11 @@ impl Instance {
             Event::Stop { grace } => self.stop(grace, now),
             Event::Terminate => self.stop(TERMINATE_GRACE, now),
             Event::Kill => self.kill_with_stacks(now),
-            Event::NoStacks if matches!(self.phase, Phase::Dying { .. }) => self.kill_quietly(now),
-            Event::NoStacks => vec![],
+            Event::Stacks => self.ask(now + PATIENCE),
+            Event::NoStacks => self.no_stacks(now),
             Event::Tick => {
                 let mut actions = self.tick(now);
+                actions.extend(self.insist(now));
                 actions.extend(self.look(now));
                 actions
             }
@@ -247,11 +263,40 @@ impl Instance {
         actions
     }
 
+    /// Asks an engine that runs for its stacks. A question before the last one was answered puts off the insisting.
+    fn ask(&mut self, insist_at: Duration) -> Vec<Action> {
+        match (self.phase, self.engine_pid.filter(|_| self.ended.is_none())) {
+            (Phase::Running | Phase::Stopping { .. }, Some(pid)) => {
+                self.insist_at = Some(insist_at);
+                vec![Action::AskForStacks { pid }]
+            }
+            (Phase::Dying { .. }, Some(_)) => vec![],
+            _ => vec![cannot_say()],
+        }
+    }
+
+    fn no_stacks(&mut self, now: Duration) -> Vec<Action> {
+        match self.phase {
+            Phase::Running | Phase::Stopping { .. } => {
+                self.insist_at = None;
+                vec![cannot_say()]
+            }
+            Phase::Dying { .. } => self.kill_quietly(now),
+            Phase::Killed { .. } | Phase::Gone { .. } => vec![],
+        }
+    }
+
+    fn insist(&mut self, now: Duration) -> Option<Action> {
+        self.insist_at.take_if(|at| *at <= now)?;
+        self.engine_pid.map(|pid| Action::InsistOnStacks { pid })
+    }
+
     /// Kills an engine that runs once it has said where it is, and any other one at once.
     fn kill_with_stacks(&mut self, now: Duration) -> Vec<Action> {
         match (self.phase, self.engine_pid.filter(|_| self.ended.is_none())) {
             (Phase::Running | Phase::Stopping { .. }, Some(pid)) => {
                 self.phase = Phase::Dying { kill_at: now + STACKS };
+                self.insist_at = Some(now + LAST_PATIENCE);
                 vec![Action::AskForStacks { pid }]
             }
             _ => self.kill_quietly(now),
@@ -259,6 +304,7 @@ impl Instance {
     }
 
     fn kill_quietly(&mut self, now: Duration) -> Vec<Action> {
+        self.insist_at = None;
         match self.phase {
             Phase::Running | Phase::Stopping { .. } | Phase::Dying { .. } => {
                 self.phase = Phase::Killed { again_at: now + KILL_PATIENCE };
@@ -270,6 +316,7 @@ impl Instance {
 
     fn gone(&mut self, status: Option<i32>) -> Vec<Action> {
         self.phase = Phase::Gone { status };
+        self.insist_at = None;
         self.short = None;
         vec![]
     }
@@ -300,6 +347,10 @@ impl Instance {
             | Phase::Gone { .. } => vec![],
         }
     }
+}
+
+fn cannot_say() -> Action {
+    Action::Note("the engine cannot say where it is: it has not begun, or it has ended".into())
 }
 
 /// What a raw wait status says, for every signal there is.

@@ -42,7 +42,7 @@ def main() -> int:
 
 def _serve(control: Control) -> int:
     # Before the model: its directory then comes first in sys.path and may hold a `select.py` or a `queue.py`.
-    from omni._engine import outcome, serial  # noqa: F401
+    from omni._engine import outcome, output, serial  # noqa: F401
     from omni._engine.control import PERMANENT_FAILURE
     from omni._engine.model import LoadError, Model
 
@@ -60,6 +60,7 @@ def _serve(control: Control) -> int:
     boot, _ = first
     if boot["type"] != "boot":
         raise ValueError(f"the first message is `boot`, not `{boot['type']}`")
+    output.answer_for_stacks()  # not before: a zygote has no threads
     try:
         model = Model(boot)
     except LoadError as err:

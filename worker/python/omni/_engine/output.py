@@ -14,7 +14,7 @@ import sys
 from importlib.machinery import PathFinder
 
 from omni import _log
-from omni._engine import siblings
+from omni._engine import siblings, stacks
 from omni.context import request_now
 
 TYPE_CHECKING = False
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from omni.request import Request
-
-STACK_SIGNAL = 16  # SIGSTKFLT, which nothing else uses; the name is new in Python 3.11
-"""Writes every thread's stack to the log, also while a thread is in C and does not let go of the interpreter."""
 
 _LONGEST = 8 * 1024
 """Characters of a line that is kept back until it is whole."""
@@ -109,7 +106,7 @@ def take() -> None:
     """Makes the process's standard streams, its log and its libraries' lines what they are in an engine."""
     descriptor = _log.keep_descriptor()
     faulthandler.enable(descriptor)
-    faulthandler.register(STACK_SIGNAL, descriptor)
+    stacks.walk(descriptor)
     for name in ("stdout", "stderr"):
         output = Output(getattr(sys, name))
         setattr(sys, name, output)
@@ -122,6 +119,11 @@ def take() -> None:
 def begin_anew() -> None:
     """This process was forked, and has other descriptors 1 and 2."""
     _log.keep_descriptor()
+
+
+def answer_for_stacks() -> None:
+    """From now on, threads come and go, and the stacks of all are written whenever the worker asks."""
+    stacks.begin(_log.keep_descriptor())
 
 
 def ended(request: Request) -> None:

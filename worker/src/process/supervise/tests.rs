@@ -81,6 +81,8 @@ fn an_engine_says_where_it_is_before_it_is_killed() {
         instance.on(Event::Stop { grace: ms(50) }, ms(0));
         let ask = Action::AskForStacks { pid: 7 };
         assert_eq!(instance.on(event, ms(50)).first(), Some(&ask));
+        assert_eq!(instance.deadline(), Some(ms(50) + LAST_PATIENCE));
+        assert_eq!(instance.on(Event::Tick, ms(50) + LAST_PATIENCE), [Action::InsistOnStacks { pid: 7 }]);
         assert_eq!(instance.deadline(), Some(ms(50) + STACKS));
         assert_eq!(instance.on(Event::Tick, ms(49) + STACKS), []);
         assert_eq!(instance.on(Event::Tick, ms(50) + STACKS), [Action::Kill]);
@@ -98,6 +100,31 @@ fn an_engine_says_where_it_is_before_it_is_killed() {
     instance.on(Event::Executing { pid: 7 }, ms(0));
     instance.on(Event::Ended(EXIT_3), ms(0));
     assert_eq!(instance.on(Event::Kill, ms(0)), [Action::Kill]);
+}
+
+#[test]
+fn an_engine_that_runs_has_long_to_say_where_it_is() {
+    let mut instance = Instance::new();
+    assert!(matches!(instance.on(Event::Stacks, ms(0))[..], [Action::Note(_)]), "it has not begun");
+    instance.on(Event::Executing { pid: 7 }, ms(0));
+    let (ask, insist) = ([Action::AskForStacks { pid: 7 }], [Action::InsistOnStacks { pid: 7 }]);
+    assert_eq!(instance.on(Event::Stacks, ms(0)), ask);
+    assert_eq!(instance.on(Event::Stacks, ms(1000)), ask, "and puts off the insisting");
+    assert_eq!(instance.deadline(), Some(ms(1000) + PATIENCE));
+    assert_eq!(instance.on(Event::Tick, PATIENCE), []);
+    assert_eq!(instance.on(Event::Tick, ms(1000) + PATIENCE), insist);
+    assert_eq!(instance.deadline(), None);
+    assert_eq!(instance.on(Event::Stacks, ms(9000)), ask);
+    assert!(matches!(instance.on(Event::NoStacks, ms(9000))[..], [Action::Note(_)]));
+    assert_eq!(instance.deadline(), None, "it does not take the question");
+    // It ends before it has answered, or is killed for something else.
+    for event in [Event::Ended(EXIT_3), Event::OutOfMemory] {
+        let mut instance = Instance::new();
+        instance.on(Event::Executing { pid: 7 }, ms(0));
+        instance.on(Event::Stacks, ms(0));
+        instance.on(event, ms(1));
+        assert!(!instance.on(Event::Tick, PATIENCE).contains(&Action::InsistOnStacks { pid: 7 }));
+    }
 }
 
 #[test]
@@ -156,6 +183,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         Just(Event::MemoryShort),
         (0_u64..5000).prop_map(|grace| Event::Stop { grace: ms(grace) }),
         Just(Event::Kill),
+        Just(Event::Stacks),
         Just(Event::NoStacks),
         Just(Event::Terminate),
         Just(Event::Tick),
