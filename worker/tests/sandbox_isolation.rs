@@ -146,6 +146,9 @@ call('vsock', 41, 40, 1, 0)
 call('packet', 41, 17, 3, 0)
 call('tipc_pair', 53, 30, 1, 0, bytes(8))
 call('vsock_pair', 53, 40, 1, 0, bytes(8))
+for option in [26, 50, 51, 52]: call(f'socket_program_{option}', 54, -1, 1, option, None, 0)
+call('socket_program_high_bits', 54, -1, 0x100000001, 26, None, 0)
+call('socket_buffer', 54, -1, 1, 7, bytes(4), 4)
 attempt('mknod_char', lambda: os.mknod('/tmp/null', 0o20666, os.makedev(1, 3)))
 attempt('mknod_block', lambda: os.mknod('/tmp/disk', 0o60666, os.makedev(254, 0)))
 attempt('mkfifo', lambda: os.mkfifo('/tmp/fifo'))",
@@ -187,11 +190,17 @@ attempt('mkfifo', lambda: os.mkfifo('/tmp/fifo'))",
         "packet",
         "tipc_pair",
         "vsock_pair",
+        "socket_program_26",
+        "socket_program_50",
+        "socket_program_51",
+        "socket_program_52",
+        "socket_program_high_bits",
         "mknod_char",
         "mknod_block",
     ];
     let mut expected: Vec<(&str, &str)> = refused.map(|name| (name, "EPERM")).into();
     expected.extend([("clone3", "ENOSYS"), ("io_uring_setup", "ENOSYS"), ("x32_getpid", "ENOSYS"), ("mkfifo", "null")]);
+    expected.push(("socket_buffer", "EBADF"));
     assert_outcomes(&found, &expected);
 }
 

@@ -4,6 +4,7 @@ import ctypes
 import fcntl
 import os
 import signal
+import socket
 import struct
 import sys
 import tempfile
@@ -138,6 +139,24 @@ def use_io_uring(_world):
 def keep_an_asynchronous_context(_world):
     """Their number is the machine's, `fs.aio-max-nr`."""
     return call("io_setup", 1, ctypes.byref(ctypes.c_ulong())) == 0 and "has a context"
+
+
+@probe
+def give_a_socket_a_program(_world):
+    """The kernel's memory for such programs is the machine's, `net.core.bpf_jit_limit`; one of either kind."""
+    of_one, of_a_group = 26, 51
+    accept_all = ctypes.create_string_buffer(struct.pack("<HBBI", 6, 0, 0, 0xFFFF))
+    program = struct.pack("<HxxxxxxQ", 1, ctypes.addressof(accept_all))
+
+    def attach(option):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            if option == of_a_group:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+                sock.bind(("127.0.0.1", 0))
+            sock.setsockopt(socket.SOL_SOCKET, option, program)
+        return f"has a program by option {option}"
+
+    return any_of((of_one, of_a_group), attach)
 
 
 @probe

@@ -104,6 +104,10 @@ const TERMINAL_INPUT: [libc::c_ulong; 2] = [libc::TIOCSTI, libc::TIOCLINUX];
 /// Commands of `fcntl` that watch or hold files which other processes use: a watch of a directory shows what the host does
 /// in it, and whoever opens a leased file waits for its holder, the launcher too.
 const SHARED_FILES: [libc::c_int; 2] = [libc::F_NOTIFY, libc::F_SETLEASE];
+/// Options of `SOL_SOCKET` that give a socket a program of filters: `net.core.bpf_jit_limit` is one number for the machine,
+/// and once a model has taken it no process without privileges can apply a system call filter.
+const SOCKET_PROGRAMS: [libc::c_int; 4] =
+    [libc::SO_ATTACH_FILTER, libc::SO_ATTACH_BPF, libc::SO_ATTACH_REUSEPORT_CBPF, libc::SO_ATTACH_REUSEPORT_EBPF];
 /// Execution domains that programs ask for: none, and "tell me".
 const PERSONALITIES: [u64; 2] = [0, 0xffff_ffff];
 
@@ -152,6 +156,7 @@ fn conditional() -> Result<Rules, seccompiler::BackendError> {
         (libc::SYS_fcntl, any(SHARED_FILES.map(|command| vec![compare(1, SeccompCmpOp::Eq, bits(command))]))?),
         // A pair is made by the same code of the family, which the kernel loads for it as well.
         (libc::SYS_socketpair, any([all_but(&FAMILIES.map(bits))])?),
+        (libc::SYS_setsockopt, any(SOCKET_PROGRAMS.map(socket_option))?),
         (libc::SYS_personality, any([all_but(&PERSONALITIES)])?),
     ]))
 }
@@ -160,6 +165,10 @@ fn conditional() -> Result<Rules, seccompiler::BackendError> {
 /// that has no user namespace of its own, a model's too.
 fn no_route_netlink() -> Vec<Result<SeccompCondition, seccompiler::BackendError>> {
     vec![compare(0, SeccompCmpOp::Eq, bits(libc::AF_NETLINK)), compare(2, SeccompCmpOp::Ne, bits(libc::NETLINK_ROUTE))]
+}
+
+fn socket_option(option: libc::c_int) -> Vec<Result<SeccompCondition, seccompiler::BackendError>> {
+    vec![compare(1, SeccompCmpOp::Eq, bits(libc::SOL_SOCKET)), compare(2, SeccompCmpOp::Eq, bits(option))]
 }
 
 /// Rules of which one is enough, each of conditions that must all hold.
