@@ -187,7 +187,7 @@ impl Cgroupfs {
                 made(dir)?;
             }
             check_file_systems(&paths)?;
-            hierarchy::apply(&self.root, &self.relative(name), limits)?;
+            hierarchy::apply(&self.root, &self.relative(name), limits, self.page)?;
             confirm(limits, &paths, self.page)
         })();
         if filled.is_err() {
@@ -304,7 +304,8 @@ fn check_file_systems(paths: &CgroupPaths) -> Result<(), Error> {
 
 /// Reads every limit back, and the weight.
 fn confirm(limits: &Limits, paths: &CgroupPaths, page: u64) -> Result<(), Error> {
-    limits.settings(paths, page).into_iter().chain(limits.weight(paths)).try_for_each(|setting| {
+    let others = limits.weight(paths).into_iter().chain(limits.sockets(paths, page));
+    limits.settings(paths, page).into_iter().chain(others).try_for_each(|setting| {
         let found =
             fs::read_to_string(&setting.file).map_or_else(|error| error.to_string(), |text| text.trim().to_owned());
         if found == setting.value {

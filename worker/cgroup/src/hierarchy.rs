@@ -49,10 +49,10 @@ impl Hierarchy for Tree {
 
 /// Sets `limits` on the existing group `name` below `root`, and the weight of its instance on the group above. Silence
 /// is no success: read the values back.
-pub(crate) fn apply(root: &CgroupPaths, name: &str, limits: &Limits) -> Result<(), Error> {
+pub(crate) fn apply(root: &CgroupPaths, name: &str, limits: &Limits, page: u64) -> Result<(), Error> {
     let group = Cgroup::load(Box::new(Tree(root.clone())), name);
     group.apply(&limits.resources(root)).map_err(|source| Error::Apply { name: name.to_owned(), source })?;
-    limits
-        .weight(&root.join(name))
-        .map_or(Ok(()), |weight| fs::write(&weight.file, weight.value).map_err(Error::io("write", &weight.file)))
+    let paths = root.join(name);
+    let others = limits.weight(&paths).into_iter().chain(limits.sockets(&paths, page));
+    others.into_iter().try_for_each(|set| fs::write(&set.file, set.value).map_err(Error::io("write", &set.file)))
 }

@@ -9,6 +9,12 @@ const CPU_PERIOD_USEC: u64 = 100_000;
 /// The weight of one CPU, which is what the kernel gives a group that asks for nothing: v2, v1.
 const CPU_WEIGHT: [u64; 2] = [100, 1024];
 
+/// Buffers of sockets in version 1: one of so many parts of the memory, and no more than so many bytes. The kernel lets all
+/// of a machine have about an eleventh of its memory (`net.ipv4.tcp_mem`): groups that share its memory out stay below that
+/// together, and none has a large part of it.
+const SOCKET_PART: u64 = 16;
+const SOCKET_BYTES: u64 = 64 << 20;
+
 /// What a group may use; `None` leaves a resource unlimited. Where memory is limited there is no swap beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
@@ -94,6 +100,15 @@ impl Limits {
         };
         let value = (millis * one / 1000).clamp(*bounds.start(), *bounds.end()).to_string();
         Some(Setting { file: dir.parent()?.join(file), value })
+    }
+
+    /// The limit of what TCP and UDP keep in buffers, orphaned connections included. Version 1 counts that apart and, without
+    /// this limit, not at all; a kernel without the file has no such count. In version 2 it is part of `memory.max`.
+    pub(crate) fn sockets(&self, paths: &CgroupPaths, page: u64) -> Option<Setting> {
+        let CgroupPaths::V1 { memory, .. } = paths else { return None };
+        let bytes = (self.memory_bytes? / SOCKET_PART).min(SOCKET_BYTES) / page * page;
+        Some(Setting { file: memory.join("memory.kmem.tcp.limit_in_bytes"), value: bytes.to_string() })
+            .filter(|setting| setting.file.exists())
     }
 
     fn cpu_quota_usec(&self) -> Option<u64> {

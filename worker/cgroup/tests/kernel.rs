@@ -37,6 +37,9 @@ fn limits_are_in_the_kernel() {
         CgroupPaths::V1 { memory, pids, cpu, .. } => {
             assert_eq!(read(memory, "memory.limit_in_bytes"), (64 * MIB).to_string());
             assert_eq!(read(memory, "memory.memsw.limit_in_bytes"), (64 * MIB).to_string());
+            if memory.join("memory.kmem.tcp.limit_in_bytes").exists() {
+                assert_eq!(read(memory, "memory.kmem.tcp.limit_in_bytes"), (4 * MIB).to_string());
+            }
             assert_eq!(read(pids, "pids.max"), "16");
             assert_eq!(read(cpu, "cpu.cfs_quota_us"), "50000");
             assert_eq!(read(cpu.parent().unwrap(), "cpu.shares"), "512");

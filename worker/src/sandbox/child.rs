@@ -28,6 +28,9 @@ use std::{fs, io};
 /// Added to a model's badness: when the machine itself runs out of memory, models go before the node's own processes.
 const OOM_SCORE_ADJ: &[u8] = b"500";
 
+/// How often a closed connection whose peer reads nothing asks again, in this network namespace.
+const ORPHAN_RETRIES: &str = "/proc/sys/net/ipv4/tcp_orphan_retries";
+
 /// All that the child needs, made before the clone.
 pub(super) struct Start<'a> {
     pub(super) spec: &'a SandboxSpec,
@@ -61,6 +64,7 @@ fn prepare(start: &Start<'_>) -> Result<(), StepError> {
     sethostname(&spec.hostname).step(|| format!("set the host name {}", spec.hostname))?;
     if !spec.host_network {
         loopback_up().step(|| "bring up the loop-back interface".into())?;
+        give_up_orphans().step(|| format!("write {ORPHAN_RETRIES}"))?;
     }
     root::enter(spec, &Brought { proc_files: start.proc_files, cache: start.cache.as_ref(), gpu: start.gpu })?;
     umask(Mode::from_bits_truncate(0o022));
@@ -124,4 +128,14 @@ fn orphaned(reports: BorrowedFd<'_>) -> Result<bool, Errno> {
 fn loopback_up() -> Result<(), Errno> {
     let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
     kernel::loopback_up(socket.as_fd())
+}
+
+/// Closed connections with unsent data have no descriptor that counts, only buffers: without this they stay for minutes, and
+/// a model can have as many as the whole machine may (`tcp_max_orphans`). Their buffers are bounded all the same, so that a
+/// machine whose settings cannot be written, as in a container, does without.
+fn give_up_orphans() -> io::Result<()> {
+    match fs::write(ORPHAN_RETRIES, "1") {
+        Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(()),
+        written => written,
+    }
 }

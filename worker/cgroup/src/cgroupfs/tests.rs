@@ -29,7 +29,7 @@ fn on_v2_every_limit_is_written_and_read_back() {
     let paths = fresh_v2_group(&temp.path().join("omni/a/model"));
     assert!(matches!(confirm(&LIMITS, &paths, 4096), Err(Error::LimitNotApplied { .. })));
 
-    hierarchy::apply(&CgroupPaths::V2 { dir: temp.path().to_owned() }, "omni/a/model", &LIMITS).unwrap();
+    hierarchy::apply(&CgroupPaths::V2 { dir: temp.path().to_owned() }, "omni/a/model", &LIMITS, 4096).unwrap();
     confirm(&LIMITS, &paths, 4096).unwrap();
 
     for setting in LIMITS.settings(&paths, 4096).into_iter().chain(LIMITS.weight(&paths)) {
