@@ -321,3 +321,48 @@ fn an_instance_beyond_its_share_of_the_machines_open_files_is_ended() {
     assert!(probe(&node, "probe", "").is_empty());
     node.stop();
 }
+
+/// The same by files that are mapped and closed: more than a quarter of what the machine may have open.
+const MAPPED: &str = r#"
+import ctypes, os, time
+
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+
+def handle_request(request, context):
+    wanted, children = request.body.json, []
+    for _ in range(wanted // 60_000 + 1):
+        child = os.fork()
+        if child == 0:
+            mapped = 0
+            while mapped not in (None, ctypes.c_void_p(-1).value):
+                file = os.open("/usr/bin/env", os.O_RDONLY)
+                mapped = libc.mmap(None, 4096, 1, 2, file, 0)
+                os.close(file)
+            time.sleep(60)
+            os._exit(0)
+        children.append(child)
+    time.sleep(30)
+    for child in children:
+        os.kill(child, 9)
+    return len(children)
+"#;
+
+#[test]
+fn an_instance_that_maps_the_machines_open_files_is_ended() {
+    let machine = fs::read_to_string("/proc/sys/fs/file-nr").unwrap();
+    let max: u64 = machine.split_ascii_whitespace().last().unwrap().parse().unwrap();
+    if max > 4_000_000 {
+        println!(
+            "NOT TRIED: this machine may have {max} files open, and the test would need more than a quarter of them"
+        );
+        return;
+    }
+    let node = Node::builder().model("hoards", &[("model.py", MAPPED)]).model("probe", PROBE).start();
+    let answer = node.http().run("hoards", &json!(max / 3));
+    assert_eq!((answer.status, answer.error_code()), (502, Some(3050)), "{}\n{}", answer.text(), node.log());
+    assert!(node.log().contains("killed for its open files"), "{}", node.log());
+    assert!(probe(&node, "probe", "").is_empty());
+    node.stop();
+}
