@@ -91,6 +91,7 @@ builds = 3
 memory = "60GiB"
 cpus = 7.5
 processes = 4000
+processes-per-instance = 1024
 [gpu]
 devices = [1, "GPU-0123abcd-4567-89ef-0123-456789abcdef"]
 memory-budget = "72GiB"
@@ -168,6 +169,7 @@ const BAD: &[&str] = &[
     "[capacity]\ncpus = 0",
     "[capacity]\nprocesses = 0",
     "[capacity]\npids = 10",
+    "[capacity]\nprocesses-per-instance = 511",
     "[gpu]\ndevices = 0",
     "[gpu]\ndevices = [64]",
     "[gpu]\ndevices = [\"0\"]",

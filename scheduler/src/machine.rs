@@ -1,5 +1,5 @@
-//! What the machine says of itself: how much memory it has, which is what the node's budgets are by default, and what
-//! time it is on its clock.
+//! What the machine says of itself: how much memory and how many processes it can have, which the node's budgets go by if
+//! nothing else is set, and what time it is on its clock.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,6 +7,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 #[must_use]
 pub fn memory() -> Option<u64> {
     memory_of(&std::fs::read_to_string("/proc/meminfo").ok()?)
+}
+
+/// Processes and threads that there can be at a time; `None` when the machine does not say.
+#[must_use]
+pub fn processes() -> Option<u32> {
+    let number = |name: &str| -> Option<u64> {
+        std::fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?.trim().parse().ok()
+    };
+    let most = ["pid_max", "threads-max"].into_iter().filter_map(number).min()?;
+    Some(u32::try_from(most).unwrap_or(u32::MAX))
 }
 
 /// Milliseconds since the Unix epoch, for people and for what lasts. Nothing that is waited for goes by it.
@@ -30,5 +40,10 @@ mod tests {
     fn the_machines_memory_is_read() {
         assert_eq!(memory_of("MemTotal:       131072 kB\nMemFree: 1 kB\n"), Some(128 << 20));
         assert_eq!(memory_of("MemTotal: lots\n"), None);
+    }
+
+    #[test]
+    fn the_machine_says_how_many_processes_it_can_have() {
+        assert!(processes().is_some_and(|most| most > 300), "{:?}", processes());
     }
 }

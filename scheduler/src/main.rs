@@ -1,7 +1,7 @@
 //! `omni-scheduler`: see `ARCHITECTURE.md`.
 
 use clap::Parser;
-use omni_config::node::MISCONFIGURED;
+use omni_config::node::{MISCONFIGURED, NodeConfig};
 use omni_machine::Service;
 use omni_scheduler::args::{Args, ArgsError, Directories};
 use omni_scheduler::policy::single::Fault;
@@ -10,7 +10,7 @@ use omni_scheduler::startup::{self, Listeners, StartupError};
 use omni_scheduler::takeover::Predecessor;
 use omni_scheduler::tls::{self, TlsFileError};
 use omni_scheduler::tokens::{self, TokensFileError};
-use omni_scheduler::{exposure, gpu};
+use omni_scheduler::{exposure, gpu, machine};
 use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -80,8 +80,20 @@ fn prepare(
         writeln!(stdout(), "{}", serde_json::to_string(&found)?)?;
         return Ok(None);
     }
+    let config = on_machine(config);
     let read = || Ok::<_, Box<dyn std::error::Error>>((tokens::read(&config)?, tls::read(&config)?));
     let (listeners, (tokens, tls)) =
         startup::set_up(&config, &directories, args.config_file().as_deref(), handed, read)?;
     Ok(Some(Start { config, directories, admins, tokens, tls, listeners, program, predecessor: None }))
+}
+
+/// The configuration, with bounds that the machine decides where none are set.
+fn on_machine(mut config: NodeConfig) -> NodeConfig {
+    match machine::processes() {
+        Some(processes) => config.capacity = config.capacity.on_machine(processes),
+        None => {
+            tracing::warn!("the machine does not say how many processes it can have: models share them without a bound")
+        }
+    }
+    config
 }

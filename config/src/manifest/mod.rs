@@ -23,6 +23,7 @@ use toml::de::DeValue;
 pub use env::{EnvName, EnvNameError};
 pub use logs::{LogLevel, Logs};
 pub use program::{Engine, Entrypoint, EntrypointError, Kind, Model, Runtime, Weights};
+pub(crate) use resources::DEFAULT_PIDS;
 pub use resources::{Access, GpuMode, Limits, Network, Resources};
 pub use scaling::{Scaling, Timeouts};
 pub use zygote::{Python, ZygoteUse};

@@ -14,6 +14,9 @@ const LEAST: ByteSize = ByteSize::from_mib(16);
 /// Larger than any machine of today, small enough that sums of sizes stay far below 2⁶⁴.
 const LARGEST: ByteSize = ByteSize::from_gib(64 << 10);
 
+/// Processes and threads of an instance whose manifest says nothing of them.
+pub(crate) const DEFAULT_PIDS: u32 = 512;
+
 /// `[resources]`: what an instance may use.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -35,7 +38,7 @@ impl Default for Resources {
         Self {
             memory: ByteSize::from_gib(2),
             cpus: 2.0,
-            pids: 512,
+            pids: DEFAULT_PIDS,
             gpu_memory: ByteSize::from_bytes(0),
             gpu_mode: GpuMode::Unified,
         }

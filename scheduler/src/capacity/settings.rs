@@ -53,7 +53,12 @@ mod tests {
         let default = budget(&Capacity::default(), machine);
         assert_eq!(default, Amounts { memory: 128 << 20, millicpus: u64::MAX, processes: u64::MAX });
         assert_eq!(budget(&Capacity::default(), None).memory, u64::MAX);
-        let set = Capacity { memory: Some(ByteSize::from_gib(1)), cpus: Some(1.5), processes: Some(9) };
+        let set = Capacity {
+            memory: Some(ByteSize::from_gib(1)),
+            cpus: Some(1.5),
+            processes: Some(9),
+            ..Capacity::default()
+        };
         assert_eq!(budget(&set, machine), Amounts { memory: 1 << 30, millicpus: 1500, processes: 9 });
     }
 

@@ -73,6 +73,13 @@ impl Content {
                  raise `per-model` in [cache] of the node's configuration"
             ));
         }
+        let (asked, most) = (manifest.resources.pids, node.capacity.processes_per_instance.unwrap_or(u32::MAX));
+        if asked > most {
+            return Err(format!(
+                "omni.toml: `pids` in [resources] is {asked}, and this node gives an instance {most} at most: ask for less, \
+                 or raise `processes-per-instance` in [capacity] of the node's configuration"
+            ));
+        }
         Ok(Self { snapshot, manifest, text })
     }
 
@@ -173,6 +180,7 @@ fn not_granted(asked: &str, list: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use omni_config::node::Capacity;
     use omni_ipc::exit::ExitCause;
     use omni_ipc::instance::{FromWorker, Welcome};
     use omni_ipc::launcher::{GpuMode, GpuSpec, ToLauncher};
@@ -198,6 +206,21 @@ mod tests {
             assert!(why.contains("[env] are too large") && why.contains(&MOST_SAID.to_string()), "{why}");
         }
         content("[env]\nA = '1'\n".to_owned()).sendable().unwrap();
+    }
+
+    #[test]
+    fn more_processes_than_the_node_gives_an_instance_are_refused_by_name() {
+        let node = |machine| NodeConfig { capacity: Capacity::default().on_machine(machine), ..NodeConfig::default() };
+        let digest = SnapshotDigest::parse(&"0".repeat(64)).unwrap();
+        let parse =
+            |text: &str, machine| Content::parse(&name(), digest.clone(), Some(text.to_owned()), &node(machine));
+        let why = parse("[resources]\npids = 8193\n", 32_768).unwrap_err();
+        for said in ["`pids` in [resources] is 8193", "8192 at most", "`processes-per-instance` in [capacity]"] {
+            assert!(why.contains(said), "{why}");
+        }
+        parse("[resources]\npids = 8192\n", 32_768).unwrap();
+        parse("", 16).unwrap();
+        parse("[resources]\npids = 32768\n", 1 << 22).unwrap();
     }
 
     #[test]
