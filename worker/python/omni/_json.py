@@ -8,8 +8,9 @@ its inner one, which takes almost as long as a small answer. What contains itsel
 from __future__ import annotations
 
 import json
+import re
 
-from omni._plain import plain, rebuilt
+from omni._plain import differ, plain, rebuilt
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,13 +39,22 @@ def _encoder() -> Callable[[object], str]:
 
 
 encode_text = _encoder()
+_after_digit = re.compile(r'":(?<=[0-9]":)').search
+"""Ends of keys that may have been numbers."""
 _decoder = json.JSONDecoder(parse_constant=_refuse)
+
+
+def _may_have_equal_keys(text: str) -> bool:
+    """Whether there are keys as the encoder writes those that are no text, which may be equal to others then."""
+    return '"true":' in text or '"null":' in text or '"false":' in text or _after_digit(text) is not None
 
 
 def encode(value: object, place: str = "result") -> bytes:
     """`value` as UTF-8 JSON. Raises `TypeError` or `ValueError`, which name the place in it, or `RecursionError`."""
     try:
-        return encode_text(value).encode()
+        text = encode_text(value)
+        if not _may_have_equal_keys(text) or differ(value):
+            return text.encode()
     except RecursionError:
         raise
     except Exception:

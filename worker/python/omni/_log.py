@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 MAX_TEXT = 32 * 1024
 """The longest report, in characters: a traceback can quote a message of any size."""
 
+MAX_LINE = 8 * 1024 - 8
+"""Bytes of the longest line that the worker takes whole (`worker/src/process/journal.rs`), less what a longer name of a
+level takes. What is behind its cut would have no mark of its request."""
+_WIDEST = 6  # bytes of a character: four of UTF-8, six of half a surrogate pair that is written escaped
 _OUT_OF_THE_WAY = 100
 _AT_ONCE = 4096  # PIPE_BUF: so much is written in one piece, whoever else writes
 
@@ -57,7 +61,8 @@ def request_id() -> str:
 def report(level: str, text: str) -> None:
     """Writes `text` to the log, every line tagged. Never raises: there is nowhere left to complain to."""
     tag = f"{level} [{request_id()}] "
-    lines = [f"{tag}{line}\n" for line in clip(text, MAX_TEXT).splitlines() or [""]]
+    whole = clip(text, MAX_TEXT).splitlines() or [""]
+    lines = [f"{tag}{part}\n" for line in whole for part in fold(line, MAX_LINE - len(tag))]
     try:
         if _descriptor is None:
             sys.stderr.write("".join(lines))
@@ -68,6 +73,24 @@ def report(level: str, text: str) -> None:
         _write([line.encode("utf-8", "backslashreplace") for line in lines], _descriptor)
     except (AttributeError, OSError, ValueError):
         pass  # the model has closed or replaced standard error
+
+
+def most_bytes(text: str) -> int:
+    """The most bytes that a text takes when it is written."""
+    return len(text) if text.isascii() else _WIDEST * len(text)
+
+
+def fold(line: str, width: int, begun: int = 0) -> list[str]:
+    """A line in parts of at most `width` bytes; `begun` bytes of the first are written already."""
+    if most_bytes(line) <= width - begun:
+        return [line]
+    unit = 1 if line.isascii() else _WIDEST
+    at, parts = max(width - begun, 0) // unit, []
+    parts.append(line[:at])
+    while at < len(line):
+        parts.append(line[at : at + width // unit])
+        at += width // unit
+    return parts
 
 
 def _write(lines: list[bytes], descriptor: int) -> None:

@@ -27,6 +27,10 @@ _BY_NAME: dict[str, Callable[[Any], object]] = {
 }
 
 
+_KEYS = frozenset((str, int, float, bool, type(None)))
+"""Types of keys, and of values, that the encoder knows by itself."""
+
+
 class Unwritable(TypeError):
     """A value that JSON cannot say."""
 
@@ -67,6 +71,25 @@ def _field(value: object, name: str) -> object:
         raise Unwritable(f"the field `{name}` of {type(value).__qualname__} has no value") from None
 
 
+def differ(value: object) -> bool:
+    """Whether the keys of each dict are different texts in JSON. False, too, where only `rebuilt` can tell."""
+    left: list[Any] = [value]
+    while left:
+        one = left.pop()
+        kind = type(one)
+        if kind is dict:
+            if set(map(type, one)) != {str}:
+                known = {key if type(key) is str else json.dumps(key) for key in one if type(key) in _KEYS}
+                if len(known) < len(one):
+                    return False
+            left.extend(one.values())
+        elif kind is list or kind is tuple:
+            left.extend(one)
+        elif kind not in _KEYS:
+            return False
+    return True
+
+
 def rebuilt(value: object, place: str) -> object:
     """`value` of plain dicts, lists, texts and numbers, whose keys are texts. Raises `Unwritable`, which names the
     place, written as Python code that starts with `place`, or `RecursionError`."""
@@ -79,9 +102,12 @@ def rebuilt(value: object, place: str) -> object:
             raise Unwritable(f"{place}: {float.__repr__(value)} is not a JSON number")
         return value
     if isinstance(value, dict):
-        made = {_key(key, place): rebuilt(item, f"{place}[{_shown(key)}]") for key, item in value.items()}
-        if len(made) < len(value):
-            raise Unwritable(f"{place}: two of its keys are the same text")
+        made: dict[str, object] = {}
+        for key, item in value.items():
+            text = _key(key, place)
+            if text in made:
+                raise Unwritable(f"{place}: two of its keys are written as {_shown(text)}")
+            made[text] = rebuilt(item, f"{place}[{_shown(key)}]")
         return made
     if isinstance(value, (list, tuple)):
         return [rebuilt(item, f"{place}[{at}]") for at, item in enumerate(value)]
@@ -105,12 +131,12 @@ def _text(text: str, place: str) -> str:
     return text
 
 
-def _key(key: object, place: str) -> object:
-    """A dict's key as JSON's own encoder takes it."""
+def _key(key: object, place: str) -> str:
+    """A dict's key as JSON's own encoder writes it."""
     known = key if key is None or isinstance(key, (str, int, float)) else _plain_key(key, place)
     if isinstance(known, str):
         return _text(known, f"{place}, the key {_shown(key)}")
-    return rebuilt(known, f"{place}, the key {_shown(key)}")
+    return json.dumps(rebuilt(known, f"{place}, the key {_shown(key)}"))
 
 
 def _plain_key(key: object, place: str) -> object:

@@ -5,18 +5,31 @@ it becomes the answer when nobody catches it. `Cancelled` is a `BaseException`, 
 handler or in a library cannot swallow the news that nobody waits for the answer any more.
 """
 
+MAX_MESSAGE = 4096
+"""The longest message of a failure, in characters."""
+
+
+def check_status(status: object, first: int, whose: str) -> int:
+    """A status as a whole number. `ValueError` where it is no number, or not from `first` to 599."""
+    if isinstance(status, float) and status.is_integer():
+        status = int(status)
+    if not isinstance(status, int) or isinstance(status, bool):
+        raise ValueError(f"{whose} status is a number from {first} to 599, not {status!r}")
+    if not first <= status <= 599:
+        raise ValueError(f"{whose} status is from {first} to 599, not {int(status)}")
+    return int(status)
+
 
 class HTTPError(Exception):
     """Becomes an answer with this status and message when it leaves the handler.
 
-    A message that is no text, such as another exception, is written as `str` writes it.
+    A message that is no text, such as another exception, is written as `str` writes it; of a longer one 4096 characters
+    are sent, and half a surrogate pair is sent as `\\ud800`.
     """
 
     def __init__(self, status: int, message: object) -> None:
-        if not 400 <= status <= 599:
-            raise ValueError(f"an error's status is from 400 to 599, not {status}")
+        self.status = check_status(status, 400, "an error's")
         super().__init__(message)
-        self.status = int(status)
         self.message = str(message)
 
 

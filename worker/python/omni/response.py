@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from omni.errors import MAX_MESSAGE, check_status
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Iterable, Mapping
-    from typing import Union
+    from typing import Any, Union
 
     Pairs = Union[Mapping[str, str], Iterable[tuple[str, str]]]
 
@@ -67,7 +69,7 @@ def headers_of(response: Response) -> tuple[list[tuple[str, str]], str | None]:
     """The headers of an answer without its type, and its type. `ValueError` for what cannot be sent as it stands."""
     media_type, rest = response.media_type, []
     for name, value in response.headers:
-        _check(name, value)
+        _check_header(name, value)
         lower = name.lower()
         if lower == "content-type":
             if media_type is not None and media_type != value:
@@ -80,15 +82,19 @@ def headers_of(response: Response) -> tuple[list[tuple[str, str]], str | None]:
         else:
             rest.append((name, value))
     if media_type is not None:
-        _check("content-type", media_type)
+        _check_type(media_type)
     if len(rest) > MAX_HEADERS:
         raise ValueError(f"the answer has {len(rest)} headers, at most {MAX_HEADERS} can be sent")
     return rest, media_type
 
 
-def _check(name: str, value: str) -> None:
+def _check_header(name: object, value: object) -> None:
+    if not isinstance(name, str):
+        raise ValueError(f"a header's name is text, not {_kind(name)}: {ascii(name)[:80]}")
     if not name or not _TOKEN.issuperset(name):
         raise ValueError(f"{name[:80]!r} is not a name of a header")
+    if not isinstance(value, str):
+        raise ValueError(f"the header {name!r} has a value that is no text, but {_kind(value)}: {ascii(value)[:80]}")
     if any((char < " " and char != "\t") or char == "\x7f" for char in value):
         raise ValueError(f"the header {name!r} cannot hold a line break or another control character: {value[:80]!r}")
     try:
@@ -97,13 +103,38 @@ def _check(name: str, value: str) -> None:
         raise ValueError(f"the header {name!r} cannot be written as UTF-8: {value[:80]!r}") from None
 
 
+def _check_type(media_type: object) -> None:
+    if not isinstance(media_type, str):
+        raise ValueError(f"a media type is text like 'text/plain', not {_kind(media_type)}: {ascii(media_type)[:80]}")
+    _check_header("content-type", media_type)
+    kind, slash, subtype = media_type.partition(";")[0].strip().partition("/")
+    if not (kind and slash and subtype and _TOKEN.issuperset(kind + subtype)):
+        raise ValueError(f"a media type is text like 'text/plain', not {media_type[:80]!r}")
+
+
+def _pairs(headers: Any) -> list[tuple[Any, Any]]:
+    """Headers as pairs; whole numbers, which have one spelling only, as text."""
+    made = []
+    for pair in headers.items() if hasattr(headers, "items") else headers:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise ValueError(f"headers are a dict, or pairs of name and value, not {ascii(pair)[:80]}")
+        name, value = pair
+        made.append((name, str(value) if type(value) is int else value))
+    return made
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else f"of type {type(value).__qualname__}"
+
+
 class Response:
     """What a handler may return instead of a plain value.
 
     `body` is what a handler may also return by itself: text, a JSON value, a dataclass, a pydantic object, bytes. Text
-    with a `media_type` is sent as that text; without one it is a JSON value. A JSON value with a type of its own, such
-    as `application/problem+json`, is sent without the envelope. A `content-type` among the headers is the `media_type`.
-    Headers that cannot be sent as they stand are a `ValueError`.
+    with a `media_type` is sent as that text, in the charset that it names; without one it is a JSON value. A JSON value
+    with a type of its own, such as `application/problem+json`, is sent without the envelope. A `content-type` among the
+    headers is the `media_type`. What cannot be sent as it stands (a header, a type, a status that is no number) is a
+    `ValueError`.
     """
 
     __slots__ = ("body", "headers", "kind", "media_type", "status")
@@ -115,12 +146,9 @@ class Response:
         headers: Pairs = (),
         media_type: str | None = None,
     ) -> None:
-        if not 200 <= status <= 599:
-            raise ValueError(f"a status is from 200 to 599, not {status}")
-        pairs = headers.items() if hasattr(headers, "items") else headers
         self.body = body
-        self.status = status
-        self.headers = [(str(name), str(value)) for name, value in pairs]
+        self.status = check_status(status, 200, "a")
+        self.headers = _pairs(headers)
         self.media_type = media_type
         self.kind = "whole"
         if self.headers or media_type is not None:
@@ -140,18 +168,30 @@ class Response:
         media_type: str | None = None,
     ) -> Response:
         """An answer in pieces. Text and JSON values become server-sent events; bytes are sent as they are, and so is
-        text when `media_type` is something else than `text/event-stream`. With `text/event-stream`, pieces that are
-        bytes are events as the author has made them, with `event:`, `id:`, `retry:` or a comment."""
+        text when `media_type` is something else than `text/event-stream`. With `application/x-ndjson` (or
+        `application/jsonl`) other values are lines of JSON. With `text/event-stream`, pieces that are bytes are events
+        as the author has made them, with `event:`, `id:`, `retry:` or a comment."""
         answer = cls(chunks, status, headers, media_type)
         answer.kind = "stream"
         return answer
 
     @classmethod
     def error(cls, status: int, message: str) -> Response:
-        """A failure for the client to read, with a status from 400 to 599."""
-        if not 400 <= status <= 599:
-            raise ValueError(f"an error's status is from 400 to 599, not {status}")
-        answer = cls(str(message), status)
+        """A failure for the client to read, with a status from 400 to 599 and at most 4096 characters of text."""
+        status = check_status(status, 400, "an error's")
+        if not isinstance(message, str):
+            raise ValueError(
+                f"an error's message is text, not {_kind(message)}: to answer with a value, return "
+                f"Response(value, status={status})"
+            )
+        if len(message) > MAX_MESSAGE:
+            raise ValueError(f"an error's message has {len(message)} characters, at most {MAX_MESSAGE} can be sent")
+        try:
+            message.encode()
+        except UnicodeEncodeError as err:
+            found = ascii(message[err.start])
+            raise ValueError(f"an error's message cannot be UTF-8: character {err.start} is {found}") from None
+        answer = cls(message, status)
         answer.kind = "error"
         return answer
 

@@ -53,14 +53,14 @@ def test_a_module_of_a_package_in_the_model_directory(start):
     (engine.directory / "pkg" / "__init__.py").write_text("")
     (engine.directory / "helper.py").write_text("NAME = 'helper'")
     (engine.directory / "pkg" / "entry.py").write_text(
-        "import os, helper\nasync def main(request, context): return [helper.NAME, os.getcwd()]"
+        "import os, helper\nasync def main(request, context): return [helper.NAME, os.getcwd(), os.environ['PWD']]"
     )
     boot = {"type": "boot", "model": "m", "instance": "0", "module": "pkg.entry", "function": "main"}
     where = str(engine.directory)
     rest = {"model_dir": where, "cache_dir": "/c", "weights_dir": "/w", "device": "cuda", "concurrency": 1}
     engine.tell({**boot, **rest})
     assert engine.ready() == "concurrent"
-    assert engine.attach().answer(1).json == ["helper", where]
+    assert engine.attach().answer(1).json == ["helper", where, where]
 
 
 def test_modules_of_the_model_that_are_named_like_those_of_the_library(start):

@@ -276,3 +276,51 @@ def test_a_crash_has_every_threads_stack_written(start):
     assert engine.wait() == -11
     assert "Fatal Python error: Segmentation fault" in engine.log()
     assert "in read_nowhere" in engine.log()
+
+
+@pytest.mark.parametrize("text", ["x" * 20_000, "ü" * 9_000, "\ud800" * 3_000])
+def test_every_part_of_a_long_line_carries_the_request(start, text):
+    """The worker cuts lines of more than 8 KiB."""
+    engine = start(
+        f"""
+        import sys
+        text = {text!r}
+        def handle_request(request, context):
+            print(text)
+            print("a" * 5000, end="", flush=True)
+            print(text, text, sep="\\n")
+            context.logger.info(text)
+            print("the end", file=sys.stderr)
+            return 1
+        """
+    )
+    engine.ready()
+    assert engine.attach().answer(7).json == 1
+    engine.await_log("the end")
+    shown = text.encode("utf-8", "backslashreplace").decode()
+    mark = "INFO [r7] "
+    for written, wanted in ((engine.output, shown + "a" * 5000 + 2 * shown), (engine.errors, shown + "the end")):
+        lines = written.read_text().splitlines()
+        assert all(line.startswith(mark) and len(line.encode()) <= 8192 for line in lines)
+        assert "".join(line[len(mark) :] for line in lines) == wanted
+
+
+@pytest.mark.parametrize("define, concurrency", MODES)
+def test_what_utf8_has_not_is_printed_escaped(start, define, concurrency):
+    engine = start(
+        f"""
+        import sys
+        {define} handle_request(request, context):
+            print("half \\ud800 pair, and \\udcff")
+            if request.body.text == "strict":
+                sys.stdout.reconfigure(errors="strict")
+                print("\\ud800")
+            return 1
+        """,
+        concurrency,
+    )
+    engine.ready()
+    link = engine.attach()
+    assert link.answer(1, b"x").json == 1
+    engine.await_true(lambda: "[r1] half \\ud800 pair, and \\udcff\n" in engine.output.read_text(), "the line")
+    assert link.answer(2, b"strict").code == 500

@@ -110,7 +110,7 @@ def server(request, tmp_path):
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=20)
         assert (process.returncode, out.splitlines()[-1]) == (0, "torn down")
-        assert "Traceback" not in err or "secret" in err
+        assert "Traceback" not in err or "secret" in err or "the deadline passed while the handler was here" in err
 
 
 def ask(server, body, headers=()):
@@ -178,7 +178,7 @@ def test_bodies_in_chunks_and_other_methods(server):
         assert (answer.status, json.loads(answer.read())["errors"][0]["code"]) == (status, code)
         assert (answer.headers["allow"] == "POST") == (status == 405)
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as broken:
-        broken.sendall(b"POST /ai/run/moo HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nhalf")
+        broken.sendall(b"POST /ai/run/moo HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\nhalf")
         broken.shutdown(socket.SHUT_WR)
         assert broken.recv(1) == b""
     assert ask(server, "after")[0] == 200
@@ -200,6 +200,167 @@ def answered(port):
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     with contextlib.closing(connection):
         return json.loads(ask(connection, 1)[2])["result"]
+
+
+STUCK = """
+import time
+def handle_request(request, context):
+    if request.body.json == "stuck":
+        begun = False
+        while True:
+            try:
+                if not begun:
+                    print("begun", flush=True)
+                    begun = True
+                time.sleep(1)
+            except BaseException as error:
+                print("caught", type(error).__name__, flush=True)
+    if request.body.json == "stream":
+        return stream()
+    return "well"
+def stream():
+    yield "a"
+    while True:
+        try:
+            time.sleep(1)
+        except BaseException:
+            pass
+"""
+
+
+@contextlib.contextmanager
+def stuck(tmp_path, *options, grace="100ms"):
+    """A model that can be made to ignore everything."""
+    directory = tmp_path / "moo"
+    directory.mkdir()
+    (directory / "omni.toml").write_text(f'[timeouts]\nrequest = "30s"\ncancel-grace = "{grace}"\n')
+    write_model(directory, STUCK)
+    with running(directory, *options) as (process, port):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        with contextlib.closing(connection):
+            yield process, connection, directory
+
+
+@manifest_is_read
+def test_a_handler_that_catches_everything_is_answered_for_and_given_up(tmp_path):
+    with stuck(tmp_path) as (process, connection, _):
+        status, _, body = ask(connection, "stuck", {"x-omni-timeout-ms": "200"})
+        assert (status, json.loads(body)) == (504, failure(3007, "the request's deadline passed"))
+        await_line(process.stderr, "the handler ignored its cancellation")
+        stacks = ""
+        while "loaded anew" not in stacks:
+            stacks += process.stderr.readline()
+            assert process.poll() is None
+        assert "in handle_request" in stacks
+        assert answered(connection.port) == "well"
+
+
+@manifest_is_read
+def test_a_stream_that_catches_everything_ends_at_its_deadline(tmp_path):
+    with stuck(tmp_path) as (process, connection, _):
+        status, _, body = ask(connection, "stream", {"x-omni-timeout-ms": "200"})
+        late = b'data: {"error":{"message":"the request\'s deadline passed"}}\n\n'
+        assert (status, body) == (200, b'data: {"response":"a"}\n\n' + late)
+        while "loaded anew" not in process.stderr.readline():
+            assert process.poll() is None
+        assert answered(connection.port) == "well"
+
+
+@manifest_is_read
+def test_a_change_is_served_though_a_handler_is_stuck(tmp_path):
+    with stuck(tmp_path, "--reload") as (process, connection, directory):
+        connection.request("POST", "/ai/run/moo", '"stuck"')
+        await_line(process.stdout, "begun")
+        write_answer(directory, "new")
+        await_line(process.stderr, "loaded anew")
+        assert answered(connection.port) == "new"
+
+
+@manifest_is_read
+def test_the_second_interrupt_ends_a_stuck_run(tmp_path):
+    with stuck(tmp_path, grace="20s") as (process, connection, _):
+        connection.request("POST", "/ai/run/moo", '"stuck"')
+        await_line(process.stdout, "begun")
+        process.send_signal(signal.SIGINT)
+        await_line(process.stdout, "caught KeyboardInterrupt")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+
+
+@manifest_is_read
+def test_requests_that_wait_have_their_deadline_too(tmp_path):
+    with stuck(tmp_path, grace="20s") as (process, connection, _):
+        connection.request("POST", "/ai/run/moo", '"stuck"')
+        await_line(process.stdout, "begun")
+        other = http.client.HTTPConnection("127.0.0.1", connection.port, timeout=20)
+        with contextlib.closing(other):
+            assert ask(other, "waits", {"x-omni-timeout-ms": "50"})[0] == 504
+
+
+def test_a_request_that_a_node_refuses(server):
+    def status(**headers):
+        headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        server.request("POST", "/ai/run/moo", b'"hi"', headers)
+        answer = server.getresponse()
+        body = json.loads(answer.read())
+        assert answer.headers["x-request-id"]
+        return answer.status, body["errors"][0]["code"] if body["errors"] else 0
+
+    port = server.port
+    for host in ("localhost", f"LOCALHOST:{port}", f"127.0.0.1:{port}", "127.9.9.9", "[::1]:1", "moo.localhost.", None):
+        assert status(**({} if host is None else {"host": host})) == (200, 0), host
+    for host in ("evil.com", f"evil.com:{port}", "10.0.0.8", "0.0.0.0", "localhost.evil.com", "127.0.0.1.evil.com"):
+        assert status(host=host) == (421, 7003), host
+    assert status(host="user@localhost") == (400, 5004)
+    assert status(origin="http://evil.com") == (403, 9109)
+    assert status(sec_fetch_site="cross-site") == (403, 9109)
+    assert status(host=f"localhost:{port}", origin=f"http://localhost:{port}") == (200, 0)
+    assert status(content_encoding="gzip") == (415, 5004)
+    assert status(content_encoding="identity") == (200, 0)
+
+
+def test_every_answer_has_its_requests_id(server):
+    for body, given in (("hi", "mine"), ("raise", "mine"), ("stream", "mine"), ("hi", "not usable"), ("hi", None)):
+        server.request("POST", "/ai/run/moo", json.dumps(body), {} if given is None else {"x-request-id": given})
+        answer = server.getresponse()
+        answer.read()
+        said = answer.headers["x-request-id"]
+        assert said == given if given == "mine" else len(said) == 36
+
+
+@manifest_is_read
+def test_the_log_says_where_the_deadline_passed(server):
+    assert ask(server, "slow", {"x-request-id": "late"})[0] == 504
+    lines = [await_line(server.process.stderr, "WARNING [late] ")]
+    while "DeadlineExceeded" not in lines[-1] and "CancelledError" not in lines[-1]:
+        lines.append(await_line(server.process.stderr, "WARNING [late] "))
+    assert lines[0] == "WARNING [late] the deadline passed while the handler was here\n"
+    assert 'entry.py", line' in lines[2] and "_run" not in lines[2] and "asyncio" not in lines[2]
+
+
+def test_variables_of_a_node_have_a_value(tmp_path):
+    directory = tmp_path / "moo"
+    directory.mkdir()
+    write_model(
+        directory,
+        "import os\nprint('\\ud800')\ndef handle_request(request, context): return dict(os.environ)\n",
+    )
+    unset = ("USER", "LOGNAME", "XDG_CACHE_HOME", "TORCH_HOME")
+    kept = {name: value for name, value in ENVIRONMENT.items() if name not in unset}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(globals(), "ENVIRONMENT", kept)
+        with running(directory, HF_HOME="/elsewhere", HOME=str(tmp_path)) as (_, port):
+            got = answered(port)
+    cache = str(tmp_path / ".cache")
+    told = {name: got[name] for name in ("USER", "LOGNAME", "HF_HOME", "XDG_CACHE_HOME", "TORCH_HOME", "PWD")}
+    assert told == {
+        "USER": "model",
+        "LOGNAME": "model",
+        "HF_HOME": "/elsewhere",
+        "XDG_CACHE_HOME": cache,
+        "TORCH_HOME": f"{cache}/torch",
+        "PWD": str(directory),
+    }
 
 
 def test_a_change_is_served(tmp_path):

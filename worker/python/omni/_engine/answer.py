@@ -8,24 +8,50 @@ from __future__ import annotations
 
 from types import AsyncGeneratorType, GeneratorType
 
-from omni import _json
+from omni import _charset, _json
 from omni._engine import wire
-from omni.errors import Unserialisable
+from omni.errors import Unserialisable, check_status
 from omni.response import Response, headers_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 _BYTES = (bytes, bytearray, memoryview)
 _EVENT_STREAM = "text/event-stream"
 _JSON = "application/json"
+_LINES = frozenset(
+    (
+        "application/json-lines",
+        "application/jsonl",
+        "application/jsonlines",
+        "application/ndjson",
+        "application/x-jsonl",
+        "application/x-jsonlines",
+        "application/x-ndjson",
+    )
+)
+"""Types whose streams are lines, each a JSON value."""
+_NO_CONTENT = (204, 205, 304)
+"""Statuses of answers that have no body."""
 
 
 class Stream:
     """An answer in pieces: the frames around it. The first piece decides between events and bytes."""
 
-    __slots__ = ("_content", "_head", "_length", "_number", "_own_events", "_status", "chunks", "opened")
+    __slots__ = (
+        "_content",
+        "_head",
+        "_length",
+        "_number",
+        "_own_events",
+        "_pieces",
+        "_status",
+        "_text",
+        "chunks",
+        "opened",
+    )
 
     def __init__(
         self,
@@ -44,6 +70,9 @@ class Stream:
         self._length = length
         self._own_events = content == wire.EVENTS
         """Whether pieces that are bytes are events, or parts of some, as the author has made them."""
+        self._pieces = 0
+        self._text: Callable[[str], bytes] | None = None
+        """What encodes text that is no event; made for the first."""
         self.opened = False
         """Whether its first frame was made."""
 
@@ -58,17 +87,24 @@ class Stream:
         self.opened = True
         return wire.frame(wire.STREAM, content, self._status, self._number, payload)
 
+    def begins_with_nothing(self, flags: int, size: int) -> bool:
+        """Whether this piece, the first one, is an empty part of the model's own events: it says whose they are."""
+        return not size and flags == wire.BYTES and self._pieces == 1 and self._own_events
+
     def encode(self, item: object) -> tuple[int, bytes | memoryview]:
-        """Flags and payload of one piece. Raises `Unserialisable`."""
+        """Flags and payload of one piece. Raises `Unserialisable`, which says which one."""
+        self._pieces += 1
+        try:
+            return self._encoded(item)
+        except Unserialisable as err:
+            raise Unserialisable(f"piece {self._pieces} of the stream: {err}") from err.__cause__
+
+    def _encoded(self, item: object) -> tuple[int, bytes | memoryview]:
         content = self._content
         if content is None:
             content = self._content = wire.BYTES if isinstance(item, _BYTES) else wire.EVENTS
         if content == wire.BYTES:
-            if isinstance(item, str) and "media_type" in self._head:
-                return wire.BYTES, memoryview(_utf8(item))
-            if not isinstance(item, _BYTES):
-                raise Unserialisable(f"a stream that began with bytes went on with {_name(item)}")
-            return wire.BYTES, _view(item)
+            return wire.BYTES, _view(item) if isinstance(item, _BYTES) else memoryview(self._part(item))
         if isinstance(item, str):
             flags, payload = wire.TEXT, _utf8(item)
         elif isinstance(item, _BYTES):
@@ -83,6 +119,25 @@ class Stream:
         if len(payload) > wire.MAX_CHUNK:
             raise Unserialisable(f"an event of {len(payload)} bytes, at most {wire.MAX_CHUNK} are allowed: yield parts")
         return flags, payload
+
+    def _part(self, item: object) -> bytes:
+        """A piece that is no bytes, in a stream of bytes."""
+        media_type = self._head.get("media_type")
+        if media_type is None:
+            raise Unserialisable(f"a stream that began with bytes went on with {_name(item)}")
+        if not isinstance(item, str):
+            if _essence(media_type) not in _LINES:
+                raise Unserialisable(
+                    f"{_name(item)} in a stream of type {media_type!r}, whose pieces are bytes or text: JSON values "
+                    f'are lines with media_type="application/x-ndjson", and events with "{_EVENT_STREAM}" or with none'
+                )
+            item = _encode(item, "piece").decode() + "\n"
+        try:
+            if self._text is None:
+                self._text = _charset.encoder(_charset.named_by(media_type))
+            return self._text(item)
+        except ValueError as err:
+            raise Unserialisable(str(err)) from None
 
 
 def whole(number: int, result: object) -> bytes | Stream:
@@ -110,32 +165,50 @@ def _response(number: int, response: Response) -> bytes | Stream:
     if response.kind == "error":
         return wire.error(number, wire.ORIGIN_HANDLER, status, str(body))
     head: dict[str, Any] = {}
-    media_type = None
-    if response.headers or response.media_type is not None:
-        try:
+    essence, charset = None, _charset.UTF_8
+    try:
+        status = check_status(status, 200, "a")
+        if response.headers or response.media_type is not None:
             headers, media_type = headers_of(response)
-        except ValueError as err:
-            raise Unserialisable(str(err)) from None
-        if media_type is not None:
-            head["media_type"] = media_type
-        if headers:
-            head["headers"] = headers
-    essence = None if media_type is None else media_type.split(";")[0].strip().lower()
-    if response.kind == "stream" or _comes_in_pieces(body):
-        content = None
-        if essence is not None:
-            content = wire.EVENTS if essence == _EVENT_STREAM else wire.BYTES
-        return Stream(number, body, status, head, content)
-    if isinstance(body, str) and essence is not None:
-        body = _utf8(body)
-    elif essence not in (None, _JSON) and not isinstance(body, _BYTES):
-        body = _bounded(_encode(body))  # a document of its own type, which an envelope would be none of
+            if media_type is not None:
+                head["media_type"], essence = media_type, _essence(media_type)
+                charset = _charset.named_by(media_type) if ";" in media_type else charset
+            if headers:
+                head["headers"] = headers
+        is_stream = response.kind == "stream" or _comes_in_pieces(body)
+        if status in _NO_CONTENT:
+            if is_stream or not (body is None or (isinstance(body, (str, *_BYTES)) and len(body) == 0)):
+                raise ValueError(f"an answer with status {status} has no body: leave it out, or choose another status")
+            return _bytes(number, b"", status, head)
+        if charset != _charset.UTF_8 and (
+            essence == _EVENT_STREAM or (essence == _JSON and not isinstance(body, _BYTES))
+        ):
+            raise ValueError(f"{essence} is written as UTF-8: leave out the charset {charset!r} of the media type")
+        if is_stream:
+            content = None
+            if essence is not None:
+                content = wire.EVENTS if essence == _EVENT_STREAM else wire.BYTES
+            return Stream(number, body, status, head, content)
+        if isinstance(body, str) and essence is not None:
+            body = _charset.encoded(body, charset)
+        elif essence not in (None, _JSON) and not isinstance(body, _BYTES):
+            # A document of its own type, which an envelope would be none of.
+            body = _bounded(_encode(body))
+            if charset != _charset.UTF_8:
+                body = _charset.encoded(body.decode(), charset)
+    except ValueError as err:
+        raise Unserialisable(str(err)) from None
     if isinstance(body, _BYTES):
         return _bytes(number, body, status, head)
     payload = _bounded(_encode(body))
     if not head:
         return wire.frame(wire.RESPONSE, wire.JSON, status, number, payload)
     return _with_head(number, wire.JSON, status, head, payload)
+
+
+def _essence(media_type: str) -> str:
+    """A media type without its parameters."""
+    return media_type.partition(";")[0].strip().lower()
 
 
 def _bytes(number: int, body: _json.Buffer, status: int, head: dict[str, Any]) -> bytes | Stream:

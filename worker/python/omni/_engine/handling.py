@@ -136,6 +136,9 @@ class Handling(ABC):
             return
         if opening:
             self._send(opening)
+        if stream.begins_with_nothing(flags, size):
+            self._credit -= wire.HEADER_LENGTH
+            self._send(wire.chunk_header(number, flags, 0))
         at = 0
         while at < size:
             take = min(size - at, wire.MAX_CHUNK)

@@ -117,6 +117,7 @@ def _import(name: str, directory: str) -> ModuleType:
 def enter(directory: str) -> None:
     """Modules are found in the model's directory first. A zygote has done it for its instances already."""
     os.chdir(directory)
+    os.environ["PWD"] = directory  # as a shell does it, for programs that ask how they came here
     if sys.path[:1] != [directory]:
         sys.path.insert(0, directory)
     siblings.guard(directory)

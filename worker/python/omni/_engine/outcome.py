@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_ENGINE = __file__.rpartition("/")[0] + "/"
+_OURS = __file__.rpartition("/")[0].rpartition("/")[0] + "/"
 
 
 def failed(number: int, error: BaseException, reason: int | None, skip: int) -> bytes:
@@ -20,7 +20,7 @@ def failed(number: int, error: BaseException, reason: int | None, skip: int) -> 
     of the traceback are the engine's."""
     if reason is not None:
         if reason == wire.DEADLINE:
-            _say_where(error)
+            say_where(error)
         if not isinstance(error, (Cancelled, GeneratorExit)) and type(error).__name__ != "CancelledError":
             _log.report("ERROR", "raised after it was cancelled\n" + _log.traceback_of(error, skip))
         return cancel.frame(number, reason)
@@ -33,10 +33,10 @@ def failed(number: int, error: BaseException, reason: int | None, skip: int) -> 
     return wire.error(number, wire.ORIGIN_RAISED, 500, f"{type(error).__name__}: {_text(error)}")
 
 
-def _say_where(error: BaseException) -> None:
+def say_where(error: BaseException) -> None:
     """Logs where the handler was when its deadline passed, if it had begun."""
     frames = error.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_ENGINE):
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_OURS):
         frames = frames.tb_next
     is_cancellation = isinstance(error, Cancelled) or type(error).__name__ == "CancelledError"
     if frames is not None and is_cancellation:

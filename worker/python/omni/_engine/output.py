@@ -10,6 +10,7 @@ from __future__ import annotations
 import faulthandler
 import io
 import os
+import re
 import sys
 from importlib.machinery import PathFinder
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _LONGEST = 8 * 1024
 """Characters of a line that is kept back until it is whole."""
+_LINE = re.compile("[^\r\n]*[\r\n]|[^\r\n]+")
 
 _PRIORITIES = {**dict.fromkeys("0123", "ERROR"), "4": "WARNING", **dict.fromkeys("567", "INFO")}
 """Levels of the marks `<0>` to `<7>`, by which a daemon's line says its priority."""
@@ -41,12 +43,14 @@ class Output(io.TextIOWrapper):
     """Standard output or standard error of a model."""
 
     def __init__(self, stream: Any) -> None:
-        encoding, errors = stream.encoding, stream.errors
+        encoding, errors = stream.encoding, errors_of(stream)
         super().__init__(stream.detach(), encoding, errors, line_buffering=True)
         self._begun: dict[str, str] = {}
         """Beginnings of lines, by request."""
         self._open: str | None = None
         """The request whose line was written without its end."""
+        self._column = 0
+        """The most bytes that this line has so far."""
 
     def write(self, text: str) -> int:
         request = request_now.get()
@@ -94,12 +98,36 @@ class Output(io.TextIOWrapper):
         body = body[len(first) :]
         self._open = None if text.endswith(("\n", "\r")) else request
         if body:
+            body = self._folded(body, goes_on, len(tag))
             tagged = body[:-1].replace("\n", f"\n{tag}").replace("\r", f"\r{tag}") + body[-1]
             body = tagged if goes_on else tag + tagged
             if "<" in body:
                 for priority, level in _PRIORITIES.items():
                     body = body.replace(f"{tag}<{priority}>", f"{level} [{request}] ")
         super().write(first + body)
+
+    def _folded(self, body: str, goes_on: bool, tag: int) -> str:
+        """The text with line ends where a line would be longer than the worker takes, its mark included."""
+        begun = self._column if goes_on else 0
+        size = begun + _log.most_bytes(body)
+        if size <= _log.MAX_LINE - tag:
+            last = max(body.rfind("\n"), body.rfind("\r")) + 1
+            self._column = _log.most_bytes(body[last:]) if last else size
+            return body
+        parts = []
+        for line in _LINE.findall(body):
+            folded = _log.fold(line.rstrip("\r\n"), _log.MAX_LINE - tag, begun)
+            parts.append("\n".join(folded) + line[len(line.rstrip("\r\n")) :])
+            self._column = _log.most_bytes(folded[-1]) + (begun if len(folded) == 1 else 0)
+            begun = 0
+        return "".join(parts)
+
+
+def errors_of(stream: Any) -> str:
+    """How a standard stream writes what its encoding has not: escaped, unless PYTHONIOENCODING says how."""
+    errors: str = stream.errors
+    said = os.environ.get("PYTHONIOENCODING", "").partition(":")[2]
+    return errors if said or errors not in ("strict", "surrogateescape") else "backslashreplace"
 
 
 def take() -> None:

@@ -154,6 +154,9 @@ async def _chunk(turn: Turn, stream: Stream, writer: Writer, flags: int, payload
         turn.credit -= cost
         write(wire.chunk_header(number, flags, size) + payload)
         return
+    if stream.begins_with_nothing(flags, size):
+        turn.credit -= wire.HEADER_LENGTH
+        write(wire.chunk_header(number, flags, 0))
     at = 0
     while at < size:
         take = min(size - at, wire.MAX_CHUNK)

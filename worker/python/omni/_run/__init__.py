@@ -2,7 +2,9 @@
 
     program   order of events, exit codes, reload
     manifest  what is read of omni.toml
-    server    HTTP: requests in, answers out, as a node writes them
+    server    HTTP: connections, and the requests that come over them
+    door      requests that a node would refuse
+    answer    the answer to one request, as a node writes it
     handling  one handler call: deadline, frames, failures
 
 The answers are those of a node (envelope, bytes, server-sent events, deadlines, failures); the isolation, limits,

@@ -11,43 +11,22 @@ import time
 from types import AsyncGeneratorType
 
 from omni import _log
-from omni._engine import wire
+from omni._engine import outcome, wire
 from omni._engine.answer import whole
+from omni._run.answer import FAILED, LATE, Answer, Gone, code_of
 from omni.context import Context, request_now
 from omni.errors import DeadlineExceeded, HTTPError, Unserialisable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import FrameType
-    from typing import Any, Protocol
+    from types import FrameType, TracebackType
+    from typing import Any
 
     from omni._engine.model import Model
     from omni.request import Request
 
-    class Client(Protocol):
-        """Where an answer goes. Its methods raise `Gone` when nobody takes it any more."""
-
-        def whole(self, frame: bytes) -> None: ...
-        def open(self, frame: bytes) -> None: ...
-        def piece(self, flags: int, payload: bytes | memoryview) -> None: ...
-        def end(self) -> None: ...
-        def failure(self, status: int, code: int, message: str) -> None: ...
-        def broken(self, message: str) -> None: ...
-
-
-class Gone(Exception):
-    """The client hung up."""
-
-
 _END: Any = object()
-FAILED = "the model failed on this request"
-LATE = "the request's deadline passed"
-
-
-def code_of(status: int) -> int:
-    """The error code of the Workers AI API that a node gives to a handler's status."""
-    return {413: 3006, 429: 3040, 504: 3007}.get(status, 3043 if status >= 500 else 5004)
 
 
 class Late:
@@ -67,13 +46,15 @@ class Handling:
         self._model = model
         self._in_model = False
         self._late = Late(0.0)
+        self._place: TracebackType | None = None
+        """Where the model's coroutine was when something was raised in it."""
         if hasattr(signal, "setitimer"):
             signal.signal(signal.SIGALRM, self._alarm)
 
-    def answer(self, request: Request, client: Client) -> None:
+    def answer(self, request: Request, client: Answer) -> None:
         """Runs the handler and writes what comes."""
         assert request.deadline is not None
-        self._late = Late(request.deadline)
+        self._late, self._place = Late(request.deadline), None
         context = Context(self._model.instance, request, self._late)
         request_now.set(request)
         opened = False
@@ -94,7 +75,8 @@ class Handling:
                 client.open(last.opening())
             client.end()
         except Gone as err:
-            _log.report("INFO", str(err))
+            if err.args:
+                _log.report("INFO", str(err))
         except BaseException as err:
             if isinstance(err, KeyboardInterrupt):
                 raise
@@ -110,6 +92,7 @@ class Handling:
         """Status and message of a failure, whose traceback goes to the log where a node's would."""
         cancelled = isinstance(error, (DeadlineExceeded, asyncio.CancelledError))
         if self._late.reason(0) is not None:
+            outcome.say_where(error if self._place is None or not cancelled else error.with_traceback(self._place))
             if not cancelled:
                 _log.report("ERROR", "raised after it was cancelled\n" + _log.traceback_of(error, skip=2))
             return 504, LATE
@@ -150,7 +133,11 @@ class Handling:
         loop = self._model.loop()
 
         async def wait() -> Any:
-            return await awaitable
+            try:
+                return await awaitable
+            except BaseException as err:
+                self._place = err.__traceback__
+                raise
 
         task = loop.create_task(wait())
         alarm = loop.call_later(max(0.0, self._late.deadline - time.monotonic()), task.cancel)

@@ -28,6 +28,7 @@ class Manifest:
         self.weights = _folder(_at(told, "weights", "source", ""))
         self.env: dict[str, str] = {name: str(value) for name, value in told.get("env", {}).items()}
         self.timeout: float = _number("timeouts.request", _at(told, "timeouts", "request", "1m"), _UNITS)
+        self.grace: float = _number("timeouts.cancel-grace", _at(told, "timeouts", "cancel-grace", "5s"), _UNITS)
         self.body = int(_number("limits.body", _at(told, "limits", "body", "10MiB"), _SIZES))
         self.priority: int = _at(told, "scaling", "priority", 0)
 

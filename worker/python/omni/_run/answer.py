@@ -1,0 +1,191 @@
+"""The answer to one request of the local run, as a node writes it: status, headers, envelope, events, failures.
+
+The main thread writes what the handler returns; the thread of the connection ends the answer at the deadline, whatever
+the handler does. What always holds: writes are whole, and nothing follows the last one.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+from omni import _json
+from omni._engine import wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from http.server import BaseHTTPRequestHandler
+    from typing import Any
+
+FAILED = "the model failed on this request"
+LATE = "the request's deadline passed"
+_NO_CONTENT = (204, 304)
+_LAST_WRITE = 0.5
+"""Seconds that a write which has begun has at the deadline."""
+
+
+class Gone(Exception):
+    """Nobody takes the answer any more. Without a text: it has been given in another way."""
+
+
+def code_of(status: int) -> int:
+    """The error code of the Workers AI API that a node gives to a handler's status."""
+    return {413: 3006, 429: 3040, 504: 3007}.get(status, 3043 if status >= 500 else 5004)
+
+
+class Answer:
+    """One answer. Its methods raise `Gone` when nobody takes it any more."""
+
+    def __init__(self, connection: BaseHTTPRequestHandler, request: str) -> None:
+        self._connection = connection
+        self.request = request
+        self._lock = threading.Lock()
+        self._opened = False
+        self._events = False
+        self._makers: set[bool] = set()
+        """Whether there were events of the model's own (True) and events that are written here (False)."""
+        self.is_over = False
+        """Whether its last byte was written."""
+        self.begun = False
+        """Whether the handler was called."""
+        self.done = threading.Event()
+        """The handler has ended."""
+
+    def whole(self, frame: bytes) -> None:
+        """An answer in one frame."""
+        _, kind, flags, status, _ = wire.HEADER.unpack_from(frame)
+        payload, head = frame[wire.HEADER.size :], {}
+        if kind == wire.ERROR:
+            self.failure(status, code_of(status), _json.decode(payload)["message"])
+            return
+        if flags & wire.HEAD:
+            (length,) = wire.HEAD_LENGTH.unpack_from(payload)
+            head, payload = _json.decode(payload[4 : 4 + length]), payload[4 + length :]
+        default = "application/octet-stream"
+        if flags & wire.CONTENT == wire.JSON:
+            failed = [{"code": code_of(status), "message": f"the model answered with status {status}"}]
+            errors = _json.encode(failed if status >= 400 else [])
+            success = b"false" if status >= 400 else b"true"
+            payload = b'{"result":%s,"success":%s,"errors":%s,"messages":[]}' % (payload, success, errors)
+            default = "application/json"
+        with self._lock:
+            self._last()
+            self._begin(status, head.get("media_type", default), head.get("headers", []), len(payload))
+            self._write(payload)
+
+    def failure(self, status: int, code: int, message: str) -> None:
+        """A failure instead of an answer."""
+        with self._lock:
+            self._fail(status, code, message)
+
+    def open(self, frame: bytes) -> None:
+        """The beginning of a stream."""
+        _, _, content, status, _ = wire.HEADER.unpack_from(frame)
+        head = _json.decode(frame[wire.HEADER.size :]) if len(frame) > wire.HEADER.size else {}
+        default = "text/event-stream" if content == wire.EVENTS else "application/octet-stream"
+        with self._lock:
+            self._go_on()
+            self._opened, self._events = True, content == wire.EVENTS
+            self._begin(status, head.get("media_type", default), head.get("headers", []), None)
+
+    def piece(self, flags: int, payload: bytes | memoryview) -> None:
+        """One piece of a stream."""
+        data = bytes(payload)
+        if flags == wire.TEXT:
+            data = _json.encode({"response": data.decode()})
+        if flags != wire.BYTES:
+            data = b"data: " + data + b"\n\n"
+        with self._lock:
+            self._go_on()
+            self._makers.add(flags == wire.BYTES)
+            if data:
+                self._chunk(data)
+
+    def end(self) -> None:
+        """The end of a stream."""
+        with self._lock:
+            self._last()
+            if self._events and self._makers != {True}:
+                self._chunk(b"data: [DONE]\n\n")
+            self._write(b"0\r\n\r\n")
+
+    def broken(self, message: str) -> None:
+        """The end of a stream that failed: one event; a stream of bytes is cut."""
+        with self._lock:
+            self._break(message)
+
+    def end_at(self, deadline: float, grace: float) -> bool:
+        """Waits for the handler, and ends the answer at the deadline. False when the handler goes on regardless."""
+        if self.done.wait(max(0.0, deadline - time.monotonic())):
+            return True
+        if not self._lock.acquire(timeout=_LAST_WRITE):
+            self._connection.connection.shutdown(socket.SHUT_RDWR)  # the client reads nothing
+            return self.done.wait(grace)
+        try:
+            if self._opened:
+                self._break(LATE)
+            else:
+                self._fail(504, code_of(504), LATE)
+        except Gone:
+            pass
+        finally:
+            self._lock.release()
+        return not self.begun or self.done.wait(grace)
+
+    def _go_on(self) -> None:
+        if self.is_over:
+            raise Gone
+
+    def _last(self) -> None:
+        self._go_on()
+        self.is_over = True
+
+    def _fail(self, status: int, code: int, message: str) -> None:
+        self._last()
+        errors = [{"code": code, "message": message}]
+        payload = _json.encode({"result": None, "success": False, "errors": errors, "messages": []})
+        headers = [["x-should-retry", "false"]] if status >= 500 else []
+        headers += {405: [["allow", "POST"]], 415: [["accept-encoding", "identity"]]}.get(status, [])
+        self._begin(status, "application/json", headers, len(payload))
+        self._write(payload)
+
+    def _break(self, message: str) -> None:
+        self._last()
+        self._connection.close_connection = True
+        try:
+            if self._events:
+                event = b"data: " + _json.encode({"error": {"message": message}}) + b"\n\n"
+                self._chunk(b"\n\n" + event if True in self._makers else event)  # its last event may have no end
+                self._write(b"0\r\n\r\n")
+        except Gone:
+            pass  # the failure is in the log
+
+    def _chunk(self, data: bytes) -> None:
+        self._write(b"%x\r\n%s\r\n" % (len(data), data))
+
+    def _begin(self, status: int, media_type: str, headers: Any, length: int | None) -> None:
+        connection = self._connection
+        connection.send_response(status)
+        connection.send_header("content-type", media_type)
+        connection.send_header("x-request-id", self.request)
+        for name, value in headers:
+            connection.send_header(name, value.encode().decode("latin-1"))
+        if length is None:
+            connection.send_header("transfer-encoding", "chunked")
+        elif status not in _NO_CONTENT:
+            connection.send_header("content-length", str(length))
+        if connection.close_connection:
+            connection.send_header("connection", "close")
+        try:
+            connection.end_headers()
+        except OSError as err:
+            raise Gone(f"the client hung up: {err}") from None
+
+    def _write(self, data: bytes) -> None:
+        try:
+            if self._connection.command != "HEAD":
+                self._connection.wfile.write(data)
+        except OSError as err:
+            self._connection.close_connection = True
+            raise Gone(f"the client hung up: {err}") from None
