@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import json
-import os
 import signal
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from local import (
+    ENVIRONMENT,
+    PACKAGE,
+    answered,
+    ask,
+    await_line,
+    failure,
+    manifest_is_read,
+    running,
+    write_answer,
+    write_model,
+)
 
 import omni
 
-PACKAGE = Path(omni.__file__).parent.parent
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(PACKAGE), "PYTHONDONTWRITEBYTECODE": "1"}
 MODEL = """
 import asyncio, os, time
 from omni import Response, errors
@@ -61,35 +68,6 @@ body = "1KiB"
 [timeouts]
 request = "900ms"
 """
-manifest_is_read = pytest.mark.skipif(sys.version_info < (3, 11), reason="the manifest is read from Python 3.11 on")
-
-
-def await_line(stream, text):
-    """The next line, which has `text`; the run's end is a failure."""
-    line = stream.readline()
-    assert text in line
-    return line
-
-
-@contextlib.contextmanager
-def running(directory, *options, path=None, cwd=None, **environment):
-    """The process and its port; ended, whatever happens. `path` is how the command line names the directory."""
-    command = [sys.executable, "-m", "omni", "run", path or str(directory), "--port", "0", *options]
-    process = subprocess.Popen(
-        command,
-        cwd=cwd,
-        env={**ENVIRONMENT, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # a background job ignores it
-    )
-    try:
-        line = await_line(process.stdout, f"/ai/run/{directory.name}")
-        yield process, int(line.split(":")[2].split("/")[0])
-    finally:
-        process.kill()
-        process.communicate(timeout=20)
 
 
 @pytest.fixture(params=["def", "async def"])
@@ -111,16 +89,6 @@ def server(request, tmp_path):
         out, err = process.communicate(timeout=20)
         assert (process.returncode, out.splitlines()[-1]) == (0, "torn down")
         assert "Traceback" not in err or "secret" in err or "the deadline passed while the handler was here" in err
-
-
-def ask(server, body, headers=()):
-    server.request("POST", "/ai/run/moo", json.dumps(body), dict(headers))
-    answer = server.getresponse()
-    return answer.status, answer.headers["content-type"], answer.read()
-
-
-def failure(code, message):
-    return {"result": None, "success": False, "errors": [{"code": code, "message": message}], "messages": []}
 
 
 def test_it_answers_as_a_node_does(server):
@@ -184,119 +152,6 @@ def test_bodies_in_chunks_and_other_methods(server):
     assert ask(server, "after")[0] == 200
 
 
-def write_model(directory, text):
-    """Puts the file there whole."""
-    (directory / "new").write_text(text)
-    os.replace(directory / "new", directory / "model.py")
-
-
-def write_answer(directory, word):
-    """A model that answers with this word."""
-    write_model(directory, f"def handle_request(request, context): return {word!r}\n")
-
-
-def answered(port):
-    """What the model answers."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-    with contextlib.closing(connection):
-        return json.loads(ask(connection, 1)[2])["result"]
-
-
-STUCK = """
-import time
-def handle_request(request, context):
-    if request.body.json == "stuck":
-        begun = False
-        while True:
-            try:
-                if not begun:
-                    print("begun", flush=True)
-                    begun = True
-                time.sleep(1)
-            except BaseException as error:
-                print("caught", type(error).__name__, flush=True)
-    if request.body.json == "stream":
-        return stream()
-    return "well"
-def stream():
-    yield "a"
-    while True:
-        try:
-            time.sleep(1)
-        except BaseException:
-            pass
-"""
-
-
-@contextlib.contextmanager
-def stuck(tmp_path, *options, grace="100ms"):
-    """A model that can be made to ignore everything."""
-    directory = tmp_path / "moo"
-    directory.mkdir()
-    (directory / "omni.toml").write_text(f'[timeouts]\nrequest = "30s"\ncancel-grace = "{grace}"\n')
-    write_model(directory, STUCK)
-    with running(directory, *options) as (process, port):
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-        with contextlib.closing(connection):
-            yield process, connection, directory
-
-
-@manifest_is_read
-def test_a_handler_that_catches_everything_is_answered_for_and_given_up(tmp_path):
-    with stuck(tmp_path) as (process, connection, _):
-        status, _, body = ask(connection, "stuck", {"x-omni-timeout-ms": "200"})
-        assert (status, json.loads(body)) == (504, failure(3007, "the request's deadline passed"))
-        await_line(process.stderr, "the handler ignored its cancellation")
-        stacks = ""
-        while "loaded anew" not in stacks:
-            stacks += process.stderr.readline()
-            assert process.poll() is None
-        assert "in handle_request" in stacks
-        assert answered(connection.port) == "well"
-
-
-@manifest_is_read
-def test_a_stream_that_catches_everything_ends_at_its_deadline(tmp_path):
-    with stuck(tmp_path) as (process, connection, _):
-        status, _, body = ask(connection, "stream", {"x-omni-timeout-ms": "200"})
-        late = b'data: {"error":{"message":"the request\'s deadline passed"}}\n\n'
-        assert (status, body) == (200, b'data: {"response":"a"}\n\n' + late)
-        while "loaded anew" not in process.stderr.readline():
-            assert process.poll() is None
-        assert answered(connection.port) == "well"
-
-
-@manifest_is_read
-def test_a_change_is_served_though_a_handler_is_stuck(tmp_path):
-    with stuck(tmp_path, "--reload") as (process, connection, directory):
-        connection.request("POST", "/ai/run/moo", '"stuck"')
-        await_line(process.stdout, "begun")
-        write_answer(directory, "new")
-        await_line(process.stderr, "loaded anew")
-        assert answered(connection.port) == "new"
-
-
-@manifest_is_read
-def test_the_second_interrupt_ends_a_stuck_run(tmp_path):
-    with stuck(tmp_path, grace="20s") as (process, connection, _):
-        connection.request("POST", "/ai/run/moo", '"stuck"')
-        await_line(process.stdout, "begun")
-        process.send_signal(signal.SIGINT)
-        await_line(process.stdout, "caught KeyboardInterrupt")
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
-
-
-@manifest_is_read
-def test_requests_that_wait_have_their_deadline_too(tmp_path):
-    with stuck(tmp_path, grace="20s") as (process, connection, _):
-        connection.request("POST", "/ai/run/moo", '"stuck"')
-        await_line(process.stdout, "begun")
-        other = http.client.HTTPConnection("127.0.0.1", connection.port, timeout=20)
-        with contextlib.closing(other):
-            assert ask(other, "waits", {"x-omni-timeout-ms": "50"})[0] == 504
-
-
 def test_a_request_that_a_node_refuses(server):
     def status(**headers):
         headers = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -346,9 +201,9 @@ def test_variables_of_a_node_have_a_value(tmp_path):
         "import os\nprint('\\ud800')\ndef handle_request(request, context): return dict(os.environ)\n",
     )
     unset = ("USER", "LOGNAME", "XDG_CACHE_HOME", "TORCH_HOME")
-    kept = {name: value for name, value in ENVIRONMENT.items() if name not in unset}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(globals(), "ENVIRONMENT", kept)
+        for name in unset:
+            patch.delitem(ENVIRONMENT, name, raising=False)
         with running(directory, HF_HOME="/elsewhere", HOME=str(tmp_path)) as (_, port):
             got = answered(port)
     cache = str(tmp_path / ".cache")
