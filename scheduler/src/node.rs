@@ -203,7 +203,8 @@ impl Node {
         if !self.first_scan().await {
             return Err(NotFound::NotRead);
         }
-        self.find(name).ok_or(NotFound::NoSuchModel)
+        let why = if self.not_served.has_no_folder() { NotFound::NotRead } else { NotFound::NoSuchModel };
+        self.find(name).ok_or(why)
     }
 
     /// Whether a single model takes requests; a node of many is ready without any of them.

@@ -235,3 +235,23 @@ fn what_cannot_be_served_says_why_until_it_is_repaired() {
     assert_eq!(node.model("odd").message, None);
     node.stop();
 }
+
+#[test]
+fn a_models_folder_that_is_gone_is_said_and_is_no_404() {
+    let node = Node::builder().model("here", &[("model.py", &version("here"))]).start();
+    node.says("here", "here");
+    let (folder, away) = (node.folder().to_owned(), node.folder().with_extension("away"));
+    fs::rename(&folder, &away).unwrap();
+    wait_for("the node to say it", PATIENCE, || (node.admin().get("/readyz").status == 503).then_some(()));
+    assert!(node.admin().get("/readyz").text().contains("the models folder is gone"));
+    let list = node.omnictl(["list"]).stdout;
+    assert!(list.contains("the models folder is gone"), "{list}");
+    wait_for("its model to be gone", PATIENCE, || names(&node).is_empty().then_some(()));
+    let answer = node.http().run("here", &json!(0));
+    assert_eq!((answer.status, answer.header("retry-after").is_some()), (503, true), "{}", answer.text());
+    fs::rename(&away, &folder).unwrap();
+    wait_for("its model", PATIENCE, || (node.http().run("here", &json!(0)).status == 200).then_some(()));
+    assert_eq!(node.admin().get("/readyz").status, 200);
+    assert!(!node.omnictl(["list"]).stdout.contains("folder is gone"));
+    node.stop();
+}

@@ -97,6 +97,8 @@ fn readyz(node: &Node) -> Response<AnswerBody> {
         "the node is shutting down\n"
     } else if !node.scanned() {
         "the models folder was not read yet\n"
+    } else if node.not_served.has_no_folder() {
+        "the models folder is gone\n"
     } else if !node.launcher.connected() {
         "the launcher does not answer: nothing can be started\n"
     } else if !node.single_is_ready() {

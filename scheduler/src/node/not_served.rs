@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Directories that are shown.
 const SHOWN: usize = 1000;
+/// The models folder itself.
+const FOLDER: &str = ".";
 
 /// Those that are no models, by their place or name; a model that cannot be served says so itself.
 #[derive(Debug, Default)]
@@ -24,6 +26,12 @@ impl NotServed {
         let shown =
             |(directory, reason): (&String, &String)| Shown { directory: directory.clone(), reason: reason.clone() };
         self.table().iter().map(shown).collect()
+    }
+
+    /// Whether the models folder itself is not there, which the launcher says of its directory `.`.
+    #[must_use]
+    pub fn has_no_folder(&self) -> bool {
+        self.table().contains_key(FOLDER)
     }
 
     pub(super) fn forget(&self, directory: &str) {

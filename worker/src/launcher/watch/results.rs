@@ -12,6 +12,9 @@ use omni_log::chain;
 use omni_snapshot::{Fresh, Snapshot, SnapshotError};
 use std::time::{Duration, Instant};
 
+/// The models folder itself, as its own directory.
+const FOLDER: &str = ".";
+
 impl Watcher {
     pub(super) fn taken(
         &mut self,
@@ -58,6 +61,19 @@ impl Watcher {
         self.silent.remove(name);
         self.models.insert(name.to_owned(), snapshot);
         self.out.tell(&said)
+    }
+
+    /// Says that the folder itself is gone, or is there again, where that has changed.
+    pub(super) fn is_lost(&mut self, error: Option<&std::io::Error>) -> bool {
+        let name = FOLDER.to_owned();
+        match (std::mem::replace(&mut self.lost, error.is_some()), error) {
+            (false, Some(error)) => {
+                let message = format!("the models folder is gone, and no model can be served: {error}");
+                self.out.tell(&Said::Refused { name, message, no_model: true })
+            }
+            (true, None) => self.out.tell(&Said::Gone { name }),
+            (false, None) | (true, Some(_)) => true,
+        }
     }
 
     /// Says of a model that is new, and takes long to copy, that it is there.

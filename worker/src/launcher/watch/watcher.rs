@@ -42,6 +42,8 @@ pub(super) struct Watcher {
     /// Models that were told as not answering.
     pub(super) silent: BTreeSet<String>,
     missing: Missing,
+    /// It was said that the folder itself is gone.
+    pub(super) lost: bool,
     pub(super) changed: Changed,
     /// Every model was told once.
     scanned: bool,
@@ -76,6 +78,7 @@ impl Watcher {
             models: BTreeMap::new(),
             silent: BTreeSet::new(),
             missing: Missing::default(),
+            lost: false,
             changed: Changed::All,
             scanned: false,
             place: Place::of(folder),
@@ -190,9 +193,12 @@ impl Watcher {
                 debounce.later(Instant::now() + MISSING);
                 self.units.clear();
                 self.jobs.drop(|_| true);
-                return self.forget(|_| true);
+                return self.is_lost(Some(&error)) && self.forget(|_| true);
             }
         };
+        if !self.is_lost(None) {
+            return false;
+        }
         self.root = Some(root);
         let changed = std::mem::take(&mut self.changed);
         let units = self.units_now(names);
