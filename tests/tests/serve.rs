@@ -146,7 +146,7 @@ def handle_request(request, context):
     kind = request.body.json["kind"]
     if kind == "bytes":
         return Response(b"\x00\xff", media_type="image/x-test")
-    return {"text": texts, "values": values, "breaks": breaks}[kind]()
+    return {"text": texts, "values": values, "breaks": breaks, "cut": cut}[kind]()
 
 def texts():
     yield "a"
@@ -159,6 +159,10 @@ def values():
 def breaks():
     yield "a"
     raise RuntimeError("secret of the model")
+
+def cut():
+    yield b"a" * 10
+    yield {"no": "bytes"}
 "#;
     let node = Node::builder().model("stream", &[("model.py", model)]).example("counter").start();
     let events = |model: &str, body: &Value| {
@@ -175,6 +179,16 @@ def breaks():
     let broken = events("stream", &json!({"kind": "breaks"}));
     assert_eq!(broken.len(), 2, "{broken:?}");
     assert!(broken[1].contains("\"error\"") && !broken[1].contains("secret"), "{broken:?}");
+    // Of a stream of bytes the client has the head and what came before the failure, and sees that the end is missing.
+    for _ in 0..10 {
+        let body = json!({"kind": "cut"}).to_string();
+        let head =
+            format!("POST {} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n", run("stream"), body.len());
+        let answer = node.http().raw(format!("{head}{body}").as_bytes(), false);
+        let text = String::from_utf8_lossy(&answer);
+        assert!(text.starts_with("HTTP/1.1 200 ") && text.contains("aaaaaaaaaa"), "{text}");
+        assert!(!text.ends_with("0\r\n\r\n"), "{text}");
+    }
 
     let bytes = node.http().post(&run("stream"), &json!({"kind": "bytes"}));
     assert_eq!(

@@ -80,6 +80,8 @@ pub struct StreamBody {
     /// nothing more.
     left: Option<u64>,
     ended: bool,
+    /// The connection is to be cut with the next turn: hyper throws away what it has not written by then, the head too.
+    cut: Option<StreamCut>,
 }
 
 impl AnswerBody {
@@ -149,6 +151,9 @@ impl From<Infallible> for StreamCut {
 
 impl StreamBody {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StreamCut>>> {
+        if let Some(cut) = self.cut.take() {
+            return Poll::Ready(Some(Err(cut)));
+        }
         if self.ended {
             return Poll::Ready(None);
         }
@@ -182,8 +187,14 @@ impl StreamBody {
         };
         self.ended = true;
         self.upload = None;
-        let last = last_of(self.reader.shape(), self.reader.maker(), end).map_err(StreamCut).transpose();
-        Poll::Ready(last.map(|last| last.map(Frame::data)))
+        match last_of(self.reader.shape(), self.reader.maker(), end) {
+            Ok(last) => Poll::Ready(last.map(|last| Ok(Frame::data(last)))),
+            Err(why) => {
+                self.cut = Some(StreamCut(why));
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+        }
     }
 }
 
@@ -250,7 +261,7 @@ pub fn respond(
         Content::Stream(reader) => {
             let left = head.length.filter(|_| reader.shape() == Shape::Bytes);
             let deadline = Box::pin(tokio::time::sleep_until(waiter.deadline().into()));
-            let stream = StreamBody { reader, waiter, upload, deadline, left, ended: false };
+            let stream = StreamBody { reader, waiter, upload, deadline, left, ended: false, cut: None };
             AnswerBody::Stream(Box::new(stream))
         }
     };

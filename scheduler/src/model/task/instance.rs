@@ -284,6 +284,9 @@ impl ModelTask {
                 ExitCause::Exited { .. } | ExitCause::StartFailed { .. } => "",
                 ExitCause::Signaled { .. } | ExitCause::OomKilled | ExitCause::WorkerLost => "was ",
             };
+            if matches!(cause, ExitCause::StartFailed { .. }) {
+                known.message = None; // what an earlier one said: no code of the model has run since
+            }
             known.message.get_or_insert_with(|| format!("the last instance {was}{cause}"));
         }
         if let Some(connection) = connection {

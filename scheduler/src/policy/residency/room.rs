@@ -131,8 +131,8 @@ impl Residency {
     }
 
     fn idle(&self, others: &Others<InstanceKey>) -> Vec<InstanceKey> {
-        let goes_already: Gone = self.going(others).collect();
-        let is_here = |key: &InstanceKey| self.instances.contains_key(key) && !goes_already.contains(key);
+        let mut known: Gone = self.going(others).collect();
+        let is_here = |key: &InstanceKey| self.instances.contains_key(key) && known.insert(*key);
         others.idle.iter().copied().filter(is_here).collect()
     }
 
