@@ -192,6 +192,7 @@ fn what_a_taken_over_scheduler_says_reaches_no_file_of_root() {
         .args(["one", "other"])
         .arg(&program)
         .arg(omni_ipc::launcher::PROTOCOL.to_string())
+        .arg(omni_tests::python())
         .output()
         .unwrap();
     kill(node.pid(), Signal::SIGCONT).unwrap();

@@ -23,6 +23,12 @@ const PYTHON: &str = "OMNI_TEST_PYTHON";
 /// For a node without a service manager, whose sockets would be used whatever is configured.
 const ANY_PORTS: &[&str] = &["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
 
+/// The Python of models that say nothing of it.
+#[must_use]
+pub fn python() -> String {
+    env::var(PYTHON).unwrap_or_else(|_| "3.11".to_owned())
+}
+
 /// What a node will serve and how. Models can also be published later, on the running node.
 #[derive(Debug)]
 pub struct NodeBuilder {

@@ -23,7 +23,7 @@ pub mod process;
 mod wait;
 
 pub use belongings::Belongings;
-pub use builder::{NodeBuilder, program};
+pub use builder::{NodeBuilder, program, python};
 pub use disk::Disk;
 pub use http::{Answer, Client, Stream};
 pub use load::under_load;

@@ -252,11 +252,12 @@ pub fn respond(
     let Answer { status, head, body, room: _, sent_at: _, swap: _, content: _ } = answer;
     let head = head.unwrap_or_default();
     let mut response = head_of(status, &head, &body);
-    if untaken.is_some() || matches!(body, Content::Stream(_)) {
+    let counts = untaken.is_some();
+    if counts || matches!(body, Content::Stream(_)) {
         response.extensions_mut().insert(Slow { until: waiter.deadline(), untaken });
     }
     let body = match body {
-        Content::Json(json) => envelope(status, json),
+        Content::Json(json) => envelope(status, json, counts),
         Content::Bytes(bytes) => AnswerBody::full(bytes),
         Content::Stream(reader) => {
             let left = head.length.filter(|_| reader.shape() == Shape::Bytes);
@@ -300,9 +301,9 @@ fn is_events(media: &HeaderValue) -> bool {
 }
 
 /// The envelope of the Workers AI API around one JSON value. With a status from 400 on it says that the request failed, and
-/// the value is what the model says of that.
+/// the value is what the model says of that. A small value is copied, unless it `counts` as memory for as long as it lives.
 #[must_use]
-pub fn envelope(status: u16, json: Bytes) -> AnswerBody {
+pub fn envelope(status: u16, json: Bytes, counts: bool) -> AnswerBody {
     let after = if status < 400 {
         Bytes::from_static(AFTER)
     } else {
@@ -310,7 +311,7 @@ pub fn envelope(status: u16, json: Bytes) -> AnswerBody {
         let error = format!("{{\"code\":{code},\"message\":\"the model answered with status {status}\"}}");
         Bytes::from(format!(",\"success\":false,\"errors\":[{error}],\"messages\":[]}}"))
     };
-    if json.len() > JOIN {
+    if counts || json.len() > JOIN {
         return AnswerBody::Pieces([Bytes::from_static(BEFORE), json, after]);
     }
     let mut joined = BytesMut::with_capacity(BEFORE.len() + json.len() + after.len());

@@ -4,7 +4,7 @@ use super::*;
 use serde_json::{Value, json};
 
 fn told(status: u16, json: &'static [u8]) -> Value {
-    serde_json::from_slice(&envelope(status, Bytes::from_static(json)).bytes().unwrap()).unwrap()
+    serde_json::from_slice(&envelope(status, Bytes::from_static(json), false).bytes().unwrap()).unwrap()
 }
 
 fn head(media_type: Option<&str>, headers: &[(&str, &str)]) -> AnswerHead {
@@ -33,7 +33,7 @@ fn a_failed_status_is_no_success_and_keeps_the_value() {
         assert_eq!(told(status, "{\"d\":\"é\"}".as_bytes()), expected);
     }
     let large = Bytes::from(format!("\"{}\"", "x".repeat(JOIN)));
-    let told: Value = serde_json::from_slice(&envelope(503, large).bytes().unwrap()).unwrap();
+    let told: Value = serde_json::from_slice(&envelope(503, large, false).bytes().unwrap()).unwrap();
     assert_eq!((&told["success"], told["result"].as_str().unwrap().len()), (&json!(false), JOIN));
 }
 

@@ -10,7 +10,7 @@ user, path, model, other, program = int(sys.argv[1]), sys.argv[2], sys.argv[3], 
 os.setgroups([])
 os.setgid(user)
 os.setuid(user)
-PROTOCOL = int(sys.argv[6])
+PROTOCOL, PYTHON = int(sys.argv[6]), sys.argv[7]
 MOST = 256 * 1024
 
 
@@ -51,7 +51,7 @@ def snapshots():
 
 
 def prepare(line, **change):
-    message = dict(type="prepare", model=model, snapshot=snapshot, python="3.11", interpreter=None)
+    message = dict(type="prepare", model=model, snapshot=snapshot, python=PYTHON, interpreter=None)
     say(line, **{**message, **change})
     return hear(line, "prepared", "prepare-failed")
 

@@ -173,7 +173,7 @@ fn answered(answer: Answer, payload: &Bytes) -> Client {
     }
     match body {
         Body::Json(json) => {
-            let told = envelope(status, json.clone()).bytes().expect("all of it");
+            let told = envelope(status, json.clone(), false).bytes().expect("all of it");
             #[derive(serde::Deserialize)]
             #[serde(deny_unknown_fields)]
             struct Envelope<'a> {

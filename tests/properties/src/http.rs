@@ -125,7 +125,7 @@ async fn serve(world: &World, request: Request<Incoming>) -> Response<AnswerBody
         RequestBody::Streamed(_) => assert!(!is_json(&parts.headers) && taken.length.is_none_or(|l| l > STREAM_FROM)),
     }
     told(&parts, id.as_bytes(), taken.length);
-    Response::new(envelope(200, Bytes::from(serde_json::to_vec(&name).expect("a name is a text"))))
+    Response::new(envelope(200, Bytes::from(serde_json::to_vec(&name).expect("a name is a text")), false))
 }
 
 /// A failure is never taken for a success: not by its status, nor by its body.

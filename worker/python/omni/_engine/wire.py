@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from omni import _json
-from omni.errors import MAX_MESSAGE
+from omni import _json, errors
 
 HEADER = Struct("<IBBHQ")
 HEADER_LENGTH = HEADER.size
@@ -74,7 +73,7 @@ def end(number: int) -> bytes:
 
 def error(number: int, origin: int, status: int, message: str) -> bytes:
     """A request has failed. A long message is cut: at most twelve bytes of JSON per character stay within the bound."""
-    clean = message[:MAX_MESSAGE].encode("utf-8", "backslashreplace").decode()
+    clean = message[: errors.MAX_MESSAGE].encode("utf-8", "backslashreplace").decode()
     return frame(ERROR, origin, status, number, _json.encode({"message": clean}))
 
 
