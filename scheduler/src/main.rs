@@ -92,7 +92,9 @@ fn on_machine(mut config: NodeConfig) -> NodeConfig {
     match machine::processes() {
         Some(processes) => config.capacity = config.capacity.on_machine(processes),
         None => {
-            tracing::warn!("the machine does not say how many processes it can have: models share them without a bound")
+            tracing::warn!(
+                "the machine does not say how many processes it can have: models share them without a bound"
+            );
         }
     }
     config
