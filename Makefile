@@ -83,6 +83,7 @@ bench: build  ## the benchmarks, 40 minutes (needs lxcfs, bubblewrap, runc; PEER
 	bench/rollout.py
 	bench/upgrade.py
 	bench/abuse.py
+	bench/hostile.py
 	bench/connections.py
 	bench/upload.py
 	bench/day.py
