@@ -104,3 +104,15 @@ fn an_upgrade_reaches_what_the_launcher_does() {
     assert!(!node.log().contains("reads another configuration file"), "{}", node.log());
     node.stop();
 }
+
+#[test]
+fn a_node_that_has_ended_can_be_started_again_at_once() {
+    let mut node = Node::builder().model("m", ECHO).start();
+    for _ in 0..10 {
+        node.says("m", "well");
+        node.end_scheduler();
+        node.start_again();
+    }
+    assert!(!node.log().contains("another launcher has"), "{}", node.log());
+    node.stop();
+}

@@ -12,6 +12,13 @@ impl Node {
         self.wait(PATIENCE).expect("gone");
     }
 
+    /// Ends the node, and waits for its scheduler alone: that is what who starts it by hand sees.
+    pub fn end_scheduler(&mut self) {
+        kill(self.pid(), Signal::SIGTERM).expect("told");
+        let ended = self.wait(PATIENCE).expect("gone");
+        assert!(ended.success(), "{ended}\n{}", self.log());
+    }
+
     /// Starts a scheduler on the same folders, after [`Node::crash`], and waits until it is ready.
     pub fn start_again(&mut self) {
         self.begin_again();

@@ -41,7 +41,7 @@ impl Links {
     }
 
     /// Removes the links and the launcher's socket: whoever comes next would replace them, and cannot before the lock is free.
-    pub(super) fn remove(self) {
+    pub(super) fn remove(&self) {
         let _ = runtime::unlink(&self.dir);
         let _ = self.dir.remove(super::link::NAME);
     }

@@ -35,6 +35,11 @@ pub(super) fn lock(folder: &Path) -> Result<File, LauncherError> {
     Ok(file)
 }
 
+/// Takes the holder's name out of a lock's file: the next launcher waits for the lock, which is free in a moment.
+pub(super) fn give_up(lock: &File) {
+    let _ = lock.set_len(0); // on a disk that fails the next one is told that this one is here
+}
+
 /// Whether the launcher that the lock's file names is there still.
 fn holder_lives(path: &Path) -> bool {
     let pid = fs::read_to_string(path).ok().and_then(|text| text.parse::<u32>().ok());

@@ -169,7 +169,7 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     let settings = Arc::new(settings);
     // One may be all three: it is locked once.
     let folders = BTreeSet::from([&settings.runtime_dir, &settings.state_dir, &settings.cache_dir]);
-    let _locks = folders.into_iter().map(|folder| lock::lock(folder)).collect::<Result<Vec<_>, _>>()?;
+    let locks = folders.into_iter().map(|folder| lock::lock(folder)).collect::<Result<Vec<_>, _>>()?;
     let driver = settings.drivers()?;
     let _claim = lock::claim(&driver)?;
     let why = driver.why_files();
@@ -223,7 +223,7 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     let unflushed = Unflushed::default();
     let (flushing, flushed) = (unflushed.clone(), Arc::clone(&store));
     spawn("flush", move || flushing.run(&flushed))?;
-    let node = Node {
+    let mut node = Node {
         links,
         nests,
         zygotes,
@@ -250,6 +250,9 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     let ended = node.run().map_err(kernel("wait for events"))?;
     watch_end.end();
     drop(disks); // on version 1 a device would stay slow
+    // The scheduler takes the end of its connection for the launcher's, and another one may be started at once.
+    locks.iter().for_each(lock::give_up);
+    drop(node);
     Ok(ended)
 }
 

@@ -100,7 +100,7 @@ enum Token {
 impl Node {
     /// Runs until SIGTERM, SIGINT, SIGUSR2, or with a keeper until `Quit` and the end of the last worker. Workers are left
     /// as they are.
-    pub(super) fn run(mut self) -> Result<Ended, Errno> {
+    pub(super) fn run(&mut self) -> Result<Ended, Errno> {
         let mut beat = Beat::new(self.settings.kept);
         loop {
             beat.turn();
