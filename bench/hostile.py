@@ -117,6 +117,13 @@ class Attack:
 
         self.each(number, ask)
 
+    def hold(self, connection: socket.socket, sent: bytes) -> None:
+        """Sends, and keeps the connection for as long as the attack lasts, or the node lets it."""
+        with connection:
+            connection.sendall(sent)
+            while self.left() > 0 and connection.recv(1 << 16):
+                pass
+
     def http2(self) -> socket.socket:
         connection = self.connect()
         connection.sendall(PREFACE + frame(SETTINGS, 0, 0))
@@ -149,13 +156,7 @@ def heads(attack: Attack) -> None:
     fields = attack.head("hostile", literal(LENGTH, "10") + ACCEPT * 1700)
     opened = b"".join(frame(HEADERS, END_HEADERS, stream, fields) for stream in range(1, 401, 2))
 
-    def bomb() -> None:
-        with attack.http2() as connection:
-            connection.sendall(opened)
-            while attack.left() > 0 and connection.recv(1 << 16):
-                pass
-
-    attack.each(10, bomb)
+    attack.each(10, lambda: attack.hold(attack.http2(), opened))
 
 
 def resets(attack: Attack) -> None:
@@ -182,13 +183,7 @@ def uploads(attack: Attack) -> None:
     """Bodies of 8 MiB that stop before their last byte."""
     whole = request(attack.node.address, "hostile", bytes(8 << 20))[:-1]
 
-    def upload() -> None:
-        with attack.connect() as connection:
-            connection.sendall(whole)
-            while attack.left() > 0 and connection.recv(1 << 16):
-                pass
-
-    attack.each(64, upload)
+    attack.each(64, lambda: attack.hold(attack.connect(), whole))
 
 
 def unread(attack: Attack) -> None:

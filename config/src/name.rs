@@ -15,7 +15,7 @@ const NAME_LIMIT: usize = 200;
 /// Longest part between slashes, in bytes.
 const SEGMENT_LIMIT: usize = 64;
 /// Most parts between slashes.
-const DEPTH_LIMIT: usize = 4;
+pub const DEPTH_LIMIT: usize = 4;
 
 /// The checked name of a model, such as `cowsay` or `@cf/meta/llama-3.1-8b-instruct`.
 ///

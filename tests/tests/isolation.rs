@@ -282,6 +282,22 @@ tell(bred=len(children) < 40)
     node.stop();
 }
 
+/// Files that this machine may have open.
+fn machine_files() -> u64 {
+    let machine = fs::read_to_string("/proc/sys/fs/file-nr").unwrap();
+    machine.split_ascii_whitespace().last().unwrap().parse().unwrap()
+}
+
+/// A model that opens so many files dies of it, and the node's log says so. Another model does not notice.
+fn dies_of_its_files(model: &str, files: u64, said: &str) {
+    let node = Node::builder().model("hoards", &[("model.py", model)]).model("probe", PROBE).start();
+    let answer = node.http().run("hoards", &json!(files));
+    assert_eq!((answer.status, answer.error_code()), (502, Some(3050)), "{}\n{}", answer.text(), node.log());
+    assert!(node.log().contains(said), "{}", node.log());
+    assert!(probe(&node, "probe", "").is_empty());
+    node.stop();
+}
+
 /// Processes of one model, each with as many files as one may have, until they have twice the share of an instance.
 const HOARD: &str = r#"
 import os, time
@@ -306,20 +322,14 @@ def handle_request(request, context):
 
 #[test]
 fn an_instance_beyond_its_share_of_the_machines_open_files_is_ended() {
-    let machine = fs::read_to_string("/proc/sys/fs/file-nr").unwrap();
-    let max: u64 = machine.split_ascii_whitespace().last().unwrap().parse().unwrap();
+    let max = machine_files();
     let share = max / 32;
     if share > 250_000 {
         println!("NOT TRIED: this machine may have {max} files open, and the test would need {share} of them");
         return;
     }
-    let node = Node::builder().model("hoards", &[("model.py", HOARD)]).model("probe", PROBE).start();
-    let answer = node.http().run("hoards", &json!(2 * share));
-    assert_eq!((answer.status, answer.error_code()), (502, Some(3050)), "{}\n{}", answer.text(), node.log());
     let said = format!("an instance may have {share} of the {max} that the machine has");
-    assert!(node.log().contains(&said), "{}", node.log());
-    assert!(probe(&node, "probe", "").is_empty());
-    node.stop();
+    dies_of_its_files(HOARD, 2 * share, &said);
 }
 
 /// The same by files that are mapped and closed: more than a quarter of what the machine may have open.
@@ -351,18 +361,12 @@ def handle_request(request, context):
 
 #[test]
 fn an_instance_that_maps_the_machines_open_files_is_ended() {
-    let machine = fs::read_to_string("/proc/sys/fs/file-nr").unwrap();
-    let max: u64 = machine.split_ascii_whitespace().last().unwrap().parse().unwrap();
+    let max = machine_files();
     if max > 4_000_000 {
         println!(
             "NOT TRIED: this machine may have {max} files open, and the test would need more than a quarter of them"
         );
         return;
     }
-    let node = Node::builder().model("hoards", &[("model.py", MAPPED)]).model("probe", PROBE).start();
-    let answer = node.http().run("hoards", &json!(max / 3));
-    assert_eq!((answer.status, answer.error_code()), (502, Some(3050)), "{}\n{}", answer.text(), node.log());
-    assert!(node.log().contains("killed for its open files"), "{}", node.log());
-    assert!(probe(&node, "probe", "").is_empty());
-    node.stop();
+    dies_of_its_files(MAPPED, max / 3, "killed for its open files");
 }

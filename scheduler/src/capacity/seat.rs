@@ -66,7 +66,7 @@ pub struct Applicant<'a> {
     pub zygote: Option<Zygote>,
     /// The model's `min-instances`.
     pub min: u32,
-    /// It is of a new version, beside the one that serves.
+    /// Why an instance is asked for.
     pub cause: Cause,
     /// Where the answers go.
     pub inbox: mpsc::Sender<Message>,

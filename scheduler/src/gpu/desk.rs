@@ -66,7 +66,7 @@ pub struct Applicant {
     pub mode: GpuMode,
     /// Its share of the node.
     pub seat: SeatKey,
-    /// It is of a new version, beside the one that serves.
+    /// Why an instance is asked for.
     pub cause: Cause,
     /// Where the answers go.
     pub inbox: mpsc::Sender<Message>,
@@ -275,23 +275,11 @@ pub(super) fn new() -> (GpuHandle, Ends) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gpu::testing::applicant;
 
     fn seats() -> ([Seat; 2], Ends) {
         let (handle, ends) = new();
-        let seat = |_| {
-            let (inbox, _) = mpsc::channel(1);
-            let instance = InstanceId::parse("0123456789ab").unwrap();
-            handle.place(Applicant {
-                model: "m".into(),
-                instance,
-                limit: 1,
-                mode: GpuMode::Unified,
-                seat: 0,
-                cause: Cause::Load,
-                inbox,
-            })
-        };
-        let seats = [0, 1].map(seat);
+        let seats = [0, 1].map(|_| handle.place(applicant()));
         assert_eq!(ends.take().len(), 2);
         (seats, ends)
     }

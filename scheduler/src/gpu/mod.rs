@@ -51,7 +51,19 @@ pub fn found(config: &Gpu) -> Tried<Vec<omni_machine::Card>> {
 /// The other side of the desk, for tests of who speaks there.
 #[cfg(test)]
 pub(crate) mod testing {
-    use super::{GpuHandle, desk};
+    use super::{Applicant, GpuHandle, desk};
+    use crate::policy::capacity::Cause;
+    use omni_ipc::id::InstanceId;
+    use omni_ipc::launcher::GpuMode;
+    use tokio::sync::mpsc;
+
+    /// An instance that asks for one byte of a card, and hears nothing.
+    pub(crate) fn applicant() -> Applicant {
+        let (inbox, _) = mpsc::channel(1);
+        let instance = InstanceId::parse("0123456789ab").unwrap();
+        let (model, mode, cause) = ("m".into(), GpuMode::Unified, Cause::Load);
+        Applicant { model, instance, limit: 1, mode, seat: 0, cause, inbox }
+    }
 
     /// What was said.
     pub(crate) struct Listener(desk::Ends);

@@ -6,14 +6,13 @@ use crate::model::content::Unservable;
 use omni_api::NotServed as Shown;
 use omni_config::Foreign;
 use omni_config::name::ModelName;
+use omni_ipc::launcher::MODELS_FOLDER;
 use omni_log::Kind;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Directories that are shown.
 const SHOWN: usize = 1000;
-/// The models folder itself.
-const FOLDER: &str = ".";
 
 /// Those that are no models, by their place or name; a model that cannot be served says so itself.
 #[derive(Debug, Default)]
@@ -31,7 +30,7 @@ impl NotServed {
     /// Whether the models folder itself is not there, which the launcher says of its directory `.`.
     #[must_use]
     pub fn has_no_folder(&self) -> bool {
-        self.table().contains_key(FOLDER)
+        self.table().contains_key(MODELS_FOLDER)
     }
 
     pub(super) fn forget(&self, directory: &str) {

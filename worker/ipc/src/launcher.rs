@@ -26,6 +26,8 @@ pub const BUILDS_SINCE: u32 = 7;
 pub const SERVES_SINCE: u32 = 7;
 /// The first version whose launcher heeds [`StartSpec::weights`].
 pub const WEIGHTS_SINCE: u32 = 8;
+/// The models folder itself, where [`FromLauncher::ModelRefused`] and [`FromLauncher::ModelGone`] name a directory in it.
+pub const MODELS_FOLDER: &str = ".";
 /// The largest `omni.toml` that is read, in bytes.
 pub const MAX_MANIFEST: usize = 64 * 1024;
 

@@ -32,8 +32,12 @@ fn open_resolved(root: BorrowedFd<'_>, path: &Path, flags: OFlag, more: ResolveF
     retry(|| openat2(root, if path.as_os_str().is_empty() { Path::new(".") } else { path }, how))
 }
 
-/// `RESOLVE_BENEATH` answers `EAGAIN` when anything on the machine is renamed meanwhile, at any time.
-pub(crate) fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+/// Makes a call again that has answered `EAGAIN` or `EINTR`, up to a bound: `RESOLVE_BENEATH` answers so when anything on the
+/// machine is renamed meanwhile, at any time.
+///
+/// # Errors
+/// The last answer.
+pub fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     for _ in 0..64 {
         match call() {
             Err(Errno::EAGAIN | Errno::EINTR) => {}

@@ -11,7 +11,7 @@ use crate::digest::hex;
 use crate::file::{copy_content, hash_content, open_listed, source_failed};
 use crate::progress::{Progress, Source};
 use crate::sources::Sources;
-use crate::tree::{Entry, FileEntry, TICK};
+use crate::tree::{Entry, FileEntry, TICK, kind_of};
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, open, renameat};
@@ -178,7 +178,7 @@ impl Wanted {
     /// Whether a file looks as the one of this content does since it was made.
     pub(crate) fn is(&self, stat: &FileStat) -> bool {
         let mode: u32 = if self.executable { 0o755 } else { 0o644 };
-        SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG
+        kind_of(stat) == SFlag::S_IFREG
             && stat.st_mode & 0o7777 == mode
             && u64::try_from(stat.st_size) == Ok(self.size)
             && stat.st_mtime == stamp(&self.sha256)

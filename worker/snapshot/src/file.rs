@@ -3,7 +3,7 @@
 use crate::SnapshotError;
 use crate::beneath::open_beneath;
 use crate::progress::{Progress, Source};
-use crate::tree::{Entry, FileEntry, Identity};
+use crate::tree::{Entry, FileEntry, Identity, kind_of};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::{SFlag, fstat};
@@ -26,7 +26,7 @@ pub(crate) fn open_listed(source: Source<'_>, entry: &Entry, file: &FileEntry) -
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let fd = open_beneath(source.root, entry.place(), flags).map_err(SnapshotError::source_at("open", path))?;
     let stat = fstat(&fd).map_err(SnapshotError::source_at("look at", path))?;
-    let regular = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG;
+    let regular = kind_of(&stat) == SFlag::S_IFREG;
     if regular && Identity::of(&stat) == file.identity {
         Ok(fd.into())
     } else {

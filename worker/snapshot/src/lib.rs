@@ -3,7 +3,7 @@
 //! The launcher takes them; `omnictl deploy` copies by the same rules before it publishes. Authors write the models folder
 //! while the node reads it, so nothing runs from there: an instance sees a copy, taken by descriptor and never through a
 //! link that leads out. What always holds:
-//! - A snapshot that [`Store::take`] returned is complete and consistent: the directory did not change while it was
+//! - A snapshot that was [copied](Copier::copy) is complete and consistent: the directory did not change while it was
 //!   copied, and it has regular files, directories and inside links only, within its bounds.
 //! - Equal directories have equal digests ([`digest`] says how they are made); a digest in the store never changes.
 //! - Equal files of all snapshots are one file on the disk ([`Store`] has their contents in `.files`), and a large file that

@@ -7,7 +7,7 @@
 
 use crate::SnapshotError;
 use crate::beneath::open_beneath;
-use crate::tree::{Seen, Writers, seen};
+use crate::tree::{Seen, Writers, kind_of, seen};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, readlinkat};
 use nix::sys::stat::{FileStat, SFlag, fstat, fstatat};
@@ -36,7 +36,7 @@ impl Led {
         let mut hasher = Sha256::new_with_prefix(self.path.as_os_str().as_bytes());
         hasher.update(b"\0");
         // A directory's times change with files that are left out.
-        let itself = (!is(&self.stat, SFlag::S_IFDIR)).then_some(&self.stat);
+        let itself = (kind_of(&self.stat) != SFlag::S_IFDIR).then_some(&self.stat);
         for part in self.links.iter().chain(itself).flat_map(seen) {
             hasher.update(part.to_le_bytes());
         }
@@ -80,7 +80,7 @@ pub(crate) fn follow(root: BorrowedFd<'_>, link: &Path, shown: &Path) -> Result<
             }
             found => found.map_err(failed)?,
         };
-        if !is(&stat, SFlag::S_IFLNK) {
+        if kind_of(&stat) != SFlag::S_IFLNK {
             path.push(part);
             continue;
         }
@@ -124,8 +124,4 @@ fn found(root: BorrowedFd<'_>, path: &Path, shown: &Path) -> Result<(FileStat, W
 fn push(waiting: &mut Vec<OsString>, path: &Path) {
     let parts = path.components().rev().filter(|part| *part != Component::CurDir);
     waiting.extend(parts.map(|part| OsStr::to_owned(part.as_os_str())));
-}
-
-fn is(stat: &FileStat, kind: SFlag) -> bool {
-    SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == kind
 }

@@ -6,7 +6,7 @@
 
 use crate::SnapshotError;
 use crate::content::Contents;
-use crate::copier::{Copier, Fresh};
+use crate::copier::Copier;
 use crate::lasting::Lasting;
 use crate::sources;
 use crate::tree::{Fingerprint, Limits};
@@ -16,7 +16,6 @@ use omni_ipc::id::SnapshotDigest;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
-use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -37,7 +36,7 @@ pub struct Snapshot {
     pub digest: SnapshotDigest,
     /// The text of its `omni.toml`, when it has one.
     pub manifest: Option<String>,
-    /// The state in which the directory was, for the next [`Store::take`].
+    /// The state in which the directory was, for the next [copy](Copier::copy).
     pub fingerprint: Fingerprint,
 }
 
@@ -82,28 +81,8 @@ impl Store {
         Ok(Self { dir: dir.to_owned(), limits, held: Mutex::default(), read: Mutex::default(), lasting, copier })
     }
 
-    /// Takes a snapshot of the directory `model` below the open directory `models`. A directory that has not changed
-    /// since `known` was taken is not read again.
-    ///
-    /// What is returned is held: no [`Store::retain`] removes it until it was [released](Store::release).
-    ///
-    /// # Errors
-    /// See [`SnapshotError`]; nothing of the attempt is left.
-    pub fn take(&self, models: impl AsFd, model: &Path, known: Option<&Snapshot>) -> Result<Snapshot, SnapshotError> {
-        if let Some(known) = known {
-            let fresh = self.copier.copy(&models, model, Some(&known.fingerprint), &())?;
-            if let Some(fresh) = fresh {
-                return self.adopt_or_discard(fresh);
-            }
-            if self.hold(&known.digest) {
-                return Ok(known.clone());
-            }
-        }
-        let fresh = self.copier.copy(models, model, None, &())?;
-        fresh.map_or(Err(SnapshotError::Unwanted), |fresh| self.adopt_or_discard(fresh))
-    }
-
-    /// Gives a copy the name of its digest, and holds it as [`Store::take`] does.
+    /// Gives a copy the name of its digest, and holds it: no [`Store::retain`] removes it until it was
+    /// [released](Store::release).
     ///
     /// # Errors
     /// See [`SnapshotError::Store`]; the copy is left as it is.
@@ -121,16 +100,7 @@ impl Store {
         self.copier.discard(copy)
     }
 
-    fn adopt_or_discard(&self, fresh: Fresh) -> Result<Snapshot, SnapshotError> {
-        let Fresh { name, snapshot } = fresh;
-        if let Err(error) = self.adopt(&name, &snapshot.digest) {
-            let _ = self.copier.discard(&name); // what is left goes when the store is next opened
-            return Err(error);
-        }
-        Ok(snapshot)
-    }
-
-    /// Holds a snapshot as [`Store::take`] does; whether it is there.
+    /// Holds a snapshot as [`Store::adopt`] does; whether it is there.
     pub fn hold(&self, digest: &SnapshotDigest) -> bool {
         let mut held = self.held();
         let found = self.find(digest).is_some();
@@ -206,7 +176,7 @@ impl Store {
         added.map_err(SnapshotError::store_at("flush", &self.dir.join(digest.as_str())))
     }
 
-    /// Ends the hold of one [`Store::take`]; from now on a snapshot stays for being named in [`Store::retain`].
+    /// Ends one hold; from now on a snapshot stays for being named in [`Store::retain`].
     pub fn release(&self, digest: &SnapshotDigest) {
         let mut held = self.held();
         match held.get_mut(digest) {

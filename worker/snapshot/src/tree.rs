@@ -284,7 +284,8 @@ fn read_link(dir: &OwnedFd, name: &CString, path: &Path) -> Result<PathBuf, Snap
     Ok(readlinkat(dir, name.as_c_str()).map_err(SnapshotError::source_at("read the link", path))?.into())
 }
 
-fn kind_of(stat: &FileStat) -> SFlag {
+/// The kind of a file: one of `S_IFMT`.
+pub(crate) fn kind_of(stat: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
 }
 

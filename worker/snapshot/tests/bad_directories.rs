@@ -1,49 +1,26 @@
 //! Directories that are refused, each with a message for its author; and what is done to those that are taken.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed set-up fails the test")]
 
+mod common;
+
+use common::Folder;
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use nix::sys::stat::{Mode, SFlag, mknod};
 use nix::unistd::mkfifo;
-use omni_snapshot::{Limits, Snapshot, SnapshotError, Store};
+use omni_snapshot::{Limits, SnapshotError, Store};
 use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
-use tempfile::TempDir;
+use std::path::Path;
 
 const LIMITS: Limits = Limits { files: 100, bytes: 1 << 30 };
 
-struct Folder {
-    dir: TempDir,
-    store: Store,
-}
-
-impl Folder {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        fs::create_dir_all(dir.path().join("models/m/sub")).unwrap();
-        fs::write(dir.path().join("models/m/model.py"), "x = 1\n").unwrap();
-        let store = Store::open(&dir.path().join("snapshots"), LIMITS).unwrap();
-        Self { dir, store }
-    }
-
-    fn model(&self) -> PathBuf {
-        self.dir.path().join("models/m")
-    }
-
-    fn take(&self, known: Option<&Snapshot>) -> Result<Snapshot, SnapshotError> {
-        self.store.take(File::open(self.dir.path().join("models")).unwrap(), Path::new("m"), known)
-    }
-
-    /// Names in the store, those of the store's own files included; in place of the folder of contents, those.
-    fn stored(&self) -> BTreeSet<String> {
-        let names = |dir: &str| {
-            let dir = fs::read_dir(self.dir.path().join("snapshots").join(dir)).unwrap();
-            dir.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect::<BTreeSet<_>>()
-        };
-        names("").into_iter().filter(|name| name != ".files").chain(names(".files")).collect()
-    }
+fn folder() -> Folder {
+    let folder = Folder::new(LIMITS);
+    fs::create_dir(folder.model().join("sub")).unwrap();
+    folder.write("model.py", b"x = 1\n");
+    folder
 }
 
 #[test]
@@ -104,9 +81,9 @@ fn what_cannot_be_a_model_is_refused_with_its_place() {
         ),
     ];
     for (what, make, expected) in table {
-        let folder = Folder::new();
+        let folder = folder();
         make(&folder.model());
-        let error = folder.take(None).expect_err(what);
+        let error = folder.copy("m", None).expect_err(what);
         assert!(error.to_string().contains(expected), "{what}: {error}");
         assert_eq!(folder.stored(), BTreeSet::from([".boot".to_owned()]), "{what}: nothing is left");
     }
@@ -114,28 +91,28 @@ fn what_cannot_be_a_model_is_refused_with_its_place() {
 
 #[test]
 fn a_hard_link_to_a_file_of_another_owner_is_refused() {
-    let folder = Folder::new();
+    let folder = folder();
     let model = folder.model();
     let secret = folder.dir.path().join("secret");
     fs::write(&secret, "of root").unwrap();
     fs::hard_link(&secret, model.join("sub/data")).unwrap();
     // Root's own directory: root can copy what root can read. A file of the author's own may have several names, too.
-    folder.take(None).unwrap();
+    folder.copy("m", None).unwrap();
     for path in [model.clone(), model.join("sub"), model.join("model.py")] {
         chown(&path, Some(54_321), Some(54_321)).unwrap();
     }
     fs::hard_link(model.join("model.py"), model.join("sub/again.py")).unwrap();
-    let error = folder.take(None).unwrap_err();
+    let error = folder.copy("m", None).unwrap_err();
     assert!(error.to_string().contains("`sub/data` is a hard link to a file of another owner"), "{error}");
     fs::remove_file(&secret).unwrap();
-    folder.take(None).expect("everybody may read it, so its copy gives nothing away");
+    folder.copy("m", None).expect("everybody may read it, so its copy gives nothing away");
 }
 
 /// A name needs no right to its file to be moved, only to both directories.
 #[test]
 fn a_private_file_of_another_owner_is_refused_wherever_an_author_may_have_moved_it() {
     const AUTHOR: u32 = 54_321;
-    let folder = Folder::new();
+    let folder = folder();
     let model = folder.model();
     let data = model.join("sub/data");
     fs::write(&data, "secret").unwrap();
@@ -162,7 +139,7 @@ fn a_private_file_of_another_owner_is_refused_wherever_an_author_may_have_moved_
         set(&model, of_model, 0o755);
         set(&model.join("sub"), of_sub, sub_mode);
         set(&data, of_file, mode);
-        match (folder.take(None), refused) {
+        match (folder.copy("m", None), refused) {
             (Ok(_), None) => {}
             (Err(SnapshotError::PrivateFile { path }), Some(refused)) => assert_eq!(path, Path::new(refused), "{what}"),
             (taken, _) => panic!("{what}: {taken:?}"),
@@ -174,7 +151,7 @@ fn a_private_file_of_another_owner_is_refused_wherever_an_author_may_have_moved_
 fn a_directory_that_is_exchanged_while_it_is_copied_gives_nothing_away() {
     // The link to the secret is only ever in a directory with a dot, which no listing shows; the same size, so that the
     // size tells nothing; and what a listing shows never changes, for a directory's own times do not count.
-    let folder = Folder::new();
+    let folder = folder();
     let (sub, hidden) = (folder.model().join("sub"), folder.model().join(".hidden"));
     let secret = folder.dir.path().join("secret");
     fs::create_dir(&hidden).unwrap();
@@ -197,7 +174,7 @@ fn a_directory_that_is_exchanged_while_it_is_copied_gives_nothing_away() {
         // At least until a reader that goes by names alone was given both.
         while (naive.len() < 2 || tries < 1000) && std::time::Instant::now() < deadline {
             naive.insert(fs::read_to_string(sub.join("data")).unwrap());
-            if let Ok(taken) = folder.take(None) {
+            if let Ok(taken) = folder.copy("m", None) {
                 let copy = folder.store.find(&taken.digest).unwrap();
                 seen.insert(fs::read_to_string(copy.join("sub/data")).unwrap());
             }
@@ -212,32 +189,31 @@ fn a_directory_that_is_exchanged_while_it_is_copied_gives_nothing_away() {
 
 #[test]
 fn a_sparse_file_within_the_bound_is_taken_by_its_apparent_size() {
-    let folder = Folder::new();
+    let folder = folder();
     File::create(folder.model().join("w")).unwrap().set_len(1 << 20).unwrap();
-    let taken = folder.take(None).unwrap();
+    let taken = folder.copy("m", None).unwrap();
     assert_eq!(folder.store.find(&taken.digest).unwrap().join("w").metadata().unwrap().len(), 1 << 20);
 }
 
 #[test]
 fn a_model_that_is_itself_a_link_is_refused() {
-    let folder = Folder::new();
+    let folder = folder();
     symlink("m", folder.dir.path().join("models/link")).unwrap();
-    let models = File::open(folder.dir.path().join("models")).unwrap();
     for name in ["link", "absent", "../models/m", "m/model.py"] {
-        let error = folder.store.take(&models, Path::new(name), None).unwrap_err();
+        let error = folder.copy(name, None).unwrap_err();
         assert!(matches!(error, SnapshotError::Open(_)), "{name}: {error:?}");
     }
 }
 
 #[test]
 fn private_directories_are_copied_readable_for_the_models_user() {
-    let folder = Folder::new();
+    let folder = folder();
     let model = folder.model();
     fs::write(model.join("sub/run.sh"), "#!/bin/sh\n").unwrap();
     for (path, mode) in [("sub/run.sh", 0o700), ("model.py", 0o600), ("sub", 0o700), (".", 0o700)] {
         fs::set_permissions(model.join(path), Permissions::from_mode(mode)).unwrap();
     }
-    let copy = folder.store.find(&folder.take(None).unwrap().digest).unwrap();
+    let copy = folder.store.find(&folder.copy("m", None).unwrap().digest).unwrap();
     for (path, mode) in [("sub/run.sh", 0o755), ("model.py", 0o644), ("sub", 0o755), (".", 0o755)] {
         let found = copy.join(path).metadata().unwrap();
         assert_eq!((found.mode() & 0o7777, found.uid()), (mode, 0), "{path}");
@@ -246,37 +222,37 @@ fn private_directories_are_copied_readable_for_the_models_user() {
 
 #[test]
 fn hidden_files_and_bytecode_do_not_count() {
-    let folder = Folder::new();
-    let before = folder.take(None).unwrap();
+    let folder = folder();
+    let before = folder.copy("m", None).unwrap();
     fs::create_dir_all(folder.model().join("__pycache__")).unwrap();
     mkfifo(&folder.model().join(".fifo"), Mode::S_IRUSR).unwrap();
     fs::write(folder.model().join("sub/a.pyc"), "x").unwrap();
-    assert_eq!(folder.take(None).unwrap().digest, before.digest);
+    assert_eq!(folder.copy("m", None).unwrap().digest, before.digest);
     let copy = folder.store.find(&before.digest).unwrap();
     assert_eq!(fs::read_dir(copy.join("sub")).unwrap().count(), 0);
 }
 
 #[test]
 fn the_manifest_comes_with_the_snapshot() {
-    let folder = Folder::new();
-    assert_eq!(folder.take(None).unwrap().manifest, None);
+    let folder = folder();
+    assert_eq!(folder.copy("m", None).unwrap().manifest, None);
     fs::write(folder.model().join("omni.toml"), "schema = 1\n").unwrap();
-    assert_eq!(folder.take(None).unwrap().manifest.as_deref(), Some("schema = 1\n"));
+    assert_eq!(folder.copy("m", None).unwrap().manifest.as_deref(), Some("schema = 1\n"));
     fs::write(folder.model().join("omni.toml"), b"\xff").unwrap();
-    assert!(matches!(folder.take(None), Err(SnapshotError::ManifestNotText)));
+    assert!(matches!(folder.copy("m", None), Err(SnapshotError::ManifestNotText)));
     fs::remove_file(folder.model().join("omni.toml")).unwrap();
     symlink("model.py", folder.model().join("omni.toml")).unwrap();
-    assert!(matches!(folder.take(None), Err(SnapshotError::ManifestNotText)));
+    assert!(matches!(folder.copy("m", None), Err(SnapshotError::ManifestNotText)));
 }
 
 #[test]
 fn an_unchanged_directory_is_not_read_again_and_a_changed_one_is() {
-    let folder = Folder::new();
-    let mut known = folder.take(None).unwrap();
+    let folder = folder();
+    let mut known = folder.copy("m", None).unwrap();
     // A fingerprint counts only from a tick of the file system's clock after the last change.
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
     loop {
-        let again = folder.take(Some(&known)).unwrap();
+        let again = folder.copy("m", Some(&known)).unwrap();
         let settled = again.fingerprint != known.fingerprint;
         known = again;
         if settled || std::time::Instant::now() > deadline {
@@ -286,17 +262,17 @@ fn an_unchanged_directory_is_not_read_again_and_a_changed_one_is() {
     // A copy that is not made again stays as it is, even altered.
     let copied = folder.store.find(&known.digest).unwrap().join("model.py");
     fs::write(&copied, "altered").unwrap();
-    assert_eq!(folder.take(Some(&known)).unwrap(), known);
+    assert_eq!(folder.copy("m", Some(&known)).unwrap(), known);
     assert_eq!(fs::read(&copied).unwrap(), b"altered");
     fs::write(folder.model().join("model.py"), "x = 2\n").unwrap();
-    let changed = folder.take(Some(&known)).unwrap();
+    let changed = folder.copy("m", Some(&known)).unwrap();
     assert_ne!(changed.digest, known.digest);
     assert_eq!(fs::read(folder.store.find(&changed.digest).unwrap().join("model.py")).unwrap(), b"x = 2\n");
 }
 
 #[test]
 fn a_file_that_changes_all_the_time_is_noticed() {
-    let folder = Folder::new();
+    let folder = folder();
     let path = folder.model().join("log");
     fs::write(&path, vec![b'x'; 8 << 20]).unwrap();
     let stop = std::sync::atomic::AtomicBool::new(false);
@@ -311,7 +287,7 @@ fn a_file_that_changes_all_the_time_is_noticed() {
         // On a loaded machine a whole copy may fall between two writes: that copy is right, and another one is tried.
         let noticed = loop {
             let before = folder.stored();
-            match folder.take(None) {
+            match folder.copy("m", None) {
                 Err(error) => break error.is_changing() && folder.stored() == before,
                 Ok(_) if std::time::Instant::now() > deadline => break false,
                 Ok(_) => {}
@@ -325,16 +301,16 @@ fn a_file_that_changes_all_the_time_is_noticed() {
 
 #[test]
 fn what_is_not_kept_is_removed_and_leftovers_go_at_start() {
-    let folder = Folder::new();
-    let old = folder.take(None).unwrap().digest;
+    let folder = folder();
+    let old = folder.copy("m", None).unwrap().digest;
     fs::write(folder.model().join("model.py"), "x = 2\n").unwrap();
-    let new = folder.take(None).unwrap().digest;
+    let new = folder.copy("m", None).unwrap().digest;
     folder.store.release(&old);
     assert_eq!(folder.store.retain(&BTreeSet::from([new.clone()])).unwrap(), vec![old.clone()]);
     assert_eq!((folder.store.find(&old), folder.store.find(&new).is_some()), (None, true));
 
     let none = BTreeSet::new();
-    folder.take(None).unwrap();
+    folder.copy("m", None).unwrap();
     folder.store.release(&new);
     assert_eq!(folder.store.retain(&none).unwrap(), vec![], "taken twice, released once: still held");
 
@@ -350,7 +326,7 @@ fn what_is_not_kept_is_removed_and_leftovers_go_at_start() {
 
 #[test]
 fn what_was_made_lasting_outlasts_a_reboot() {
-    let folder = Folder::new();
+    let folder = folder();
     let dir = folder.dir.path().join("snapshots");
     let reboot = || {
         fs::write(dir.join(".boot"), "another boot").unwrap();
@@ -358,9 +334,9 @@ fn what_was_made_lasting_outlasts_a_reboot() {
     };
     fs::create_dir(folder.model().join("deep")).unwrap();
     symlink("../model.py", folder.model().join("deep/link")).unwrap();
-    let lasting = folder.take(None).unwrap().digest;
+    let lasting = folder.copy("m", None).unwrap().digest;
     fs::write(folder.model().join("model.py"), "x = 2\n").unwrap();
-    let other = folder.take(None).unwrap().digest;
+    let other = folder.copy("m", None).unwrap().digest;
     assert!(!folder.store.is_lasting(&lasting));
     folder.store.make_lasting(&lasting).unwrap();
     folder.store.make_lasting(&lasting).unwrap();

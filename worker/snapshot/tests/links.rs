@@ -1,75 +1,60 @@
 //! Links through names with two leading dots, as Kubernetes mounts a `ConfigMap`: copied as what they lead to, of one moment.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed set-up fails the test")]
 
-use omni_snapshot::{Copier, Limits, Progress, SnapshotError, Store};
-use std::fs::{self, File, Permissions};
+mod common;
+
+use common::Folder;
+use omni_snapshot::{Limits, Progress, SnapshotError};
+use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use tempfile::TempDir;
 
 const LIMITS: Limits = Limits { files: 100, bytes: 1 << 30 };
 
-struct Folder {
-    dir: TempDir,
-    store: Store,
+/// `..data` is of `..1`; each folder's files have its name for their content.
+fn config_map() -> Folder {
+    let folder = Folder::new(LIMITS);
+    for data in ["..1", "..2"] {
+        fs::create_dir_all(folder.model().join(data).join("sub/deep")).unwrap();
+        for file in ["model.py", "data.txt", "sub/a", "sub/deep/b"] {
+            fs::write(folder.model().join(data).join(file), data).unwrap();
+        }
+    }
+    symlink("..1", folder.model().join("..data")).unwrap();
+    for name in ["model.py", "data.txt", "sub"] {
+        symlink(Path::new("..data").join(name), folder.model().join(name)).unwrap();
+    }
+    folder
 }
 
-impl Folder {
-    /// `..data` is of `..1`; each folder's files have its name for their content.
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(&dir.path().join("snapshots"), LIMITS).unwrap();
-        let folder = Self { dir, store };
-        for data in ["..1", "..2"] {
-            fs::create_dir_all(folder.model().join(data).join("sub/deep")).unwrap();
-            for file in ["model.py", "data.txt", "sub/a", "sub/deep/b"] {
-                fs::write(folder.model().join(data).join(file), data).unwrap();
-            }
-        }
-        symlink("..1", folder.model().join("..data")).unwrap();
-        for name in ["model.py", "data.txt", "sub"] {
-            symlink(Path::new("..data").join(name), folder.model().join(name)).unwrap();
-        }
-        folder
-    }
+fn exchange(folder: &Folder, data: &str) {
+    symlink(data, folder.model().join("..data_tmp")).unwrap();
+    fs::rename(folder.model().join("..data_tmp"), folder.model().join("..data")).unwrap();
+}
 
-    fn model(&self) -> PathBuf {
-        self.dir.path().join("models/m")
-    }
+fn take(folder: &Folder) -> Result<PathBuf, SnapshotError> {
+    let taken = folder.copy("m", None)?;
+    Ok(folder.store.find(&taken.digest).unwrap())
+}
 
-    fn exchange(&self, data: &str) {
-        symlink(data, self.model().join("..data_tmp")).unwrap();
-        fs::rename(self.model().join("..data_tmp"), self.model().join("..data")).unwrap();
-    }
-
-    fn models(&self) -> File {
-        File::open(self.dir.path().join("models")).unwrap()
-    }
-
-    fn take(&self) -> Result<PathBuf, SnapshotError> {
-        let taken = self.store.take(self.models(), Path::new("m"), None)?;
-        Ok(self.store.find(&taken.digest).unwrap())
-    }
-
-    /// All files of a copy with their contents.
-    fn files(copy: &Path) -> Vec<(String, String)> {
-        let (mut waiting, mut found) = (vec![copy.to_owned()], Vec::new());
-        while let Some(dir) = waiting.pop() {
-            for entry in fs::read_dir(dir).unwrap().flatten() {
-                match entry.file_type().unwrap() {
-                    kind if kind.is_dir() => waiting.push(entry.path()),
-                    kind => {
-                        assert!(kind.is_file(), "{:?} is a link", entry.path());
-                        let path = entry.path().strip_prefix(copy).unwrap().to_string_lossy().into_owned();
-                        found.push((path, fs::read_to_string(entry.path()).unwrap()));
-                    }
+/// All files of a copy with their contents.
+fn files(copy: &Path) -> Vec<(String, String)> {
+    let (mut waiting, mut found) = (vec![copy.to_owned()], Vec::new());
+    while let Some(dir) = waiting.pop() {
+        for entry in fs::read_dir(dir).unwrap().flatten() {
+            match entry.file_type().unwrap() {
+                kind if kind.is_dir() => waiting.push(entry.path()),
+                kind => {
+                    assert!(kind.is_file(), "{:?} is a link", entry.path());
+                    let path = entry.path().strip_prefix(copy).unwrap().to_string_lossy().into_owned();
+                    found.push((path, fs::read_to_string(entry.path()).unwrap()));
                 }
             }
         }
-        found.sort();
-        found
     }
+    found.sort();
+    found
 }
 
 fn expected(data: &str) -> Vec<(String, String)> {
@@ -78,32 +63,31 @@ fn expected(data: &str) -> Vec<(String, String)> {
 
 #[test]
 fn files_and_directories_are_copied_as_what_links_lead_to() {
-    let folder = Folder::new();
-    let first = folder.take().unwrap();
-    assert_eq!(Folder::files(&first), expected("..1"));
-    folder.exchange("..2");
-    assert_eq!(Folder::files(&folder.take().unwrap()), expected("..2"));
-    folder.exchange("..1");
-    assert_eq!(folder.take().unwrap(), first, "the same content has the same digest");
+    let folder = config_map();
+    let first = take(&folder).unwrap();
+    assert_eq!(files(&first), expected("..1"));
+    exchange(&folder, "..2");
+    assert_eq!(files(&take(&folder).unwrap()), expected("..2"));
+    exchange(&folder, "..1");
+    assert_eq!(take(&folder).unwrap(), first, "the same content has the same digest");
 }
 
 #[test]
 fn an_exchange_is_noticed_though_nothing_else_changes() {
-    let folder = Folder::new();
+    let folder = config_map();
     fs::remove_file(folder.model().join("..2/model.py")).unwrap();
     fs::hard_link(folder.model().join("..1/model.py"), folder.model().join("..2/model.py")).unwrap();
-    let models = || folder.models();
-    let mut known = folder.store.take(models(), Path::new("m"), None).unwrap();
+    let mut known = folder.copy("m", None).unwrap();
     // A fingerprint counts only from a tick of the file system's clock after the last change.
     for _ in 0..100_000 {
-        let again = folder.store.take(models(), Path::new("m"), Some(&known)).unwrap();
+        let again = folder.copy("m", Some(&known)).unwrap();
         if again == known {
             break;
         }
         known = again;
     }
-    folder.exchange("..2");
-    let after = folder.store.take(models(), Path::new("m"), Some(&known)).unwrap();
+    exchange(&folder, "..2");
+    let after = folder.copy("m", Some(&known)).unwrap();
     assert_ne!(after.digest, known.digest);
 }
 
@@ -117,7 +101,7 @@ struct At<'a> {
 impl Progress for At<'_> {
     fn step(&self) -> Result<(), SnapshotError> {
         if self.seen.fetch_add(1, Ordering::Relaxed) == self.step {
-            self.folder.exchange("..2");
+            exchange(self.folder, "..2");
         }
         Ok(())
     }
@@ -128,11 +112,10 @@ fn an_exchange_at_any_step_of_a_copy_never_gives_a_mixture() {
     let mut step = 0;
     let (mut old, mut new) = (0, 0);
     loop {
-        let folder = Folder::new();
-        let copier = Copier::open(&folder.dir.path().join("snapshots"), LIMITS).unwrap();
+        let folder = config_map();
         let at = At { folder: &folder, step, seen: AtomicU32::new(0) };
-        let fresh = copier.copy(folder.models(), Path::new("m"), None, &at).unwrap().unwrap();
-        let files = Folder::files(&folder.dir.path().join("snapshots").join(&fresh.name));
+        let fresh = folder.copier.copy(folder.models(), Path::new("m"), None, &at).unwrap().unwrap();
+        let files = files(&folder.dir.path().join("snapshots").join(&fresh.name));
         let data = files[0].1.clone();
         assert_eq!(files, expected(&data), "step {step}");
         (old, new) = (old + u32::from(data == "..1"), new + u32::from(data == "..2"));
@@ -160,36 +143,36 @@ fn what_leads_out_or_nowhere_is_refused_by_name() {
         ("hidden", |m| symlink(".git/x", m.join("l")).unwrap(), "`l` links to `.git/x`, which is not part of the copy"),
     ];
     for (what, make, words) in table {
-        let folder = Folder::new();
+        let folder = config_map();
         for (link, target) in [("..out", "../.."), ("..abs", "/etc"), ("..loop", "..loop")] {
             symlink(target, folder.model().join(link)).unwrap();
         }
         make(&folder.model());
-        let said = folder.take().expect_err(what).to_string();
+        let said = take(&folder).expect_err(what).to_string();
         assert!(said.starts_with(words), "{what}: {said}");
     }
     // A directory that is in itself has no end.
-    let folder = Folder::new();
+    let folder = config_map();
     symlink("..", folder.model().join("..1/sub/deep/up")).unwrap();
-    assert!(matches!(folder.take(), Err(SnapshotError::TooDeep { .. } | SnapshotError::TooMany { .. })));
+    assert!(matches!(take(&folder), Err(SnapshotError::TooDeep { .. } | SnapshotError::TooMany { .. })));
 }
 
 /// As without links: who can rename a file can do so without the right to read it.
 #[test]
 fn a_private_file_of_another_user_is_not_copied_by_a_link_either() {
     const AUTHOR: u32 = 71_401;
-    let folder = Folder::new();
+    let folder = config_map();
     for path in ["", "..1"] {
         chown(folder.model().join(path), Some(AUTHOR), None).unwrap();
     }
     let secret = folder.model().join("..1/data.txt");
     fs::set_permissions(&secret, Permissions::from_mode(0o600)).unwrap();
-    let said = folder.take().unwrap_err().to_string();
+    let said = take(&folder).unwrap_err().to_string();
     assert!(said.starts_with("`data.txt` belongs to another user"), "{said}");
     chown(&secret, Some(AUTHOR), None).unwrap();
-    folder.take().unwrap();
+    take(&folder).unwrap();
     let sub = folder.model().join("..1/sub");
     fs::set_permissions(&sub, Permissions::from_mode(0o700)).unwrap();
-    let said = folder.take().unwrap_err().to_string();
+    let said = take(&folder).unwrap_err().to_string();
     assert!(said.starts_with("`sub` belongs to another user"), "{said}");
 }

@@ -1,65 +1,23 @@
 //! Files of snapshots are shared, unchanged ones are not read again, and what is damaged is made good.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed set-up fails the test")]
 
-use omni_snapshot::{Copier, Limits, Progress, Snapshot, SnapshotError, Store};
+mod common;
+
+use common::Folder;
+use omni_snapshot::{Limits, Progress, Snapshot, SnapshotError};
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
-use tempfile::TempDir;
+use std::path::Path;
 
 const LIMITS: Limits = Limits { files: 100, bytes: 1 << 30 };
 const LARGE: usize = 2 << 20;
 
-struct Folder {
-    dir: TempDir,
-    store: Store,
-}
-
-impl Folder {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        fs::create_dir_all(dir.path().join("models/m")).unwrap();
-        let store = Store::open(&dir.path().join("snapshots"), LIMITS).unwrap();
-        let folder = Self { dir, store };
-        folder.write("model.py", b"x = 1\n");
-        folder
-    }
-
-    fn write(&self, name: &str, content: &[u8]) {
-        fs::write(self.model().join(name), content).unwrap();
-    }
-
-    fn model(&self) -> PathBuf {
-        self.dir.path().join("models/m")
-    }
-
-    fn take(&self) -> Snapshot {
-        self.store.take(File::open(self.dir.path().join("models")).unwrap(), Path::new("m"), None).unwrap()
-    }
-
-    fn in_snapshot(&self, of: &Snapshot, name: &str) -> PathBuf {
-        self.store.find(&of.digest).unwrap().join(name)
-    }
-
-    fn contents(&self) -> usize {
-        fs::read_dir(self.dir.path().join("snapshots/.files")).unwrap().count()
-    }
-
-    /// Waits until a file's last change lies so far back that the next one has another time.
-    fn settle(&self, name: &str) {
-        let deadline = Instant::now() + Duration::from_secs(10);
-        let changed = || {
-            let found = fs::metadata(self.model().join(name)).unwrap();
-            SystemTime::UNIX_EPOCH
-                + Duration::new(found.ctime().unsigned_abs(), found.ctime_nsec().unsigned_abs() as u32)
-        };
-        while SystemTime::now() < changed() + Duration::from_millis(40) && Instant::now() < deadline {
-            std::thread::yield_now();
-        }
-    }
+fn folder() -> Folder {
+    let folder = Folder::new(LIMITS);
+    folder.write("model.py", b"x = 1\n");
+    folder
 }
 
 /// Bytes that this thread has read from files, as the kernel counts them.
@@ -70,7 +28,7 @@ fn bytes_read() -> u64 {
 
 #[test]
 fn a_changed_line_beside_large_files_costs_neither_a_copy_nor_a_look_at_them() {
-    let folder = Folder::new();
+    let folder = folder();
     folder.write("weights.bin", &vec![7; LARGE]);
     folder.settle("weights.bin");
     let first = folder.take();
@@ -84,17 +42,17 @@ fn a_changed_line_beside_large_files_costs_neither_a_copy_nor_a_look_at_them() {
     assert_eq!(fs::read(folder.in_snapshot(&second, "weights.bin")).unwrap(), vec![7; LARGE]);
 
     // The next launcher of this boot knows it too.
-    let next = Store::open(&folder.dir.path().join("snapshots"), LIMITS).unwrap();
+    let folder = folder.opened_again(LIMITS);
     folder.write("model.py", b"x = 3\n");
     let before = bytes_read();
-    next.take(File::open(folder.dir.path().join("models")).unwrap(), Path::new("m"), None).unwrap();
+    folder.take();
     assert!(bytes_read() - before < LARGE as u64 / 2, "the next launcher has read it again");
 }
 
 /// The first copy waits for the clock to tick, so that the next edit need not read what has not changed.
 #[test]
 fn a_large_file_that_was_just_written_is_read_for_one_copy_alone() {
-    let folder = Folder::new();
+    let folder = folder();
     folder.write("weights.bin", &vec![7; LARGE]);
     folder.take();
     folder.write("model.py", b"x = 2\n");
@@ -120,7 +78,7 @@ fn a_snapshot_is_intact_until_something_of_it_is_another() {
         ("executable", |dir| fs::set_permissions(dir.join("model.py"), Permissions::from_mode(0o755)).unwrap()),
     ];
     for (what, damage) in table {
-        let folder = Folder::new();
+        let folder = folder();
         folder.write("weights.bin", &vec![7; LARGE]);
         std::os::unix::fs::symlink("model.py", folder.model().join("link")).unwrap();
         fs::create_dir(folder.model().join("empty")).unwrap();
@@ -154,15 +112,13 @@ impl Progress for EndsAt {
 
 #[test]
 fn a_copy_that_nobody_needs_ends_at_any_step_and_leaves_nothing() {
-    let folder = Folder::new();
+    let folder = folder();
     folder.write("weights.bin", &vec![7; LARGE]);
     File::create(folder.model().join("sparse")).unwrap().set_len(1 << 20).unwrap();
     let dir = folder.dir.path().join("snapshots");
-    let copier = Copier::open(&dir, LIMITS).unwrap();
-    let models = || File::open(folder.dir.path().join("models")).unwrap();
     let mut step = 0;
     let made = loop {
-        match copier.copy(models(), Path::new("m"), None, &EndsAt(step.into())) {
+        match folder.copier.copy(folder.models(), Path::new("m"), None, &EndsAt(step.into())) {
             Err(SnapshotError::Unwanted) => {}
             other => break other.unwrap().unwrap(),
         }
@@ -178,15 +134,14 @@ fn a_copy_that_nobody_needs_ends_at_any_step_and_leaves_nothing() {
 
 #[test]
 fn equal_files_of_different_models_are_one_and_different_rights_are_two() {
-    let folder = Folder::new();
+    let folder = folder();
     fs::create_dir(folder.dir.path().join("models/n")).unwrap();
     for name in ["m/a", "m/b", "m/run", "n/c"] {
         fs::write(folder.dir.path().join("models").join(name), "equal").unwrap();
     }
     fs::set_permissions(folder.model().join("run"), Permissions::from_mode(0o755)).unwrap();
     let m = folder.take();
-    let models = File::open(folder.dir.path().join("models")).unwrap();
-    let n = folder.store.take(models, Path::new("n"), None).unwrap();
+    let n = folder.copy("n", None).unwrap();
     let found = |of, name| fs::metadata(folder.in_snapshot(of, name)).unwrap();
     assert_eq!(found(&m, "a").ino(), found(&m, "b").ino());
     assert_eq!(found(&m, "a").ino(), found(&n, "c").ino());
@@ -197,7 +152,7 @@ fn equal_files_of_different_models_are_one_and_different_rights_are_two() {
 /// Whoever sets the time of a file back, or writes within one tick of the clock, is not believed.
 #[test]
 fn a_large_file_of_the_same_size_and_time_is_read_again() {
-    let folder = Folder::new();
+    let folder = folder();
     let path = folder.model().join("weights.bin");
     for round in 0..10_u8 {
         // No pause: these changes lie within a tick of the file system's clock.
@@ -235,7 +190,7 @@ fn a_damaged_snapshot_is_replaced_and_a_whole_one_is_left() {
         ),
     ];
     for (what, damage, replaced) in table {
-        let folder = Folder::new();
+        let folder = folder();
         let place = folder.store.find(&folder.take().digest).unwrap();
         let inode = fs::metadata(&place).unwrap().ino();
         damage(&place);
@@ -249,7 +204,7 @@ fn a_damaged_snapshot_is_replaced_and_a_whole_one_is_left() {
 
 #[test]
 fn a_damaged_large_file_is_replaced_though_its_source_is_known() {
-    let folder = Folder::new();
+    let folder = folder();
     folder.write("weights.bin", &vec![7; LARGE]);
     folder.settle("weights.bin");
     let taken = folder.take();
@@ -263,7 +218,7 @@ fn a_damaged_large_file_is_replaced_though_its_source_is_known() {
 
 #[test]
 fn contents_go_with_the_last_snapshot_that_has_them() {
-    let folder = Folder::new();
+    let folder = folder();
     folder.write("weights.bin", &vec![7; LARGE]);
     folder.settle("weights.bin");
     let first = folder.take();
@@ -282,7 +237,7 @@ fn contents_go_with_the_last_snapshot_that_has_them() {
 
 #[test]
 fn holes_stay_holes() {
-    let folder = Folder::new();
+    let folder = folder();
     let file = File::create(folder.model().join("sparse")).unwrap();
     file.set_len(128 << 20).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, b"data", 64 << 20).unwrap();
@@ -299,7 +254,7 @@ fn holes_stay_holes() {
 
 #[test]
 fn the_time_of_a_copied_file_tells_its_content() {
-    let folder = Folder::new();
+    let folder = folder();
     let time = |of: &Snapshot| fs::metadata(folder.in_snapshot(of, "model.py")).unwrap().mtime();
     let first = folder.take();
     folder.write("model.py", b"x = 2\n"); // the same size: caches of compilers have nothing else to go by

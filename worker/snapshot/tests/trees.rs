@@ -1,10 +1,13 @@
 //! Random directories: the copy equals the source, and digests are equal exactly when directories are.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed set-up fails the test")]
 
-use omni_snapshot::{Limits, Store};
+mod common;
+
+use common::Folder;
+use omni_snapshot::Limits;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use std::fs::{self, File, Permissions};
+use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
@@ -84,11 +87,11 @@ fn read(dir: &Path) -> Tree {
 proptest! {
     #[test]
     fn digests_are_equal_iff_directories_are(a in tree(), b in tree()) {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(&dir.path().join("store"), Limits { files: 1000, bytes: 1 << 20 }).unwrap();
+        let folder = Folder::new(Limits { files: 1000, bytes: 1 << 20 });
+        let store = &folder.store;
         let take = |tree: &Tree, name: &str| {
-            write(tree, &dir.path().join(name));
-            store.take(File::open(dir.path()).unwrap(), Path::new(name), None).unwrap().digest
+            write(tree, &folder.dir.path().join("models").join(name));
+            folder.copy(name, None).unwrap().digest
         };
         let (of_a, of_a_again, of_b) = (take(&a, "a"), take(&a, "again"), take(&b, "b"));
         prop_assert_eq!(&of_a, &of_a_again);

@@ -91,6 +91,14 @@ mod tests {
     }
 
     #[test]
+    fn the_local_run_has_the_same_caches() {
+        let local = include_str!("../../python/omni/_run/program.py");
+        let caches = local.split_once("_CACHES = {\n").unwrap().1.split_once("}\n").unwrap().0;
+        let expected = CACHES.map(|(name, folder)| format!("    \"{name}\": \"{folder}\",\n"));
+        assert_eq!(caches, expected.concat());
+    }
+
+    #[test]
     fn the_manifest_decides_over_defaults_and_not_over_the_nodes_own() {
         let own =
             [("XDG_CACHE_HOME", "/cache/x"), ("NUMBA_CACHE_DIR", "/tmp/n"), ("LANG", "de_DE.UTF-8"), ("HOME", "/")];

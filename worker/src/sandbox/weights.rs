@@ -10,6 +10,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::Mode;
 use nix::unistd::{AccessFlags, access};
+use omni_snapshot::beneath::retry;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
@@ -60,11 +61,7 @@ fn open(folder: &Path, below: &Path) -> Result<OwnedFd, Errno> {
     let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
     let resolve = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS;
     let how = OpenHow::new().flags(flags).resolve(resolve);
-    // `RESOLVE_BENEATH` answers `EAGAIN` when anything on the machine is renamed meanwhile.
-    (0..64)
-        .map(|_| openat2(&folder, below, how))
-        .find(|opened| !matches!(opened, Err(Errno::EAGAIN | Errno::EINTR)))
-        .unwrap_or(Err(Errno::EAGAIN))
+    retry(|| openat2(&folder, below, how))
 }
 
 #[cfg(test)]

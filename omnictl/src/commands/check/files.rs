@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread;
 
+use omni_config::name::DEPTH_LIMIT;
 use omni_config::node::Snapshots;
 use omni_config::{ByteSize, ModelName, NotAModel};
 use omni_snapshot::digest::{is_below_ignored, is_ignored};
@@ -25,8 +26,6 @@ const LISTED: usize = 50;
 
 /// Names that are shown of what is left out.
 const SHOWN: usize = 10;
-/// Parts of a model's name.
-const PARTS: usize = 4;
 
 /// What was seen so far.
 struct Walk<'a> {
@@ -48,7 +47,7 @@ pub(super) fn check_name(dir: &Path) -> Vec<Finding> {
     wrong.map(finding).into_iter().collect()
 }
 
-/// What is wrong with the files, and what is worth knowing of them.
+/// Findings about the files, and notes for the author.
 pub(super) fn check(dir: &Path, bounds: &Snapshots) -> (Vec<Finding>, Vec<String>) {
     let refused = ask(dir, bounds);
     if let Some(SnapshotError::Silent) = refused {
@@ -111,7 +110,7 @@ fn ask(dir: &Path, bounds: &Snapshots) -> Option<SnapshotError> {
 }
 
 impl Walk<'_> {
-    /// What is no mistake, and may be none of what was meant.
+    /// Notes for the author: names that are left out of the copy, and models inside this one. Neither is a finding.
     fn notes(&self) -> Vec<String> {
         let below = |path: &Path| path.strip_prefix(self.root).unwrap_or(path).to_owned();
         let mut notes = Vec::new();
@@ -130,7 +129,7 @@ impl Walk<'_> {
             let parts = path.components().count() + 1;
             let why = match &name {
                 Some(name) if outer => NotAModel::Inside(name.clone()).to_string(),
-                _ if parts > PARTS => NotAModel::Deep.to_string(),
+                _ if parts > DEPTH_LIMIT => NotAModel::Deep.to_string(),
                 _ => "it is a model of its own: check it by itself".to_owned(),
             };
             notes.push(format!("`{}` has a `model.py`, too: {why}", path.display()));
@@ -214,7 +213,7 @@ fn is_kept(entry: &DirEntry) -> bool {
     !is_ignored(entry.file_name().as_encoded_bytes())
 }
 
-/// Whether somebody may have meant a file that is left out to be in the model: bytecode is always there, `.git` often, and
+/// Whether the author is told of a file that is left out of the copy: bytecode is always there, `.git` often, and
 /// names with two dots are what links lead through.
 fn is_worth_a_word(entry: &DirEntry) -> bool {
     let name = entry.file_name();

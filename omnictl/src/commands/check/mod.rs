@@ -63,7 +63,7 @@ pub(super) fn of_content(
     look(dir, bounds, require_hashes, folders).map(|(findings, _)| findings)
 }
 
-/// Whether the directory does not answer: whoever asks more waits with it.
+/// Whether a finding says that the directory does not answer: no other check can be made of it.
 fn is_silent(finding: &Finding) -> bool {
     finding.message == SnapshotError::Silent.to_string()
 }

@@ -202,23 +202,12 @@ impl Instance {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gpu::testing::{Listener, listener};
+    use crate::gpu::testing::{Listener, applicant, listener};
     use std::time::Duration;
 
     fn turn(ready: bool) -> (Turn, Listener) {
         let (handle, listener) = listener();
-        let (inbox, _) = tokio::sync::mpsc::channel(1);
-        let instance = InstanceId::parse("0123456789ab").unwrap();
-        let applicant = Applicant {
-            model: "m".into(),
-            instance,
-            limit: 1,
-            mode: GpuMode::Unified,
-            seat: 0,
-            cause: Cause::Load,
-            inbox,
-        };
-        let seat = handle.adopt(applicant, "GPU-0", ready);
+        let seat = handle.adopt(applicant(), "GPU-0", ready);
         listener.heard();
         (Turn::adopted(seat, ready), listener)
     }

@@ -144,14 +144,13 @@ impl ModelTask {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gpu::testing::listener;
+    use crate::gpu::testing::{applicant, listener};
     use crate::model::content::Content;
     use crate::policy::Generation;
     use crate::wire::connection::{DataConnection, ModelEnds};
     use omni_config::name::ModelName;
     use omni_config::node::NodeConfig;
     use omni_ipc::id::{InstanceId, SnapshotDigest};
-    use omni_ipc::launcher::GpuMode;
     use std::sync::Arc;
 
     fn instance() -> (Instance, ModelEnds) {
@@ -180,19 +179,8 @@ mod tests {
     #[tokio::test]
     async fn no_check_touches_the_memory_of_a_gpu_that_may_be_away() {
         let (handle, _listener) = listener();
-        let (inbox, _) = tokio::sync::mpsc::channel(1);
-        let id = InstanceId::parse("0123456789ab").unwrap();
-        let applicant = crate::gpu::Applicant {
-            model: "m".into(),
-            instance: id,
-            limit: 1,
-            mode: GpuMode::Unified,
-            seat: 0,
-            cause: crate::policy::capacity::Cause::Load,
-            inbox,
-        };
         // One of an earlier scheduler: it has no grant of this one.
-        let away = Turn::adopted(handle.adopt(applicant, "GPU-0", false), false);
+        let away = Turn::adopted(handle.adopt(applicant(), "GPU-0", false), false);
         let (mut instance, _ends) = instance();
         instance.turn = Some(away);
         instance.is_at_work(true, Duration::ZERO);

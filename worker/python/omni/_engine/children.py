@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.machinery import PathFinder
+
+from omni._engine import after_import
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from importlib.machinery import ModuleSpec
-    from types import ModuleType
+    from collections.abc import Callable
     from typing import Any
 
 _MODULE = "multiprocessing.util"
@@ -41,47 +40,10 @@ def follow(directory: str) -> None:
     if loaded is not None:
         _add(loaded, directory)
     else:
-        sys.meta_path.insert(0, _Finder(directory))
+        after_import.follow(_MODULE, lambda module: _add(module, directory))
 
 
 def _add(module: Any, directory: str) -> None:
     flags: Callable[[], list[str]] = getattr(module, _FLAGS)
     program = _PROGRAM.format(package=_PACKAGE, directory=directory)
     setattr(module, _FLAGS, lambda: [*flags(), "-c", program])
-
-
-class _Finder:
-    """A finder that sees when `multiprocessing.util` is imported."""
-
-    def __init__(self, directory: str) -> None:
-        self._directory = directory
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if name != _MODULE:
-            return None
-        sys.meta_path.remove(self)
-        spec = PathFinder.find_spec(name, path)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._directory)  # type: ignore[assignment]
-        return spec
-
-
-class _Loader:
-    """The loader of `multiprocessing.util`, and what follows once it is loaded."""
-
-    def __init__(self, loader: Any, directory: str) -> None:
-        self._loader = loader
-        self._directory = directory
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        made: ModuleType | None = self._loader.create_module(spec)
-        return made
-
-    def exec_module(self, module: ModuleType) -> None:
-        self._loader.exec_module(module)
-        _add(module, self._directory)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)

@@ -12,17 +12,13 @@ import io
 import os
 import re
 import sys
-from importlib.machinery import PathFinder
 
 from omni import _log
-from omni._engine import siblings, stacks
+from omni._engine import after_import, siblings, stacks
 from omni.context import request_now
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from importlib.machinery import ModuleSpec
-    from types import ModuleType
     from typing import Any
 
     from omni.request import Request
@@ -141,7 +137,8 @@ def take() -> None:
         setattr(sys, f"__{name}__", output)
         _outputs.append(output)
     _log.before_a_report(_outputs[-1].end_line)
-    sys.meta_path.insert(0, _Logging())
+    # A model may have a file of that name.
+    after_import.follow("logging", lambda _: _take_libraries(), siblings.LIBRARY)
 
 
 def begin_anew() -> None:
@@ -165,36 +162,3 @@ def _take_libraries() -> None:
     from omni import _logging
 
     _logging.take_libraries(os.environ.get(_LEVEL, "info"))
-
-
-class _Logging:
-    """A finder that finds nothing, and sees when `logging` is imported."""
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if name != "logging":
-            return None
-        sys.meta_path.remove(self)
-        spec = PathFinder.find_spec(name, siblings.LIBRARY)  # a model may have a file of that name
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader)  # type: ignore[assignment]
-        return spec
-
-
-class _Loader:
-    """The loader of `logging`, and what follows once it is loaded."""
-
-    def __init__(self, loader: Any) -> None:
-        self._loader = loader
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        made: ModuleType | None = self._loader.create_module(spec)
-        return made
-
-    def exec_module(self, module: ModuleType) -> None:
-        self._loader.exec_module(module)
-        _take_libraries()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)

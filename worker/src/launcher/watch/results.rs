@@ -8,12 +8,10 @@ use super::watches::WATCHES;
 use super::wire::Said;
 use super::{PATIENCE, TROUBLE, shown};
 use crate::launcher::event::ModelState;
+use omni_ipc::launcher::MODELS_FOLDER;
 use omni_log::chain;
 use omni_snapshot::{Fresh, Snapshot, SnapshotError};
 use std::time::{Duration, Instant};
-
-/// The models folder itself, as its own directory.
-const FOLDER: &str = ".";
 
 impl Watcher {
     pub(super) fn taken(
@@ -65,7 +63,7 @@ impl Watcher {
 
     /// Says that the folder itself is gone, or is there again, where that has changed.
     pub(super) fn is_lost(&mut self, error: Option<&std::io::Error>) -> bool {
-        let name = FOLDER.to_owned();
+        let name = MODELS_FOLDER.to_owned();
         match (std::mem::replace(&mut self.lost, error.is_some()), error) {
             (false, Some(error)) => {
                 let message = format!("the models folder is gone, and no model can be served: {error}");

@@ -11,6 +11,7 @@ use nix::dir::{Dir, Type};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::fstatat;
+use omni_config::name::DEPTH_LIMIT;
 use omni_config::{ModelName, NameError};
 use omni_snapshot::beneath::{open_beneath, open_within};
 use omni_snapshot::digest::is_ignored;
@@ -20,8 +21,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Levels below the folder at which a model can be: the parts of a model's name.
-const DEPTH: usize = 4;
 /// Levels below the folder at which a `model.py` is still noticed.
 const NOTICED: usize = 10;
 /// Levels that are watched inside a model. What is deeper is refused by the snapshot.
@@ -188,7 +187,7 @@ impl Walk<'_> {
     /// A directory with a `model.py` that is in no other such.
     fn model(&mut self, path: &Path, levels: usize) -> String {
         let found = match ModelName::from_path(path) {
-            _ if levels > DEPTH => Found::Deep,
+            _ if levels > DEPTH_LIMIT => Found::Deep,
             Ok(_) => Found::Model,
             Err(error) => Found::Misnamed(error),
         };
@@ -213,7 +212,7 @@ impl Walk<'_> {
 
     fn below(&mut self, open: &OwnedFd, dir: &Path, levels: usize, model: Option<&String>, waiting: &mut Vec<Waiting>) {
         let path = self.path(dir);
-        let most = if model.is_some() { DEPTH + INSIDE } else { NOTICED };
+        let most = if model.is_some() { DEPTH_LIMIT + INSIDE } else { NOTICED };
         let (directories, links, others) = match listed(open) {
             Ok(listed) => listed,
             Err(errno) => {
