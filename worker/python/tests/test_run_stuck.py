@@ -13,15 +13,15 @@ STUCK = """
 import time
 def handle_request(request, context):
     if request.body.json == "stuck":
-        begun = False
+        told = "begun"
         while True:
             try:
-                if not begun:
-                    print("begun", flush=True)
-                    begun = True
+                if told:
+                    print(told, flush=True)
+                    told = None
                 time.sleep(1)
             except BaseException as error:
-                print("caught", type(error).__name__, flush=True)
+                told = "caught " + type(error).__name__
     if request.body.json == "stream":
         return stream()
     return "well"
