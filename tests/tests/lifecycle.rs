@@ -40,6 +40,26 @@ fn a_second_signal_ends_every_model_at_once() {
 }
 
 #[test]
+fn a_second_signal_ends_every_model_without_a_launcher() {
+    let mut node = Node::builder().model("works", WORKS).start();
+    let mut stream = node.http().stream("works", &json!(0));
+    assert!(stream.chunk().unwrap().is_some());
+    let engine = node.engine("works").expect("a process");
+    let launcher = node.launcher().expect("a launcher");
+    kill(parent(launcher).expect("its keeper"), Signal::SIGKILL).unwrap();
+    kill(launcher, Signal::SIGKILL).unwrap();
+    kill(node.pid(), Signal::SIGTERM).unwrap();
+    wait_for("the node to drain", PATIENCE, || node.log().contains("\"draining\"").then_some(()));
+    kill(node.pid(), Signal::SIGTERM).unwrap();
+    wait_for("the model to end", Duration::from_secs(3), || (!is_alive(engine)).then_some(()));
+    drop(stream);
+    // The next launcher removes what this one has left.
+    node.end_scheduler();
+    node.start_again();
+    node.stop();
+}
+
+#[test]
 fn a_launcher_that_serves_another_folder_is_replaced() {
     let mut node = Node::builder().model("old", ECHO).start();
     node.says("old", "well");

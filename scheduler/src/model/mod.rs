@@ -49,6 +49,8 @@ pub enum Message {
     Content(Result<Box<Content>, Unservable>),
     /// The directory is gone.
     Removed,
+    /// The node ends at once: every instance is killed.
+    Kill,
     /// A line of the environment's build.
     BuildProgress(SnapshotDigest, String),
     /// The environment is there.

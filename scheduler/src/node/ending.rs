@@ -39,11 +39,12 @@ impl Node {
         contents.map(|content| content.manifest.timeouts.drain).max().unwrap_or_default()
     }
 
-    /// Kills every instance, whatever it does, and has the launcher end.
+    /// Kills every instance, whatever it does, and has the launcher end. Each worker is told by its own socket too, as there
+    /// may be no launcher.
     pub async fn end_now(&self) {
         let told = async {
             for model in &self.models() {
-                let _ = model.tell(Message::Removed).await; // one that has ended needs no telling
+                let _ = model.tell(Message::Kill).await; // one that has ended needs no telling
             }
         };
         let _ = tokio::time::timeout(HEARD_WITHIN, told).await;

@@ -51,6 +51,7 @@ impl ModelTask {
             Message::Leave(_)
             | Message::Content(_)
             | Message::Removed
+            | Message::Kill
             | Message::BuildProgress(..)
             | Message::Build(..)
             | Message::Prepared(..)

@@ -115,6 +115,16 @@ impl ModelTask {
         }
     }
 
+    /// Kills every instance and starts none any more.
+    pub(super) fn kill_all(&mut self) {
+        let mut last = None;
+        while let Some(number) = self.instances.next(last) {
+            last = Some(number);
+            self.end(number, &ToWorker::Kill);
+        }
+        self.event(&Event::Removed);
+    }
+
     /// Time is over for those who had some.
     pub(super) fn take_time(&mut self) {
         let now = Instant::now();

@@ -231,6 +231,7 @@ impl ModelTask {
             }
             Message::Content(content) => self.directory_has(content.map(|content| *content)),
             Message::Removed => self.event(&Event::Removed),
+            Message::Kill => self.kill_all(),
             Message::BuildProgress(snapshot, line) => self.built(&snapshot, line),
             Message::Build(snapshot, stage) => self.build_is_at(&snapshot, stage),
             Message::Prepared(snapshot, environment) => self.prepared(&snapshot, environment),
