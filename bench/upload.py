@@ -2,6 +2,7 @@
 """What a large upload costs the scheduler: its own processor time and memory, apart from the model's.
 
 Usage (root): bench/upload.py [--mib 64] [--rounds 15]
+              bench/upload.py --kept 16 [--mib 2] [--seconds 5]     uploads over as many kept connections at once
 
 One client sends a body at once and reads the answer, again and again: to a model that reads the stream which the
 scheduler passes on, and to one that is trusted and is handed the connection. The time is what the kernel counts for the
@@ -17,6 +18,7 @@ import os
 import socket
 import statistics
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -77,12 +79,62 @@ def cost(node: Node, model: str, body: bytes) -> tuple[float, float]:
     return taken - (processor_ms(node.pid) - before - taken), seconds
 
 
+def uploads(node: Node, request: bytes, until: float, answered: list[int], opened: list[int]) -> None:
+    """Sends the body again and again over one connection until a moment; opens another when the node has closed it."""
+    while time.monotonic() < until:
+        opened.append(1)
+        with socket.create_connection(node.address) as client, client.makefile("rb") as answer:
+            while time.monotonic() < until:
+                client.sendall(request)
+                if not (line := answer.readline()):
+                    break
+                status_code, closes, length = int(line.split()[1]), False, 0
+                while (header := answer.readline().rstrip().lower()) and header:
+                    closes |= header == b"connection: close"
+                    if header.startswith(b"content-length:"):
+                        length = int(header.split(b":")[1])
+                answer.read(length)
+                answered.append(status_code)
+                if closes:
+                    break
+
+
+def kept(connections: int, mib: int, seconds: float) -> None:
+    """Uploads over kept connections: requests and connections a second, and the scheduler's time for each request."""
+    body = os.urandom(1 << 20) * mib
+    manifest = LARGE + f"[scaling]\nconcurrency = {connections}\n"
+    with Node({"streamed": {"model.py": COUNTS, "omni.toml": manifest}}) as node:
+        node.ctl("start", "streamed", "--wait")
+        head = "POST /ai/run/streamed HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+        head += f"content-type: application/octet-stream\r\ncontent-length: {len(body)}\r\n\r\n"
+        answered: list[int] = []
+        opened: list[int] = []
+        begun, before = time.monotonic(), processor_ms(node.pid)
+        arguments = (node, head.encode() + body, begun + seconds, answered, opened)
+        threads = [threading.Thread(target=uploads, args=arguments) for _ in range(connections)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        took, cpu = time.monotonic() - begun, processor_ms(node.pid) - before
+    well = answered.count(200)
+    row(f"{mib} MiB over {connections} connections", f"{well / took:.0f} requests/s, {len(answered) - well} failed")
+    row("scheduler's time for each", f"{cpu / max(well, 1):.2f} ms")
+    row("connections opened", f"{len(opened)}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mib", type=int, default=64)
+    parser.add_argument("--mib", type=int)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--kept", type=int)
+    parser.add_argument("--seconds", type=float, default=5)
     asked = parser.parse_args()
     machine()
+    if asked.kept:
+        kept(asked.kept, asked.mib or 2, asked.seconds)
+        return
+    asked.mib = asked.mib or 64
     body = os.urandom(1 << 20) * asked.mib
     manifests = {"streamed": LARGE, "trusted": TRUSTED}
     models = {name: {"model.py": COUNTS, "omni.toml": manifest} for name, manifest in manifests.items()}
