@@ -1,6 +1,6 @@
 """Clients under the shim, and the worker's end of the control socket.
 
-The packets are those of `cuda-shim/wire`: an order is three numbers, a report nine, eight bytes each.
+The packets are those of `protocol/gpu`: an order is three numbers, a report nine, eight bytes each.
 """
 
 import contextlib

@@ -3,7 +3,7 @@
 //! A linker copies into a library's needs what the libraries call themselves that it is given. So it is given two empty
 //! ones that call themselves what the proxy has to need.
 
-use omni_gpu_wire::env::inside;
+use omni_gpu_protocol::env::inside;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -19,7 +19,7 @@ mod runtime;
 #[cfg(not(test))]
 mod unwinder;
 
-use omni_gpu_wire::env;
+use omni_gpu_protocol::env;
 use std::sync::OnceLock;
 
 /// Whether this process belongs to an instance. Read once: what a program does to its environment later changes nothing.

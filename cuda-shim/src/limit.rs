@@ -6,12 +6,12 @@
 //! there.
 
 use crate::account;
-use omni_gpu_wire::account::Settings;
-use omni_gpu_wire::env;
+use omni_gpu_protocol::account::Settings;
+use omni_gpu_protocol::env;
 use std::ffi::OsStr;
 use std::sync::OnceLock;
 
-pub(crate) use omni_gpu_wire::account::Mode;
+pub(crate) use omni_gpu_protocol::account::Mode;
 
 /// The settings of the instance. While there is no account nothing may be had; the next call looks again.
 pub(crate) fn settings() -> Settings {

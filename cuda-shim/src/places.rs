@@ -2,7 +2,7 @@
 //!
 //! So a program inside finds all of it without any variable, and none of its variables leads to another account.
 
-use omni_gpu_wire::env::{self, inside};
+use omni_gpu_protocol::env::{self, inside};
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::OnceLock;

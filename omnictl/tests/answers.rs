@@ -12,7 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use common::{Canned, Daemon, omnictl, report};
-use omni_api::{History, Model, Models, Role, State, Top};
+use omni_control_api::{History, Model, Models, Role, State, Top};
 use serde_json::json;
 
 const GONE: &str = "no-such-model";
@@ -84,7 +84,7 @@ fn a_single_model_is_said() {
     let daemon = Daemon::start();
     let (single_model, models_dir) = (Some("cowsay".to_owned()), "/srv/cowsay".to_owned());
     daemon
-        .on("GET /v1/node", Canned::json(&omni_api::Node { single_model, models_dir, ..values::node() }))
+        .on("GET /v1/node", Canned::json(&omni_control_api::Node { single_model, models_dir, ..values::node() }))
         .on(
             "GET /v1/models",
             Canned::json(&Models { models: vec![values::ready("cowsay", "0123456789ab")], ..Models::default() }),
@@ -96,7 +96,7 @@ fn a_single_model_is_said() {
 #[test]
 fn who_is_of_an_earlier_release_is_said() {
     let daemon = Daemon::start();
-    let node = omni_api::Node { launcher_old_protocol: Some(3), ..values::node() };
+    let node = omni_control_api::Node { launcher_old_protocol: Some(3), ..values::node() };
     let mut model = values::ready("cowsay", "0123456789ab");
     model.instances[0].old_protocol = Some(1);
     daemon
@@ -111,7 +111,7 @@ fn who_is_of_an_earlier_release_is_said() {
 #[test]
 fn an_empty_node_is_told_from_a_broken_one() {
     let daemon = Daemon::start();
-    let node = omni_api::Node { launcher_connected: false, ..values::node() };
+    let node = omni_control_api::Node { launcher_connected: false, ..values::node() };
     daemon
         .on("GET /v1/node", Canned::json(&node))
         .on("GET /v1/models", Canned::json(&Models::default()))

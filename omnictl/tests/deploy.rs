@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Canned, Daemon, report};
-use omni_api::{Directory, Generation, Model, Node, Role, State};
+use omni_control_api::{Directory, Generation, Model, Node, Role, State};
 use tempfile::TempDir;
 
 const MODEL: &str = "def handle_request(request, context):\n    return 1\n";

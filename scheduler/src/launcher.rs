@@ -15,8 +15,8 @@ use crate::model::Message;
 use crate::model::content::Content;
 use crate::watchdog::Pulse;
 use omni_config::name::ModelName;
-use omni_ipc::id::{InstanceId, SnapshotDigest};
-use omni_ipc::launcher::{
+use omni_node_protocol::id::{InstanceId, SnapshotDigest};
+use omni_node_protocol::launcher::{
     BUILDS_SINCE, BuildCounts, END_ZYGOTES_SINCE, FromLauncher, HASHES_SINCE, Serves, StartSpec, ToLauncher, VERSIONS,
     WEIGHTS_SINCE,
 };

@@ -4,7 +4,7 @@ use super::*;
 use crate::watchdog::Watchdog;
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
 use omni_config::node::NodeConfig;
-use omni_ipc::packet::{MAX_PACKET, recv_packet_no_fds, send_packet};
+use omni_engine_protocol::packet::{MAX_PACKET, recv_packet_no_fds, send_packet};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -30,7 +30,7 @@ async fn who_asks_a_launcher_that_is_not_there_is_told_at_once() {
     let (inbox, told) = mpsc::channel(4);
     assert_eq!(handle.prepare(&name, &content, &inbox), Err(Away::Silent));
     let id = InstanceId::parse("0123456789ab").unwrap();
-    let environment = omni_ipc::id::EnvironmentKey::parse(&"0".repeat(64)).unwrap();
+    let environment = omni_node_protocol::id::EnvironmentKey::parse(&"0".repeat(64)).unwrap();
     let spec = content.start_spec(&name, id.clone(), environment, &NodeConfig::default());
     assert_eq!(handle.start_instance(spec, &inbox), Err(Away::Silent));
     assert!(told.is_empty(), "no answer comes beside");
@@ -151,7 +151,7 @@ async fn what_no_packet_holds_fails_alone() {
     let answer = answers.recv().await;
     assert!(matches!(answer, Some(Message::PrepareFailed { permanent: true, .. })), "{answer:?}");
 
-    let environment = omni_ipc::id::EnvironmentKey::parse(&"0".repeat(64)).unwrap();
+    let environment = omni_node_protocol::id::EnvironmentKey::parse(&"0".repeat(64)).unwrap();
     let start = |id: &str| {
         content.start_spec(&name, InstanceId::parse(id).unwrap(), environment.clone(), &NodeConfig::default())
     };

@@ -118,7 +118,7 @@ impl Metrics {
 mod tests {
     use super::*;
     use crate::policy::capacity::{Amounts, Resource, View};
-    use omni_api::{Gpu, GpuInstance, Gpus, Residency, State};
+    use omni_control_api::{Gpu, GpuInstance, Gpus, Residency, State};
     use std::time::Duration;
 
     #[test]

@@ -4,7 +4,7 @@
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
-use omni_ipc::packet::{PacketError, recv_packet, recv_packet_no_fds, send_packet};
+use omni_engine_protocol::packet::{PacketError, recv_packet, recv_packet_no_fds, send_packet};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io;

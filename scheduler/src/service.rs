@@ -80,9 +80,9 @@ fn tell(state: &[NotifyState<'_>]) {
 }
 
 /// One line: where, how many models and how they are, and what is wrong with the node.
-fn status(listen: &str, models: &[omni_api::State], launcher: bool) -> String {
-    let ready = models.iter().filter(|state| **state == omni_api::State::Ready).count();
-    let failed = models.iter().filter(|state| **state == omni_api::State::Failed).count();
+fn status(listen: &str, models: &[omni_control_api::State], launcher: bool) -> String {
+    let ready = models.iter().filter(|state| **state == omni_control_api::State::Ready).count();
+    let failed = models.iter().filter(|state| **state == omni_control_api::State::Failed).count();
     let mut line = format!("Serving on {listen}: {} models, {ready} ready", models.len());
     if failed > 0 {
         line += &format!(", {failed} failed");
@@ -96,7 +96,7 @@ fn status(listen: &str, models: &[omni_api::State], launcher: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use omni_api::State;
+    use omni_control_api::State;
 
     #[test]
     fn the_line_says_how_many_and_what_is_wrong() {

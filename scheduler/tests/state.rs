@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 
 use omni_config::name::ModelName;
-use omni_ipc::id::SnapshotDigest;
+use omni_node_protocol::id::SnapshotDigest;
 use omni_scheduler::state::{Lasting, StateStore, Version};
 use std::collections::BTreeMap;
 use std::env;

@@ -191,7 +191,7 @@ fn what_a_taken_over_scheduler_says_reaches_no_file_of_root() {
         .args([&run.join("launcher.sock")])
         .args(["one", "other"])
         .arg(&program)
-        .arg(omni_ipc::launcher::PROTOCOL.to_string())
+        .arg(omni_node_protocol::launcher::PROTOCOL.to_string())
         .arg(omni_tests::python())
         .output()
         .unwrap();

@@ -6,7 +6,7 @@
 use crate::process::start_time;
 use crate::{Answer, Node};
 use nix::unistd::Pid;
-use omni_api::{GpuInstance, Gpus, Residency};
+use omni_control_api::{GpuInstance, Gpus, Residency};
 use omni_cuda_card::{Cause, Direction, Faults, Settings};
 use serde_json::{Value, json};
 

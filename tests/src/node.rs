@@ -11,7 +11,7 @@ use crate::process::{is_alive, parent};
 use crate::{Client, Disk, PATIENCE, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use omni_api::{Instance, Model, Models};
+use omni_control_api::{Instance, Model, Models};
 use omni_cuda_card::Card;
 use serde_json::Value;
 use std::ffi::OsStr;

@@ -3,7 +3,7 @@
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use omni_api::State;
+use omni_control_api::State;
 use omni_tests::fault::Programs;
 use omni_tests::process::{descriptors, is_alive};
 use omni_tests::{Client, Node, PATIENCE, SERIAL, Stream, rounds, under_load, wait_for};

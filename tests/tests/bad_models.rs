@@ -4,7 +4,7 @@
 
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::unistd::mkfifo;
-use omni_api::{Model, State};
+use omni_control_api::{Model, State};
 use omni_tests::neighbour::{self, with_neighbour};
 use omni_tests::{Node, PATIENCE, SetOnDrop, wait_for};
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! A node whose `[capacity]` is less than its models ask for: who makes room, who is kept, and what is said of it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
-use omni_api::State;
+use omni_control_api::State;
 use omni_tests::{Node, NodeBuilder, PATIENCE, under_load, wait_for};
 use serde_json::json;
 

@@ -4,7 +4,7 @@
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use omni_api::State;
+use omni_control_api::State;
 use omni_tests::process::descriptors;
 use omni_tests::{Node, PATIENCE, chance, is_soak, under_load, wait_for};
 use serde_json::json;

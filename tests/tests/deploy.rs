@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use nix::sys::signal::Signal;
-use omni_api::{History, Role, State};
+use omni_control_api::{History, Role, State};
 use omni_tests::{Node, Output, PATIENCE, SetOnDrop, wait_for};
 use serde_json::json;
 use std::fs;

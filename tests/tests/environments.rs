@@ -2,7 +2,7 @@
 //! sight of the author, and out of reach of everybody who could change one.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
-use omni_api::State;
+use omni_control_api::State;
 use omni_tests::index::{Index, Mood, write_source};
 use omni_tests::{Node, PATIENCE, wait_for};
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use nix::sys::signal::{Signal, kill};
-use omni_api::{Model, State};
+use omni_control_api::{Model, State};
 use omni_tests::process::{self, is_alive};
 use omni_tests::{Answer, Node, PATIENCE, Stream, rounds, wait_for};
 use serde_json::{Value, json};

@@ -4,7 +4,7 @@
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use omni_api::State;
+use omni_control_api::State;
 use omni_tests::process::{self, is_alive};
 use omni_tests::{Belongings, Node, PATIENCE, wait_for};
 use serde_json::json;

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use nix::sys::signal::{Signal, kill};
-use omni_api::State;
+use omni_control_api::State;
 use omni_tests::process::is_alive;
 use omni_tests::{Belongings, Disk, Node, NodeBuilder, PATIENCE, wait_for};
 use serde_json::json;

@@ -2,7 +2,7 @@
 //! is ready, what cannot be served says why, and what is half written is not there.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
-use omni_api::State;
+use omni_control_api::State;
 use omni_tests::{Node, PATIENCE, SetOnDrop, Stream, wait_for};
 use serde_json::json;
 use std::fs;

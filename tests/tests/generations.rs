@@ -2,7 +2,7 @@
 //! request; one that does not become ready never takes traffic; a crash in the middle loses neither.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
-use omni_api::{Generation, Model, Role, State};
+use omni_control_api::{Generation, Model, Role, State};
 use omni_tests::process::is_alive;
 use omni_tests::{Answer, Client, Node, PATIENCE, rounds, under_load, wait_for};
 use serde_json::json;

@@ -1,7 +1,7 @@
 //! GPU memory through a whole node: real workers with the shim, real HTTP, the simulated driver.
 #![allow(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 
-use omni_api::Residency;
+use omni_control_api::Residency;
 use omni_tests::gpu::{MIB, PAST_THE_SHIM, card, model, moved, place};
 use omni_tests::{Node, PATIENCE, wait_for};
 use serde_json::json;

@@ -3,7 +3,7 @@
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use omni_api::{Residency, State};
+use omni_control_api::{Residency, State};
 use omni_cuda_card::Faults;
 use omni_tests::gpu::{MIB, ask, card, instance, model, moved, on_card, place, slow_moves};
 use omni_tests::process::is_alive;

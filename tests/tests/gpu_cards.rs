@@ -12,7 +12,7 @@ fn two() -> [Settings; 2] {
 
 /// The card that a model is on, by its place in the list of the node.
 fn card_of(node: &Node, model: &str) -> usize {
-    let on = |gpu: &omni_api::Gpu| gpu.instances.iter().any(|instance| instance.model == model);
+    let on = |gpu: &omni_control_api::Gpu| gpu.instances.iter().any(|instance| instance.model == model);
     node.gpus().gpus.iter().position(on).unwrap_or_else(|| panic!("{model} is on no card"))
 }
 

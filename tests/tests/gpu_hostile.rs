@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use nix::sys::signal::{Signal, kill};
-use omni_api::Residency;
+use omni_control_api::Residency;
 use omni_tests::gpu::{MIB, PAST_THE_SHIM, ask, card, model, on_card, place, run};
 use omni_tests::{Node, PATIENCE, process, wait_for};
 use serde_json::json;

@@ -2,7 +2,7 @@
 //! versions.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
-use omni_api::{State, StopReason};
+use omni_control_api::{State, StopReason};
 use omni_tests::gpu::{ask, card, model, on_card, place};
 use omni_tests::{Node, PATIENCE, under_load, wait_for};
 use serde_json::json;

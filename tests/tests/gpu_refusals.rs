@@ -1,7 +1,7 @@
 //! GPU memory that cannot be had: who asks is told so at once, the operator is told why, and nothing spins.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
-use omni_api::State;
+use omni_control_api::State;
 use omni_cuda_card::Settings;
 use omni_tests::gpu::{ask, card, model, on_card, place};
 use omni_tests::{Answer, Node, PATIENCE, wait_for};

@@ -1,7 +1,7 @@
 //! Three models that do not fit on one card together, byte for byte, as the card itself saw it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
-use omni_api::Residency::{Evicted, Resident};
+use omni_control_api::Residency::{Evicted, Resident};
 use omni_cuda_card::Direction::{ToDevice, ToHost};
 use omni_tests::gpu::{MIB, ask, card, crossed, model, moved, on_card, place, swap};
 use omni_tests::{Node, PATIENCE, wait_for};

@@ -131,7 +131,7 @@ fn a_wait_longer_than_the_idle_timeout_ends_in_an_answer_of_the_same_instance() 
         let waits = scope.spawn(|| ask(&node, "waits"));
         let instances = wait_for("a request that waits for the card", omni_tests::PATIENCE, || {
             let model = node.model("waits");
-            let waits = model.queued == 1 && model.state == omni_api::State::Ready;
+            let waits = model.queued == 1 && model.state == omni_control_api::State::Ready;
             waits.then_some(model.instances)
         });
         let timing = swap(&waits.join().unwrap()).expect("it waited for its memory");

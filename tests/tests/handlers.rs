@@ -1,7 +1,7 @@
 //! Handlers that do everything a handler should not: each gets its own failure, and the neighbour goes on.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
-use omni_api::State;
+use omni_control_api::State;
 use omni_tests::neighbour::{self, post, with_neighbour};
 use omni_tests::process::peak_resident;
 use omni_tests::{PATIENCE, wait_for};

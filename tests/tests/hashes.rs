@@ -2,7 +2,7 @@
 //! has forgotten something is told what.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
-use omni_api::State;
+use omni_control_api::State;
 use omni_tests::Node;
 use omni_tests::index::{Index, Mood, write_source};
 use serde_json::{Value, json};

@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use omni_api::State;
+use omni_control_api::State;
 use omni_tests::process::{self, is_alive};
 use omni_tests::{Node, PATIENCE, wait_for};
 use serde_json::json;

@@ -1,7 +1,7 @@
 //! Models that nobody asks for: they stop after their `idle-timeout`, and make room for others before that.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
-use omni_api::{State, StopReason};
+use omni_control_api::{State, StopReason};
 use omni_tests::{Node, NodeBuilder, PATIENCE, under_load, wait_for};
 use serde_json::json;
 
@@ -121,7 +121,7 @@ fn a_further_instance_gets_the_room_of_a_model_that_nobody_asks_for() {
         |_| http.run("app", &json!(0.2)).status,
         |_| {
             wait_for("two instances", PATIENCE, || {
-                let ready = |model: omni_api::Model| {
+                let ready = |model: omni_control_api::Model| {
                     model.instances.iter().filter(|instance| instance.state == State::Ready).count()
                 };
                 (ready(node.model("app")) == 2).then_some(())

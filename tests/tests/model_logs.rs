@@ -2,7 +2,7 @@
 //! `print`, and how they are found.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
-use omni_api::LogEntry;
+use omni_control_api::LogEntry;
 use omni_tests::{Node, PATIENCE, wait_for};
 use serde_json::json;
 

@@ -1,7 +1,7 @@
 //! A model that eats past its memory limit, itself or through a child, ends alone: the neighbour does not notice.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
-use omni_api::State;
+use omni_control_api::State;
 use omni_tests::{Node, PATIENCE, SetOnDrop, rounds, wait_for};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use omni_api::State;
+use omni_control_api::State;
 use omni_tests::{Node, PATIENCE, Stream, wait_for};
 use serde_json::{Value, json};
 use std::io::{BufReader, Write};

@@ -3,7 +3,7 @@
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use omni_api::{Instance, State};
+use omni_control_api::{Instance, State};
 use omni_tests::{Answer, Client, Node, PATIENCE, under_load, wait_for};
 use serde_json::json;
 use std::collections::BTreeSet;

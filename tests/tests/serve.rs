@@ -1,7 +1,7 @@
 //! The main job: models in a folder, requests over HTTP, answers by the published contract, failures by its table.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
-use omni_api::{Models, State};
+use omni_control_api::{Models, State};
 use omni_tests::{Answer, Node, PATIENCE, wait_for};
 use serde_json::{Value, json};
 

@@ -72,7 +72,7 @@ fn a_single_model_is_ready_before_its_service_is() {
     let mut node = builder.environment("NOTIFY_SOCKET", &manager.path()).begin();
     node.await_listeners();
     manager.hears("READY=1");
-    assert_eq!(node.model("one").state, omni_api::State::Ready);
+    assert_eq!(node.model("one").state, omni_control_api::State::Ready);
     assert_eq!(node.admin().get("/readyz").status, 200);
     kill(node.engine("one").unwrap(), Signal::SIGKILL).unwrap();
     manager.hears("STOPPING=1");

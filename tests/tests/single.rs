@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use nix::sys::signal::{Signal, kill};
-use omni_api::{Role, State};
+use omni_control_api::{Role, State};
 use omni_tests::process::is_alive;
 use omni_tests::{Node, Output, PATIENCE, program, wait_for};
 use serde_json::{Value, json};
@@ -135,7 +135,7 @@ fn nothing_is_watched_and_a_reload_or_a_restart_looks_again() {
     node.says("m", "one");
     upgrade(&mut node);
     let refused = wait_for("the new content to fail", PATIENCE, || {
-        let failed = |generation: &omni_api::Generation| generation.state == State::Failed;
+        let failed = |generation: &omni_control_api::Generation| generation.state == State::Failed;
         node.model("m").generations.into_iter().find(failed)?.message
     });
     assert!(refused.contains("not this one"), "{refused}");

@@ -5,7 +5,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, bind, listen, send, socket};
 use nix::unistd::Pid;
-use omni_api::State;
+use omni_control_api::State;
 use omni_tests::process::is_alive;
 use omni_tests::{Answer, Client, Node, PATIENCE, SERIAL, SetOnDrop, Stream, rounds, wait_for};
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! Models that attack the engine's own sockets: at worst they lose their instance, and never more than their own requests.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
-use omni_api::State;
+use omni_control_api::State;
 use omni_tests::neighbour::{self, post, with_neighbour};
 use omni_tests::process::{descriptors, peak_resident};
 use omni_tests::{PATIENCE, Stream, wait_for};

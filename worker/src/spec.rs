@@ -3,9 +3,9 @@
 //! The launcher has decided and checked everything in here; the worker carries it out and decides nothing.
 
 use omni_cgroup::CgroupPaths;
-use omni_ipc::engine::Boot;
-use omni_ipc::id::{InstanceId, SnapshotDigest};
-use omni_ipc::launcher::GpuSpec;
+use omni_engine_protocol::control::Boot;
+use omni_node_protocol::id::{InstanceId, SnapshotDigest};
+use omni_node_protocol::launcher::GpuSpec;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 

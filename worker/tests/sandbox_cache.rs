@@ -4,8 +4,8 @@
 #[path = "sandbox_support/mod.rs"]
 mod support;
 
-use omni_ipc::exit::ExitCause;
-use omni_ipc::instance::ToWorker;
+use omni_node_protocol::exit::ExitCause;
+use omni_node_protocol::instance::ToWorker;
 use omni_worker::spec::Cache;
 use serde_json::{Value, json};
 use std::fs;

@@ -6,9 +6,9 @@
 mod support;
 
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
-use omni_gpu_wire::account::{FILE_BYTES, Settings};
-use omni_ipc::exit::ExitCause;
-use omni_ipc::launcher::{GpuMode, GpuSpec};
+use omni_gpu_protocol::account::{FILE_BYTES, Settings};
+use omni_node_protocol::exit::ExitCause;
+use omni_node_protocol::launcher::{GpuMode, GpuSpec};
 use omni_worker::spec::Bind;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -5,8 +5,8 @@
 mod support;
 
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
-use omni_ipc::exit::ExitCause;
-use omni_ipc::instance::ToWorker;
+use omni_node_protocol::exit::ExitCause;
+use omni_node_protocol::instance::ToWorker;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;

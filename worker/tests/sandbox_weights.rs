@@ -4,7 +4,7 @@
 #[path = "sandbox_support/mod.rs"]
 mod support;
 
-use omni_ipc::exit::ExitCause;
+use omni_node_protocol::exit::ExitCause;
 use omni_worker::spec::Weights;
 use serde_json::json;
 use std::fs::{self, Permissions};

@@ -6,8 +6,8 @@ mod support;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use omni_ipc::exit::ExitCause;
-use omni_ipc::instance::ToWorker;
+use omni_node_protocol::exit::ExitCause;
+use omni_node_protocol::instance::ToWorker;
 use std::time::{Duration, Instant};
 use support::{Host, MIB, body, is_gone, rounds, status_field, wait_until};
 

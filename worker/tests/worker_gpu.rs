@@ -6,10 +6,10 @@
 mod support;
 
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, socket};
-use omni_gpu_wire::env::inside;
-use omni_ipc::exit::ExitCause;
-use omni_ipc::instance::{FromWorker, GpuOrder, GpuReport, GpuUse, LogStream, Stats, ToWorker};
-use omni_ipc::launcher::{GpuMode, GpuSpec};
+use omni_gpu_protocol::env::inside;
+use omni_node_protocol::exit::ExitCause;
+use omni_node_protocol::instance::{FromWorker, GpuOrder, GpuReport, GpuUse, LogStream, Stats, ToWorker};
+use omni_node_protocol::launcher::{GpuMode, GpuSpec};
 use omni_worker::spec::Bind;
 use serde_json::{Value, json};
 use std::fs;

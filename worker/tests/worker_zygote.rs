@@ -6,8 +6,8 @@ mod support;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use omni_ipc::exit::ExitCause;
-use omni_ipc::instance::{FromWorker, LogStream, ToWorker};
+use omni_node_protocol::exit::ExitCause;
+use omni_node_protocol::instance::{FromWorker, LogStream, ToWorker};
 use std::fs;
 use support::{Host, Instance, MIB, Scheduler, Setup, Zygote, is_gone, model, rounds, wait_until};
 

@@ -19,11 +19,11 @@ use crate::limit::{of_environment, settings};
 use crate::process::PerProcess;
 use crate::ranges::{Kind, Range};
 use identity::{Identity, has_ended};
-use omni_gpu_wire::account::{SLOTS, Settings, Use};
+use omni_gpu_protocol::account::{SLOTS, Settings, Use};
 use shared::{Guard, Shared, shared};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Places of a slot's words: see [`omni_gpu_wire::account::Slot`].
+/// Places of a slot's words: see [`omni_gpu_protocol::account::Slot`].
 const PID: usize = 0;
 const START_TIME: usize = 1;
 const EXEC_ID: usize = 2;

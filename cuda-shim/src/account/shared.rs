@@ -7,7 +7,7 @@
 
 use crate::limit::of_environment;
 use crate::places;
-use omni_gpu_wire::account::{FILE_BYTES, HEADER_BYTES, Header, MAGIC, SLOT_BYTES, SLOTS, Settings};
+use omni_gpu_protocol::account::{FILE_BYTES, HEADER_BYTES, Header, MAGIC, SLOT_BYTES, SLOTS, Settings};
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::mem::{MaybeUninit, offset_of};

@@ -12,7 +12,7 @@ mod socket;
 use crate::account;
 use crate::moves::{self, Moved};
 use crate::process::PerProcess;
-use omni_gpu_wire::control::{Kind, Report, Verb};
+use omni_gpu_protocol::control::{Kind, Report, Verb};
 use socket::Socket;
 use std::ffi::OsString;
 use std::mem::MaybeUninit;

@@ -7,7 +7,7 @@
 #![allow(unsafe_code, reason = "a socket without an owner type, because it may stop being ours")]
 
 use crate::resolve::libc_own::in_forks;
-use omni_gpu_wire::control::{ORDER_BYTES, Order, Report};
+use omni_gpu_protocol::control::{ORDER_BYTES, Order, Report};
 use std::ffi::{OsStr, c_int};
 use std::mem::{MaybeUninit, offset_of};
 use std::os::unix::ffi::OsStrExt;

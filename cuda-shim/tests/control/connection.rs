@@ -3,7 +3,7 @@
 use crate::instance::MIB;
 use crate::node::{Client, DRIVERS, Node, Shim, until};
 use omni_cuda_card::Settings;
-use omni_gpu_wire::control::{Report, Verb};
+use omni_gpu_protocol::control::{Report, Verb};
 use std::fs;
 
 /// Lets the client allocate and free until its shim has found the worker: it tries once a second.

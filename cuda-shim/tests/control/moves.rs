@@ -3,7 +3,7 @@
 use crate::instance::MIB;
 use crate::node::{Client, DRIVERS, Node};
 use omni_cuda_card::{Counters, Direction, Faults, Prefetch};
-use omni_gpu_wire::control::Verb;
+use omni_gpu_protocol::control::Verb;
 
 const ALL: u64 = u64::MAX;
 

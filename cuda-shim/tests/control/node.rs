@@ -3,7 +3,7 @@
 use crate::instance::{self, Instance, PATIENCE};
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
 use omni_cuda_card::Settings;
-use omni_gpu_wire::control::{Kind, ORDER_BYTES, Order, REPORT_BYTES, Report, Verb};
+use omni_gpu_protocol::control::{Kind, ORDER_BYTES, Order, REPORT_BYTES, Report, Verb};
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;

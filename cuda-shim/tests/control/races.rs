@@ -2,8 +2,8 @@
 
 use crate::instance::rounds;
 use crate::node::{DRIVERS, Node};
-use omni_gpu_wire::account::Use;
-use omni_gpu_wire::control::Verb;
+use omni_gpu_protocol::account::Use;
+use omni_gpu_protocol::control::Verb;
 
 #[test]
 fn moves_and_frees_do_not_meet() {

@@ -6,7 +6,7 @@ use crate::instance::{Instance, rounds, say, wait};
 use crate::table::until_done;
 use crate::world::{MIB, Rules, Sums, World};
 use omni_cuda_card::{Card, Settings};
-use omni_gpu_wire::account::{Use, sum};
+use omni_gpu_protocol::account::{Use, sum};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fs, thread};

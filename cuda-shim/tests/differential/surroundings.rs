@@ -2,7 +2,7 @@
 
 use crate::calls::{at, call};
 use crate::instance::{Instance, MIB, say, wait};
-use omni_gpu_wire::account::Use;
+use omni_gpu_protocol::account::Use;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::thread;

@@ -5,7 +5,7 @@ use crate::calls::{at, call};
 use crate::instance::{Instance, say, wait};
 use omni_cuda_card::Settings;
 use omni_cuda_entries::{ENTRIES, Entry, Role};
-use omni_gpu_wire::account::Use;
+use omni_gpu_protocol::account::Use;
 use std::fmt::Write;
 use std::thread;
 

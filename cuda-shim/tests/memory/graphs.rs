@@ -5,7 +5,7 @@ use crate::client::{allocate, begin, free};
 use crate::entries::NODES;
 use crate::instance::{DRIVERS, Instance, MIB, MODES, say, wait};
 use omni_cuda_entries::ENTRIES;
-use omni_gpu_wire::account::Use;
+use omni_gpu_protocol::account::Use;
 
 const LIMIT: u64 = 64 * MIB;
 

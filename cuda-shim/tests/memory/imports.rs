@@ -4,7 +4,7 @@
 use crate::calls::*;
 use crate::client::{allocate, begin};
 use crate::instance::{DRIVERS, Instance, MIB, MODES, say, wait};
-use omni_gpu_wire::account::Use;
+use omni_gpu_protocol::account::Use;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 

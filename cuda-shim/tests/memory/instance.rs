@@ -1,7 +1,7 @@
 //! An instance for a test: a simulated card, an accounting file, and clients that share them.
 
 use omni_cuda_card::{Card, Settings, State, built};
-use omni_gpu_wire::account::{FILE_BYTES, Header, Slot, Use, slots, sum};
+use omni_gpu_protocol::account::{FILE_BYTES, Header, Slot, Use, slots, sum};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::mem::offset_of;

@@ -3,7 +3,7 @@
 use crate::calls::*;
 use crate::client::{begin, free};
 use crate::instance::{DRIVERS, Instance, MIB, MODES, say, wait};
-use omni_gpu_wire::account::Use;
+use omni_gpu_protocol::account::Use;
 
 #[test]
 fn all_kinds_are_counted_and_nothing_is_left() {

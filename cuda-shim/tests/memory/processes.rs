@@ -4,7 +4,7 @@
 use crate::calls::cuMemAlloc_v2;
 use crate::client::{allocate, begin, free};
 use crate::instance::{DRIVERS, Instance, MIB, say, wait};
-use omni_gpu_wire::account::{FILE_BYTES, HEADER_BYTES, SLOT_BYTES};
+use omni_gpu_protocol::account::{FILE_BYTES, HEADER_BYTES, SLOT_BYTES};
 use std::ffi::{CString, c_void};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;

@@ -3,7 +3,7 @@
 use crate::calls::*;
 use crate::client::{allocate, begin, free};
 use crate::instance::{DRIVERS, Instance, MIB, MODES, say, wait};
-use omni_gpu_wire::account::{Mode, Settings, Use};
+use omni_gpu_protocol::account::{Mode, Settings, Use};
 use std::fs;
 use std::os::unix::fs::FileExt;
 

@@ -3,7 +3,7 @@
 use crate::calls::*;
 use crate::client::{allocate, begin, free};
 use crate::instance::{DRIVERS, Instance, MIB, MODES, say, wait};
-use omni_gpu_wire::account::Use;
+use omni_gpu_protocol::account::Use;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

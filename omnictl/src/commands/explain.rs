@@ -1,7 +1,7 @@
 //! `omnictl explain`: why a model has as many instances as it has.
 
-use omni_api::{Because, Budget, Explain};
 use omni_config::ModelName;
+use omni_control_api::{Because, Budget, Explain};
 
 use super::Context;
 use super::status::{block, describe_stop, line};

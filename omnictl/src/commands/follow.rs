@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use omni_api::{Generation, Model, Role, State};
 use omni_config::{ModelName, duration};
+use omni_control_api::{Generation, Model, Role, State};
 
 use super::{Context, refused};
 use crate::client::{Answer, ClientError, NO_SUCH_MODEL, model_route};
@@ -171,7 +171,7 @@ pub(super) fn short(version: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use omni_api::Directory;
+    use omni_control_api::Directory;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! `omnictl gpu`: the cards, and whose memory is on them.
 
-use omni_api::Gpus;
+use omni_control_api::Gpus;
 
 use super::Context;
 use crate::exit::Exit;

@@ -1,7 +1,7 @@
 //! `omnictl history`: the versions that a rollback can bring back.
 
-use omni_api::{History, Role};
 use omni_config::ModelName;
+use omni_control_api::{History, Role};
 
 use super::Context;
 use super::follow::short;

@@ -1,6 +1,6 @@
 //! `omnictl start`, `stop` and `restart`, and waiting for what they ask for.
 
-use omni_api::{Model, State};
+use omni_control_api::{Model, State};
 
 use super::follow::{Patience, Wait, until_it_serves};
 use super::{Context, refused, status};
@@ -108,7 +108,7 @@ async fn ask(context: &Context<'_>, verb: Verb, arguments: &Lifecycle) -> Result
 
 #[cfg(test)]
 mod tests {
-    use omni_api::Instance;
+    use omni_control_api::Instance;
 
     use super::*;
 

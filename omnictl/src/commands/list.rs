@@ -1,7 +1,7 @@
 //! `omnictl list`: all models with their state.
 
-use omni_api::{Model, Models, NotServed, State};
 use omni_config::Foreign;
+use omni_control_api::{Model, Models, NotServed, State};
 
 use super::Context;
 use crate::exit::Exit;

@@ -2,8 +2,8 @@
 
 use http_body_util::BodyExt;
 use hyper::Method;
-use omni_api::LogEntry;
 use omni_config::ModelName;
+use omni_control_api::LogEntry;
 
 use super::{Context, refused};
 use crate::client::{ClientError, empty, model_route, request};

@@ -26,8 +26,8 @@ mod upgrade;
 mod version;
 mod wait;
 
-use omni_api::Models;
 use omni_config::ModelName;
+use omni_control_api::Models;
 
 use crate::cli::{Cli, Command};
 use crate::client::{Answer, Client, ClientError, MODELS_UNKNOWN, NO_SUCH_MODEL, NOT_ALLOWED, model_route};

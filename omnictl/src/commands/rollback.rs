@@ -1,6 +1,6 @@
 //! `omnictl rollback`: an earlier version takes the traffic again.
 
-use omni_api::Model;
+use omni_control_api::Model;
 
 use super::follow::{Wait, short, until_it_serves};
 use super::{Context, refused};

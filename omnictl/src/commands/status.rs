@@ -2,8 +2,8 @@
 
 use std::fmt::Display;
 
-use omni_api::{Gpus, Instance, Model, Models, Node, State, Stop};
 use omni_config::ModelName;
+use omni_control_api::{Gpus, Instance, Model, Models, Node, State, Stop};
 
 use super::Context;
 use super::follow::short;

@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, stdout};
 use std::time::{Duration, Instant};
 
-use omni_api::{Top, TopRow};
+use omni_control_api::{Top, TopRow};
 
 use super::Context;
 use crate::exit::Exit;
@@ -82,7 +82,7 @@ fn cpu_percent(row: &TopRow, earlier: &Top, elapsed: Duration) -> Option<String>
 
 #[cfg(test)]
 mod tests {
-    use omni_api::State;
+    use omni_control_api::State;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! `omnictl upgrade`: a new process of the program that is on disk takes over the node.
 
-use omni_api::Upgrade;
+use omni_control_api::Upgrade;
 use std::time::Duration;
 
 use super::Context;

@@ -1,6 +1,6 @@
 //! `omnictl version`: which omnictl, and which daemon.
 
-use omni_api::Node;
+use omni_control_api::Node;
 use serde_json::json;
 
 use super::Context;

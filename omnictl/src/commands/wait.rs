@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use omni_api::{Model, State};
 use omni_config::ModelName;
+use omni_control_api::{Model, State};
 
 use super::follow::Patience;
 use super::{Context, status};

@@ -1,6 +1,6 @@
 //! Values of the control API that show every case a table or a text can meet.
 
-use omni_api::{
+use omni_control_api::{
     Because, Budget, Budgets, Directory, Explain, Generation, Gpu, GpuInstance, Gpus, History, Instance, Model, Models,
     Node, NotServed, Residency, Role, State, Stop, StopReason, Top, TopRow, Version,
 };

@@ -53,8 +53,8 @@ pub fn found(config: &Gpu) -> Tried<Vec<omni_machine::Card>> {
 pub(crate) mod testing {
     use super::{Applicant, GpuHandle, desk};
     use crate::policy::capacity::Cause;
-    use omni_ipc::id::InstanceId;
-    use omni_ipc::launcher::GpuMode;
+    use omni_node_protocol::id::InstanceId;
+    use omni_node_protocol::launcher::GpuMode;
     use tokio::sync::mpsc;
 
     /// An instance that asks for one byte of a card, and hears nothing.

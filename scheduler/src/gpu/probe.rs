@@ -7,7 +7,7 @@
 use super::cuda;
 use super::nvml::{self, Nvml, NvmlError, Process};
 use omni_config::node::{Gpu, GpuDevice, GpuUuid};
-use omni_ipc::id::InstanceId;
+use omni_node_protocol::id::InstanceId;
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};

@@ -2,7 +2,7 @@
 
 use super::desk::{Applicant, Word};
 use crate::policy::residency::CardIndex;
-use omni_ipc::instance::GpuOrder;
+use omni_node_protocol::instance::GpuOrder;
 use std::time::Instant;
 
 /// An instance that asked for a place, and has it until it is gone.

@@ -17,10 +17,10 @@ use crate::model::Message;
 use crate::policy::Moment;
 use crate::policy::residency::{Action, CardIndex, Event, InstanceKey, Residency};
 use crate::watchdog::Pulse;
-use omni_api as api;
 use omni_config::node::Gpu;
-use omni_ipc::instance::{GpuOrder, GpuReport};
-use omni_ipc::launcher::{GpuMode, GpuSpec};
+use omni_control_api as api;
+use omni_node_protocol::instance::{GpuOrder, GpuReport};
+use omni_node_protocol::launcher::{GpuMode, GpuSpec};
 use std::collections::HashMap;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
@@ -327,7 +327,7 @@ impl GpuTask {
     fn owners(
         &self,
         card: CardIndex,
-        owned: &[(omni_ipc::id::InstanceId, u64)],
+        owned: &[(omni_node_protocol::id::InstanceId, u64)],
         began: std::time::Instant,
     ) -> Vec<(InstanceKey, u64, u32)> {
         let settled = self.seated.iter().filter(|(_, seated)| seated.card == Some(card) && seated.said_at < began);

@@ -3,7 +3,7 @@
 use super::probe::Card;
 use crate::policy::Moment;
 use crate::policy::residency::{CardView, InstanceKey, InstanceView, Place};
-use omni_api as api;
+use omni_control_api as api;
 use std::collections::HashSet;
 use tokio::time::Instant;
 

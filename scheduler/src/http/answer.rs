@@ -12,7 +12,7 @@ use bytes::{Bytes, BytesMut};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode, Version};
-use omni_ipc::frame::AnswerHead;
+use omni_engine_protocol::frame::AnswerHead;
 use std::borrow::Cow;
 use std::convert::Infallible;
 use std::fmt::{self, Display, Formatter};

@@ -16,7 +16,7 @@ use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, Head
 use hyper::http::request::Parts;
 use hyper::{Request, Version};
 use omni_config::manifest::Limits;
-use omni_ipc::frame::flags;
+use omni_engine_protocol::frame::flags;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! The control API on `<runtime-dir>/control.sock`: what `omnictl` uses. Values and routes are in `omni-api`.
+//! The control API on `<runtime-dir>/control.sock`: what `omnictl` uses. Values and routes are in `omni-control-api`.
 
 mod route;
 mod stack;
@@ -18,7 +18,7 @@ use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
-use omni_api as api;
+use omni_control_api as api;
 use serde::Serialize;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};

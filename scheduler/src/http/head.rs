@@ -123,7 +123,7 @@ fn string(out: &mut Vec<u8>, text: &[u8]) {
 mod tests {
     use super::*;
     use hyper::Request;
-    use omni_ipc::frame::RequestHead;
+    use omni_engine_protocol::frame::RequestHead;
 
     #[test]
     fn the_head_is_a_request_head_once_it_is_closed() {
@@ -161,7 +161,7 @@ mod tests {
     fn a_priority_is_what_was_asked_for_up_to_what_the_manifest_allows() {
         let content = |text: &str| {
             let name = omni_config::name::ModelName::try_from("m".to_owned()).unwrap();
-            let snapshot = omni_ipc::id::SnapshotDigest::parse(&"0".repeat(64)).unwrap();
+            let snapshot = omni_node_protocol::id::SnapshotDigest::parse(&"0".repeat(64)).unwrap();
             Content::parse(&name, snapshot, Some(text.to_owned()), &omni_config::node::NodeConfig::default()).unwrap()
         };
         let (none, some) = (content(""), content("[scaling]\npriority = 5\n"));

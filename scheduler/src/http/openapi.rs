@@ -6,7 +6,7 @@ pub const OPENAPI: &str = include_str!("openapi.json");
 #[cfg(test)]
 mod tests {
     use super::*;
-    use omni_api as api;
+    use omni_control_api as api;
     use serde_json::Value;
 
     fn keys(value: &Value) -> Vec<String> {

@@ -20,7 +20,7 @@ use hyper::body::Incoming;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Request, Response};
-use omni_ipc::frame::{CancelReason, INITIAL_CREDIT};
+use omni_engine_protocol::frame::{CancelReason, INITIAL_CREDIT};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -261,7 +261,7 @@ async fn serve(
 fn note(model: &Model, request_id: &[u8], failure: &Failure) {
     let (unix_ms, stream, text) = (machine::unix_ms(), "node".to_owned(), failure.to_string());
     let request_id = Some(String::from_utf8_lossy(request_id).into_owned());
-    model.logs.push(omni_api::LogEntry { unix_ms, instance: String::new(), stream, request_id, text });
+    model.logs.push(omni_control_api::LogEntry { unix_ms, instance: String::new(), stream, request_id, text });
 }
 
 /// The answer, while a body is being uploaded. A body that breaks off ends the request: the outer failure.

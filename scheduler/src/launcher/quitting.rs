@@ -1,8 +1,8 @@
 //! The end of the node, as the launcher is told of it.
 
 use super::LauncherHandle;
-use omni_ipc::id::InstanceId;
-use omni_ipc::launcher::ToLauncher;
+use omni_node_protocol::id::InstanceId;
+use omni_node_protocol::launcher::ToLauncher;
 use std::time::Duration;
 
 /// For the launcher's last workers to end. Under systemd it stays, and this is waited for in vain: keep it short.

@@ -1,7 +1,7 @@
 //! What the launcher was started with, beside what it is to serve: the same, or read anew, or not used.
 
 use super::LauncherHandle;
-use omni_ipc::launcher::{Serves, ToLauncher};
+use omni_node_protocol::launcher::{Serves, ToLauncher};
 use std::path::Path;
 
 /// What is to be done about a launcher.

@@ -1,6 +1,6 @@
 //! Metrics of the builds of environments, as the launcher tells of them.
 
-use omni_ipc::launcher::BuildCounts;
+use omni_node_protocol::launcher::BuildCounts;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;

@@ -1,7 +1,7 @@
 //! Metrics of the node's GPUs.
 
 use super::model::{Histograms, ModelLabel, seconds};
-use omni_api::Gpus;
+use omni_control_api::Gpus;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

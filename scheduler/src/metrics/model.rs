@@ -4,7 +4,7 @@
 //! ended: then two tasks have the same series, and the last of them takes them along.
 
 use super::GpuMetrics;
-use omni_api::State;
+use omni_control_api::State;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

@@ -6,9 +6,9 @@ use omni_config::Foreign;
 use omni_config::manifest::{Access, LogLevel, MOST_SAID, Manifest, TooLarge};
 use omni_config::name::ModelName;
 use omni_config::node::NodeConfig;
-use omni_ipc::id::{EnvironmentKey, InstanceId, SnapshotDigest};
-use omni_ipc::launcher::{StartSpec, ZygoteSpec};
-use omni_ipc::packet::MAX_PACKET;
+use omni_engine_protocol::packet::MAX_PACKET;
+use omni_node_protocol::id::{EnvironmentKey, InstanceId, SnapshotDigest};
+use omni_node_protocol::launcher::{StartSpec, ZygoteSpec};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -181,9 +181,9 @@ fn not_granted(asked: &str, list: &str) -> String {
 mod tests {
     use super::*;
     use omni_config::node::Capacity;
-    use omni_ipc::exit::ExitCause;
-    use omni_ipc::instance::{FromWorker, Welcome};
-    use omni_ipc::launcher::{GpuMode, GpuSpec, ToLauncher};
+    use omni_node_protocol::exit::ExitCause;
+    use omni_node_protocol::instance::{FromWorker, Welcome};
+    use omni_node_protocol::launcher::{GpuMode, GpuSpec, ToLauncher};
 
     fn content(manifest: String) -> Content {
         let digest = SnapshotDigest::parse(&"0".repeat(64)).unwrap();

@@ -1,6 +1,6 @@
 //! The last lines that a model's instances wrote, for `omnictl logs`. Bounded in bytes; readers follow by number.
 
-use omni_api::LogEntry;
+use omni_control_api::LogEntry;
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::watch;

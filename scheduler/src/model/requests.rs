@@ -9,7 +9,7 @@ use crate::wire::connection::DataConnection;
 use crate::wire::reply::{Answer, Body, ReplyTo, Swap, Unanswered};
 use crate::wire::stream::{BadChunk, End, Filler, Shape, stream};
 use bytes::Bytes;
-use omni_ipc::frame::{
+use omni_engine_protocol::frame::{
     AnswerHead, ErrorBody, ErrorOrigin, FrameError, HEADER, Header, INITIAL_CREDIT, Kind, MAX_SMALL, flags, split_head,
 };
 use serde_json::value::RawValue;

@@ -5,9 +5,9 @@
 
 use super::Message;
 use crate::packet_socket::PacketSocket;
-use omni_ipc::id::InstanceId;
-use omni_ipc::instance::{FromWorker, ToWorker, VERSIONS, Welcome};
-use omni_ipc::packet::PacketError;
+use omni_engine_protocol::packet::PacketError;
+use omni_node_protocol::id::InstanceId;
+use omni_node_protocol::instance::{FromWorker, ToWorker, VERSIONS, Welcome};
 use std::io;
 use std::os::fd::RawFd;
 use std::path::Path;

@@ -3,11 +3,11 @@
 use super::Node;
 use crate::model::Message;
 use crate::model::content::Unservable;
-use omni_api::NotServed as Shown;
 use omni_config::Foreign;
 use omni_config::name::ModelName;
-use omni_ipc::launcher::MODELS_FOLDER;
+use omni_control_api::NotServed as Shown;
 use omni_log::Kind;
+use omni_node_protocol::launcher::MODELS_FOLDER;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

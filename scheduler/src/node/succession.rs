@@ -4,7 +4,7 @@
 use super::Node;
 use crate::model::{Has, Leave, Message, Model};
 use crate::takeover::Heir;
-use omni_ipc::id::InstanceId;
+use omni_node_protocol::id::InstanceId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};

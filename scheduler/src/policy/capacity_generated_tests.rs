@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::policy::Generation;
-use omni_ipc::zygote::LINGER;
+use omni_node_protocol::zygote::LINGER;
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]

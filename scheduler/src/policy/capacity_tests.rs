@@ -7,7 +7,7 @@ mod room;
 
 use super::*;
 use crate::policy::Generation;
-use omni_ipc::zygote::LINGER;
+use omni_node_protocol::zygote::LINGER;
 
 const MIB: u64 = 1 << 20;
 

@@ -15,7 +15,7 @@ mod writer;
 pub use removed::{age, expired};
 
 use omni_config::name::ModelName;
-use omni_ipc::id::SnapshotDigest;
+use omni_node_protocol::id::SnapshotDigest;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

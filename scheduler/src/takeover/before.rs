@@ -3,7 +3,7 @@
 //! [`super::Predecessor`] makes it known, [`crate::node`] keeps it and asks. What always holds: while it has not ended, this
 //! scheduler hands over to nobody. What that one asks again, and the connections that it lets go of, have nowhere else to go.
 
-use omni_ipc::id::InstanceId;
+use omni_node_protocol::id::InstanceId;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::watch;

@@ -4,7 +4,7 @@
 //! go this way, so nobody else can use them, and what clients have to speak does not matter.
 
 use crate::packet_socket::PacketSocket;
-use omni_ipc::takeover::ToSuccessor;
+use omni_node_protocol::takeover::ToSuccessor;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::Arc;

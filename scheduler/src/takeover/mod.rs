@@ -1,5 +1,5 @@
 //! A planned takeover: this scheduler starts its successor, a new process of the program that is on disk now, and hands
-//! it the node while both run. `omnictl upgrade` asks for it; the messages are in `omni_ipc::takeover`.
+//! it the node while both run. `omnictl upgrade` asks for it; the messages are in `omni_node_protocol::takeover`.
 //!
 //! What always holds: until the successor has said that it is able to serve, nothing has changed here. From then on an
 //! instance finishes for this scheduler what it has been sent, over the data connection of this life, and everything
@@ -18,9 +18,9 @@ pub use successor::{Estate, hand_over};
 
 use crate::node::Node;
 use crate::startup::StartupError;
-use omni_api::Upgrade;
-use omni_ipc::packet::PacketError;
-use omni_ipc::takeover::PROTOCOL;
+use omni_control_api::Upgrade;
+use omni_engine_protocol::packet::PacketError;
+use omni_node_protocol::takeover::PROTOCOL;
 use std::io;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};

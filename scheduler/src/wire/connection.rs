@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, SockaddrStorage, send, sendmsg, socketpair,
 };
-use omni_ipc::frame::{CancelReason, FrameError, HEADER, Header, Kind, flags};
+use omni_engine_protocol::frame::{CancelReason, FrameError, HEADER, Header, Kind, flags};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -1,8 +1,8 @@
 //! The connection, with a model that the test plays.
 
 use super::*;
-use omni_ipc::frame::flags;
-use omni_ipc::packet::MAX_FDS;
+use omni_engine_protocol::frame::flags;
+use omni_engine_protocol::packet::MAX_FDS;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream as StdStream;
 

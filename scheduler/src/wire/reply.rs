@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::model::content::Content;
 use crate::model::requests::RequestBody;
 use bytes::Bytes;
-use omni_ipc::frame::AnswerHead;
+use omni_engine_protocol::frame::AnswerHead;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;

@@ -5,7 +5,7 @@
 //! that sends more breaks the wire.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use omni_ipc::frame::{HEADER, INITIAL_CREDIT, flags};
+use omni_engine_protocol::frame::{HEADER, INITIAL_CREDIT, flags};
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};

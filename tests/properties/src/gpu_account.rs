@@ -1,6 +1,6 @@
 //! The accounting file of a GPU model, in which the model can write what it likes: sums are right, and never wrap.
 
-use omni_gpu_wire::account::{FILE_BYTES, HEADER_BYTES, MAGIC, SLOT_BYTES, SLOTS, Slot, Use, slots, sum};
+use omni_gpu_protocol::account::{FILE_BYTES, HEADER_BYTES, MAGIC, SLOT_BYTES, SLOTS, Slot, Use, slots, sum};
 
 /// Bytes of one slot that mean something.
 const WORDS: usize = 7 * 8;

@@ -1,6 +1,6 @@
 //! The packets between the shims of a GPU model and its worker: one form for each meaning, and none for anything else.
 
-use omni_gpu_wire::control::{ORDER_BYTES, Order, REPORT_BYTES, Report};
+use omni_gpu_protocol::control::{ORDER_BYTES, Order, REPORT_BYTES, Report};
 
 /// Reads the bytes as a packet of each direction, and what is left behind it as the next.
 ///

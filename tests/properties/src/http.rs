@@ -9,7 +9,7 @@ use hyper::http::request::Parts;
 use hyper::rt::ReadBufCursor;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, Version};
-use omni_ipc::frame::RequestHead;
+use omni_engine_protocol::frame::RequestHead;
 use omni_scheduler::budget::{Budget, Share};
 use omni_scheduler::http::answer::{AnswerBody, envelope};
 use omni_scheduler::http::body::{self, STREAM_FROM, is_json, passes_hyper};

@@ -1,13 +1,15 @@
 //! The JSON messages of all wires: what is read is the same once it was written and read again, and no longer than it
 //! has to be; and frames, which are read as far as they are whole.
 
-use omni_ipc::engine::{FromEngine, ToEngine};
-use omni_ipc::frame::{AnswerHead, ErrorBody, ErrorOrigin, HEADER, Header, MAX_ANSWER, RequestHead, split_head};
-use omni_ipc::instance::{FromWorker, ToWorker};
-use omni_ipc::launcher::{FromLauncher, ToLauncher};
-use omni_ipc::packet::MAX_PACKET;
-use omni_ipc::takeover::{FromSuccessor, ToSuccessor};
-use omni_ipc::zygote::{FromZygote, FromZygoteWorker, ToZygote, ToZygoteWorker};
+use omni_engine_protocol::control::{FromEngine, ToEngine};
+use omni_engine_protocol::frame::{
+    AnswerHead, ErrorBody, ErrorOrigin, HEADER, Header, MAX_ANSWER, RequestHead, split_head,
+};
+use omni_engine_protocol::packet::MAX_PACKET;
+use omni_node_protocol::instance::{FromWorker, ToWorker};
+use omni_node_protocol::launcher::{FromLauncher, ToLauncher};
+use omni_node_protocol::takeover::{FromSuccessor, ToSuccessor};
+use omni_node_protocol::zygote::{FromZygote, FromZygoteWorker, ToZygote, ToZygoteWorker};
 use serde::{Serialize, de::DeserializeOwned};
 use std::fmt::Debug;
 

@@ -1,7 +1,7 @@
 //! What the scheduler's parts need around them: a runtime, and the content of a model.
 
 use omni_config::{ModelName, NodeConfig};
-use omni_ipc::id::SnapshotDigest;
+use omni_node_protocol::id::SnapshotDigest;
 use omni_scheduler::model::content::Content;
 use std::sync::Arc;
 use tokio::runtime::{Builder, Runtime};

@@ -12,44 +12,60 @@ pub(crate) struct Crate<'a> {
     pub(crate) sources: Vec<&'a str>,
 }
 
-/// Our crates and those of ours that each may know. The privileged side and the side that faces the network meet in
-/// `omni-ipc`, and in the layout of `omni-dir`; `omnictl` meets the node in `omni-api`; what it publishes it copies as the node will, and what a
-/// machine has of what a node needs is told to it in `omni-machine`.
+/// Our crates and those of ours that each may know. The privileged side and the side that faces the network share `protocol/*` and
+/// the layout of `omni-dir`. `omnictl` shares `omni-control-api`, `omni-snapshot`, with which it copies a directory as the node
+/// does, and `omni-machine`, the facts of `omnictl doctor`.
 const DIRECTIONS: &[(&str, &[&str])] = &[
-    ("omni-api", &[]),
+    ("omni-control-api", &[]),
     ("omni-cgroup", &[]),
     ("omni-dir", &[]),
     ("omni-config", &[]),
     ("omni-cuda-runtime-double", &[]),
     ("omni-cuda-card", &[]),
     ("omni-cuda-entries", &[]),
-    ("omni-cuda-proxy", &["omni-gpu-wire"]),
-    ("omni-cuda", &["omni-cuda-card", "omni-cuda-entries", "omni-gpu-wire"]),
+    ("omni-cuda-proxy", &["omni-gpu-protocol"]),
+    ("omni-cuda", &["omni-cuda-card", "omni-cuda-entries", "omni-gpu-protocol"]),
     ("omni-cuda-sim", &["omni-cuda-card", "omni-cuda-entries"]),
-    ("omni-gpu-wire", &[]),
-    ("omni-ipc", &[]),
+    ("omni-gpu-protocol", &[]),
+    ("omni-engine-protocol", &[]),
+    ("omni-node-protocol", &["omni-engine-protocol"]),
     ("omni-log", &[]),
     ("omni-machine", &[]),
     ("omni-meminfo-fs", &[]),
-    ("omni-snapshot", &["omni-ipc"]),
+    ("omni-snapshot", &["omni-node-protocol"]),
     (
         "omni-worker",
         &[
             "omni-cgroup",
             "omni-config",
             "omni-dir",
-            "omni-gpu-wire",
-            "omni-ipc",
+            "omni-engine-protocol",
+            "omni-gpu-protocol",
+            "omni-node-protocol",
             "omni-log",
             "omni-machine",
             "omni-meminfo-fs",
             "omni-snapshot",
         ],
     ),
-    ("omni-scheduler", &["omni-api", "omni-config", "omni-dir", "omni-ipc", "omni-log", "omni-machine"]),
-    ("omnictl", &["omni-api", "omni-config", "omni-machine", "omni-snapshot"]),
-    ("omni-tests", &["omni-api", "omni-config", "omni-cuda-card", "omni-ipc"]),
-    ("omni-properties", &["omni-config", "omni-gpu-wire", "omni-ipc", "omni-scheduler"]),
+    (
+        "omni-scheduler",
+        &[
+            "omni-config",
+            "omni-control-api",
+            "omni-dir",
+            "omni-engine-protocol",
+            "omni-log",
+            "omni-machine",
+            "omni-node-protocol",
+        ],
+    ),
+    ("omnictl", &["omni-control-api", "omni-config", "omni-machine", "omni-snapshot"]),
+    ("omni-tests", &["omni-config", "omni-control-api", "omni-cuda-card", "omni-node-protocol"]),
+    (
+        "omni-properties",
+        &["omni-config", "omni-engine-protocol", "omni-gpu-protocol", "omni-node-protocol", "omni-scheduler"],
+    ),
 ];
 
 /// Libraries that only some crates may use.
@@ -177,7 +193,7 @@ mod tests {
     fn a_wrong_direction_is_found() {
         let bad = [
             ("omni-scheduler", "[dependencies]\nomni-worker.workspace = true"),
-            ("omnictl", "[dependencies]\nomni-ipc.workspace = true"),
+            ("omnictl", "[dependencies]\nomni-node-protocol.workspace = true"),
             ("omni-worker", "[dependencies]\ntokio.workspace = true"),
             ("omni-worker", "[dev-dependencies]\nhyper.workspace = true"),
             ("omni-config", "[build-dependencies]\nfuser = { workspace = true }"),
@@ -187,7 +203,7 @@ mod tests {
             let manifest = format!("[package]\nname = \"{name}\"\n{dependencies}");
             assert_eq!(directions(&of(&manifest, "")).len(), 1, "{manifest}");
         }
-        let good = "[package]\nname = \"omni-scheduler\"\n[dependencies]\nomni-ipc.workspace = true\ntokio.workspace = true\nserde.workspace = true";
+        let good = "[package]\nname = \"omni-scheduler\"\n[dependencies]\nomni-node-protocol.workspace = true\ntokio.workspace = true\nserde.workspace = true";
         assert_eq!(directions(&of(good, "")), Vec::<String>::new());
     }
 

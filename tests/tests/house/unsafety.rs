@@ -53,7 +53,7 @@ const FENCED: &[(&str, &str)] = &[
     ("worker/cgroup/src/pidfd.rs", "pidfd_open, pidfd_send_signal: not in nix"),
     ("worker/cgroup/src/placeholder.rs", "fork: the child only waits"),
     ("worker/cgroup/tests/support/mod.rs", "children join their group between fork and exec"),
-    ("worker/ipc/src/packet.rs", "descriptors that arrive with a message"),
+    ("protocol/engine/src/packet.rs", "descriptors that arrive with a message"),
     ("worker/src/pidfd.rs", "pidfd_open, pidfd_send_signal: not in nix"),
     ("worker/src/sandbox/kernel.rs", "system calls that are not in nix"),
     ("worker/src/sandbox/loop_device.rs", "ioctls of loop devices"),

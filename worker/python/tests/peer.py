@@ -1,5 +1,5 @@
 """The other side of an engine: a scheduler and a worker in a few lines, with frames encoded by hand from the contract
-(`worker/ipc/src/frame.rs`, `engine.rs`). Deliberately knows nothing of `omni._engine.wire`.
+(`protocol/engine/src/frame.rs`, `engine.rs`). Deliberately knows nothing of `omni._engine.wire`.
 """
 
 from __future__ import annotations

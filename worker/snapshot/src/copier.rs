@@ -12,7 +12,7 @@ use crate::store::{COPY, FILES, SOURCES, Snapshot};
 use crate::tree::{FileEntry, Fingerprint, Kind, Limits, Listing, list};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
-use omni_ipc::launcher::MAX_MANIFEST;
+use omni_node_protocol::launcher::MAX_MANIFEST;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind, Read};

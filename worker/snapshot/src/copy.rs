@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, fchmod, mkdirat};
 use nix::unistd::symlinkat;
-use omni_ipc::id::SnapshotDigest;
+use omni_node_protocol::id::SnapshotDigest;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, ErrorKind};

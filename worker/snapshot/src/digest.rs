@@ -10,7 +10,7 @@
 //! Owner, times, and permission bits other than "somebody may execute it" are no part of it, nor are names that are left
 //! out of a snapshot ([`is_ignored`]).
 
-use omni_ipc::id::SnapshotDigest;
+use omni_node_protocol::id::SnapshotDigest;
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -67,7 +67,7 @@ impl TreeHasher {
     ///
     /// # Errors
     /// Never in practice: 32 bytes always are 64 hexadecimal digits.
-    pub fn finish(self) -> Result<SnapshotDigest, omni_ipc::id::BadId> {
+    pub fn finish(self) -> Result<SnapshotDigest, omni_node_protocol::id::BadId> {
         SnapshotDigest::parse(&hex(&self.0.finalize()))
     }
 

@@ -1,7 +1,7 @@
 //! Why no snapshot can be taken. Shown to the model's author, who can do something about most of it.
 
 use nix::errno::Errno;
-use omni_ipc::launcher::MAX_MANIFEST;
+use omni_node_protocol::launcher::MAX_MANIFEST;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -7,7 +7,7 @@ use crate::beneath::open_beneath;
 use nix::dir::{Dir, Type};
 use nix::fcntl::OFlag;
 use nix::unistd::fsync;
-use omni_ipc::id::SnapshotDigest;
+use omni_node_protocol::id::SnapshotDigest;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};

@@ -8,7 +8,7 @@
 use crate::content::LARGE;
 use crate::digest::hex;
 use crate::tree::Identity;
-use omni_ipc::id::SnapshotDigest;
+use omni_node_protocol::id::SnapshotDigest;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;

@@ -12,7 +12,7 @@ use crate::sources;
 use crate::tree::{Fingerprint, Limits};
 use crate::verify::{is_whole, read};
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
-use omni_ipc::id::SnapshotDigest;
+use omni_node_protocol::id::SnapshotDigest;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};

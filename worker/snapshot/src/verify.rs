@@ -9,7 +9,7 @@ use crate::file::{hash_content, open_listed};
 use crate::progress::Source;
 use crate::tree::{Fingerprint, Kind, Limits, list};
 use nix::fcntl::OFlag;
-use omni_ipc::id::SnapshotDigest;
+use omni_node_protocol::id::SnapshotDigest;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;

@@ -1,8 +1,8 @@
 //! The models that the watcher has seen, and what a scheduler must be told of them. Pure.
 
 use super::event::ModelState;
-use omni_ipc::id::SnapshotDigest;
-use omni_ipc::launcher::FromLauncher;
+use omni_node_protocol::id::SnapshotDigest;
+use omni_node_protocol::launcher::FromLauncher;
 use std::collections::BTreeMap;
 
 /// Every model directory as it was last seen.

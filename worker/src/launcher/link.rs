@@ -5,8 +5,8 @@
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{Backlog, getsockopt};
 use omni_dir::Dir;
-use omni_ipc::launcher::{FromLauncher, ToLauncher};
-use omni_ipc::packet::{PacketError, recv_packet_no_fds, send_packet};
+use omni_engine_protocol::packet::{PacketError, recv_packet_no_fds, send_packet};
+use omni_node_protocol::launcher::{FromLauncher, ToLauncher};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
     use nix::unistd::Uid;
-    use omni_ipc::packet::MAX_PACKET;
+    use omni_engine_protocol::packet::MAX_PACKET;
     use std::os::fd::AsRawFd;
 
     #[test]

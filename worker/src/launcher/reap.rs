@@ -5,8 +5,8 @@ use super::instances::Traces;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use omni_cgroup::Driver;
-use omni_ipc::exit::ExitCause;
-use omni_ipc::id::InstanceId;
+use omni_node_protocol::exit::ExitCause;
+use omni_node_protocol::id::InstanceId;
 
 /// Removes everything of an instance whose worker is gone or must go; says how it ended. The record goes last: a launcher
 /// that is killed before does this again.

@@ -14,8 +14,8 @@ use crate::spec::{Bind, Cache, Gpu, InstanceSpec, SandboxSpec, Weights, WorkerSp
 use nix::unistd::Pid;
 use omni_cgroup::{CgroupPaths, Driver, GroupName, Limits, Part};
 use omni_config::{GpuUuid, ModelName, NodeConfig};
-use omni_ipc::engine::Boot;
-use omni_ipc::launcher::{GpuMode, StartSpec};
+use omni_engine_protocol::control::Boot;
+use omni_node_protocol::launcher::{GpuMode, StartSpec};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};

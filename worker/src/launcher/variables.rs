@@ -6,8 +6,8 @@
 use super::gpu;
 use super::start::CACHE;
 use crate::sandbox::{CACHE_HOME, HOME, USER};
-use omni_ipc::launcher::StartSpec;
 use omni_meminfo_fs::Shown;
+use omni_node_protocol::launcher::StartSpec;
 use std::path::Path;
 
 /// Variables that stand for a number of processors: at OpenMP and all that follow it (torch, OpenBLAS, MKL, `nproc`), and at

@@ -12,10 +12,11 @@ use crate::spec::{WorkerSpec, Zygote as ZygoteJob};
 use nix::sys::socket::Backlog;
 use nix::unistd::Pid;
 use omni_cgroup::{GroupName, Limits, Part};
-use omni_ipc::exit::{ExitCause, PERMANENT_FAILURE};
-use omni_ipc::id::{InstanceId, SnapshotDigest};
-use omni_ipc::launcher::{StartSpec, ZygoteSpec};
-use omni_ipc::zygote::PROTOCOL;
+use omni_engine_protocol::control::PERMANENT_FAILURE;
+use omni_node_protocol::exit::ExitCause;
+use omni_node_protocol::id::{InstanceId, SnapshotDigest};
+use omni_node_protocol::launcher::{StartSpec, ZygoteSpec};
+use omni_node_protocol::zygote::PROTOCOL;
 use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -306,7 +307,7 @@ impl ZygoteStart {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use omni_ipc::launcher::ZygoteSpec;
+    use omni_node_protocol::launcher::ZygoteSpec;
 
     #[test]
     fn pauses_double_to_a_bound() {

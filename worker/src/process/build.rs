@@ -9,7 +9,7 @@ use crate::spec::BuildSpec;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use omni_cgroup::{Group, OomWatch};
-use omni_ipc::exit::ExitCause;
+use omni_node_protocol::exit::ExitCause;
 use std::io::{stderr, stdout};
 use std::os::fd::AsFd;
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! The process of an instance that comes from a zygote: asked for, claimed, and its end. The instance's side of
-//! [`omni_ipc::zygote`].
+//! [`omni_node_protocol::zygote`].
 //!
 //! Called by [`super::running`]. What always holds: the process is what the kernel says it is, by the sender of its first
 //! message, and the zygote's worker has checked that it is nobody else's; the connection to that worker is kept as long
@@ -12,11 +12,11 @@ use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use nix::unistd::Pid;
-use omni_ipc::id::InstanceId;
-use omni_ipc::instance::LogLine;
-use omni_ipc::packet::{PacketError, recv_packet_no_fds, send_packet};
-use omni_ipc::zygote::{FromZygoteWorker, ToZygoteWorker};
+use omni_engine_protocol::packet::{PacketError, recv_packet_no_fds, send_packet};
 use omni_log::chain;
+use omni_node_protocol::id::InstanceId;
+use omni_node_protocol::instance::LogLine;
+use omni_node_protocol::zygote::{FromZygoteWorker, ToZygoteWorker};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 

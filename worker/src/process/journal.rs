@@ -6,7 +6,7 @@
 //! [`RING_BYTES`]. Once a line was beyond the rate, all are dropped for [`DROP`] and only counted: the worker's processor
 //! time is not within the model's limit, so a flood must cost little of it.
 
-use omni_ipc::instance::{LogLine, LogStream};
+use omni_node_protocol::instance::{LogLine, LogStream};
 use std::collections::VecDeque;
 use std::time::Duration;
 

@@ -7,8 +7,8 @@
 use super::journal::Journal;
 use super::setup::Place;
 use nix::sys::socket::{getsockopt, sockopt};
-use omni_ipc::instance::{FromWorker, ToWorker};
-use omni_ipc::packet::{PacketError, recv_packet, send_packet};
+use omni_engine_protocol::packet::{PacketError, recv_packet, send_packet};
+use omni_node_protocol::instance::{FromWorker, ToWorker};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -70,7 +70,7 @@ pub enum WorkerError {
     MeminfoServe(#[from] omni_meminfo_fs::ServeError),
     /// The engine's first message could not be sent.
     #[error("cannot tell the engine what to serve")]
-    Boot(#[from] omni_ipc::packet::PacketError),
+    Boot(#[from] omni_engine_protocol::packet::PacketError),
     /// The kernel does not let the worker wait.
     #[error("cannot wait for events")]
     Wait(#[source] Errno),

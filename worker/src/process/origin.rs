@@ -10,7 +10,7 @@ use super::wires::{Ends, Wires};
 use crate::sandbox::{self, Given, GpuDir, ProcFiles, Sandbox};
 use crate::spec::{InstanceSpec, ZygoteSocket};
 use omni_cgroup::{CgroupPaths, Group};
-use omni_ipc::engine::ToEngine;
+use omni_engine_protocol::control::ToEngine;
 use omni_meminfo_fs::{CgroupV1, CgroupV2, Groups, Processors, SampleError, Server, Shown, View};
 use std::io;
 use std::os::fd::AsFd;

@@ -16,10 +16,10 @@ use crate::spec::InstanceSpec;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use omni_cgroup::{Group, OomWatch};
-use omni_ipc::engine::{FromEngine, ToEngine};
-use omni_ipc::instance::{LogLine, LogStream, Stats};
-use omni_ipc::packet::{PacketError, recv_packet_from, recv_packet_no_fds};
+use omni_engine_protocol::control::{FromEngine, ToEngine};
+use omni_engine_protocol::packet::{PacketError, recv_packet_from, recv_packet_no_fds};
 use omni_log::chain;
+use omni_node_protocol::instance::{LogLine, LogStream, Stats};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 

@@ -10,7 +10,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::Backlog;
 use nix::unistd::{dup2_stdin, dup2_stdout};
 use omni_dir::Dir;
-use omni_ipc::exit::ExitCause;
+use omni_node_protocol::exit::ExitCause;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::unix::net::UnixListener;

@@ -15,9 +15,9 @@
 //! engine ended, as pid 1 saw it; else how pid 1 itself ended; else, for a process of a zygote whose sandbox is gone with
 //! it, that nobody saw it.
 
-use omni_ipc::engine::{FromEngine, HandlerMode};
-use omni_ipc::exit::ExitCause;
-use omni_ipc::instance::FromWorker;
+use omni_engine_protocol::control::{FromEngine, HandlerMode};
+use omni_node_protocol::exit::ExitCause;
+use omni_node_protocol::instance::FromWorker;
 use std::time::Duration;
 
 /// An engine that has closed its socket is about to exit; one that does not is of no use to anybody.

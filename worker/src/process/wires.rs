@@ -7,8 +7,8 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socketpair, sockopt};
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::{pipe2, read};
-use omni_ipc::instance::LogStream;
-use omni_ipc::packet::{PacketError, send_packet};
+use omni_engine_protocol::packet::{PacketError, send_packet};
+use omni_node_protocol::instance::LogStream;
 use serde::Serialize;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 

@@ -9,7 +9,7 @@ use landlock::{
     ABI, Access, AccessFs, BitFlags, LandlockStatus, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreated,
     RulesetCreatedAttr, Scope,
 };
-use omni_gpu_wire::env::inside;
+use omni_gpu_protocol::env::inside;
 use std::path::Path;
 
 /// The newest rules that this policy has been written for; older kernels take the part they know.

@@ -14,7 +14,7 @@ use super::{Program, kernel};
 use nix::errno::Errno;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use nix::unistd::{ForkResult, execve, fork, setsid};
-use omni_ipc::engine::ENGINE_FD;
+use omni_engine_protocol::control::ENGINE_FD;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 

@@ -9,7 +9,7 @@ use nix::sys::socket::{
     AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, SockaddrStorage, UnixCredentials, recvmsg,
     setsockopt, socketpair, sockopt,
 };
-use omni_ipc::packet::{PacketError, send_packet};
+use omni_engine_protocol::packet::{PacketError, send_packet};
 use serde::{Deserialize, Serialize};
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

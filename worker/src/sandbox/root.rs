@@ -16,7 +16,7 @@ use crate::spec::{Bind, SandboxSpec};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::stat::{Mode, mkdirat};
 use nix::unistd::{Gid, Uid, chdir, fchdir, fchown, pivot_root, symlinkat};
-use omni_gpu_wire::env::inside;
+use omni_gpu_protocol::env::inside;
 use omni_meminfo_fs::File;
 use std::ffi::{CStr, CString};
 use std::fs;

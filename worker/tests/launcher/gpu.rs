@@ -4,10 +4,10 @@
 use super::node::{Node, Scheduler, request};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
-use omni_ipc::id::{EnvironmentKey, InstanceId, SnapshotDigest};
-use omni_ipc::instance::{FromWorker, PROTOCOL, ToWorker};
-use omni_ipc::launcher::{GpuMode, GpuSpec, StartSpec};
-use omni_ipc::packet::{recv_packet, send_packet};
+use omni_engine_protocol::packet::{recv_packet, send_packet};
+use omni_node_protocol::id::{EnvironmentKey, InstanceId, SnapshotDigest};
+use omni_node_protocol::instance::{FromWorker, PROTOCOL, ToWorker};
+use omni_node_protocol::launcher::{GpuMode, GpuSpec, StartSpec};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -218,7 +218,7 @@ fn memory_of_the_group_has_room_for_gpu_memory_that_waits_there() {
         let limits: Vec<u64> =
             gpus.node.groups().iter().filter(|dir| dir.ends_with(name)).filter_map(|group| limit(group)).collect();
         assert_eq!(limits, [expected]);
-        scheduler.say(&omni_ipc::launcher::ToLauncher::Kill { instance: id(name) });
+        scheduler.say(&omni_node_protocol::launcher::ToLauncher::Kill { instance: id(name) });
         scheduler.gone(&id(name));
     }
     assert_eq!(gpus.node.traces(), Vec::<String>::new());

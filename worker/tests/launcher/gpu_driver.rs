@@ -3,7 +3,7 @@
 
 use super::gpu::{GpuNode, id};
 use super::node::request;
-use omni_ipc::launcher::{GpuMode, GpuSpec};
+use omni_node_protocol::launcher::{GpuMode, GpuSpec};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 

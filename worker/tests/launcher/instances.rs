@@ -3,9 +3,9 @@
 use super::node::{Node, Scheduler, request};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use omni_ipc::exit::ExitCause;
-use omni_ipc::id::{EnvironmentKey, InstanceId, SnapshotDigest};
-use omni_ipc::launcher::{FromLauncher, ToLauncher};
+use omni_node_protocol::exit::ExitCause;
+use omni_node_protocol::id::{EnvironmentKey, InstanceId, SnapshotDigest};
+use omni_node_protocol::launcher::{FromLauncher, ToLauncher};
 use std::fs;
 
 const MODEL: (&str, &str) = ("model.py", "def handle_request(request, context):\n    return 'hi'\n");
@@ -80,7 +80,7 @@ fn requests_beyond_what_the_node_gives_are_refused() {
     variable.env.insert("A=B".into(), "x".into());
     let mut module = good();
     module.module = "../model".into();
-    let weights = |path: &str| omni_ipc::launcher::StartSpec { weights: Some(path.into()), ..good() };
+    let weights = |path: &str| omni_node_protocol::launcher::StartSpec { weights: Some(path.into()), ..good() };
     let table = [
         (weights("/etc"), "in no folder that the launcher knows"),
         (weights("/srv/weights/../../etc"), "in no folder that the launcher knows"),

@@ -2,8 +2,8 @@
 
 use super::node::{Node, Scheduler};
 use nix::sys::signal::Signal;
-use omni_ipc::id::{InstanceId, SnapshotDigest};
-use omni_ipc::launcher::{FromLauncher, ToLauncher};
+use omni_node_protocol::id::{InstanceId, SnapshotDigest};
+use omni_node_protocol::launcher::{FromLauncher, ToLauncher};
 use std::fs;
 use std::os::unix::fs::symlink;
 

@@ -4,7 +4,7 @@ use super::dead_mount::DeadMount;
 use super::node::{Node, Scheduler};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use omni_ipc::launcher::FromLauncher;
+use omni_node_protocol::launcher::FromLauncher;
 use std::fs;
 use std::os::unix::fs::symlink;
 

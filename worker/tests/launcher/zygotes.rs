@@ -3,9 +3,9 @@
 use super::node::{Node, Scheduler, request};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use omni_ipc::exit::ExitCause;
-use omni_ipc::id::{EnvironmentKey, InstanceId, SnapshotDigest};
-use omni_ipc::launcher::{StartSpec, ToLauncher, ZygoteSpec};
+use omni_node_protocol::exit::ExitCause;
+use omni_node_protocol::id::{EnvironmentKey, InstanceId, SnapshotDigest};
+use omni_node_protocol::launcher::{StartSpec, ToLauncher, ZygoteSpec};
 use std::fs;
 
 const MODEL: (&str, &str) = ("model.py", "def handle_request(request, context):\n    return 'hi'\n");

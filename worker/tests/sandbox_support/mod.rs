@@ -19,12 +19,12 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, set
 use nix::sys::time::{TimeVal, TimeValLike};
 use nix::unistd::Pid;
 use omni_cgroup::{CgroupPaths, Cgroupfs, Driver, GroupName, Limits, Part};
-use omni_ipc::engine::Boot;
-use omni_ipc::exit::ExitCause;
-use omni_ipc::id::{InstanceId, SnapshotDigest};
-use omni_ipc::instance::{FromWorker, LogLine, PROTOCOL, ToWorker, Welcome};
-use omni_ipc::launcher::GpuSpec;
-use omni_ipc::packet::{recv_packet, send_packet};
+use omni_engine_protocol::control::Boot;
+use omni_engine_protocol::packet::{recv_packet, send_packet};
+use omni_node_protocol::exit::ExitCause;
+use omni_node_protocol::id::{InstanceId, SnapshotDigest};
+use omni_node_protocol::instance::{FromWorker, LogLine, PROTOCOL, ToWorker, Welcome};
+use omni_node_protocol::launcher::GpuSpec;
 use omni_worker::spec::{Bind, BuildSpec, Cache, Gpu, InstanceSpec, SandboxSpec, WorkerSpec, ZygoteSocket};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};

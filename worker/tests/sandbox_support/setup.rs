@@ -1,7 +1,7 @@
 //! What a test may choose of an instance, and what it has where the test says nothing.
 
 use super::MIB;
-use omni_ipc::launcher::GpuSpec;
+use omni_node_protocol::launcher::GpuSpec;
 use omni_worker::spec::{Bind, Cache, Weights};
 use std::path::PathBuf;
 

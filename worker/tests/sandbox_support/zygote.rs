@@ -4,7 +4,7 @@ use super::python::{argv, package, python};
 use super::{Host, MIB, MODEL, Setup, model, wait_until};
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
 use omni_cgroup::{Cgroupfs, Driver, GroupName, Limits, Part};
-use omni_ipc::exit::ExitCause;
+use omni_node_protocol::exit::ExitCause;
 use omni_worker::spec::{self, Bind, SandboxSpec, WorkerSpec};
 use std::fs;
 use std::io::Write;

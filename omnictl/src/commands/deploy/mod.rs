@@ -7,9 +7,9 @@ mod publish;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use omni_api::{Model, Node};
 use omni_config::node::{Snapshots, Weights};
 use omni_config::{ByteSize, ModelName};
+use omni_control_api::{Model, Node};
 
 use super::follow::{Wait, short, until_it_serves};
 use super::{Context, check};

@@ -9,7 +9,7 @@ mod verdict;
 
 use std::path::Path;
 
-use omni_api::Node;
+use omni_control_api::Node;
 use serde::Serialize;
 
 use super::Context;

@@ -8,7 +8,7 @@ use crate::policy::dispatch::{self, RequestId};
 use crate::policy::fleet::{Event, Phase};
 use crate::policy::{InstanceNumber, Moment};
 use crate::wire::connection::{Broken, DataConnection};
-use omni_ipc::frame::{HEADER, Kind};
+use omni_engine_protocol::frame::{HEADER, Kind};
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -5,10 +5,10 @@ use crate::machine::unix_ms;
 use crate::model::Build;
 use crate::policy::Generation;
 use crate::policy::fleet::{Event, Standing};
-use omni_api as api;
 use omni_config::Foreign;
-use omni_ipc::id::{EnvironmentKey, SnapshotDigest};
-use omni_ipc::launcher::{BuildKind, BuildStage, Holder};
+use omni_control_api as api;
+use omni_node_protocol::id::{EnvironmentKey, SnapshotDigest};
+use omni_node_protocol::launcher::{BuildKind, BuildStage, Holder};
 use std::time::{Duration, Instant};
 
 impl ModelTask {

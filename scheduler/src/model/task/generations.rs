@@ -6,8 +6,8 @@
 use super::environment::wait_in_words;
 use crate::model::content::Content;
 use crate::policy::Generation;
-use omni_ipc::id::{EnvironmentKey, SnapshotDigest};
-use omni_ipc::launcher::BuildStage;
+use omni_node_protocol::id::{EnvironmentKey, SnapshotDigest};
+use omni_node_protocol::launcher::BuildStage;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;

@@ -14,9 +14,9 @@ use crate::policy::fleet::Event;
 use crate::policy::residency::InstanceKey;
 use crate::wire::reply::Swap;
 use omni_config::manifest::GpuMode as ManifestMode;
-use omni_ipc::id::InstanceId;
-use omni_ipc::instance::ToWorker;
-use omni_ipc::launcher::{GpuMode, GpuSpec};
+use omni_node_protocol::id::InstanceId;
+use omni_node_protocol::instance::ToWorker;
+use omni_node_protocol::launcher::{GpuMode, GpuSpec};
 use std::time::Instant;
 
 /// An instance's seat, and whose turn it is.

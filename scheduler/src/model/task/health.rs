@@ -14,7 +14,7 @@ use super::instances::Instance;
 use crate::policy::fleet::Event;
 use crate::policy::liveness::{Liveness, Look};
 use crate::policy::{InstanceNumber, Moment};
-use omni_ipc::instance::ToWorker;
+use omni_node_protocol::instance::ToWorker;
 use std::time::Duration;
 
 /// A worker has little to do: it reads a few descriptors. This is for a machine that is in trouble.
@@ -150,7 +150,7 @@ mod tests {
     use crate::wire::connection::{DataConnection, ModelEnds};
     use omni_config::name::ModelName;
     use omni_config::node::NodeConfig;
-    use omni_ipc::id::{InstanceId, SnapshotDigest};
+    use omni_node_protocol::id::{InstanceId, SnapshotDigest};
     use std::sync::Arc;
 
     fn instance() -> (Instance, ModelEnds) {

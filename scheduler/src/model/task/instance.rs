@@ -10,11 +10,11 @@ use crate::model::{Adoption, Message};
 use crate::policy::InstanceNumber;
 use crate::policy::fleet::{Event, Phase};
 use crate::wire::connection::DataConnection;
-use omni_ipc::engine::HandlerMode;
-use omni_ipc::exit::ExitCause;
-use omni_ipc::id::InstanceId;
-use omni_ipc::instance::{FromWorker, Stats, ToWorker, VERSIONS, Welcome};
+use omni_engine_protocol::control::HandlerMode;
 use omni_log::Kind;
+use omni_node_protocol::exit::ExitCause;
+use omni_node_protocol::id::InstanceId;
+use omni_node_protocol::instance::{FromWorker, Stats, ToWorker, VERSIONS, Welcome};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -259,7 +259,7 @@ impl ModelTask {
             None => (reason(cause), cause.to_string()),
         };
         if !wanted {
-            self.model.logs.push(omni_api::LogEntry {
+            self.model.logs.push(omni_control_api::LogEntry {
                 unix_ms: machine::unix_ms(),
                 instance: id.to_string(),
                 stream: "node".to_owned(),

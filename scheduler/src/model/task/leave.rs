@@ -9,7 +9,7 @@ use super::ModelTask;
 use crate::model::{Leave, Message};
 use crate::policy::InstanceNumber;
 use crate::wire::reply::Unanswered;
-use omni_ipc::id::InstanceId;
+use omni_node_protocol::id::InstanceId;
 use std::collections::BTreeMap;
 
 impl ModelTask {

@@ -7,11 +7,11 @@ use crate::model::content::Content;
 use crate::policy::fleet::{Action, Event, Phase, STOP_GRACE};
 use crate::policy::scaling::Bounds;
 use crate::policy::{Generation, InstanceNumber};
-use omni_ipc::exit::ExitCause;
-use omni_ipc::frame::CancelReason;
-use omni_ipc::id::InstanceId;
-use omni_ipc::instance::ToWorker;
+use omni_engine_protocol::frame::CancelReason;
 use omni_log::Kind;
+use omni_node_protocol::exit::ExitCause;
+use omni_node_protocol::id::InstanceId;
+use omni_node_protocol::instance::ToWorker;
 use std::time::Instant;
 
 impl ModelTask {

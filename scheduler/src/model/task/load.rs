@@ -7,7 +7,7 @@ use crate::policy::capacity::Amounts;
 use crate::policy::fleet::{Event, Phase};
 use crate::policy::scaling::{Because, Bounds, DOWN, UP};
 use crate::policy::{Generation, InstanceNumber, Moment};
-use omni_api as api;
+use omni_control_api as api;
 
 /// What is explained of a model that has nothing to serve.
 const NOTHING: Bounds = Bounds { min: 0, max: 0, concurrency: 1 };

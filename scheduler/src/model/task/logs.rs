@@ -4,10 +4,10 @@
 use super::ModelTask;
 use crate::model::output::{Level, Output, is_stack, output};
 use crate::policy::InstanceNumber;
-use omni_api as api;
 use omni_config::Foreign;
-use omni_ipc::id::InstanceId;
-use omni_ipc::instance::{LogLine, LogStream, ToWorker};
+use omni_control_api as api;
+use omni_node_protocol::id::InstanceId;
+use omni_node_protocol::instance::{LogLine, LogStream, ToWorker};
 
 /// Requests that are named with a stack.
 const NAMED: usize = 4;

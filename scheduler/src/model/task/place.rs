@@ -11,8 +11,8 @@ use crate::policy::fleet::Event;
 use crate::policy::{Generation, InstanceNumber};
 use omni_config::duration;
 use omni_config::name::ModelName;
-use omni_ipc::exit::ExitCause;
-use omni_ipc::launcher::{GpuSpec, StartSpec};
+use omni_node_protocol::exit::ExitCause;
+use omni_node_protocol::launcher::{GpuSpec, StartSpec};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 

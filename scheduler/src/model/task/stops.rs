@@ -6,8 +6,8 @@ use crate::machine::unix_ms;
 use crate::policy::InstanceNumber;
 use crate::policy::capacity::Purpose;
 use crate::policy::fleet::Why;
-use omni_api as api;
 use omni_config::duration;
+use omni_control_api as api;
 use omni_log::Kind;
 
 impl ModelTask {

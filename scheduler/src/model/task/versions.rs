@@ -10,9 +10,9 @@ use crate::model::content::{Content, Unservable};
 use crate::policy::Generation;
 use crate::policy::fleet::Event;
 use crate::state::{Pin, Version};
-use omni_api as api;
-use omni_ipc::id::SnapshotDigest;
+use omni_control_api as api;
 use omni_log::Kind;
+use omni_node_protocol::id::SnapshotDigest;
 
 impl ModelTask {
     /// What the directory has.

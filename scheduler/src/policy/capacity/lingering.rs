@@ -5,7 +5,7 @@
 
 use super::{Amounts, Moment, Seat};
 use crate::policy::Generation;
-use omni_ipc::zygote::LINGER;
+use omni_node_protocol::zygote::LINGER;
 use std::sync::Arc;
 
 /// The one that waits longest first.

@@ -3,7 +3,7 @@
 use super::queue::Waiting;
 use super::{AHEAD_LIMIT, AHEAD_TIME, RequestId, Stuck};
 use crate::policy::{InstanceNumber, Moment, nanos};
-use omni_ipc::engine::HandlerMode;
+use omni_engine_protocol::control::HandlerMode;
 use std::collections::VecDeque;
 use std::time::Duration;
 

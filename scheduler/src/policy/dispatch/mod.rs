@@ -25,7 +25,7 @@ pub use route::hash;
 
 use super::{InstanceNumber, Moment};
 use lane::Lane;
-use omni_ipc::engine::HandlerMode;
+use omni_engine_protocol::control::HandlerMode;
 use queue::Queue;
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 use super::events::Settings;
 use crate::policy::backoff::Tally;
 use crate::policy::{Generation, Moment};
-use omni_api::State;
+use omni_control_api::State;
 use std::time::Duration;
 
 /// Who had no place asks for one again after this, and after twice as long each time...

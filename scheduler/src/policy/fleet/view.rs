@@ -6,7 +6,7 @@ use super::{Action, Why};
 use super::{Aim, Fleet};
 use crate::policy::capacity::UNUSED;
 use crate::policy::{Generation, InstanceNumber, Moment};
-use omni_api::State;
+use omni_control_api::State;
 
 impl Fleet {
     /// The generation that takes the traffic, though it may be cold.

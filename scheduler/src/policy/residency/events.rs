@@ -5,8 +5,8 @@
 
 use crate::policy::Moment;
 use crate::policy::capacity::Others;
-use omni_ipc::instance::{GpuOrder, GpuUse};
-use omni_ipc::launcher::GpuMode;
+use omni_node_protocol::instance::{GpuOrder, GpuUse};
+use omni_node_protocol::launcher::GpuMode;
 use std::time::Duration;
 
 /// An instance, unique for the life of the scheduler; the caller counts them up.

@@ -12,8 +12,8 @@
 use super::events::{CardIndex, InstanceKey};
 use super::room::Gone;
 use crate::policy::Moment;
-use omni_ipc::instance::{GpuOrder, GpuUse};
-use omni_ipc::launcher::GpuMode;
+use omni_node_protocol::instance::{GpuOrder, GpuUse};
+use omni_node_protocol::launcher::GpuMode;
 use std::collections::BTreeMap;
 
 pub(super) type Instances = BTreeMap<InstanceKey, Instance>;

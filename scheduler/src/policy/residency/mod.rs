@@ -38,7 +38,7 @@ pub use events::{
 use super::Moment;
 use super::capacity::{Others, PATIENCE};
 use ledger::{Instance, Instances, Turn};
-use omni_ipc::instance::GpuOrder;
+use omni_node_protocol::instance::GpuOrder;
 use orders::Answer;
 use room::Ask;
 use std::collections::BTreeMap;

@@ -6,7 +6,7 @@
 use super::events::{Action, EndCause, InstanceKey};
 use super::ledger::{Instance, Sent, Turn};
 use super::{Moment, Residency};
-use omni_ipc::instance::{GpuOrder, GpuUse};
+use omni_node_protocol::instance::{GpuOrder, GpuUse};
 use std::time::Duration;
 
 /// Between the first look that does not fit and the one that is believed: less than the time between two polls.

@@ -24,8 +24,8 @@ use super::events::{CardIndex, CardSettings, Refusal};
 use super::ledger::{Instance, Instances, Turn, on, sum};
 use super::room::Gone;
 use super::{Card, Residency};
-use omni_ipc::instance::GpuOrder;
-use omni_ipc::launcher::GpuMode;
+use omni_node_protocol::instance::GpuOrder;
+use omni_node_protocol::launcher::GpuMode;
 use std::cmp::Reverse;
 
 impl Residency {

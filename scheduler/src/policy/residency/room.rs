@@ -13,7 +13,7 @@ use super::events::{Action, CardIndex, InstanceKey, Refusal, Stay};
 use super::ledger::{Instance, Turn};
 use super::{Moment, Residency};
 use crate::policy::capacity::Others;
-use omni_ipc::launcher::GpuMode;
+use omni_node_protocol::launcher::GpuMode;
 use std::collections::BTreeSet;
 
 /// Instances that are as good as gone.

@@ -23,7 +23,7 @@
 use super::events::{Action, CardIndex, EndCause, InstanceKey};
 use super::ledger::{Instance, Turn, on, sum};
 use super::{Moment, Residency};
-use omni_ipc::instance::GpuOrder;
+use omni_node_protocol::instance::GpuOrder;
 use std::cmp::Reverse;
 
 /// The part of a quantum (one in so many) that an instance may be idle within it before others may have its place.

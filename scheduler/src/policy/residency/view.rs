@@ -2,7 +2,7 @@
 
 use super::ledger::{Instance, Turn, on};
 use super::{CardIndex, CardView, InstanceView, Place, Residency};
-use omni_ipc::instance::GpuOrder;
+use omni_node_protocol::instance::GpuOrder;
 use std::cmp::Reverse;
 
 impl Residency {

@@ -6,7 +6,7 @@
     lingering   threads that preloaded modules leave running
     model       import, entry point, setup, healthcheck
     siblings    a model's files that are named like modules of Python's library
-    after_import what follows the import of a module
+    after_import code that follows the import of a module
     children    the same for interpreters that `multiprocessing` starts
     wire        frames of the data connection: constants and encoding
     descriptors the engine's own sockets, and what a forked copy does with them
@@ -22,5 +22,5 @@
     tasks       `async def` handlers
     writer      frames out of an event loop
 
-The wires are defined by the crate omni-ipc (`worker/ipc`); a test there compares the constants.
+The protocol is defined by the crate omni-engine-protocol (`protocol/engine`); a test there compares the constants.
 """

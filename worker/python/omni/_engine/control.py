@@ -1,4 +1,4 @@
-"""Messages with omni-worker, as `engine.rs` and, for a zygote, `zygote.rs` in `worker/ipc/src` define them: one JSON
+"""Messages with omni-worker, as `protocol/engine/src/control.rs` and, for a zygote, `protocol/node/src/zygote.rs` define them: one JSON
 object per packet, on descriptor 3."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Frames of the data connection, as `worker/ipc/src/frame.rs` defines them. Pure: values in, bytes out.
+"""Frames of the data connection, as `protocol/engine/src/frame.rs` defines them. Pure: values in, bytes out.
 
 A frame is a header of 16 bytes (length, kind, flags, code, id; little-endian) and a payload.
 """

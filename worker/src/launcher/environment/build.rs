@@ -25,7 +25,7 @@ use crate::launcher::command::{CommandError, Finished};
 use crate::spec::Bind;
 use nix::unistd::syncfs;
 use omni_config::node::{BUILDER_UID, Python};
-use omni_ipc::id::EnvironmentKey;
+use omni_node_protocol::id::EnvironmentKey;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! The key of an environment: equal inputs, equal key, one environment. Pure.
 
-use omni_ipc::id::{BadId, EnvironmentKey, SnapshotDigest};
+use omni_node_protocol::id::{BadId, EnvironmentKey, SnapshotDigest};
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
 

@@ -3,7 +3,7 @@
 use super::Failure;
 use super::interpreter::Interpreter;
 use super::queue::{Kind, Place};
-use omni_ipc::id::EnvironmentKey;
+use omni_node_protocol::id::EnvironmentKey;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;

@@ -5,7 +5,7 @@
 //! so does one that comes anew. What always holds: no more run than there are places, a place that a waiting model may have
 //! is never free, and a model waits for no more turns than there are other models.
 
-use omni_ipc::id::EnvironmentKey;
+use omni_node_protocol::id::EnvironmentKey;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Environments of one model that may wait or be built.

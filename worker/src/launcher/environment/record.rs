@@ -2,7 +2,7 @@
 //! with a record is complete, and one without is removed at the next start.
 
 use super::interpreter::Interpreter;
-use omni_ipc::id::EnvironmentKey;
+use omni_node_protocol::id::EnvironmentKey;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{self, Write};

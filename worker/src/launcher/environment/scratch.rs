@@ -3,7 +3,7 @@
 use super::plan::Plan;
 use super::removal::{discard, remove_tree};
 use super::tree;
-use omni_ipc::id::EnvironmentKey;
+use omni_node_protocol::id::EnvironmentKey;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! What the sandbox of a model with a GPU gets: the device files of its card, the driver's libraries, the shim before
 //! them, and the variables by which programs find the driver's libraries. The shim needs none.
 //!
-//! Called by [`super::start`]. Inside, everything is below `/gpu` (`omni_gpu_wire::env::inside`):
+//! Called by [`super::start`]. Inside, everything is below `/gpu` (`omni_gpu_protocol::env::inside`):
 //!
 //! | path | what |
 //! | --- | --- |
@@ -24,8 +24,8 @@ pub(super) use found::found;
 use super::Settings;
 use crate::spec::Bind;
 use omni_config::NodeConfig;
-use omni_gpu_wire::env::inside;
-use omni_ipc::launcher::GpuSpec;
+use omni_gpu_protocol::env::inside;
+use omni_node_protocol::launcher::GpuSpec;
 use shim::Shim;
 use std::fs;
 use std::io;

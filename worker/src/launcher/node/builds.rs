@@ -3,8 +3,8 @@
 
 use crate::launcher::environment::queue::{Counts, Full, Kind, Queue};
 use crate::launcher::environment::{BuildPlan, Ended};
-use omni_ipc::id::{EnvironmentKey, SnapshotDigest};
-use omni_ipc::launcher::{BuildCounts, BuildKind, BuildStage, FromLauncher, Holder};
+use omni_node_protocol::id::{EnvironmentKey, SnapshotDigest};
+use omni_node_protocol::launcher::{BuildCounts, BuildKind, BuildStage, FromLauncher, Holder};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

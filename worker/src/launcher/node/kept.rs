@@ -5,8 +5,8 @@
 
 use super::Node;
 use omni_config::ModelName;
-use omni_ipc::id::SnapshotDigest;
 use omni_log::chain;
+use omni_node_protocol::id::SnapshotDigest;
 use omni_snapshot::Store;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};

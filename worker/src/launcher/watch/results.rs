@@ -8,8 +8,8 @@ use super::watches::WATCHES;
 use super::wire::Said;
 use super::{PATIENCE, TROUBLE, shown};
 use crate::launcher::event::ModelState;
-use omni_ipc::launcher::MODELS_FOLDER;
 use omni_log::chain;
+use omni_node_protocol::launcher::MODELS_FOLDER;
 use omni_snapshot::{Fresh, Snapshot, SnapshotError};
 use std::time::{Duration, Instant};
 

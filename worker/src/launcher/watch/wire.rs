@@ -3,7 +3,7 @@
 //! Both are one program of one build, so there are no versions.
 
 use crate::launcher::event::ModelState;
-use omni_ipc::id::SnapshotDigest;
+use omni_node_protocol::id::SnapshotDigest;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Stdout, Write};
 

@@ -9,8 +9,8 @@
 
 use crate::pidfd;
 use nix::unistd::Pid;
-use omni_gpu_wire::account::{FILE_BYTES, Slot, sum};
-use omni_ipc::instance::GpuUse;
+use omni_gpu_protocol::account::{FILE_BYTES, Slot, sum};
+use omni_node_protocol::instance::GpuUse;
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
@@ -65,7 +65,7 @@ fn identity(pid: i32) -> Option<(u32, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use omni_gpu_wire::account::{HEADER_BYTES, MAGIC, SLOT_BYTES};
+    use omni_gpu_protocol::account::{HEADER_BYTES, MAGIC, SLOT_BYTES};
 
     #[test]
     fn a_process_is_known_by_its_number_inside_and_its_beginning() {

@@ -11,8 +11,8 @@
 //! A shim answers each order once and says nothing else. One that does otherwise, or leaves [`OWED`] orders unanswered,
 //! is disconnected.
 
-use omni_gpu_wire::control::{Kind, Order, Report, Verb};
-use omni_ipc::instance::GpuOrder;
+use omni_gpu_protocol::control::{Kind, Order, Report, Verb};
+use omni_node_protocol::instance::GpuOrder;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 

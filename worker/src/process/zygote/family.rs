@@ -8,8 +8,8 @@
 //!
 //! It is over when nobody holds a process and the zygote is spent, or has had no caller for [`LINGER`].
 
-use omni_ipc::id::InstanceId;
-use omni_ipc::zygote::LINGER;
+use omni_node_protocol::id::InstanceId;
+use omni_node_protocol::zygote::LINGER;
 use std::collections::BTreeMap;
 use std::time::Duration;
 

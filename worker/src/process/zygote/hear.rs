@@ -6,11 +6,11 @@ use super::family::Event;
 use crate::process::supervise::cause_of;
 use crate::process::{say, shown};
 use crate::sandbox::Report;
-use omni_ipc::exit::PERMANENT_FAILURE;
-use omni_ipc::instance::LogLine;
-use omni_ipc::packet::{MAX_PACKET, PacketError, recv_packet_no_fds};
-use omni_ipc::zygote::FromZygote;
+use omni_engine_protocol::control::PERMANENT_FAILURE;
+use omni_engine_protocol::packet::{MAX_PACKET, PacketError, recv_packet_no_fds};
 use omni_log::chain;
+use omni_node_protocol::instance::LogLine;
+use omni_node_protocol::zygote::FromZygote;
 
 /// Ends of processes that are read in one round.
 const REPORTS: usize = 256;

@@ -1,4 +1,4 @@
-//! Role `zygote`: keeps one zygote, and gives its processes to the workers of instances. See [`omni_ipc::zygote`].
+//! Role `zygote`: keeps one zygote, and gives its processes to the workers of instances. See [`omni_node_protocol::zygote`].
 //!
 //! One poll over pid 1 of the sandbox and its reports, the zygote's socket and output, SIGTERM, the listening socket and
 //! every caller. It serves the files of `/proc` that are ours for all processes of the sandbox, to each those of its own control group. What
@@ -27,12 +27,12 @@ use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::Signal;
 use nix::sys::signalfd::SignalFd;
 use omni_cgroup::Group;
-use omni_ipc::exit::ExitCause;
-use omni_ipc::id::InstanceId;
-use omni_ipc::packet::{recv_packet, send_packet};
-use omni_ipc::zygote::{FromZygoteWorker, ToZygote, ToZygoteWorker};
+use omni_engine_protocol::packet::{recv_packet, send_packet};
 use omni_log::chain;
 use omni_meminfo_fs::{Groups, Server, Shown};
+use omni_node_protocol::exit::ExitCause;
+use omni_node_protocol::id::InstanceId;
+use omni_node_protocol::zygote::{FromZygoteWorker, ToZygote, ToZygoteWorker};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -10,8 +10,8 @@ mod turns;
 mod world;
 
 use super::*;
-use omni_ipc::instance::GpuUse;
-use omni_ipc::launcher::GpuMode;
+use omni_node_protocol::instance::GpuUse;
+use omni_node_protocol::launcher::GpuMode;
 use std::time::Duration;
 
 const GIB: u64 = 1 << 30;

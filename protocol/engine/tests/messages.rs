@@ -1,0 +1,45 @@
+//! Every message of the control socket, held still by snapshots: an engine may be of another release than its worker.
+
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use omni_engine_protocol::control::{Boot, FromEngine, HandlerMode, ToEngine};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
+
+/// One line of JSON per message; each must come back from its JSON as it was.
+fn lines<M: Serialize + DeserializeOwned + PartialEq + Debug>(messages: &[M]) -> String {
+    let mut out = String::new();
+    for message in messages {
+        let json = serde_json::to_string(message).unwrap();
+        assert_eq!(&serde_json::from_str::<M>(&json).unwrap(), message);
+        out += &json;
+        out.push('\n');
+    }
+    out
+}
+
+#[test]
+fn engine() {
+    let boot = Boot {
+        model: "@cf/meta/llama".into(),
+        instance: "0123456789ab".into(),
+        module: "model".into(),
+        function: "handle_request".into(),
+        model_dir: "/model".into(),
+        cache_dir: "/cache".into(),
+        weights_dir: None,
+        device: "cpu".into(),
+        concurrency: 1,
+    };
+    insta::assert_snapshot!("to_engine", lines(&[ToEngine::Boot(boot), ToEngine::Attach, ToEngine::Stop]));
+    insta::assert_snapshot!(
+        "from_engine",
+        lines(&[
+            FromEngine::Forked,
+            FromEngine::Ready { mode: HandlerMode::Serial },
+            FromEngine::Ready { mode: HandlerMode::Concurrent },
+            FromEngine::Failed { phase: "import".into(), message: "no module".into() },
+        ])
+    );
+}

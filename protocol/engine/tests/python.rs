@@ -1,0 +1,128 @@
+//! The Python package speaks the same wire: its constants against ours, its frames through our decoder.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops at the first surprise")]
+
+use omni_engine_protocol::frame::{
+    CancelReason, ErrorBody, ErrorOrigin, HEADER, Header, INITIAL_CREDIT, Kind, MAX_ANSWER, MAX_CHUNK, flags,
+};
+use omni_engine_protocol::{control, packet};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::Command;
+
+/// What a Python program with the package in its path prints.
+fn python(program: &str) -> Vec<u8> {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../worker/python");
+    let output = Command::new("python3")
+        .args(["-B", "-c", program])
+        .env("PYTHONPATH", package)
+        .output()
+        .expect("python3 is in the path");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
+#[test]
+fn the_constants_are_the_same() {
+    let printed = python(
+        "
+import json
+from omni._engine import control, wire
+numbers = {n: v for n, v in vars(wire).items() if n.isupper() and isinstance(v, int)}
+numbers['ENGINE_FD'] = control.ENGINE_FD
+numbers['MAX_PACKET'] = control.MAX_PACKET
+numbers['PERMANENT_FAILURE'] = control.PERMANENT_FAILURE
+print(json.dumps(numbers))
+",
+    );
+    let theirs: Value = serde_json::from_slice(&printed).unwrap();
+    let ours = json!({
+        "HEADER_LENGTH": HEADER,
+        "MAX_ANSWER": MAX_ANSWER,
+        "MAX_CHUNK": MAX_CHUNK,
+        "MAX_SMALL": max_small(),
+        "INITIAL_CREDIT": INITIAL_CREDIT,
+        "REQUEST": Kind::Request as u8,
+        "CREDIT": Kind::Credit as u8,
+        "CANCEL": Kind::Cancel as u8,
+        "RESPONSE": Kind::Response as u8,
+        "STREAM": Kind::Stream as u8,
+        "CHUNK": Kind::Chunk as u8,
+        "END": Kind::End as u8,
+        "ERROR": Kind::Error as u8,
+        "CHECK": Kind::Check as u8,
+        "USAGE": Kind::Usage as u8,
+        "HEALTH": Kind::Health as u8,
+        "JSON": flags::JSON,
+        "BYTES": flags::BYTES,
+        "TEXT": flags::TEXT,
+        "EVENTS": flags::EVENTS,
+        "CONTENT": flags::CONTENT,
+        "HEAD": flags::HEAD,
+        "BODY_STREAM": flags::BODY_STREAM,
+        "OWN_CHECK": flags::OWN_CHECK,
+        "ORIGIN_HANDLER": ErrorOrigin::Handler as u8,
+        "ORIGIN_RAISED": ErrorOrigin::Raised as u8,
+        "ORIGIN_UNSERIALISABLE": ErrorOrigin::Unserialisable as u8,
+        "ORIGIN_CANCELLED": ErrorOrigin::Cancelled as u8,
+        "CLIENT_GONE": CancelReason::ClientGone as u16,
+        "DEADLINE": CancelReason::Deadline as u16,
+        "SHUTDOWN": CancelReason::Shutdown as u16,
+        "ENGINE_FD": control::ENGINE_FD,
+        "MAX_PACKET": packet::MAX_PACKET,
+        "PERMANENT_FAILURE": control::PERMANENT_FAILURE,
+    });
+    assert_eq!(theirs, ours);
+}
+
+/// The bound of the small payloads, found by asking.
+fn max_small() -> u32 {
+    let fits = |length| Header { length, kind: Kind::Error, flags: 0, code: 0, id: 0 }.check_answer().is_ok();
+    (0..=u32::try_from(MAX_ANSWER).unwrap()).rev().step_by(1024).find(|length| fits(*length)).unwrap()
+}
+
+#[test]
+fn frames_from_python_are_frames_here() {
+    let bytes = python(
+        "
+import sys
+from omni._engine import wire
+from omni._engine.answer import Stream, whole
+stream = Stream(2, None)
+flags, payload = stream.encode('moo')
+frames = [
+    whole(1, {'a': 'ä'}),
+    stream.opening(), wire.chunk_header(2, flags, len(payload)), payload, wire.end(2),
+    wire.error(3, wire.ORIGIN_RAISED, 500, '\\0\\ud800' * 9000),
+    wire.usage(4, {'tokens': 12}), wire.health(5, None), wire.health(6, '\\0\\ud800' * 9000),
+]
+sys.stdout.buffer.write(b''.join(frames))
+",
+    );
+    let mut rest = bytes.as_slice();
+    let mut seen = Vec::new();
+    while let Some((head, after)) = rest.split_first_chunk::<HEADER>() {
+        let header = Header::decode(head).unwrap();
+        header.check_answer().unwrap();
+        let (payload, after) = after.split_at(header.length as usize);
+        if header.kind == Kind::Error {
+            assert!(serde_json::from_slice::<ErrorBody>(payload).is_ok());
+        }
+        seen.push((header.kind, header.flags, header.code, header.id));
+        rest = after;
+    }
+    assert!(rest.is_empty());
+    assert_eq!(
+        seen,
+        [
+            (Kind::Response, flags::JSON, 200, 1),
+            (Kind::Stream, flags::EVENTS, 200, 2),
+            (Kind::Chunk, flags::TEXT, 0, 2),
+            (Kind::End, 0, 0, 2),
+            (Kind::Error, ErrorOrigin::Raised as u8, 500, 3),
+            (Kind::Usage, 0, 0, 4),
+            (Kind::Health, 0, 0, 5),
+            (Kind::Health, 0, 0, 6),
+        ]
+    );
+}
