@@ -9,7 +9,6 @@ pub mod capacity;
 pub mod control_socket;
 pub mod descriptors;
 pub mod exposure;
-pub mod failure;
 pub mod front;
 pub mod gpu;
 pub mod http;

@@ -164,7 +164,7 @@ mod tests {
         capacity.set(&View { budget: committed, committed, seats: 1, waiting: 2 });
         capacity.refused(Resource::Memory, "full");
         metrics.of_tokens().count("ci", "admitted");
-        metrics.of_http().refused(&crate::failure::Failure::NoHost);
+        metrics.of_http().refused(&omni_request_error::Failure::NoHost);
         metrics.of_http().closed("idle");
         let text = metrics.render();
         let mut lines: Vec<_> = text.lines().collect();

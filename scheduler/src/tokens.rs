@@ -3,7 +3,6 @@
 //! [`crate::http::data`] asks [`Tokens::holder`], then [`Holder::admit`]. What always holds: a token's text is nowhere but in
 //! the request that shows it; how long a look-up takes does not tell how much of a digest was right.
 
-use crate::failure::Failure;
 use crate::metrics::TokenMetrics;
 use crate::policy::quota::{Limits, Over, Quota};
 use crate::secret::{self, SecretError};
@@ -11,6 +10,7 @@ use hyper::header::{AUTHORIZATION, HeaderMap};
 use omni_config::name::ModelName;
 use omni_config::node::NodeConfig;
 use omni_config::tokens::{Token, TokensError, parse};
+use omni_request_error::Failure;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;

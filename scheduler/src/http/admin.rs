@@ -2,7 +2,6 @@
 
 use super::answer::{AnswerBody, Left};
 use super::failure;
-use crate::failure::Failure;
 use crate::model::{Message, Model};
 use crate::node::Node;
 use bytes::Bytes;
@@ -11,6 +10,7 @@ use hyper::header::{CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH};
 use hyper::{Method, Request, Response, StatusCode};
 use omni_control_api::State;
 use omni_node_protocol::instance::{GpuUse, Stats};
+use omni_request_error::Failure;
 use serde::Serialize;
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};

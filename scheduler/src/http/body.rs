@@ -7,7 +7,6 @@ use super::conversation::STREAM_WINDOW;
 use super::hold::Hold;
 use super::upload::{Upload, Way, broke_off};
 use crate::budget::{Held, Share};
-use crate::failure::Failure;
 use crate::model::requests::RequestBody;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
@@ -17,6 +16,7 @@ use hyper::http::request::Parts;
 use hyper::{Request, Version};
 use omni_config::manifest::Limits;
 use omni_engine_protocol::frame::flags;
+use omni_request_error::Failure;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

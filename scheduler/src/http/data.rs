@@ -3,12 +3,12 @@
 use super::answer::AnswerBody;
 use super::forward::{By, late};
 use super::run::{refuse_whole, run};
-use crate::failure::Failure;
 use crate::node::Node;
 use crate::tokens::AdmittedBefore;
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response};
 use omni_config::name::ModelName;
+use omni_request_error::Failure;
 use std::sync::Arc;
 
 /// Serves one request.

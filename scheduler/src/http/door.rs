@@ -8,11 +8,11 @@
 use super::answer::AnswerBody;
 use super::origin::Names;
 use crate::budget::{Held, Share};
-use crate::failure::Failure;
 use crate::metrics::HttpMetrics;
 use hyper::body::Incoming;
 use hyper::header::HeaderMap;
 use hyper::{Request, Response, Version};
+use omni_request_error::Failure;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 

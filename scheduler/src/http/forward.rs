@@ -11,7 +11,6 @@ use super::hold::Hold;
 use super::run::refuse;
 use super::upload::{Upload, Uploading, Way};
 use crate::control_socket;
-use crate::failure::Failure;
 use crate::model::requests::{BodySocket, Reader, RequestBody};
 use crate::node::Node;
 use crate::tokens::AdmittedBefore;
@@ -26,6 +25,7 @@ use hyper::header::{
 use hyper::http::request::Parts;
 use hyper::{Request, Response, Uri, Version};
 use hyper_util::rt::TokioIo;
+use omni_request_error::Failure;
 use std::error::Error;
 use std::io::ErrorKind;
 use std::pin::Pin;

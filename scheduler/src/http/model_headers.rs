@@ -5,8 +5,8 @@
 //! that is not the model's to give fails, and the failure names it. The engine says the same to an author with a traceback; a
 //! model that goes past the engine comes to here.
 
-use crate::failure::Failure;
 use hyper::header::{HeaderName, HeaderValue};
+use omni_request_error::Failure;
 
 /// Most headers that a model may add.
 const MOST: usize = 64;

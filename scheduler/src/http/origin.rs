@@ -5,11 +5,11 @@
 //! has a model run. What always holds: a page can neither choose the `Host` nor the `Origin` that its browser writes, and a
 //! client that is no browser writes no `Origin`.
 
-use crate::failure::Failure;
 use hyper::header::{HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
 use hyper::http::uri::Authority;
 use hyper::{Method, Uri, Version};
 use omni_config::host::HostName;
+use omni_request_error::Failure;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 

@@ -13,12 +13,12 @@
 use super::hold::Hold;
 use super::splice::{self, Spliced};
 use crate::budget::{Place, Share};
-use crate::failure::Failure;
 use crate::model::requests::{BodySocket, Reader};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use omni_request_error::Failure;
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice, Write};
 use std::os::fd::{AsFd, AsRawFd};

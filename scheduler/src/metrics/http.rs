@@ -1,6 +1,6 @@
 //! Metrics of the listeners.
 
-use crate::failure::Failure;
+use omni_request_error::Failure;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

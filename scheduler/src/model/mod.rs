@@ -12,7 +12,6 @@ pub mod task;
 pub mod worker_link;
 
 use crate::budget::Share;
-use crate::failure::Failure;
 use crate::metrics::ModelMetrics;
 use crate::policy::capacity::SeatKey;
 use crate::policy::dispatch::RequestId;
@@ -29,6 +28,7 @@ use omni_node_protocol::exit::ExitCause;
 use omni_node_protocol::id::{EnvironmentKey, InstanceId, SnapshotDigest};
 use omni_node_protocol::instance::{FromWorker, Stats, Welcome};
 use omni_node_protocol::launcher::BuildStage;
+use omni_request_error::{BuildProgress, Failure};
 use requests::Submission;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -194,16 +194,7 @@ pub struct Front {
     /// Why requests are refused without being queued.
     pub refusing: Option<Failure>,
     /// The stage of the build that requests wait for.
-    pub build: Option<Build>,
-}
-
-/// The stage of a build.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Build {
-    /// Waiting for a place.
-    Waits,
-    /// Running in a place.
-    Runs,
+    pub build: Option<BuildProgress>,
 }
 
 impl Front {

@@ -2,7 +2,6 @@
 
 use super::content::Content;
 use crate::budget::{Held, Share};
-use crate::failure::Failure;
 use crate::policy::InstanceNumber;
 use crate::policy::dispatch::{RequestId, Ticket};
 use crate::wire::connection::DataConnection;
@@ -12,6 +11,7 @@ use bytes::Bytes;
 use omni_engine_protocol::frame::{
     AnswerHead, ErrorBody, ErrorOrigin, FrameError, HEADER, Header, INITIAL_CREDIT, Kind, MAX_SMALL, flags, split_head,
 };
+use omni_request_error::Failure;
 use serde_json::value::RawValue;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -198,7 +198,7 @@ impl Requests {
         if let Some(entry) = self.entries.remove(&id) {
             match entry.reply {
                 Reply::Open(reply) => drop(reply.send(Err(failure.clone().into()))),
-                Reply::Streaming(filler) => filler.end(End::Failed(failure.in_stream())),
+                Reply::Streaming(filler) => filler.end(End::Failed(failure.stream_message())),
                 Reply::Done { .. } => {}
             }
         }

@@ -2,11 +2,11 @@
 
 use super::stream::Reader;
 use crate::budget::Held;
-use crate::failure::Failure;
 use crate::model::content::Content;
 use crate::model::requests::RequestBody;
 use bytes::Bytes;
 use omni_engine_protocol::frame::AnswerHead;
+use omni_request_error::Failure;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;

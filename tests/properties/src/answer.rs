@@ -5,7 +5,7 @@ use crate::scheduler::{RUNTIME, content};
 use bytes::{Bytes, BytesMut};
 use hyper::Response;
 use omni_engine_protocol::frame::{INITIAL_CREDIT, Kind, MAX_ANSWER};
-use omni_scheduler::failure::Failure;
+use omni_request_error::Failure;
 use omni_scheduler::http::answer::{envelope, head_of, last_of};
 use omni_scheduler::http::failure::workers_ai;
 use omni_scheduler::model::content::Content;

@@ -32,6 +32,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("omni-log", &[]),
     ("omni-machine", &[]),
     ("omni-meminfo-fs", &[]),
+    ("omni-request-error", &[]),
     ("omni-snapshot", &["omni-node-protocol"]),
     (
         "omni-worker",
@@ -58,13 +59,21 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "omni-log",
             "omni-machine",
             "omni-node-protocol",
+            "omni-request-error",
         ],
     ),
     ("omnictl", &["omni-control-api", "omni-config", "omni-machine", "omni-snapshot"]),
     ("omni-tests", &["omni-config", "omni-control-api", "omni-cuda-card", "omni-node-protocol"]),
     (
         "omni-properties",
-        &["omni-config", "omni-engine-protocol", "omni-gpu-protocol", "omni-node-protocol", "omni-scheduler"],
+        &[
+            "omni-config",
+            "omni-engine-protocol",
+            "omni-gpu-protocol",
+            "omni-node-protocol",
+            "omni-request-error",
+            "omni-scheduler",
+        ],
     ),
 ];
 

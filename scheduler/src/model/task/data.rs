@@ -2,13 +2,13 @@
 
 use super::ModelTask;
 use super::instances::Instance;
-use crate::failure::Failure;
 use crate::model::requests::{BrokenWire, Recipient, Taken};
 use crate::policy::dispatch::{self, RequestId};
 use crate::policy::fleet::{Event, Phase};
 use crate::policy::{InstanceNumber, Moment};
 use crate::wire::connection::{Broken, DataConnection};
 use omni_engine_protocol::frame::{HEADER, Kind};
+use omni_request_error::Failure;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -2,13 +2,13 @@
 
 use super::ModelTask;
 use crate::machine::unix_ms;
-use crate::model::Build;
 use crate::policy::Generation;
 use crate::policy::fleet::{Event, Standing};
 use omni_config::Foreign;
 use omni_control_api as api;
 use omni_node_protocol::id::{EnvironmentKey, SnapshotDigest};
 use omni_node_protocol::launcher::{BuildKind, BuildStage, Holder};
+use omni_request_error::BuildProgress;
 use std::time::{Duration, Instant};
 
 impl ModelTask {
@@ -87,11 +87,11 @@ impl ModelTask {
     }
 
     /// The stage of the build that requests wait for.
-    pub(super) fn build(&self) -> Option<Build> {
+    pub(super) fn build(&self) -> Option<BuildProgress> {
         let serving = self.fleet.serving().filter(|serving| self.fleet.standing(*serving) == Some(Standing::Preparing));
         match self.generations.get(serving?)?.build.as_ref()? {
-            BuildStage::Waits { .. } => Some(Build::Waits),
-            BuildStage::Runs { .. } => Some(Build::Runs),
+            BuildStage::Waits { .. } => Some(BuildProgress::Queued),
+            BuildStage::Runs { .. } => Some(BuildProgress::Running),
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use super::instances::Instance;
 use super::{ModelTask, overrun};
-use crate::failure::Failure;
 use crate::launcher::Away;
 use crate::machine;
 use crate::model::worker_link::{self, WorkerLink};
@@ -15,6 +14,7 @@ use omni_log::Kind;
 use omni_node_protocol::exit::ExitCause;
 use omni_node_protocol::id::InstanceId;
 use omni_node_protocol::instance::{FromWorker, Stats, ToWorker, VERSIONS, Welcome};
+use omni_request_error::Failure;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;

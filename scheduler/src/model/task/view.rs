@@ -3,7 +3,6 @@
 use super::ModelTask;
 use super::generations::Known;
 use super::place::Lack;
-use crate::failure::Failure;
 use crate::launcher::Away;
 use crate::model::{Front, View};
 use crate::policy::fleet::{Phase, Standing};
@@ -11,6 +10,7 @@ use crate::policy::{Generation, InstanceNumber};
 use omni_config::Foreign;
 use omni_control_api as api;
 use omni_log::Kind;
+use omni_request_error::Failure;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;

@@ -1,152 +1,160 @@
-//! Everything that can go wrong with a request: one enum. `http::failure` is the one place that renders it.
+//! Causes of a request that fails, with the message that its client gets.
 
-use crate::model::Build;
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// Why a request has no answer of its model.
+/// Cause of a request without a response of its model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// The request does not say which host it is for, or says it twice.
+    /// No `Host`, or several.
     #[error("a request has to name one host: exactly one `Host`, or one `:authority`")]
     NoHost,
-    /// The listener does not answer to this name.
+    /// A `Host` that this listener does not serve.
     #[error(
         "this node does not answer to the name `{host}`: `[server] hosts` in its configuration lists the names it has"
     )]
     UnknownHost {
-        /// As the request says it.
+        /// As in the request.
         host: String,
     },
-    /// A page of another site asks.
+    /// Cross-site request of a browser.
     #[error("this node takes no requests from pages of other sites")]
     OtherSite,
-    /// The head has too many headers, or the heads of a connection are too large together.
+    /// Too many headers in one request, or too many bytes of headers in the requests of one connection.
     #[error("the headers of the request, or of all requests of this connection together, are too large")]
     HeadTooLarge,
-    /// No route of this listener.
+    /// Unknown route.
     #[error("no such route")]
     NoSuchRoute,
-    /// The route exists, with another method.
+    /// Known route, other method.
     #[error("this route takes {allowed}")]
     MethodNotAllowed {
-        /// For the `allow` header.
+        /// Value of the `allow` header.
         allowed: &'static str,
     },
-    /// The listener wants a token, and this request shows none that is good.
+    /// Missing or unknown token.
     #[error("this node wants a token: `authorization: Bearer TOKEN`")]
     Unauthorized,
-    /// The token is not good for this model, which may exist or not.
+    /// Token without permission for this model, whether or not the model exists.
     #[error("this token is not good for this model")]
     ModelNotAllowed,
-    /// The token's holder asks for too much.
+    /// Quota of the token used up.
     #[error("there are too many requests with this token")]
     TooManyRequests {
-        /// When the next one is taken.
+        /// Time until the next request is admitted.
         retry_after: Duration,
     },
-    /// The name is no model of this node.
+    /// Unknown model.
     #[error("no such model")]
     NoSuchModel,
-    /// The request's head or body cannot be read.
+    /// Head or body that cannot be read.
     #[error("{0}")]
     BadRequest(String),
-    /// The body did not come in time.
+    /// Body not received in time.
     #[error("the request's body did not arrive in time")]
     BodyTimeout,
-    /// The body is in an encoding that nothing here undoes.
+    /// Body with a `content-encoding`, none of which is decoded here.
     #[error("the request's body has `content-encoding: {encoding}`, which this node does not take: send it unencoded")]
     BodyEncoded {
-        /// As the request says it.
+        /// As in the request.
         encoding: String,
     },
-    /// The body is over the model's limit.
+    /// Body larger than the model's limit.
     #[error("the request's body is larger than this model's limit of {limit} bytes")]
     BodyTooLarge {
-        /// `[limits] body` of the model.
+        /// `[limits] body` of the manifest.
         limit: u64,
     },
-    /// As many requests wait as the model allows.
+    /// Queue of the model full.
     #[error("the model's queue is full")]
     QueueFull {
-        /// When a place may be free.
+        /// Time until a place may be free.
         retry_after: Duration,
     },
-    /// The node holds as many request bodies as it may.
+    /// No memory for the request's body, or no descriptors to upload it.
     #[error("the node's memory for bodies is used up")]
     NodeBusy,
-    /// The model has answered, and the node has no room to keep that until the client has taken it.
+    /// No memory to keep the response until its client has read it. The request has run.
     #[error("the node has no memory for the model's answer")]
     AnswerNotKept,
-    /// The model cannot be started now.
+    /// Model that cannot be started now.
     #[error("the model cannot start now")]
     CannotStart {
-        /// When the next try is over.
+        /// Time until the next attempt is over.
         retry_after: Duration,
     },
-    /// What the node's instances may use together leaves no room for the model now.
+    /// No capacity left on the node for another instance.
     #[error("there is no room for this model on this node now")]
     NoRoom {
-        /// When the next try is over.
+        /// Time until the next attempt is over.
         retry_after: Duration,
     },
-    /// The model may use more than all instances of this node together.
+    /// Model whose limits exceed the node's whole capacity.
     #[error("this node is too small for this model")]
     NeverRoom,
-    /// The GPUs have no room for the model now.
+    /// No GPU memory left for the model.
     #[error("there is no GPU memory for this model on this node now")]
     NoGpuMemory {
-        /// When the next try is over.
+        /// Time until the next attempt is over.
         retry_after: Duration,
     },
-    /// No GPU of this node will ever have room for the model.
+    /// Model that fits on no GPU of this node.
     #[error("this node has no GPU that fits this model")]
     NoFittingGpu,
-    /// The node is shutting down.
+    /// Node shutting down.
     #[error("the node is shutting down")]
     ShuttingDown,
-    /// The instance ended under the request.
+    /// End of the instance while it worked on the request.
     #[error("the model's instance died while it worked on this request")]
     Died,
-    /// The scheduler that took over ended; it was asked, and may have begun the request.
+    /// End of the successor after the request was forwarded to it; it may have begun the request.
     #[error("the node's new scheduler died while it had this request")]
     SuccessorDied,
-    /// The deadline passed.
+    /// Deadline passed.
     #[error("the request's deadline passed")]
     Deadline,
-    /// The deadline passed before there was an environment to start the model in.
+    /// Deadline passed before the environment of the model was built.
     #[error("the request's deadline passed while {}", match build {
-        Build::Waits => "the model waited for a place to build its environment",
-        Build::Runs => "the model's environment was being built",
+        BuildProgress::Queued => "the model waited for a place to build its environment",
+        BuildProgress::Running => "the model's environment was being built",
     })]
     DeadlineBuilding {
-        /// The stage of the build.
-        build: Build,
+        /// How far the build was.
+        build: BuildProgress,
     },
-    /// The handler raised, or its result could not be sent. The log has the traceback.
+    /// Exception of the handler, or a result that could not be serialised. The log has the traceback.
     #[error("the model failed on this request")]
     Raised,
-    /// The handler has answered with something that no answer can have.
+    /// Response of the handler with a part that no response may have.
     #[error("the model's answer cannot be sent: {0}")]
     AnswerNotSendable(String),
-    /// The handler answered with an error of its own.
+    /// Error response of the handler.
     #[error("{message}")]
     Handler {
         /// 400 to 599.
         status: u16,
-        /// The handler's words.
+        /// The handler's own message.
         message: String,
     },
-    /// The request was cancelled; nobody reads this.
+    /// Request cancelled: no client reads this.
     #[error("the request was cancelled")]
     Cancelled,
 }
 
+/// How far the build of an environment is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BuildProgress {
+    /// Waiting for one of the places for builds.
+    Queued,
+    /// Running.
+    Running,
+}
+
 impl Failure {
-    /// What a client is told in the middle of a stream; the author's own words where there are some.
+    /// Message for a client that has received a part of a stream already: the handler's own message where there is one.
     #[must_use]
-    pub fn in_stream(&self) -> Cow<'static, str> {
-        let told = match self {
+    pub fn stream_message(&self) -> Cow<'static, str> {
+        let message = match self {
             Self::Handler { message, .. } => return message.clone().into(),
             Self::Deadline | Self::DeadlineBuilding { .. } => "the request's deadline passed",
             Self::Died => "the model's instance died",
@@ -178,6 +186,6 @@ impl Failure {
             | Self::AnswerNotSendable(_)
             | Self::Cancelled => "the model failed on this request",
         };
-        told.into()
+        message.into()
     }
 }
