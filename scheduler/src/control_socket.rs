@@ -5,12 +5,11 @@
 //! holds: only who serves the node touches the file; a connection that is there is not affected.
 
 use crate::http::control::{self, Caller, Control};
-use crate::peer;
-use crate::policy::control::Role;
 use crate::startup::StartupError;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto;
 use interprocess::os::unix::uds_local_socket::tokio::Listener as LocalListener;
+use omni_auth::{Role, peer_credentials};
 use std::convert::Infallible;
 use std::fs::Permissions;
 use std::io;
@@ -157,7 +156,7 @@ pub async fn serve(listener: UnixListener, room: Room, control: Control) {
             tokio::time::sleep(ACCEPT_AGAIN).await; // no descriptors left, most likely
             continue;
         };
-        let peer = match peer::of(&stream) {
+        let peer = match peer_credentials(&stream) {
             Ok(peer) => peer,
             Err(error) => {
                 tracing::warn!(%error, "who is at the control socket cannot be found out: not served");

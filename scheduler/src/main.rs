@@ -1,7 +1,9 @@
 //! `omni-scheduler`: see `ARCHITECTURE.md`.
 
 use clap::Parser;
+use omni_auth::{TokensFileError, read_tokens};
 use omni_config::node::{MISCONFIGURED, NodeConfig};
+use omni_config::tokens::Token;
 use omni_machine::Service;
 use omni_scheduler::args::{Args, ArgsError, Directories};
 use omni_scheduler::policy::single::Fault;
@@ -9,8 +11,8 @@ use omni_scheduler::serve::{self, Start};
 use omni_scheduler::startup::{self, Listeners, StartupError};
 use omni_scheduler::takeover::Predecessor;
 use omni_scheduler::tls::{self, TlsFileError};
-use omni_scheduler::tokens::{self, TokensFileError};
 use omni_scheduler::{exposure, gpu, machine};
+use std::collections::BTreeMap;
 use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -71,7 +73,7 @@ fn prepare(
     let directories: Directories = args.directories(&config).map_err(|error: ArgsError| error)?;
     let admins = Args::admins(&config)?;
     if args.check_config {
-        tokens::read(&config)?;
+        tokens(&config)?;
         tls::read(&config)?;
         return Ok(None);
     }
@@ -81,10 +83,15 @@ fn prepare(
         return Ok(None);
     }
     let config = on_machine(config);
-    let read = || Ok::<_, Box<dyn std::error::Error>>((tokens::read(&config)?, tls::read(&config)?));
+    let read = || Ok::<_, Box<dyn std::error::Error>>((tokens(&config)?, tls::read(&config)?));
     let (listeners, (tokens, tls)) =
         startup::set_up(&config, &directories, args.config_file().as_deref(), handed, read)?;
     Ok(Some(Start { config, directories, admins, tokens, tls, listeners, program, predecessor: None }))
+}
+
+/// Tokens of the data listener, by name; `None` when the configuration names no file of them.
+fn tokens(config: &NodeConfig) -> Result<Option<BTreeMap<String, Token>>, TokensFileError> {
+    config.server.tokens.as_ref().map(read_tokens).transpose()
 }
 
 /// The configuration, with bounds that the machine decides where none are set.

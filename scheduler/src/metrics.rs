@@ -7,7 +7,6 @@ mod capacity;
 mod gpu;
 mod http;
 mod model;
-mod tokens;
 
 pub use bodies::BodyMetrics;
 pub use builds::BuildMetrics;
@@ -15,9 +14,9 @@ pub use capacity::CapacityMetrics;
 pub use gpu::GpuMetrics;
 pub use http::HttpMetrics;
 pub use model::{ModelMetrics, Outcomes};
-pub use tokens::TokenMetrics;
 
 use model::Families;
+use omni_auth::TokenMetrics;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};

@@ -74,7 +74,7 @@ pub struct NodeContext {
     /// Sees whether the tasks still take turns.
     pub watchdog: Watchdog,
     /// What clients of the data listener must show, where they must.
-    pub tokens: Option<crate::tokens::Tokens>,
+    pub tokens: Option<omni_auth::Tokens>,
     /// What bodies of requests and answers may take in memory.
     pub budget: Arc<Budget>,
     /// Models that have something in flight.

@@ -18,7 +18,6 @@ use crate::http::listener::{Phase, serve};
 use crate::http::{admin, data};
 use crate::metrics::Metrics;
 use crate::node::{Held, Node, NodeContext};
-use crate::policy::control::Owners;
 use crate::policy::single::Fault;
 use crate::service::{self, Service};
 use crate::single::{News, Single};
@@ -26,10 +25,10 @@ use crate::startup::Listeners;
 use crate::state::StateStore;
 use crate::takeover::{self, Answer, Estate, Handed, Predecessor, hand_over};
 use crate::tls::Tls;
-use crate::tokens::{self, Tokens};
 use crate::watchdog::Watchdog;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getegid, geteuid};
+use omni_auth::{Owners, Tokens, token_summary};
 use omni_config::node::NodeConfig;
 use omni_config::tokens::Token;
 use omni_log::Kind;
@@ -360,7 +359,7 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
 fn told(config: &NodeConfig, tokens: Option<&BTreeMap<String, Token>>, tls: Option<&Tls>) -> Value {
     let mut told = serde_json::to_value(config).unwrap_or_default(); // what was read can be written
     if let (Value::Object(all), Some(tokens)) = (&mut told, tokens) {
-        all.insert("tokens".to_owned(), tokens::told(tokens));
+        all.insert("tokens".to_owned(), token_summary(tokens));
     }
     if let (Some(Value::Object(files)), Some(tls)) = (told.get_mut("tls"), tls) {
         files.insert("sha256".to_owned(), tls.told());

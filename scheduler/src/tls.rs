@@ -3,7 +3,7 @@
 //! [`crate::serve`] gives it to [`crate::http::listener`]. What always holds: the key is the certificate's own, or the
 //! scheduler does not start; whether clients trust the certificate is theirs to say.
 
-use crate::secret::{self, SecretError};
+use omni_auth::secret::{self, SecretError};
 use omni_config::node::NodeConfig;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -104,7 +104,7 @@ pub fn read(config: &NodeConfig) -> Result<Option<Tls>, TlsFileError> {
             certificate.display()
         );
     }
-    let (sha256, ends) = (secret::told(&Sha256::digest(leaf)), first_end(&chain));
+    let (sha256, ends) = (secret::short_digest(&Sha256::digest(leaf)), first_end(&chain));
     let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = builder.and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, private));
     let mut config = config.map_err(|error| match error {

@@ -15,9 +15,9 @@ use super::door::Heads;
 use super::hold::Hold;
 use super::stream::Stream;
 use crate::budget::Debtor;
-use crate::tokens::Admitted;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
+use omni_auth::QuotaPermit;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -302,7 +302,7 @@ pub(super) struct Answering {
     /// Only the end of the connection says that it is over, which one that broke off must not look like.
     by_end: bool,
     /// Its place among the requests of a token.
-    _admitted: Option<Arc<Admitted>>,
+    _admitted: Option<Arc<QuotaPermit>>,
 }
 
 impl Answering {
@@ -312,7 +312,7 @@ impl Answering {
         open: Open,
         slow: Option<Slow>,
         by_end: bool,
-        admitted: Option<Arc<Admitted>>,
+        admitted: Option<Arc<QuotaPermit>>,
     ) -> Self {
         let mut own = None;
         if let Some(Slow { until, untaken }) = slow {

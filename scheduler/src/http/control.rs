@@ -12,12 +12,12 @@ use super::openapi::OPENAPI;
 use super::run::run;
 use crate::model::{Message, Model, Order};
 use crate::node::{Node, NotFound};
-use crate::policy::control::{Owners, Peer, Role};
 use crate::takeover;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
+use omni_auth::{Owners, Peer, Role};
 use omni_control_api as api;
 use serde::Serialize;
 use std::sync::Arc;
@@ -131,7 +131,7 @@ fn admitted<'a>(control: &Control, caller: &Caller, method: &Method, path: &'a s
     let (takes, role) = route.map_or((Method::GET, Role::Read), Route::needs);
     if caller.role < Some(role) {
         let Caller { peer, .. } = caller;
-        let who = control.owners.who_may(role);
+        let who = control.owners.describe(role);
         return Err(Refusal {
             status: StatusCode::FORBIDDEN,
             kind: NOT_ALLOWED,

@@ -5,17 +5,18 @@ use super::answer::{AnswerBody, Left, Slow};
 use super::body::{may_be_left, passes_hyper};
 use super::connection::{Answering, Known, Socket};
 use super::door::{Door, HEADERS};
+use super::forward::AlreadyAdmitted;
 use super::head_timer::HeadTimer;
 use super::hold::drain;
 use super::listener::{Bounds, Phase, UNREAD};
 use super::stream::Stream;
-use crate::tokens::{Admitted, AdmittedBefore};
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HeaderMap, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use omni_auth::QuotaPermit;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -122,7 +123,7 @@ where
         // What is held has an end of its own.
         let may_be_left = length.is_none() && may_be_left(&request);
         if asked == Some(true) {
-            request.extensions_mut().insert(AdmittedBefore);
+            request.extensions_mut().insert(AlreadyAdmitted);
         }
         if let Some(length) = length {
             noted.hold.hold(length);
@@ -144,7 +145,7 @@ where
                 answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             let slow = slow(&mut answer, version);
-            let admitted = answer.extensions_mut().remove::<Arc<Admitted>>();
+            let admitted = answer.extensions_mut().remove::<Arc<QuotaPermit>>();
             Ok::<_, Infallible>(
                 answer.map(|body| Answering::new(body, open, slow, version == Version::HTTP_10, admitted)),
             )

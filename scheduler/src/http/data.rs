@@ -1,12 +1,12 @@
 //! The routes of the data listener.
 
 use super::answer::AnswerBody;
-use super::forward::{By, late};
+use super::forward::{AlreadyAdmitted, By, late};
 use super::run::{refuse_whole, run};
 use crate::node::Node;
-use crate::tokens::AdmittedBefore;
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response};
+use omni_auth::Admission;
 use omni_config::name::ModelName;
 use omni_request_error::Failure;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub async fn serve(node: &Node, request: Request<Incoming>) -> Response<AnswerBo
     // Before anything is said of what there is.
     let holder = match &node.context.tokens {
         None => None,
-        Some(tokens) => match tokens.holder(request.headers()) {
+        Some(tokens) => match tokens.authenticate(request.headers()) {
             Ok(holder) => Some(holder),
             Err(failure) => return refuse_whole(request, &failure).await,
         },
@@ -29,8 +29,11 @@ pub async fn serve(node: &Node, request: Request<Incoming>) -> Response<AnswerBo
         Err(failure) => return refuse_whole(request, &failure).await,
     };
     let Some(holder) = holder else { return run(node, By::Data, name.as_str(), request).await };
-    let before = request.extensions().get::<AdmittedBefore>().copied();
-    match holder.admit(&name, before) {
+    let admission = match request.extensions().get::<AlreadyAdmitted>() {
+        None => Admission::New,
+        Some(AlreadyAdmitted) => Admission::Forwarded,
+    };
+    match holder.admit(&name, admission) {
         Err(failure) => refuse_whole(request, &failure).await,
         Ok(admitted) => {
             let admitted = Arc::new(admitted); // until the answer is whole

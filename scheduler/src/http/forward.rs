@@ -13,7 +13,6 @@ use super::upload::{Upload, Uploading, Way};
 use crate::control_socket;
 use crate::model::requests::{BodySocket, Reader, RequestBody};
 use crate::node::Node;
-use crate::tokens::AdmittedBefore;
 use bytes::{Bytes, BytesMut};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
@@ -57,6 +56,10 @@ pub(super) enum By {
     /// The control socket, which asks who is there.
     Control,
 }
+
+/// Marks a request that the previous scheduler has admitted. Only a connection from that scheduler sets it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AlreadyAdmitted;
 
 type Sent = UnsyncBoxBody<Bytes, Box<dyn Error + Send + Sync>>;
 
@@ -103,7 +106,7 @@ pub(super) async fn unsent(
         RequestBody::Streamed(None) => return Err(Failure::Died), // an instance had it
     };
     let mut parts = parts.clone();
-    parts.extensions.insert(AdmittedBefore);
+    parts.extensions.insert(AlreadyAdmitted);
     if let Ok(id) = HeaderValue::from_bytes(id) {
         parts.headers.insert(REQUEST_ID, id);
     }
@@ -120,7 +123,7 @@ async fn ask(node: &Node, by: By, parts: &Parts, body: Sent) -> Result<Response<
         let heir = node.successor().await?;
         let request = request(parts, body)?;
         let stream = match by {
-            By::Data => heir.ask(parts.extensions.get::<AdmittedBefore>().is_some()).await?,
+            By::Data => heir.ask(parts.extensions.get::<AlreadyAdmitted>().is_some()).await?,
             By::Control => {
                 UnixStream::connect(omni_dir::runtime::control(&node.context.runtime_dir).join(control_socket::NAME))
                     .await

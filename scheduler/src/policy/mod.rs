@@ -2,12 +2,10 @@
 
 pub mod backoff;
 pub mod capacity;
-pub mod control;
 pub mod dispatch;
 pub mod fleet;
 pub mod intake;
 pub mod liveness;
-pub mod quota;
 pub mod residency;
 pub mod scaling;
 pub mod single;

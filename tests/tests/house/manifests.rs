@@ -16,6 +16,7 @@ pub(crate) struct Crate<'a> {
 /// the layout of `omni-dir`. `omnictl` shares `omni-control-api`, `omni-snapshot`, with which it copies a directory as the node
 /// does, and `omni-machine`, the facts of `omnictl doctor`.
 const DIRECTIONS: &[(&str, &[&str])] = &[
+    ("omni-auth", &["omni-config", "omni-request-error"]),
     ("omni-control-api", &[]),
     ("omni-cgroup", &[]),
     ("omni-dir", &[]),
@@ -52,6 +53,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     (
         "omni-scheduler",
         &[
+            "omni-auth",
             "omni-config",
             "omni-control-api",
             "omni-dir",
@@ -80,7 +82,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
 /// Libraries that only some crates may use.
 const OWNERS: &[(&str, &[&str])] = &[
     ("tokio", &["omni-scheduler", "omnictl", "omni-tests", "omni-properties"]),
-    ("hyper", &["omni-scheduler", "omnictl", "omni-tests", "omni-properties"]),
+    ("hyper", &["omni-auth", "omni-scheduler", "omnictl", "omni-tests", "omni-properties"]),
     ("hyper-util", &["omni-scheduler", "omnictl", "omni-tests"]),
     ("http-body-util", &["omni-scheduler", "omnictl", "omni-tests"]),
     ("tokio-rustls", &["omni-scheduler", "omni-tests"]),
@@ -90,7 +92,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("zbus", &["omni-cgroup"]),
     ("landlock", &["omni-worker"]),
     ("seccompiler", &["omni-worker"]),
-    ("prometheus-client", &["omni-scheduler"]),
+    ("prometheus-client", &["omni-auth", "omni-scheduler"]),
     ("tracing-journald", &["omni-log"]),
     ("tracing-subscriber", &["omni-log"]),
     ("libloading", &["omni-scheduler"]),

@@ -1,7 +1,7 @@
 //! The routes of the control API, and what each asks of its caller: the one place that says so.
 
-use crate::policy::control::Role;
 use hyper::Method;
+use omni_auth::Role;
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,43 +1,43 @@
-//! Who may ask what of the control API: by the user and the groups that the kernel says a caller has.
+//! Roles of callers of the control API, by the user and groups that the kernel reports for their connection.
 //!
-//! `http::control` asks here before it does anything. What always holds: nobody may change the node who may not look at it.
+//! Invariant: each role includes those before it, so a caller who may change the node may also read it.
 
 use std::fmt::{self, Display, Formatter};
 
-/// The most groups of a caller that are shown.
-const SHOWN: usize = 16;
+/// Most groups of a caller that are shown in a message.
+const SHOWN_GROUPS: usize = 16;
 
-/// What one may do; each includes those before it.
+/// Permissions of a caller; each role includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Look: state, logs, metrics, history.
+    /// Reading: state, logs, metrics, history.
     Read,
-    /// Change the node, start or stop its models, ask them.
+    /// Changing the node, starting and stopping its models, sending them requests.
     Write,
 }
 
-/// A caller.
+/// Credentials of a caller, as of the moment at which it connected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
-    /// Effective user when it connected.
+    /// Effective user.
     pub uid: u32,
-    /// Its groups: the effective one first, then the supplementary ones.
+    /// Effective group first, then the supplementary ones.
     pub groups: Vec<u32>,
 }
 
-/// To whom a node belongs.
+/// Users and groups with a role on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owners {
-    /// The scheduler's own user: who is that user could as well be the scheduler.
+    /// The scheduler's own user, which may do everything: a process of that user could as well be the scheduler.
     pub uid: u32,
-    /// That user's group, whose members may look.
+    /// Group of that user, whose members may read.
     pub gid: u32,
-    /// The group whose members may do everything, and its name.
+    /// Group whose members may do everything, and its name.
     pub admins: Option<(u32, String)>,
 }
 
 impl Owners {
-    /// What a caller may do; `None`: nothing.
+    /// The role of a caller; `None`: it has none.
     #[must_use]
     pub fn role(&self, peer: &Peer) -> Option<Role> {
         let is_admin = self.admins.as_ref().is_some_and(|(gid, _)| peer.groups.contains(gid));
@@ -48,9 +48,9 @@ impl Owners {
         }
     }
 
-    /// Who may do what needs this role, for people.
+    /// Callers that have this role, as text for a refusal.
     #[must_use]
-    pub fn who_may(&self, role: Role) -> String {
+    pub fn describe(&self, role: Role) -> String {
         let own = self.uid;
         let admins = match &self.admins {
             Some((_, name)) => format!("root, user {own} or group `{name}`"),
@@ -65,8 +65,8 @@ impl Owners {
 
 impl Display for Peer {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        let shown: Vec<String> = self.groups.iter().take(SHOWN).map(u32::to_string).collect();
-        let more = if self.groups.len() > SHOWN { " and more" } else { "" };
+        let shown: Vec<String> = self.groups.iter().take(SHOWN_GROUPS).map(u32::to_string).collect();
+        let more = if self.groups.len() > SHOWN_GROUPS { " and more" } else { "" };
         write!(out, "user {} in the groups {}{more}", self.uid, shown.join(", "))
     }
 }
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_do_what() {
+    fn user_and_groups_give_the_role() {
         let packaged = Owners { uid: 990, gid: 991, admins: Some((992, "omni-admin".to_owned())) };
         let by_hand = Owners { admins: None, ..packaged.clone() };
         for (who, with_group, without) in [
@@ -101,12 +101,12 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_both_sides() {
+    fn owners_and_caller_are_described() {
         let owners = Owners { uid: 990, gid: 991, admins: Some((992, "omni-admin".to_owned())) };
-        assert_eq!(owners.who_may(Role::Write), "root, user 990 or group `omni-admin`");
-        assert_eq!(owners.who_may(Role::Read), "root, user 990 or group `omni-admin`, or group 991");
+        assert_eq!(owners.describe(Role::Write), "root, user 990 or group `omni-admin`");
+        assert_eq!(owners.describe(Role::Read), "root, user 990 or group `omni-admin`, or group 991");
         let by_hand = Owners { admins: None, ..owners };
-        assert_eq!(by_hand.who_may(Role::Write), "root or user 990 (there is no group `omni-admin` here)");
+        assert_eq!(by_hand.describe(Role::Write), "root or user 990 (there is no group `omni-admin` here)");
         assert_eq!(peer(7, &[8, 9]).to_string(), "user 7 in the groups 8, 9");
         let many: Vec<u32> = (0..100).collect();
         assert!(peer(7, &many).to_string().ends_with("14, 15 and more"));

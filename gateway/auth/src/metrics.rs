@@ -1,38 +1,39 @@
-//! Metrics of the data listener's tokens.
+//! Metrics of requests by the token that they show.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
-/// A token's name is one of the file's, of which there are few.
+/// Token names come from the tokens file, whose length is bounded.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
     token: String,
     outcome: &'static str,
 }
 
-/// The handles of [`crate::tokens`].
+/// Handles of the metrics of tokens.
 #[derive(Debug, Clone, Default)]
 pub struct TokenMetrics {
     requests: Family<Labels, Counter>,
 }
 
 impl TokenMetrics {
-    pub(super) fn register(r: &mut Registry) -> Self {
+    /// Adds the metrics to a registry.
+    pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let help = "Requests by the token that they showed, and whether they were admitted";
-        r.register("token_requests", help, metrics.requests.clone());
+        registry.register("token_requests", help, metrics.requests.clone());
         metrics
     }
 
-    /// A request with this token.
-    pub(crate) fn count(&self, token: &str, outcome: &'static str) {
+    /// Counts a request with the token of this name.
+    pub fn count(&self, token: &str, outcome: &'static str) {
         self.requests.get_or_create(&Labels { token: token.to_owned(), outcome }).inc();
     }
 
-    /// A request with none, or one that is not good.
-    pub(crate) fn nobodys(&self) {
+    /// Counts a request with a missing or unknown token.
+    pub(crate) fn unauthorized(&self) {
         self.count("", "unknown");
     }
 }

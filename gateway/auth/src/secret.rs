@@ -1,44 +1,43 @@
-//! Reading what only the node should read: a file, or a credential of its service.
+//! Reading of secrets: tokens and private keys, from a file or a credential of the service manager.
 //!
-//! Called by [`crate::tokens`] and [`crate::tls`], with the rights of the user who reads it again at the next reload. What
-//! always holds: what is in such a file is in no message.
+//! They are read with the rights of the user who reads them again at the next reload. Invariant: no message repeats the content.
 
 use omni_config::node::SecretFile;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// The longest file, in bytes; of longer ones this is the beginning, which their parsers refuse.
+/// Bytes that are read of a file at most: its parser refuses the beginning of a longer one.
 const LONGEST_FILE: u64 = 1024 * 1024;
 
-/// Digits of a digest that are told when it changes.
-const TOLD: usize = 8;
+/// Hexadecimal digits of a digest that are shown.
+const SHOWN_DIGITS: usize = 8;
 
-/// A secret cannot be had.
+/// A secret that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
-    /// The file cannot be read.
+    /// Unreadable file.
     #[error("cannot read the {what} in {}: user {user} must be able to", path.display())]
     Read {
-        /// What should be there.
+        /// Kind of secret.
         what: &'static str,
-        /// Where.
+        /// The file.
         path: PathBuf,
-        /// Who tried.
+        /// User of this process.
         user: u32,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// The service manager gave no credentials.
+    /// Credential without a directory of credentials.
     #[error(
         "`{0}` is a credential, and the service has none: add LoadCredential={0}:PATH to the unit, or name an absolute path"
     )]
     NoCredentials(String),
 }
 
-/// The bytes of `file`, in which there should be `what`, and its path for messages about them.
+/// Reads `file`, which should contain `what`: returns its path, for messages, and its content.
 ///
 /// # Errors
-/// [`SecretError`]
+/// The file cannot be read, or there are no credentials.
 pub fn read(what: &'static str, file: &SecretFile) -> Result<(PathBuf, Vec<u8>), SecretError> {
     let folder = std::env::var_os("CREDENTIALS_DIRECTORY");
     let path = match (file.path(folder.as_deref().map(Path::new)), file) {
@@ -55,9 +54,9 @@ pub fn read(what: &'static str, file: &SecretFile) -> Result<(PathBuf, Vec<u8>),
     }
 }
 
-/// How the beginning of a digest is told, to who compares two.
+/// The beginning of a digest: enough to see that a secret has changed.
 #[must_use]
-pub fn told(sha256: &[u8]) -> String {
-    let digits: String = sha256.iter().take(TOLD / 2).map(|byte| format!("{byte:02x}")).collect();
+pub fn short_digest(sha256: &[u8]) -> String {
+    let digits: String = sha256.iter().take(SHOWN_DIGITS / 2).map(|byte| format!("{byte:02x}")).collect();
     format!("{digits}…")
 }

@@ -1,24 +1,24 @@
-//! Who is at the other end of a Unix socket, as the kernel says: the control socket asks for each connection.
+//! Credentials of the peer of a Unix socket, as the kernel reports them.
 //!
-//! What always holds: user and groups are those of the moment at which the other side connected, so that a process which
-//! passes its connection on, or gives up a privilege, changes nothing of it.
+//! Invariant: user and groups are those of the moment at which the peer connected. A process that passes its connection on, or
+//! gives up a privilege, does not change them.
 #![allow(unsafe_code, reason = "SO_PEERGROUPS is not in nix")]
 
-use crate::policy::control::Peer;
+use crate::access::Peer;
 use nix::errno::Errno;
 use nix::libc::{SO_PEERGROUPS, SOL_SOCKET, getsockopt, gid_t, socklen_t};
 use nix::sys::socket::{getsockopt as get, sockopt::PeerCredentials};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Groups of most callers; who has more is asked once more.
-const USUAL: usize = 64;
+/// Supplementary groups that there is room for at first; a peer with more takes a second call.
+const USUAL_GROUPS: usize = 64;
 
-/// The other end.
+/// The credentials of the peer.
 ///
 /// # Errors
-/// It is no connected Unix socket.
-pub fn of(socket: &impl AsFd) -> io::Result<Peer> {
+/// The descriptor is not a connected Unix socket.
+pub fn peer_credentials(socket: &impl AsFd) -> io::Result<Peer> {
     let credentials = get(socket, PeerCredentials)?;
     let mut groups = vec![credentials.gid()];
     groups.extend(supplementary(socket)?);
@@ -27,11 +27,11 @@ pub fn of(socket: &impl AsFd) -> io::Result<Peer> {
 
 fn supplementary(socket: &impl AsFd) -> io::Result<Vec<gid_t>> {
     let size = size_of::<gid_t>();
-    let mut groups: Vec<gid_t> = vec![0; USUAL];
+    let mut groups: Vec<gid_t> = vec![0; USUAL_GROUPS];
     for _ in 0..2 {
         let mut length = socklen_t::try_from(groups.len() * size).unwrap_or(socklen_t::MAX);
-        // SAFETY: `groups` has `length` bytes that may be written, `length` is a value of ours, and both outlive the call;
-        // any bits are a number.
+        // SAFETY: `groups` has `length` bytes that may be written, `length` is a local value, and both outlive the call;
+        // any bits are a valid number.
         let got = unsafe {
             getsockopt(
                 socket.as_fd().as_raw_fd(),
@@ -47,7 +47,7 @@ fn supplementary(socket: &impl AsFd) -> io::Result<Vec<gid_t>> {
                 groups.truncate(count);
                 return Ok(groups);
             }
-            // It says how much there is, which does not change any more.
+            // The kernel has stored the needed length, which cannot change any more.
             Err(Errno::ERANGE) => groups.resize(count, 0),
             Err(errno) => return Err(errno.into()),
         }
@@ -62,14 +62,14 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn the_other_end_is_this_process() {
+    fn credentials_are_those_of_the_peer() {
         let (one, _other) = UnixStream::pair().unwrap();
-        let peer = of(&one).unwrap();
+        let peer = peer_credentials(&one).unwrap();
         let groups: Vec<u32> = getgroups().unwrap().into_iter().map(|group| group.as_raw()).collect();
         assert_eq!(
             (peer.uid, peer.groups[0], &peer.groups[1..]),
             (geteuid().as_raw(), getegid().as_raw(), &groups[..])
         );
-        of(&std::fs::File::open("/dev/null").unwrap()).unwrap_err();
+        peer_credentials(&std::fs::File::open("/dev/null").unwrap()).unwrap_err();
     }
 }
