@@ -2,7 +2,6 @@
 //!
 //! Made by [`crate::serve`] before the first connection is accepted.
 
-use crate::budget::Budget;
 use crate::http::admin;
 use crate::http::conversation::Rules;
 use crate::http::door::Door;
@@ -10,6 +9,7 @@ use crate::http::listener::Bounds;
 use crate::http::origin::Names;
 use crate::http::run;
 use crate::metrics::HttpMetrics;
+use omni_body::BodyBudget;
 use omni_config::node::NodeConfig;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ impl Front {
         config: &NodeConfig,
         (connections, few): (usize, usize),
         (listen, admin_listen): (SocketAddr, SocketAddr),
-        budget: &Arc<Budget>,
+        budget: &Arc<BodyBudget>,
         metrics: &HttpMetrics,
     ) -> Self {
         let server = &config.server;

@@ -4,7 +4,6 @@
 pub mod allocator;
 pub mod announcement;
 pub mod args;
-pub mod budget;
 pub mod capacity;
 pub mod control_socket;
 pub mod descriptors;

@@ -1,14 +1,12 @@
 //! Every metric of the scheduler: names, units and labels in one place (design §8). No label is unbounded: models are
 //! directories on this node, usage units are checked words.
 
-pub mod bodies;
 mod builds;
 mod capacity;
 mod gpu;
 mod http;
 mod model;
 
-pub use bodies::BodyMetrics;
 pub use builds::BuildMetrics;
 pub use capacity::CapacityMetrics;
 pub use gpu::GpuMetrics;
@@ -17,6 +15,7 @@ pub use model::{ModelMetrics, Outcomes};
 
 use model::Families;
 use omni_auth::TokenMetrics;
+use omni_body::BodyMetrics;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};

@@ -10,7 +10,6 @@ mod succession;
 
 pub use succession::Held;
 
-use crate::budget::Budget;
 use crate::capacity::CapacityHandle;
 use crate::gpu::GpuHandle;
 use crate::launcher::{LauncherHandle, Seen};
@@ -22,6 +21,7 @@ use crate::state::{Lasting, StateStore, age, expired};
 use crate::takeover::{Before, Heir, Working};
 use crate::watchdog::{Pulse, Watchdog};
 use not_served::{NotServed, refused};
+use omni_body::BodyBudget;
 use omni_config::name::ModelName;
 use omni_config::node::NodeConfig;
 use omni_config::{Foreign, Models};
@@ -76,7 +76,7 @@ pub struct NodeContext {
     /// What clients of the data listener must show, where they must.
     pub tokens: Option<omni_auth::Tokens>,
     /// What bodies of requests and answers may take in memory.
-    pub budget: Arc<Budget>,
+    pub budget: Arc<BodyBudget>,
     /// Models that have something in flight.
     pub busy_models: AtomicI64,
     /// When that number last changed, in milliseconds since the Unix epoch.

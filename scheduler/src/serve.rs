@@ -8,7 +8,6 @@
 
 use crate::announcement::{announce, withdraw};
 use crate::args::Directories;
-use crate::budget::Budget;
 use crate::control_socket;
 use crate::descriptors::{self, Share};
 use crate::exposure::exposure;
@@ -29,6 +28,7 @@ use crate::watchdog::Watchdog;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getegid, geteuid};
 use omni_auth::{Owners, Tokens, token_summary};
+use omni_body::BodyBudget;
 use omni_config::node::NodeConfig;
 use omni_config::tokens::Token;
 use omni_log::Kind;
@@ -112,7 +112,7 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
         metrics.certificate_ends(end);
     }
     let Share { connections, uploads } = descriptors::share(descriptors::limit(), config.server.connections);
-    let budget = Budget::new(config.server.buffered_bytes.bytes(), uploads, metrics.of_bodies());
+    let budget = BodyBudget::new(config.server.buffered_bytes.bytes(), uploads, metrics.of_bodies());
     let bounds = (connections, FEW as usize);
     let front = Front::new(&config, bounds, (listen, admin_listen), &budget, &metrics.of_http());
     let started = Instant::now();

@@ -4,13 +4,13 @@ use super::failure::code_of_handler;
 use super::model_headers::written;
 use super::run::Waiter;
 use super::upload::Uploading;
-use crate::budget::{Share, Untaken};
 use crate::wire::reply::{Answer, Body as Content};
 use crate::wire::stream::{End, Maker, Read, Reader, Shape};
 use bytes::{Bytes, BytesMut};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode, Version};
+use omni_body::{BudgetShare, ResponsePermit};
 use omni_engine_protocol::frame::AnswerHead;
 use omni_request_error::Failure;
 use std::borrow::Cow;
@@ -49,7 +49,7 @@ pub struct Slow {
     /// When the client must have all of it.
     pub until: Instant,
     /// The room that it has until then; a stream has none.
-    pub untaken: Option<Arc<Untaken>>,
+    pub untaken: Option<Arc<ResponsePermit>>,
 }
 
 /// On a response before which the request's body was not read to its end.
@@ -59,7 +59,7 @@ pub struct Left;
 /// A large answer in memory: its room is lent until the last of it was written.
 struct Kept {
     bytes: Bytes,
-    _untaken: Arc<Untaken>,
+    _untaken: Arc<ResponsePermit>,
 }
 
 impl AsRef<[u8]> for Kept {
@@ -222,7 +222,11 @@ pub fn last_of(shape: Shape, maker: Maker, end: End) -> Result<Option<Bytes>, Co
 ///
 /// # Errors
 /// The node holds enough already.
-pub fn keep(answer: &mut Answer, version: Version, share: &Arc<Share>) -> Result<Option<Arc<Untaken>>, Failure> {
+pub fn keep(
+    answer: &mut Answer,
+    version: Version,
+    share: &Arc<BudgetShare>,
+) -> Result<Option<Arc<ResponsePermit>>, Failure> {
     let room = answer.room.take();
     // Over HTTP/2 a connection can have many answers untaken at a time.
     let small = if version == Version::HTTP_2 { SMALL } else { JOIN };
@@ -232,8 +236,8 @@ pub fn keep(answer: &mut Answer, version: Version, share: &Arc<Share>) -> Result
     };
     let now = Instant::now();
     let untaken = match room {
-        Some(room) => room.untaken(now), // since its beginning came
-        None => share.answer(bytes.len() as u64, now).ok_or(Failure::AnswerNotKept)?,
+        Some(room) => room.into_response(now), // since its beginning came
+        None => share.response(bytes.len() as u64, now).ok_or(Failure::AnswerNotKept)?,
     };
     let untaken = Arc::new(untaken);
     let kept = Kept { bytes: std::mem::take(bytes), _untaken: Arc::clone(&untaken) };
@@ -247,7 +251,7 @@ pub fn respond(
     answer: Answer,
     waiter: Waiter,
     upload: Option<Uploading>,
-    untaken: Option<Arc<Untaken>>,
+    untaken: Option<Arc<ResponsePermit>>,
 ) -> Response<AnswerBody> {
     let Answer { status, head, body, room: _, sent_at: _, swap: _, content: _ } = answer;
     let head = head.unwrap_or_default();

@@ -6,16 +6,14 @@
 use super::conversation::STREAM_WINDOW;
 use super::hold::Hold;
 use super::upload::{Upload, Way, broke_off};
-use crate::budget::{Held, Share};
-use crate::model::requests::RequestBody;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderMap};
 use hyper::http::request::Parts;
 use hyper::{Request, Version};
+use omni_body::{BodyKind, BodyPermit, BudgetShare, RequestBody};
 use omni_config::manifest::Limits;
-use omni_engine_protocol::frame::flags;
 use omni_request_error::Failure;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -52,7 +50,7 @@ pub struct Taken {
     /// The model gets the connection to read it from.
     pub handed: bool,
     /// Given back when the request is over.
-    pub held: Option<Held>,
+    pub held: Option<BodyPermit>,
     /// Moves a streamed body; to be polled beside the answer.
     pub upload: Option<Upload>,
 }
@@ -143,7 +141,7 @@ pub async fn take(
     held: Option<Arc<Hold>>,
     body: Incoming,
     limits: &Limits,
-    share: &Arc<Share>,
+    share: &Arc<BudgetShare>,
     deadline: Instant,
 ) -> Result<Taken, Failure> {
     let (headers, limit) = (&parts.headers, limits.body.bytes());
@@ -164,7 +162,7 @@ pub async fn take(
         let handed = matches!(way, Way::HandedOver(..));
         // What hyper takes of it over HTTP/2 before the model reads lies in this process.
         let held = (parts.version == Version::HTTP_2).then(|| {
-            let mut held = share.request();
+            let mut held = share.body();
             held.grow(exact.unwrap_or(u64::MAX).min(STREAM_WINDOW.into()), Instant::now()).then_some(held)
         });
         let held = held.map(|held| held.ok_or(Failure::NodeBusy)).transpose()?;
@@ -180,20 +178,26 @@ pub async fn take(
     let collecting = collect(body, exact, limit, share);
     let (bytes, held) =
         tokio::time::timeout_at(deadline.into(), collecting).await.map_err(|_| Failure::BodyTimeout)??;
-    let content = if is_json(headers) { flags::JSON } else { flags::BYTES };
-    Ok(Taken { body: RequestBody::Whole(content, bytes), length: None, handed: false, held: Some(held), upload: None })
+    let content = if is_json(headers) { BodyKind::Json } else { BodyKind::Bytes };
+    Ok(Taken {
+        body: RequestBody::Collected(content, bytes),
+        length: None,
+        handed: false,
+        held: Some(held),
+        upload: None,
+    })
 }
 
 async fn collect(
     mut body: Incoming,
     exact: Option<u64>,
     limit: u64,
-    share: &Arc<Share>,
-) -> Result<(Bytes, Held), Failure> {
-    if exact.is_some_and(|length| !share.has(length, Instant::now())) {
+    share: &Arc<BudgetShare>,
+) -> Result<(Bytes, BodyPermit), Failure> {
+    if exact.is_some_and(|length| !share.has_room(length, Instant::now())) {
         return Err(Failure::NodeBusy); // before it is sent
     }
-    let mut held = share.request();
+    let mut held = share.body();
     let mut first = Bytes::new();
     let mut joined = BytesMut::new();
     let mut length = 0_u64;

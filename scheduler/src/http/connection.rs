@@ -14,10 +14,10 @@ use super::answer::{AnswerBody, Slow, StreamCut};
 use super::door::Heads;
 use super::hold::Hold;
 use super::stream::Stream;
-use crate::budget::Debtor;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use omni_auth::QuotaPermit;
+use omni_body::SlowReader;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -55,7 +55,7 @@ pub(super) struct Known {
     /// When they must have been taken.
     until: Mutex<Until>,
     /// Large answers that hyper has, in part or in whole.
-    debtor: Arc<Debtor>,
+    debtor: Arc<SlowReader>,
     /// It is cut: what the kernel has yet to send is not wanted either.
     cut: AtomicBool,
     /// Where it goes when hyper lets go of it.
@@ -121,7 +121,7 @@ impl Known {
     pub(super) fn is_idle(&self) -> bool {
         !self.is_http2()
             && !self.hold.is_held()
-            && !self.debtor.owes()
+            && !self.debtor.has_unread()
             && self.open.load(Ordering::Relaxed) == 0
             && !self.heard.load(Ordering::Relaxed)
             && self.asked.load(Ordering::Relaxed)
@@ -134,18 +134,18 @@ impl Known {
         }
         let until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
         // One that is taken ends by itself at its deadline: only one that is not stays open beyond it.
-        let kept = until.kept.filter(|_| self.debtor.owes());
+        let kept = until.kept.filter(|_| self.debtor.has_unread());
         until.open.iter().copied().chain(kept).min()
     }
 
     /// Whether there is an answer that it may be slow to take.
     fn owes(&self) -> bool {
-        self.slow.load(Ordering::Relaxed) > 0 || self.debtor.owes()
+        self.slow.load(Ordering::Relaxed) > 0 || self.debtor.has_unread()
     }
 
     /// Whether its room is needed for others; if not, who asked last is woken when it is.
     pub(super) fn is_given_up(&self, context: &Context<'_>) -> bool {
-        self.debtor.is_given_up(context)
+        self.debtor.is_evicted(context)
     }
 
     /// The client loses its connection, and sees that it did.
@@ -320,9 +320,9 @@ impl Answering {
             let mut all = known.until.lock().unwrap_or_else(PoisonError::into_inner);
             let until = until + TAKEN_WITHIN;
             if let Some(untaken) = untaken {
-                let before = all.kept.filter(|_| known.debtor.owes());
+                let before = all.kept.filter(|_| known.debtor.has_unread());
                 all.kept = before.max(Some(until)); // of several at a time over HTTP/2 the last
-                untaken.owed_by(&known.debtor);
+                untaken.assign(&known.debtor);
             } else {
                 own = Some(until);
                 all.open.push(until);

@@ -213,7 +213,7 @@ fn node_view(node: &Node, addresses: &Addresses) -> api::Node {
         weights_folders: node.context.config.weights.folders.iter().map(|path| path.display().to_string()).collect(),
         launcher_connected: node.launcher.connected(),
         launcher_old_protocol: node.launcher.old_protocol(),
-        buffered_bytes: node.context.budget.lent(),
+        buffered_bytes: node.context.budget.reserved(),
         buffered_bytes_limit: limit,
     }
 }

@@ -1,14 +1,14 @@
 //! Connections that a client keeps, in a time that passes while nobody has anything to do.
 
 use super::*;
-use crate::budget::Budget;
 use crate::http::answer::AnswerBody;
 use crate::http::origin::Names;
 use crate::http::run;
-use crate::metrics::{BodyMetrics, HttpMetrics};
+use crate::metrics::HttpMetrics;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http2::{self, SendRequest};
+use omni_body::{BodyBudget, BodyMetrics};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::net::UnixStream;
@@ -20,7 +20,7 @@ const BOUNDS: Bounds =
 fn rules() -> Arc<Rules> {
     let door = Door {
         names: Names::new([127, 0, 0, 1].into(), BTreeSet::new(), false, false),
-        room: Budget::new(1 << 20, 1, BodyMetrics::default()).share(),
+        room: BodyBudget::new(1 << 20, 1, BodyMetrics::default()).share(),
         metrics: HttpMetrics::default(),
         refuse: run::refuse,
     };

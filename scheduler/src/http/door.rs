@@ -3,15 +3,15 @@
 //!
 //! Asked by [`super::conversation`]. What always holds: a request that is refused here costs no more than its refusal; over
 //! HTTP/2, where a head takes a hundred times as much memory as it had bytes on the wire, heads beyond a connection's first
-//! [`FREE`] bytes are lent by the node's [`Budget`](crate::budget::Budget).
+//! [`FREE`] bytes are lent by the node's [`BodyBudget`](omni_body::BodyBudget).
 
 use super::answer::AnswerBody;
 use super::origin::Names;
-use crate::budget::{Held, Share};
 use crate::metrics::HttpMetrics;
 use hyper::body::Incoming;
 use hyper::header::HeaderMap;
 use hyper::{Request, Response, Version};
+use omni_body::{BodyPermit, BudgetShare};
 use omni_request_error::Failure;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -36,7 +36,7 @@ pub struct Door {
     /// Names that it answers to.
     pub names: Names,
     /// Memory for heads.
-    pub room: Arc<Share>,
+    pub room: Arc<BudgetShare>,
     /// Counts refusals.
     pub metrics: HttpMetrics,
     /// Says them.
@@ -51,7 +51,7 @@ pub(super) struct Heads(Mutex<State>);
 struct State {
     bytes: u64,
     /// What of it is beyond [`FREE`], in steps.
-    held: Option<Held>,
+    held: Option<BodyPermit>,
 }
 
 /// The room of one head, for as long as it lives.
@@ -97,15 +97,15 @@ impl Door {
 }
 
 impl Heads {
-    fn grow(self: &Arc<Self>, bytes: u64, room: &Arc<Share>) -> Result<Head, Failure> {
+    fn grow(self: &Arc<Self>, bytes: u64, room: &Arc<BudgetShare>) -> Result<Head, Failure> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let all = state.bytes + bytes;
         if all > MOST {
             return Err(Failure::HeadTooLarge);
         }
-        let held = state.held.as_ref().map_or(0, Held::bytes);
+        let held = state.held.as_ref().map_or(0, BodyPermit::bytes);
         if let Some(missing) = all.checked_sub(FREE + held).filter(|missing| *missing > 0) {
-            let held = state.held.get_or_insert_with(|| room.request());
+            let held = state.held.get_or_insert_with(|| room.body());
             if !held.grow(missing.next_multiple_of(STEP), Instant::now()) {
                 return Err(Failure::NodeBusy);
             }
@@ -128,31 +128,30 @@ impl Drop for Head {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::budget::Budget;
-    use crate::metrics::BodyMetrics;
+    use omni_body::{BodyBudget, BodyMetrics};
 
     #[test]
     fn large_heads_are_lent_by_the_budget_until_they_are_gone() {
-        let budget = Budget::new(2 * 256 * 1024, 1, BodyMetrics::default());
+        let budget = BodyBudget::new(2 * 256 * 1024, 1, BodyMetrics::default());
         let room = budget.share();
         let (heads, others) = (Arc::<Heads>::default(), Arc::<Heads>::default());
         let first = heads.grow(FREE, &room).unwrap();
-        assert_eq!(budget.lent(), 0, "few heads cost nobody anything");
+        assert_eq!(budget.reserved(), 0, "few heads cost nobody anything");
         let second = heads.grow(1, &room).unwrap();
         let third = heads.grow(STEP - 1, &room).unwrap();
-        assert_eq!(budget.lent(), STEP);
+        assert_eq!(budget.reserved(), STEP);
         assert_eq!(others.grow(FREE + 3 * STEP + 1, &room).unwrap_err(), Failure::NodeBusy);
         let other = others.grow(FREE + 3 * STEP, &room).unwrap();
-        assert_eq!(budget.lent(), 4 * STEP);
+        assert_eq!(budget.reserved(), 4 * STEP);
         drop((first, second, third));
-        assert_eq!(budget.lent(), 3 * STEP);
+        assert_eq!(budget.reserved(), 3 * STEP);
         drop(other);
-        assert_eq!(budget.lent(), 0);
+        assert_eq!(budget.reserved(), 0);
     }
 
     #[test]
     fn heads_of_one_connection_are_bounded_whatever_the_node_has() {
-        let room = Budget::new(u64::MAX, 1, BodyMetrics::default()).share();
+        let room = BodyBudget::new(u64::MAX, 1, BodyMetrics::default()).share();
         let heads = Arc::<Heads>::default();
         let most = heads.grow(MOST, &room).unwrap();
         assert_eq!(heads.grow(1, &room).unwrap_err(), Failure::HeadTooLarge);

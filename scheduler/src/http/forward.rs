@@ -11,7 +11,6 @@ use super::hold::Hold;
 use super::run::refuse;
 use super::upload::{Upload, Uploading, Way};
 use crate::control_socket;
-use crate::model::requests::{BodySocket, Reader, RequestBody};
 use crate::node::Node;
 use bytes::{Bytes, BytesMut};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -24,6 +23,7 @@ use hyper::header::{
 use hyper::http::request::Parts;
 use hyper::{Request, Response, Uri, Version};
 use hyper_util::rt::TokioIo;
+use omni_body::{BodyReader, BodySocket, RequestBody};
 use omni_request_error::Failure;
 use std::error::Error;
 use std::io::ErrorKind;
@@ -101,7 +101,7 @@ pub(super) async fn unsent(
     deadline: Instant,
 ) -> Result<Response<AnswerBody>, Failure> {
     let body = match body {
-        RequestBody::Whole(_, bytes) => Full::new(bytes).map_err(Into::into).boxed_unsync(),
+        RequestBody::Collected(_, bytes) => Full::new(bytes).map_err(Into::into).boxed_unsync(),
         RequestBody::Streamed(Some(socket)) => from_socket(socket, upload)?,
         RequestBody::Streamed(None) => return Err(Failure::Died), // an instance had it
     };
@@ -179,7 +179,7 @@ fn from_socket(body: BodySocket, upload: Option<Uploading>) -> Result<Sent, Fail
     let socket = std::os::unix::net::UnixStream::from(socket);
     let socket = socket.set_nonblocking(true).and_then(|()| UnixStream::from_std(socket));
     let socket = socket.map_err(|_| Failure::NodeBusy)?;
-    let _ = sent.send(Reader::Successor); // now it is wanted
+    let _ = sent.send(BodyReader::Successor); // now it is wanted
     Ok(FromSocket { socket, upload }.boxed_unsync())
 }
 

@@ -8,7 +8,6 @@ use super::head::{REQUEST_ID, head, priority, request_id, session, timeout};
 use super::hold::Hold;
 use super::model_headers;
 use super::upload::{Upload, Uploading};
-use crate::budget::Held;
 use crate::machine;
 use crate::model::Model;
 use crate::model::requests::Submission;
@@ -19,6 +18,7 @@ use hyper::body::Incoming;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Request, Response};
+use omni_body::BodyPermit;
 use omni_engine_protocol::frame::{CancelReason, INITIAL_CREDIT};
 use omni_request_error::Failure;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub struct Waiter {
     reason: Option<CancelReason>,
     unacknowledged: usize,
     /// Room for the request's body.
-    held: Option<Held>,
+    held: Option<BodyPermit>,
 }
 
 impl Waiter {

@@ -12,12 +12,11 @@
 
 use super::hold::Hold;
 use super::splice::{self, Spliced};
-use crate::budget::{Place, Share};
-use crate::model::requests::{BodySocket, Reader};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use omni_body::{BodyReader, BodySocket, BudgetShare, UploadPermit};
 use omni_request_error::Failure;
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice, Write};
@@ -35,9 +34,9 @@ pub struct Upload {
     body: Incoming,
     to: UnixStream,
     way: Way,
-    wanted: oneshot::Receiver<Reader>,
+    wanted: oneshot::Receiver<BodyReader>,
     /// Its descriptors.
-    room: Place,
+    room: UploadPermit,
 }
 
 /// How a body gets to the model.
@@ -83,7 +82,7 @@ impl Upload {
     ///
     /// # Errors
     /// The node has no descriptors left.
-    pub fn new(body: Incoming, way: Way, share: &Arc<Share>) -> Result<(Self, BodySocket), Failure> {
+    pub fn new(body: Incoming, way: Way, share: &Arc<BudgetShare>) -> Result<(Self, BodySocket), Failure> {
         let room = share.upload().ok_or(Failure::NodeBusy)?;
         let pair = || -> io::Result<_> {
             let (ours, mut theirs) = std::os::unix::net::UnixStream::pair()?;
@@ -116,7 +115,7 @@ impl Upload {
             Way::Copied(limit) => copy(self.body, self.to, limit).await,
             Way::Spliced(hold, length) => past_hyper(self.body, self.to, &hold, length, false).await,
             Way::HandedOver(hold, length) => {
-                past_hyper(self.body, self.to, &hold, length, reader == Reader::Model).await
+                past_hyper(self.body, self.to, &hold, length, reader == BodyReader::Model).await
             }
         }
     }

@@ -11,7 +11,6 @@ pub mod requests;
 pub mod task;
 pub mod worker_link;
 
-use crate::budget::Share;
 use crate::metrics::ModelMetrics;
 use crate::policy::capacity::SeatKey;
 use crate::policy::dispatch::RequestId;
@@ -21,6 +20,7 @@ use crate::state::Lasting;
 use crate::{capacity, gpu};
 use content::{Content, Unservable};
 use logs::LogRing;
+use omni_body::BudgetShare;
 use omni_config::name::ModelName;
 use omni_control_api as api;
 use omni_engine_protocol::frame::CancelReason;
@@ -216,7 +216,7 @@ pub struct Model {
     /// Its counters.
     pub metrics: Arc<ModelMetrics>,
     /// Its share of the memory that bodies may take.
-    pub room: Arc<Share>,
+    pub room: Arc<BudgetShare>,
     inbox: mpsc::Sender<Message>,
     front: watch::Receiver<Front>,
     view: watch::Receiver<View>,
@@ -361,7 +361,7 @@ pub(crate) struct TaskEnds {
 pub(crate) fn new(
     name: ModelName,
     kept_log_bytes: usize,
-    (metrics, room): (ModelMetrics, Arc<Share>),
+    (metrics, room): (ModelMetrics, Arc<BudgetShare>),
     lasting: Lasting,
 ) -> (Arc<Model>, TaskEnds) {
     let (sender, inbox) = mpsc::channel(INBOX);

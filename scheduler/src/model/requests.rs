@@ -1,23 +1,21 @@
 //! The requests that a model's task holds: what to send, and where the answer goes.
 
 use super::content::Content;
-use crate::budget::{Held, Share};
 use crate::policy::InstanceNumber;
 use crate::policy::dispatch::{RequestId, Ticket};
 use crate::wire::connection::DataConnection;
 use crate::wire::reply::{Answer, Body, ReplyTo, Swap, Unanswered};
 use crate::wire::stream::{BadChunk, End, Filler, Shape, stream};
 use bytes::Bytes;
+use omni_body::{BodyKind, BodyPermit, BodyReader, BodySocket, BudgetShare, RequestBody};
 use omni_engine_protocol::frame::{
     AnswerHead, ErrorBody, ErrorOrigin, FrameError, HEADER, Header, INITIAL_CREDIT, Kind, MAX_SMALL, flags, split_head,
 };
 use omni_request_error::Failure;
 use serde_json::value::RawValue;
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
-use tokio::sync::oneshot;
 
 /// A request on its way to a model.
 #[derive(Debug)]
@@ -32,33 +30,6 @@ pub struct Submission {
     pub deadline: Instant,
     /// Where the answer goes.
     pub reply: ReplyTo,
-}
-
-/// A request's body.
-#[derive(Debug)]
-pub enum RequestBody {
-    /// Collected; [`flags::JSON`] or [`flags::BYTES`].
-    Whole(u8, Bytes),
-    /// The model reads it from this socket. `None` once it was sent.
-    Streamed(Option<BodySocket>),
-}
-
-/// The model's end of a body that is being uploaded.
-#[derive(Debug)]
-pub struct BodySocket {
-    /// Ends with the body.
-    pub socket: OwnedFd,
-    /// Told once the request is on its way: only then is the body wanted.
-    pub sent: oneshot::Sender<Reader>,
-}
-
-/// Who reads a body that is being uploaded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reader {
-    /// An instance.
-    Model,
-    /// This scheduler, for the one that takes its place.
-    Successor,
 }
 
 #[derive(Debug)]
@@ -85,7 +56,7 @@ struct Entry {
     has_usage: bool,
     reply: Reply,
     /// For an answer of which a part is here.
-    room: Option<Held>,
+    room: Option<BodyPermit>,
 }
 
 #[derive(Debug, Clone)]
@@ -159,11 +130,17 @@ impl Requests {
         head.extend_from_slice(&entry.head);
         head.extend_from_slice(format!(",\"timeout_ms\":{}}}", timeout.as_millis()).as_bytes());
         match &mut entry.body {
-            RequestBody::Whole(flags, body) => connection.request(id, *flags, &head, body.clone(), None),
+            RequestBody::Collected(kind, body) => {
+                let content = match kind {
+                    BodyKind::Json => flags::JSON,
+                    BodyKind::Bytes => flags::BYTES,
+                };
+                connection.request(id, content, &head, body.clone(), None);
+            }
             RequestBody::Streamed(body) => {
                 let Some(BodySocket { socket, sent }) = body.take() else { return false };
                 connection.request(id, flags::BODY_STREAM | flags::BYTES, &head, Bytes::new(), Some(socket));
-                let _ = sent.send(Reader::Model); // nobody uploads any more: the model reads to the cut
+                let _ = sent.send(BodyReader::Model); // nobody uploads any more: the model reads to the cut
             }
         }
         entry.sent = Some(Sent { at, to });
@@ -225,7 +202,7 @@ impl Requests {
         &mut self,
         from: InstanceNumber,
         header: &Header,
-        share: &Arc<Share>,
+        share: &Arc<BudgetShare>,
         now: Instant,
     ) -> Result<bool, BrokenWire> {
         let entry = self.entries.get_mut(&header.id).ok_or(BrokenWire::Stranger)?;
@@ -233,7 +210,7 @@ impl Requests {
             return Err(BrokenWire::Stranger);
         }
         let waits = matches!(&entry.reply, Reply::Open(reply) if !reply.is_closed());
-        entry.room = if waits { share.begun(header.length.into(), now) } else { None };
+        entry.room = if waits { share.incoming_response(header.length.into(), now) } else { None };
         Ok(entry.room.is_some())
     }
 

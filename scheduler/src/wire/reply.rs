@@ -1,10 +1,9 @@
 //! What a model answers, on its way from the model's task to the HTTP handler that waits for it.
 
 use super::stream::Reader;
-use crate::budget::Held;
 use crate::model::content::Content;
-use crate::model::requests::RequestBody;
 use bytes::Bytes;
+use omni_body::{BodyPermit, RequestBody};
 use omni_engine_protocol::frame::AnswerHead;
 use omni_request_error::Failure;
 use std::sync::Arc;
@@ -21,7 +20,7 @@ pub struct Answer {
     /// The content.
     pub body: Body,
     /// Room that was lent for it when its beginning came.
-    pub room: Option<Held>,
+    pub room: Option<BodyPermit>,
     /// When the request was handed to the instance.
     pub sent_at: Instant,
     /// The last wait for the instance's GPU memory before that, if there was one.

@@ -4,12 +4,13 @@
 use crate::scheduler::{RUNTIME, content};
 use bytes::{Bytes, BytesMut};
 use hyper::Response;
+use omni_body::{BodyKind, RequestBody};
 use omni_engine_protocol::frame::{INITIAL_CREDIT, Kind, MAX_ANSWER};
 use omni_request_error::Failure;
 use omni_scheduler::http::answer::{envelope, head_of, last_of};
 use omni_scheduler::http::failure::workers_ai;
 use omni_scheduler::model::content::Content;
-use omni_scheduler::model::requests::{Recipient, RequestBody, Requests, Submission, Taken};
+use omni_scheduler::model::requests::{Recipient, Requests, Submission, Taken};
 use omni_scheduler::policy::InstanceNumber;
 use omni_scheduler::policy::dispatch::Ticket;
 use omni_scheduler::wire::connection::{DataConnection, next_frame};
@@ -113,7 +114,7 @@ fn begin() -> (Requests, BTreeMap<u64, Client>) {
         let (reply, answer) = oneshot::channel();
         let ticket = Ticket { id, priority: 0, session: None };
         let deadline = Instant::now() + Duration::from_secs(60);
-        let body = RequestBody::Whole(0, Bytes::new());
+        let body = RequestBody::Collected(BodyKind::Json, Bytes::new());
         requests.add(Submission { ticket, head: b"{\"id\":\"x\"".to_vec(), body, deadline, reply });
         let instance = if id == OTHERS { OTHER } else { MODEL };
         let to = Recipient { instance, content: Arc::<Content>::clone(&content), swap: None };

@@ -9,8 +9,8 @@ use hyper::http::request::Parts;
 use hyper::rt::ReadBufCursor;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, Version};
+use omni_body::{BodyBudget, BodyMetrics, BudgetShare, RequestBody};
 use omni_engine_protocol::frame::RequestHead;
-use omni_scheduler::budget::{Budget, Share};
 use omni_scheduler::http::answer::{AnswerBody, envelope};
 use omni_scheduler::http::body::{self, STREAM_FROM, is_json, passes_hyper};
 use omni_scheduler::http::conversation::builder;
@@ -18,9 +18,7 @@ use omni_scheduler::http::data::model_of;
 use omni_scheduler::http::failure::workers_ai;
 use omni_scheduler::http::head::{head, priority, request_id, session, timeout};
 use omni_scheduler::http::listener::Bounds;
-use omni_scheduler::metrics::bodies::BodyMetrics;
 use omni_scheduler::model::content::Content;
-use omni_scheduler::model::requests::RequestBody;
 use serde_json::Value;
 use std::convert::Infallible;
 use std::io;
@@ -51,8 +49,8 @@ struct Client {
 /// What every request of a connection is looked at with.
 struct World {
     content: Arc<Content>,
-    budget: Arc<Budget>,
-    room: Arc<Share>,
+    budget: Arc<BodyBudget>,
+    room: Arc<BudgetShare>,
     /// The runtime keeps a panic within its task.
     is_broken: AtomicBool,
 }
@@ -62,7 +60,7 @@ struct World {
 /// # Panics
 /// The connection does not end, a request is taken for what it is not, or the model is told what it must not be.
 pub fn holds(data: &[u8]) {
-    let budget = Budget::new(BUDGET, 8, BodyMetrics::default());
+    let budget = BodyBudget::new(BUDGET, 8, BodyMetrics::default());
     let world =
         Arc::new(World { content: content(MANIFEST), room: budget.share(), budget, is_broken: AtomicBool::new(false) });
     RUNTIME.with(|runtime| {
@@ -118,9 +116,9 @@ async fn serve(world: &World, request: Request<Incoming>) -> Response<AnswerBody
         Err(failure) => return refused(workers_ai(&failure)),
     };
     match &taken.body {
-        RequestBody::Whole(_, bytes) => {
+        RequestBody::Collected(_, bytes) => {
             let held = taken.held.as_ref().map_or(0, |held| held.bytes());
-            assert!(bytes.len() <= LIMIT && held >= bytes.len() as u64 && world.budget.lent() <= BUDGET);
+            assert!(bytes.len() <= LIMIT && held >= bytes.len() as u64 && world.budget.reserved() <= BUDGET);
         }
         RequestBody::Streamed(_) => assert!(!is_json(&parts.headers) && taken.length.is_none_or(|l| l > STREAM_FROM)),
     }

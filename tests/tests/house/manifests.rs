@@ -17,6 +17,7 @@ pub(crate) struct Crate<'a> {
 /// does, and `omni-machine`, the facts of `omnictl doctor`.
 const DIRECTIONS: &[(&str, &[&str])] = &[
     ("omni-auth", &["omni-config", "omni-request-error"]),
+    ("omni-body", &[]),
     ("omni-control-api", &[]),
     ("omni-cgroup", &[]),
     ("omni-dir", &[]),
@@ -54,6 +55,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
         "omni-scheduler",
         &[
             "omni-auth",
+            "omni-body",
             "omni-config",
             "omni-control-api",
             "omni-dir",
@@ -69,6 +71,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     (
         "omni-properties",
         &[
+            "omni-body",
             "omni-config",
             "omni-engine-protocol",
             "omni-gpu-protocol",
@@ -81,7 +84,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
 
 /// Libraries that only some crates may use.
 const OWNERS: &[(&str, &[&str])] = &[
-    ("tokio", &["omni-scheduler", "omnictl", "omni-tests", "omni-properties"]),
+    ("tokio", &["omni-body", "omni-scheduler", "omnictl", "omni-tests", "omni-properties"]),
     ("hyper", &["omni-auth", "omni-scheduler", "omnictl", "omni-tests", "omni-properties"]),
     ("hyper-util", &["omni-scheduler", "omnictl", "omni-tests"]),
     ("http-body-util", &["omni-scheduler", "omnictl", "omni-tests"]),
@@ -92,7 +95,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("zbus", &["omni-cgroup"]),
     ("landlock", &["omni-worker"]),
     ("seccompiler", &["omni-worker"]),
-    ("prometheus-client", &["omni-auth", "omni-scheduler"]),
+    ("prometheus-client", &["omni-auth", "omni-body", "omni-scheduler"]),
     ("tracing-journald", &["omni-log"]),
     ("tracing-subscriber", &["omni-log"]),
     ("libloading", &["omni-scheduler"]),

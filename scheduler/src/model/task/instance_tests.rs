@@ -1,6 +1,5 @@
 //! A model's task with a launcher and a GPU task that the test plays.
 
-use crate::budget::Budget;
 use crate::capacity;
 use crate::gpu::{self, Told};
 use crate::launcher;
@@ -10,6 +9,7 @@ use crate::model::{self, Message, Model, Order, task};
 use crate::node::NodeContext;
 use crate::state::{Lasting, StateStore, Version};
 use crate::watchdog::Watchdog;
+use omni_body::BodyBudget;
 use omni_config::name::ModelName;
 use omni_config::node::NodeConfig;
 use omni_control_api::State;
@@ -49,7 +49,7 @@ fn play(lasting: Lasting) -> Played {
         capacity: capacity::start(&config.capacity, metrics.of_capacity(), Instant::now(), watchdog.pulse("capacity")),
         state: StateStore::open(state.path()).unwrap().0,
         config,
-        budget: Budget::new(1, 1, metrics.of_bodies()),
+        budget: BodyBudget::new(1, 1, metrics.of_bodies()),
         metrics,
         watchdog,
         tokens: None,
