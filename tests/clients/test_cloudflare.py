@@ -1,6 +1,6 @@
 """The official `cloudflare` SDK, unmodified, against a node: plain, raw and streaming calls, exceptions, retries.
 
-Run by `tests/tests/clients.rs`, which starts the node and its models and says where it listens in OMNI_URL.
+Run by `tests/functional/clients.rs`, which starts the node and its models and says where it listens in OMNI_URL.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The escape suite (`tests/escape`) with cgroup v2, in the guests. `make vm-test`.
+"""The escape suite (`tests/security/escape`) with cgroup v2, in the guests. `make vm-test`.
 
 The suite is the program that `make test` has built. It looks for the package's programs beside itself, and for its
 files where they were when it was built.
@@ -54,11 +54,11 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def suited(guest: Guest, programs: dict[str, Path], suite: Path) -> Guest:
     """The guest with the suite and the programs in /opt, and the suite's files in their place."""
-    files = {path.relative_to(ROOT): path for path in (ROOT / "tests/escape").rglob("*.py")}
+    files = {path.relative_to(ROOT): path for path in (ROOT / "tests/security/escape").rglob("*.py")}
     script = f"""
         set -e
-        mkdir -p "{ROOT}/tests"
-        cp -r tests/escape "{ROOT}/tests"
+        mkdir -p "{ROOT}/tests/security"
+        cp -r tests/security/escape "{ROOT}/tests/security"
         mkdir bin/deps
         mv escape bin/deps
         cp -r bin /opt

@@ -1,6 +1,6 @@
 """What the tests of GPU clients share: what this instance is told it has, and the driver API without its tuples.
 
-Run by `tests/tests/gpu_clients.rs` on the simulated driver, without and with the shim. It says in OMNI_TEST_TOTAL how
+Run by `tests/gpu/gpu_clients.rs` on the simulated driver, without and with the shim. It says in OMNI_TEST_TOTAL how
 many bytes a client must see as its device's memory: the card's without the shim, the instance's limit with it.
 """
 

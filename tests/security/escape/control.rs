@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 /// What every copy of the secret begins with.
 pub(crate) const SECRET: &str = "sesame-of-the-neighbour";
 /// Where the probes and their programs are.
-pub(crate) const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/escape");
+pub(crate) const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/security/escape");
 
 /// The outcome of every probe where nothing refuses it.
 pub(crate) fn run(interpreter: &Path) -> Outcomes {

@@ -141,7 +141,7 @@ mod tests {
             "| tries | test |\n| --- | --- |\n| a | `one::well`, `two::probe` |\n| b | `one::gone` |\n| c | none |\n";
         let files = tree(&[
             ("docs/a.md", &format!("{table}\n| other | table |\n| --- | --- |\n| `lost` | `x::y` |\n")),
-            ("tests/tests/one.rs", "fn well() {}"),
+            ("tests/kind/one.rs", "fn well() {}"),
             ("tests/two/probes/x.py", "def probe(world):"),
             ("src/one.rs", "fn gone() {}"),
         ]);

@@ -1,6 +1,6 @@
 //! What a model cannot reach through a whole node: other models, the node, the machine. The attempts are made by the
 //! model's own code, and what they must not have changed is looked at from outside. `worker/tests` tries every wall on
-//! its own; here they stand as a node builds them. Single calls and tricks are tried in `tests/escape`.
+//! its own; here they stand as a node builds them. Single calls and tricks are tried in `tests/security/escape`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use omni_tests::Node;

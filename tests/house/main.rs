@@ -78,7 +78,7 @@ fn every_dependency_is_the_workspaces_and_is_used() {
 
 #[test]
 fn what_is_fuzzed_is_what_is_built() {
-    let (built, fuzzed) = (include_str!("../../../Cargo.lock"), include_str!("../../../fuzz/Cargo.lock"));
+    let (built, fuzzed) = (include_str!("../../Cargo.lock"), include_str!("../../fuzz/Cargo.lock"));
     assert_none(&manifests::same_versions(built, fuzzed));
 }
 
@@ -100,7 +100,7 @@ fn every_page_is_found_from_the_readme_and_no_link_is_broken() {
 fn pages_name_what_there_is() {
     let tree = Tree::read();
     let known = include_str!(
-        "../../../scheduler/src/snapshots/omni_scheduler__metrics__tests__names_are_those_of_the_design.snap"
+        "../../scheduler/src/snapshots/omni_scheduler__metrics__tests__names_are_those_of_the_design.snap"
     );
     let pages: Vec<_> = tree.files.iter().filter(|(path, _)| path.starts_with("docs/")).collect();
     assert!(pages.len() > 10, "the pages were not found: {pages:?}");
