@@ -12,6 +12,7 @@ mod rust;
 mod text;
 mod tree;
 mod unsafety;
+mod words;
 
 use tree::Tree;
 
@@ -45,7 +46,7 @@ fn unsafe_is_fenced_and_explained() {
 }
 
 #[test]
-fn files_are_short() {
+fn long_files_have_a_reason() {
     every_file(&["rs", "py"], text::length);
     assert_none(&text::stale_lengths(&Tree::read().files));
 }
@@ -53,6 +54,12 @@ fn files_are_short() {
 #[test]
 fn files_say_what_they_are_for() {
     every_file(&["rs", "py"], text::header);
+}
+
+#[test]
+fn comments_begin_with_a_noun_or_a_verb() {
+    every_file(&["rs", "py", "sh", "toml"], words::openers);
+    assert_none(&words::stale(&Tree::read().files));
 }
 
 #[test]
@@ -74,6 +81,12 @@ fn every_dependency_is_the_workspaces_and_is_used() {
     violations.extend(crates.iter().flat_map(manifests::inherited));
     violations.extend(crates.iter().flat_map(manifests::mentioned));
     assert_none(&violations);
+}
+
+#[test]
+fn every_file_of_tests_is_built() {
+    let tree = Tree::read();
+    assert_none(&manifests::unbuilt_tests(&tree.files));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Rules about `Cargo.toml`: which crate may know which, who owns a library, nothing unused, one toolchain.
 
 use crate::rust::lines_with;
+use crate::tree::Files;
 use std::collections::BTreeMap;
 use toml::{Table, Value};
 
@@ -101,6 +102,9 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("libloading", &["omni-scheduler"]),
 ];
 
+/// Folders of `tests/` with tests of whole nodes.
+const KINDS: &[&str] = &["functional", "gpu", "resilience", "security"];
+
 impl Crate<'_> {
     fn table(&self) -> Table {
         self.manifest.parse().unwrap_or_else(|error| panic!("{}Cargo.toml: {error}", self.dir))
@@ -161,6 +165,20 @@ pub(crate) fn mentioned(krate: &Crate<'_>) -> Vec<String> {
     };
     let found = krate.dependencies().into_iter().filter(|(name, _)| absent(name));
     found.map(|(name, _)| format!("{}Cargo.toml: {name} is not used", krate.dir)).collect()
+}
+
+/// Files of tests of whole nodes that no `[[test]]` of `tests/Cargo.toml` names: they would never be run.
+pub(crate) fn unbuilt_tests(files: &Files) -> Vec<String> {
+    let manifest: Table = files["tests/Cargo.toml"].parse().expect("tests/Cargo.toml");
+    let entries = manifest["test"].as_array().expect("entries");
+    let named: Vec<&str> = entries.iter().filter_map(|entry| entry["path"].as_str()).collect();
+    let is_test = |path: &str| match path.split('/').collect::<Vec<_>>()[..] {
+        [kind, file] => KINDS.contains(&kind) && file.ends_with(".rs"),
+        [kind, _, file] => KINDS.contains(&kind) && file == "main.rs",
+        _ => false,
+    };
+    let found = files.keys().filter_map(|path| path.strip_prefix("tests/")).filter(|path| is_test(path));
+    found.filter(|path| !named.contains(path)).map(|path| format!("tests/{path}: not in tests/Cargo.toml")).collect()
 }
 
 /// Versions of what is fuzzed that are not those of what is built and tested: `fuzz/Cargo.lock` is a copy, with what only the
@@ -240,6 +258,16 @@ mod tests {
             let fuzzed = lock("hyper", fuzzed) + &lock("nix", "0.31.0") + &lock("libfuzzer-sys", "0.4.0");
             assert_eq!(same_versions(&built, &fuzzed).len(), wrong);
         }
+    }
+
+    #[test]
+    fn a_test_that_is_not_built_is_found() {
+        let manifest = "[[test]]\nname = \"a\"\npath = \"gpu/a.rs\"\n[[test]]\nname = \"b\"\npath = \"gpu/b/main.rs\"";
+        let paths =
+            ["tests/gpu/a.rs", "tests/gpu/b/main.rs", "tests/gpu/b/part.rs", "tests/gpu/c.rs", "tests/src/d.rs"];
+        let mut files: Files = paths.iter().map(|path| ((*path).to_owned(), String::new())).collect();
+        files.insert("tests/Cargo.toml".to_owned(), manifest.to_owned());
+        assert_eq!(unbuilt_tests(&files), ["tests/gpu/c.rs: not in tests/Cargo.toml"]);
     }
 
     #[test]

@@ -1,12 +1,46 @@
-//! Just enough of Rust's grammar to tell code from comments and literals, so that a rule never trips over a word in a text.
+//! Rust's grammar as far as it tells code from comments and literals: no rule is misled by a word in a text.
 
 /// The source with comments and the contents of literals as spaces; lines stay where they are.
 pub(crate) fn code(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
+    scan(source, |piece, is_code| {
+        if is_code {
+            out.push_str(piece);
+        } else {
+            out.extend(piece.chars().map(|c| if c == '\n' { '\n' } else { ' ' }));
+        }
+    });
+    out
+}
+
+/// Line comments that begin their line, each run of one kind (`//`, `///`, `//!`) as one: line of the first, and text.
+pub(crate) fn comments(source: &str) -> Vec<(usize, String)> {
+    let mut blocks: Vec<(usize, String)> = Vec::new();
+    // Kind of the run that is open, and its last line.
+    let mut open = ("", 0);
+    let (mut line, mut at_start) = (1, true);
+    scan(source, |piece, is_code| {
+        if !is_code && at_start && piece.starts_with("//") {
+            let kind = ["//!", "///", "//"].into_iter().find(|kind| piece.starts_with(kind)).unwrap_or("//");
+            let text = piece[kind.len()..].trim();
+            match blocks.last_mut() {
+                Some((_, block)) if open == (kind, line - 1) => *block = format!("{block}\n{text}"),
+                _ => blocks.push((line, text.to_owned())),
+            }
+            open = (kind, line);
+        }
+        line += piece.matches('\n').count();
+        at_start = if piece.contains('\n') { piece.trim().is_empty() } else { at_start && piece.trim().is_empty() };
+    });
+    blocks
+}
+
+/// Cuts the source into characters of code on the one hand, comments and literals on the other.
+fn scan(source: &str, mut each: impl FnMut(&str, bool)) {
     let mut rest = source;
+    let mut before_is_word = false;
     while let Some(first) = rest.chars().next() {
-        let before_is_word = out.chars().next_back().is_some_and(|c| c.is_alphanumeric() || c == '_');
-        let blank = if rest.starts_with("//") {
+        let length = if rest.starts_with("//") {
             rest.find('\n').unwrap_or(rest.len())
         } else if rest.starts_with("/*") {
             block_comment(rest)
@@ -19,15 +53,11 @@ pub(crate) fn code(source: &str) -> String {
         } else {
             0
         };
-        if blank == 0 {
-            out.push(first);
-            rest = &rest[first.len_utf8()..];
-        } else {
-            out.extend(rest[..blank].chars().map(|c| if c == '\n' { '\n' } else { ' ' }));
-            rest = &rest[blank..];
-        }
+        let (piece, after) = rest.split_at(if length == 0 { first.len_utf8() } else { length });
+        each(piece, length == 0);
+        before_is_word = length == 0 && (first.is_alphanumeric() || first == '_');
+        rest = after;
     }
-    out
 }
 
 /// Lines of `source`, from 1, where `word` stands in the code as a word of its own (it may contain `::`).
@@ -122,4 +152,11 @@ fn words_are_whole_and_in_code() {
     let source = "use nix::mount::mount;\n// nix::mount\nlet remount = \"nix::mount\";\nnix::mounts();\n";
     assert_eq!(lines_with(source, "nix::mount"), [1]);
     assert_eq!(lines_with(source, "mount"), [1]);
+}
+
+#[test]
+fn comments_are_joined_by_kind() {
+    let source = "//! A\n//! b\n\n// C\n/// D\nx // no\n    // E\n    // f\n\"\n// no\";\n";
+    let expected = [(1, "A\nb"), (4, "C"), (5, "D"), (7, "E\nf")].map(|(line, text)| (line, text.to_owned()));
+    assert_eq!(comments(source), expected);
 }

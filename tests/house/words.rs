@@ -1,0 +1,143 @@
+//! Rules about words: a comment begins with a noun or a verb of the field, and stands without the code below it.
+
+use crate::rust::comments;
+use crate::tree::Files;
+
+/// First words of sentences that cannot be understood alone, or whose subject is a person.
+const OPENERS: &str = "Anybody Everybody He His It Its Nobody Of One Ones She So Somebody Someone That Their Theirs These They \
+                       This Those What Whatever Whether Who Whoever Whom Whose";
+
+/// Phrases of comments, each with its replacement.
+const PHRASES: &[(&str, &str)] = &[("What always holds", "Invariants")];
+
+/// Folders and files whose comments are still to be rewritten. Each must have a violation, and is taken off with its last.
+const EXEMPT: &[&str] = &[
+    "bench/",
+    "config/",
+    "cuda-shim/",
+    "deny.toml",
+    "fuzz/",
+    "log/",
+    "meminfo-fs/",
+    "models/",
+    "monitoring/",
+    "omnictl/",
+    "protocol/control/",
+    "protocol/engine/",
+    "protocol/gpu/",
+    "protocol/node/",
+    "scheduler/",
+    "setup/",
+    "systemd/",
+    "tests/",
+    "worker/cgroup/",
+    "worker/dir/",
+    "worker/machine/",
+    "worker/python/",
+    "worker/snapshot/",
+    "worker/src/",
+    "worker/tests/",
+];
+
+pub(crate) fn openers(path: &str, source: &str) -> Vec<String> {
+    if EXEMPT.iter().any(|place| path.starts_with(place)) { Vec::new() } else { violations(path, source) }
+}
+
+/// Entries of the list that are no longer needed.
+pub(crate) fn stale(files: &Files) -> Vec<String> {
+    let needed = |place: &str| {
+        let inside = files.iter().filter(|(path, _)| path.starts_with(place));
+        inside.into_iter().any(|(path, source)| !violations(path, source).is_empty())
+    };
+    EXEMPT
+        .iter()
+        .filter(|place| !needed(place))
+        .map(|place| format!("{place}: no comment to rewrite; take it off the list"))
+        .collect()
+}
+
+fn violations(path: &str, source: &str) -> Vec<String> {
+    let blocks = if path.ends_with(".rs") { comments(source) } else { scripts_comments(source) };
+    let opener = |text: &str| {
+        let word = text.split(|c: char| !c.is_alphabetic()).next().unwrap_or("");
+        OPENERS.split_whitespace().any(|opener| opener == word).then(|| format!("begins with \"{word}\""))
+    };
+    let phrase = |text: &str| {
+        let (found, better) = PHRASES.iter().find(|(phrase, _)| text.contains(phrase))?;
+        Some(format!("says \"{found}\" for \"{better}\""))
+    };
+    let wrong = |text: &str| opener(text).or_else(|| phrase(text));
+    blocks.into_iter().filter_map(|(line, text)| Some(format!("{path}:{line}: a comment {}", wrong(&text)?))).collect()
+}
+
+/// Comments and documentation strings of Python, and comments of shell, TOML and Makefile: line of the first, and text.
+fn scripts_comments(source: &str) -> Vec<(usize, String)> {
+    let mut blocks: Vec<(usize, String)> = Vec::new();
+    let mut open = false;
+    let mut string = false;
+    for (at, line) in source.lines().enumerate() {
+        let line = line.trim_start();
+        let begins = line.trim_start_matches('r').strip_prefix("\"\"\"");
+        if string {
+            append(&mut blocks, line);
+            string = !line.contains("\"\"\"");
+        } else if let Some(text) = begins {
+            blocks.push((at + 1, text.to_owned()));
+            string = !text.contains("\"\"\"");
+        } else if let Some(text) = line.strip_prefix('#').filter(|text| !text.starts_with('!')) {
+            if open {
+                append(&mut blocks, text);
+            } else {
+                blocks.push((at + 1, text.trim_start().to_owned()));
+            }
+            open = true;
+            continue;
+        }
+        open = false;
+    }
+    blocks
+}
+
+fn append(blocks: &mut [(usize, String)], line: &str) {
+    if let Some((_, text)) = blocks.last_mut() {
+        text.push('\n');
+        text.push_str(line.trim_start());
+    }
+}
+
+#[test]
+fn bad_openers_are_found() {
+    for bad in [
+        "/// What it is.\nfn f() {}",
+        "//! Who comes later.\n",
+        "fn f() {\n    // So that it ends.\n}",
+        "// Reads a file.\n//\n// What always holds: nothing.\n",
+        "/// Whether\n/// it is.\nfn f() {}",
+    ] {
+        assert_eq!(violations("a.rs", bad).len(), 1, "{bad}");
+    }
+    for bad in
+        ["# That one.\nx = 1\n", "\"\"\"It reads.\"\"\"\n", "def f():\n    \"\"\"Of all:\n\n    none.\n    \"\"\"\n"]
+    {
+        assert_eq!(violations("a.py", bad).len(), 1, "{bad}");
+    }
+}
+
+#[test]
+fn good_comments_pass() {
+    let good = [
+        ("a.rs", "//! Reads files. What they hold is checked.\n\n/// Onerous work.\nlet a = \"// What\";\n"),
+        ("a.py", "#!/usr/bin/python3\n\"\"\"Reads files.\n\nWhat they hold is checked.\n\"\"\"\nx = 1  # Those\n"),
+        ("a.sh", "# Builds\n# This line goes on.\n"),
+    ];
+    for (path, source) in good {
+        assert_eq!(violations(path, source), Vec::<String>::new(), "{path}");
+    }
+}
+
+#[test]
+fn an_exemption_without_use_is_found() {
+    assert_eq!(stale(&Files::new()).len(), EXEMPT.len());
+    let all = EXEMPT.iter().map(|place| (format!("{place}x.rs"), "// What.\n".to_owned())).collect();
+    assert_eq!(stale(&all), Vec::<String>::new());
+}
