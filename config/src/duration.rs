@@ -1,8 +1,9 @@
 //! Durations as people write them: `"500ms"`, `"30s"`, `"10m"`, `"2h"`, `"1d"`.
 //!
-//! One whole number and one unit, so that every duration has one obvious spelling. The values are plain
-//! [`std::time::Duration`]s. What always holds: [`parse`] undoes [`format()`] for whole milliseconds, the finest that
-//! can be written.
+//! Exactly one whole number and one unit: every duration has one obvious spelling. The values are plain
+//! [`std::time::Duration`]s.
+//!
+//! Invariant: [`parse`] undoes [`format()`] for whole milliseconds, the finest unit.
 
 use std::time::Duration;
 
@@ -11,19 +12,19 @@ use serde::Serializer;
 /// Units from the largest down, with their milliseconds.
 const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// Why a text is not a duration.
+/// Reasons why a text is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
-    /// It does not begin with a number.
+    /// The text does not begin with a number.
     #[error("a duration is a whole number and a unit")]
     NoNumber,
-    /// A number alone.
+    /// A number without a unit.
     #[error("a duration needs a unit: ms, s, m, h or d")]
     NoUnit,
-    /// A part of a unit.
+    /// A fraction of a unit.
     #[error("write a whole number of a smaller unit: 1.5s is 1500ms")]
     Fraction,
-    /// Something else behind the number.
+    /// An unknown unit behind the number.
     #[error("the units are ms, s, m, h and d, without a space before them, and only one of them")]
     UnknownUnit,
     /// More milliseconds than 2⁶⁴.

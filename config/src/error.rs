@@ -1,17 +1,18 @@
-//! What can be wrong with a configuration text, and the list in which all of it is reported at once.
+//! Problems of a configuration text, and the list that reports all of them at once.
 //!
-//! Filled by [`crate::reader`], wrapped by the manifest's and the node's own errors. What always holds: a list is
-//! not empty, is in the order of the text, and is bounded whatever the text was.
+//! Filled by [`crate::reader`], wrapped by the manifest's and the node's own errors.
+//!
+//! Invariants: a list is not empty, is in the order of the text, and is bounded whatever the text was.
 
 use std::fmt;
 
-/// Problems listed in one report; what is beyond is counted.
+/// Problems listed in one report; the rest is counted.
 const LISTED: usize = 20;
 
-/// One thing that is wrong, at one place of the text. Lines count from 1.
+/// A problem at one place of the text. Lines count from 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// The text is longer than any configuration a person writes; it was not looked at.
+    /// The text is longer than any configuration a person writes; it was not parsed.
     #[error("the file has {bytes} bytes: a configuration has at most {limit}")]
     TooLong {
         /// Length of the text.
@@ -24,7 +25,7 @@ pub enum Problem {
     Syntax {
         /// Where the parser stopped.
         line: usize,
-        /// The parser's words.
+        /// The parser's message.
         message: String,
     },
     /// A key that has no meaning here.
@@ -32,7 +33,7 @@ pub enum Problem {
     UnknownKey {
         /// Full path of the key.
         key: String,
-        /// Where it stands.
+        /// Line of the key.
         line: usize,
         /// The nearest known name, or all of them.
         hint: String,
@@ -42,29 +43,29 @@ pub enum Problem {
     Value {
         /// Full path of the key.
         key: String,
-        /// Where its value stands.
+        /// Line of the value.
         line: usize,
-        /// What the key takes, with an example.
+        /// Values that the key takes, with an example.
         expected: String,
-        /// What stands there.
+        /// The value found.
         found: String,
-        /// How to repair it, where that is known.
+        /// A way to repair it, where one is known.
         hint: Option<String>,
     },
-    /// A value that is well formed, and refused: it contradicts another key, or this version cannot do it.
+    /// A well-formed value that is refused: it contradicts another key, or this version does not support it.
     #[error("`{key}` (line {line}): {reason}")]
     Refused {
         /// Full path of the key.
         key: String,
-        /// Where it stands.
+        /// Line of the key.
         line: usize,
-        /// Why, and what to write instead.
+        /// The reason, and what to write instead.
         reason: String,
     },
 }
 
 impl Problem {
-    /// The line the problem is on, where it has one.
+    /// The line of the problem, where it has one.
     #[must_use]
     pub fn line(&self) -> Option<usize> {
         match self {
@@ -89,7 +90,7 @@ impl fmt::Display for Hint<'_> {
     }
 }
 
-/// Everything that is wrong with one text, one problem to a line.
+/// All problems of one text, one to a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems {
     listed: Vec<Problem>,

@@ -1,9 +1,9 @@
-//! A model's or a client's words, as they are shown: by omnictl, and in a line of a daemon's log.
+//! Text of a model or a client, escaped for omnictl's output and for the daemons' logs.
 
 use std::fmt::{self, Write as _};
 
-/// Somebody else's words, for a terminal. What could speak to it, or change the order in which a line is read, becomes a
-/// visible escape; JSON alone escapes no control characters beyond ASCII. Line ends and tabs stay.
+/// Untrusted text for a terminal. Characters that could control the terminal, or change the order in which a line is
+/// read, become visible escapes; JSON alone escapes no control characters beyond ASCII. Line ends and tabs stay.
 #[derive(Debug, Clone, Copy)]
 pub struct Foreign<'a>(pub &'a str);
 

@@ -1,7 +1,7 @@
 //! Names of the node, as clients write them in `Host`.
 //!
-//! Read from the node's configuration. What always holds: a name is in the one form that the scheduler compares: lower case,
-//! without a port, a trailing dot or brackets.
+//! Invariant: a name is in the form that the scheduler compares: lower case, without a port, a trailing dot or
+//! brackets.
 
 use serde::Serialize;
 use std::fmt::{self, Display, Formatter};
@@ -21,13 +21,13 @@ pub struct HostName(String);
 pub struct HostNameError;
 
 impl HostName {
-    /// In the form that is compared.
+    /// The name in the form that is compared.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether every name is meant.
+    /// Returns true for `*`.
     #[must_use]
     pub fn is_any(&self) -> bool {
         self.0 == "*"

@@ -1,7 +1,8 @@
-//! The kinds of values a key can have: each turns a TOML value into a checked one, or says what was expected.
+//! Kinds of values: each turns a TOML value into a checked one, or describes the value it expected.
 //!
-//! Called by [`crate::reader`] with kinds chosen by the manifest and the node's configuration. What always holds:
-//! every number and every text has a bound, and every refusal names its bounds or an example that would be accepted.
+//! Called by [`crate::reader`] with kinds chosen by the manifest and the node's configuration.
+//!
+//! Invariants: every number and every text has a bound, and every refusal names its bounds or an acceptable example.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -19,10 +20,10 @@ const STRING_LIMIT: usize = 32 * 1024;
 /// Longest part of a refused text that is repeated in a message, in characters.
 const SHOWN: usize = 60;
 
-/// For a text without its quotes.
+/// Hint for a text without its quotes.
 const QUOTES: &str = "write it in quotes";
 
-/// What was expected instead of a value, and how to repair it.
+/// A mismatch: the expected value, and how to repair it.
 pub(crate) struct Wrong {
     pub(crate) expected: String,
     pub(crate) hint: Option<String>,
@@ -69,7 +70,7 @@ fn excerpt(text: &str) -> &str {
     &text[..end]
 }
 
-/// One of a few words.
+/// A keyword out of a few.
 pub(crate) fn choice<T: Copy>(choices: &[(&str, T)]) -> impl Fn(&DeValue<'_>) -> Result<T, Wrong> {
     move |value| {
         let chosen = value.as_str().and_then(|text| choices.iter().find(|(name, _)| *name == text));
@@ -85,7 +86,7 @@ pub(crate) fn boolean(value: &DeValue<'_>) -> Result<bool, Wrong> {
     value.as_bool().ok_or_else(|| Wrong::expected("true or false"))
 }
 
-/// A text that a type of its own reads, such as a model's name.
+/// A text parsed by a type of its own, such as a model's name.
 pub(crate) fn parsed<T>(expected: &str) -> impl Fn(&DeValue<'_>) -> Result<T, Wrong>
 where
     T: FromStr<Err: Display>,
@@ -109,7 +110,7 @@ pub(crate) fn string(value: &DeValue<'_>) -> Result<String, Wrong> {
     Ok(text.to_owned())
 }
 
-/// What `kind` takes, or `""` for nothing.
+/// The values of `kind`, or `""` for nothing.
 pub(crate) fn optional<T>(
     kind: impl Fn(&DeValue<'_>) -> Result<T, Wrong>,
 ) -> impl Fn(&DeValue<'_>) -> Result<Option<T>, Wrong> {

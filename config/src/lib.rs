@@ -1,10 +1,12 @@
-//! What people write for omni, as values: model manifests (`omni.toml`), the node's configuration, model names; and how
-//! their words are shown ([`Foreign`]).
+//! Configuration that people write, as checked values: model manifests (`omni.toml`), the node's configuration, model
+//! names; and the escaping of foreign text for display ([`Foreign`]).
 //!
-//! Called by the scheduler (manifests, which the launcher sends it as text), by the launcher (the node's
-//! configuration) and by `omnictl` (`check`, `show --effective`). Text in, values out: nothing here opens a file,
-//! asks for the time or looks at the machine. What always holds: a value that was parsed is within its bounds, so its
-//! users need not check again; unknown keys are errors; an error names the key, its line, and what to write instead.
+//! Called by the scheduler (manifests, which the launcher sends it as text), by the launcher (the node's configuration)
+//! and by `omnictl` (`check`, `show --effective`). Text in, values out: nothing here opens a file, asks for the time or
+//! looks at the machine.
+//!
+//! Invariants: a parsed value is within its bounds, and its users need not check again; unknown keys are errors; an
+//! error names the key, its line, and what to write instead.
 
 mod error;
 mod foreign;

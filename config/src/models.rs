@@ -1,7 +1,7 @@
-//! Which models a node serves, as the command line says: those of a folder, or a single one.
+//! The models that a node serves, by its command line: those of a folder, or a single one.
 //!
-//! Called by the scheduler and by the launcher, which must agree. What always holds: a single model's directory has a
-//! name that is a model's.
+//! Called by the scheduler and by the launcher, which must agree. Invariant: the name of a single model's directory is
+//! a valid model name.
 
 use std::path::{Path, PathBuf};
 
@@ -12,14 +12,14 @@ use crate::name::{ModelName, NameError};
 pub enum Models {
     /// All below this folder, as they come and go.
     Folder(PathBuf),
-    /// One, whose failure is the node's.
+    /// A single model, whose failure is the node's.
     Single(SingleModel),
 }
 
 /// The only model of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SingleModel {
-    /// Its directory.
+    /// The model's directory.
     pub dir: PathBuf,
     /// The directory's name.
     pub name: ModelName,

@@ -1,8 +1,9 @@
 //! Names of models: the path of a model's directory below the models folder, and the tail of its route.
 //!
-//! `models/@cf/meta/llama` is `@cf/meta/llama`. Names come from clients and from other people's directories and
-//! become paths, labels and file names; hence a type. What always holds: a [`ModelName`] joined to a folder stays
-//! below it, and no two names share a file name.
+//! `models/@cf/meta/llama` is `@cf/meta/llama`. Names come from clients and from other people's directories and become
+//! paths, labels and file names; hence a type.
+//!
+//! Invariants: a [`ModelName`] joined to a folder stays below it, and no two names share a file name.
 
 use std::fmt;
 use std::path::Path;
@@ -19,7 +20,7 @@ pub const DEPTH_LIMIT: usize = 4;
 
 /// The checked name of a model, such as `cowsay` or `@cf/meta/llama-3.1-8b-instruct`.
 ///
-/// One to four segments, separated by `/`; a segment has 1 to 64 bytes out of `A-Z a-z 0-9 . _ -`, may have one `@`
+/// Up to four segments, separated by `/`; a segment has 1 to 64 bytes out of `A-Z a-z 0-9 . _ -`, may have one `@`
 /// before them, and does not begin with a dot.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -37,7 +38,7 @@ pub enum NameError {
     /// Nothing between two slashes, or at an end.
     #[error("a part of a model's name is empty: `a/b` has a name before, between and behind its slashes")]
     Empty,
-    /// One part is too long.
+    /// A segment is too long.
     #[error("a part of a model's name has at most {SEGMENT_LIMIT} bytes")]
     SegmentTooLong,
     /// `.`, `..`, and directories that are hidden from the node.

@@ -1,8 +1,9 @@
-//! The node's configuration file: users, addresses, Python, capacity, GPUs, bounds that hold for the whole node.
+//! The node's configuration file: users, addresses, Python, capacity, GPUs, bounds for the whole node.
 //!
-//! Read once at start by scheduler and launcher; the command line wins over the paths and addresses here. The file
-//! with all defaults is `default-node.toml` beside this crate's manifest; tests hold it in step with this code. What
-//! always holds: the uids of instances, of the environment builder and of the scheduler never meet.
+//! Read once at start by scheduler and launcher; the command line wins over the paths and addresses here. The file with
+//! all defaults is `default-node.toml` beside this crate's manifest; tests keep it in step with this code.
+//!
+//! Invariant: the uids of instances, of the environment builder and of the scheduler are distinct.
 
 mod cache;
 mod capacity;
@@ -121,23 +122,23 @@ impl NodeConfig {
         include_str!("../default-node.toml")
     }
 
-    /// Of the configuration what a launcher uses: all sections but those that are the scheduler's alone.
+    /// The sections that a launcher uses: all but those of the scheduler alone.
     #[must_use]
     pub fn of_launcher(&self) -> serde_json::Value {
-        let mut sections = serde_json::to_value(self).unwrap_or_default(); // what was read can be written
+        let mut sections = serde_json::to_value(self).unwrap_or_default(); // a parsed value can always be written
         if let Some(sections) = sections.as_object_mut() {
             sections.retain(|name, _| !["server", "tls", "capacity", "logs"].contains(&name.as_str()));
         }
         sections
     }
 
-    /// Whether a model's `[network] access = "host"` is granted on this node.
+    /// Returns true if `[network] access = "host"` is granted to this model.
     #[must_use]
     pub fn allows_host_access(&self, model: &ModelName) -> bool {
         self.network.host_access.contains(model)
     }
 
-    /// Whether a model's `[limits] body-handover = true` is granted on this node.
+    /// Returns true if `[limits] body-handover = true` is granted to this model.
     #[must_use]
     pub fn allows_body_handover(&self, model: &ModelName) -> bool {
         self.server.body_handover.contains(model)
@@ -150,7 +151,8 @@ impl NodeConfig {
 pub struct Node {
     /// The scheduler's user; unset: `omni` where it exists, else [`FALLBACK_UID`].
     pub user: Option<NodeUser>,
-    /// Who may change the node by the control socket, beside root; unset: the group `omni-admin` where it exists.
+    /// Group that may change the node by the control socket, beside root; unset: the group `omni-admin` where it
+    /// exists.
     pub admin_group: Option<NodeGroup>,
     /// The first uid of instances.
     pub uid_base: u32,
@@ -158,19 +160,19 @@ pub struct Node {
     pub uid_count: u32,
     /// The models folder.
     pub models: Option<PathBuf>,
-    /// What lasts: snapshots, generations.
+    /// Folder of lasting state: snapshots, generations.
     pub state_dir: Option<PathBuf>,
-    /// What can be made again: environments, packages, caches of models.
+    /// Folder of data that can be made again: environments, packages, caches of models.
     pub cache_dir: Option<PathBuf>,
     /// Sockets.
     pub runtime_dir: Option<PathBuf>,
     /// The cgroup below which the node's are made, relative to the root of the hierarchy.
     pub cgroup_parent: String,
-    /// Who makes the control groups.
+    /// Driver that creates the control groups.
     pub cgroup_driver: CgroupDriver,
 }
 
-/// Who makes the control groups.
+/// Driver that creates the control groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CgroupDriver {
@@ -209,7 +211,7 @@ impl Node {
         Self {
             user: section.get("user", |value| user::user(value).map(Some), default.user),
             admin_group: section.get("admin-group", |value| group::group(value).map(Some), default.admin_group),
-            // Below 65536 live the system's and its people's uids; the highest two mean "nobody" and "no change".
+            // Uids below 65536 belong to the system and its users; the highest two mean "nobody" and "no change".
             uid_base: section.get("uid-base", number(65_536..=u32::MAX - 65_538), default.uid_base),
             uid_count: section.get("uid-count", number(1..=65_536), default.uid_count),
             models: section.get("models", path, default.models),
@@ -264,7 +266,7 @@ pub struct Server {
     pub hosts: BTreeSet<HostName>,
     /// Client connections at a time.
     pub connections: u32,
-    /// Client connections at a time from one address; unset: no bound of its own.
+    /// Client connections at a time from one address; unset: no separate bound.
     pub connections_per_address: Option<u32>,
     /// How long a client may take to send a request's head.
     #[serde(serialize_with = "crate::duration::serialize")]

@@ -1,4 +1,4 @@
-//! Why a directory with a `model.py` is no model of its own, in the words of the node and of the author's check.
+//! Reasons why a directory with a `model.py` is not a model, worded once for the node and for `omnictl check`.
 
 use crate::name::NameError;
 

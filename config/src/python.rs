@@ -16,7 +16,7 @@ impl PythonVersion {
     pub const OLDEST: Self = Self { minor: 9 };
     /// The newest release that models can ask for.
     pub const NEWEST: Self = Self { minor: 14 };
-    /// What a model gets that does not ask: the release of Debian 12, so nothing has to be fetched there.
+    /// Default of models: the release of Debian 12, which has it installed.
     pub const DEFAULT: Self = Self { minor: 11 };
 
     /// Every release that models can ask for, the oldest first.

@@ -1,9 +1,10 @@
 //! Walks a parsed TOML text section by section and collects every problem on the way.
 //!
-//! Called by the manifest and the node's configuration. The keys a section was asked for are the keys it knows: a key
-//! nobody asked for is reported with the nearest known name, so the list of known keys cannot differ from the code.
-//! What always holds: a key with a wrong value yields its default and a [`Problem`], so one pass finds all mistakes,
-//! and no value leaves the crate unless the list of problems is empty.
+//! Called by the manifest and the node's configuration. The keys that a section is asked for are the keys it knows: any
+//! other key is reported with the nearest known name, and no separate list of keys can differ from the code.
+//!
+//! Invariants: a key with a wrong value yields its default and a [`Problem`], one pass finds all mistakes, and no value
+//! leaves the crate unless the list of problems is empty.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use toml::de::{DeTable, DeValue};
 use crate::error::{Problem, Problems};
 use crate::kind::{Wrong, found, shown_key};
 
-/// Longest text that is looked at, in bytes: far above any real manifest, far below what would cost memory.
+/// Longest accepted text, in bytes: far above any real manifest, far below what would cost memory.
 const TEXT_LIMIT: usize = 256 * 1024;
 
 /// Most values in one list.
@@ -26,7 +27,7 @@ pub(crate) struct Document<'t> {
 }
 
 impl<'t> Document<'t> {
-    /// Parses the text; the first place that is not TOML ends it, since what follows is guesswork.
+    /// Parses the text and stops at the first syntax error: anything after it is guesswork.
     pub(crate) fn parse(text: &'t str) -> Result<Self, Problems> {
         if text.len() > TEXT_LIMIT {
             return Err(Problem::TooLong { bytes: text.len(), limit: TEXT_LIMIT }.into());
@@ -43,7 +44,7 @@ impl<'t> Document<'t> {
         }
     }
 
-    /// Reads the whole document: `read` asks for keys and sections, and what it did not ask for is reported.
+    /// Reads the whole document: `read` asks for keys and sections, and all others are reported.
     pub(crate) fn read<T>(&mut self, read: impl FnOnce(&mut Section<'_>) -> T) -> T {
         let mut root = Section {
             lines: &self.lines,
@@ -58,7 +59,7 @@ impl<'t> Document<'t> {
         value
     }
 
-    /// Whether nothing wrong was found so far.
+    /// Returns true while no problem was found.
     pub(crate) fn is_clean(&self) -> bool {
         self.problems.is_empty()
     }
@@ -79,10 +80,10 @@ impl<'t> Document<'t> {
     }
 }
 
-/// One table of the document; a table that is not there reads as an empty one.
+/// A table of the document; a missing table reads as an empty one.
 pub(crate) struct Section<'a> {
     lines: &'a Lines,
-    /// What stands before a key of this section in messages: `""` or `"resources."`.
+    /// Prefix of this section's keys in messages: `""` or `"resources."`.
     path: String,
     /// Where it begins.
     line: usize,
@@ -110,7 +111,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// A list of what `kind` takes; each wrong item is a problem of its own.
+    /// A list of values of `kind`; each wrong item is a problem of its own.
     pub(crate) fn list<T>(&mut self, key: &'static str, kind: impl Fn(&DeValue<'_>) -> Result<T, Wrong>) -> Vec<T> {
         self.known.push(key);
         let Some(value) = self.table.and_then(|table| table.get(key)) else {
@@ -174,7 +175,7 @@ impl<'a> Section<'a> {
         map
     }
 
-    /// The value of a key that must be there.
+    /// The value of a mandatory key.
     pub(crate) fn required<T>(
         &mut self,
         key: &'static str,
@@ -188,7 +189,7 @@ impl<'a> Section<'a> {
         self.get(key, kind, instead)
     }
 
-    /// Whether there is such a key.
+    /// Returns true if the section has this key.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.table.is_some_and(|table| table.contains_key(key))
     }
@@ -200,7 +201,7 @@ impl<'a> Section<'a> {
         key: impl Fn(&str) -> Result<K, String>,
         read: impl Fn(&mut Section<'_>) -> V,
     ) -> BTreeMap<K, V> {
-        let table = self.table.take(); // every key in it is one
+        let table = self.table.take(); // all of its keys are known
         let mut sections = BTreeMap::new();
         for (at, (raw, value)) in table.into_iter().flatten().enumerate() {
             let path = format!("{}{}", self.path, shown_key(raw.get_ref()));

@@ -1,8 +1,9 @@
 //! Sizes in bytes, written in IEC units: `"7GiB"`.
 //!
-//! Only powers of 1024 and only whole numbers, so that what is written is exactly what a cgroup is told. Units that
-//! could mean two things (`GB`, `G`) are refused with the one to use. What always holds: `Display` and `FromStr` are
-//! inverse.
+//! Only powers of 1024 and only whole numbers: the written value is exactly a cgroup's limit. Units that could mean two
+//! things (`GB`, `G`) are refused with the one to use.
+//!
+//! Invariant: `Display` and `FromStr` are inverse.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,25 +18,25 @@ const UNITS: [(&str, u64); 5] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 <
 pub struct ByteSize(u64);
 
 impl ByteSize {
-    /// So many bytes.
+    /// A size of this many bytes.
     #[must_use]
     pub const fn from_bytes(bytes: u64) -> Self {
         Self(bytes)
     }
 
-    /// So many KiB (1024 bytes); stays at the largest size instead of wrapping.
+    /// A size of this many KiB (1024 bytes); saturates at the largest size.
     #[must_use]
     pub const fn from_kib(kib: u64) -> Self {
         Self(kib.saturating_mul(1 << 10))
     }
 
-    /// So many MiB (1024² bytes); stays at the largest size instead of wrapping.
+    /// A size of this many MiB (1024² bytes); saturates at the largest size.
     #[must_use]
     pub const fn from_mib(mib: u64) -> Self {
         Self(mib.saturating_mul(1 << 20))
     }
 
-    /// So many GiB (1024³ bytes); stays at the largest size instead of wrapping.
+    /// A size of this many GiB (1024³ bytes); saturates at the largest size.
     #[must_use]
     pub const fn from_gib(gib: u64) -> Self {
         Self(gib.saturating_mul(1 << 30))
@@ -65,25 +66,25 @@ impl Serialize for ByteSize {
     }
 }
 
-/// Why a text is not a size.
+/// Reasons why a text is not a size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SizeError {
-    /// It does not begin with a number.
+    /// The text does not begin with a number.
     #[error("a size is a whole number and a unit")]
     NoNumber,
-    /// A number alone.
+    /// A number without a unit.
     #[error("a size needs a unit: B, KiB, MiB, GiB or TiB")]
     NoUnit,
-    /// A part of a unit.
+    /// A fraction of a unit.
     #[error("write a whole number of a smaller unit: 1.5GiB is 1536MiB")]
     Fraction,
-    /// A unit that is written differently.
+    /// A unit in another spelling.
     #[error("use {unit}: sizes count in powers of 1024")]
     Unit {
         /// The unit to use.
         unit: &'static str,
     },
-    /// Something else behind the number.
+    /// An unknown unit behind the number.
     #[error("the units are B, KiB, MiB, GiB and TiB, without a space before them")]
     UnknownUnit,
     /// More than 2⁶⁴ bytes.
@@ -114,7 +115,7 @@ impl FromStr for ByteSize {
     }
 }
 
-/// The unit of ours that `GB`, `G`, `gib` and the like stand for.
+/// The IEC unit that `GB`, `G`, `gib` and the like stand for.
 fn meant_unit(written: &str) -> Option<&'static str> {
     UNITS.iter().map(|(unit, _)| *unit).find(|unit| {
         let letter = &unit[..1];

@@ -1,7 +1,7 @@
-//! The file of tokens that clients of a node must show: a table for each, named after its holder.
+//! The file of tokens that authorise clients of a node: one table per token, named after its holder.
 //!
-//! Read by the scheduler where `[server] tokens` names such a file. What always holds: a token itself is never in the file,
-//! only its SHA-256 digest; no two names have the same one.
+//! Read by the scheduler where `[server] tokens` names such a file. Invariants: a token itself is never in the file,
+//! only its SHA-256 digest; no two names have the same digest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::kind::{Wrong, fraction, number, parsed};
 use crate::name::ModelName;
 use crate::reader::{Document, Section};
 
-/// The most tokens of a node: each is a label of metrics.
+/// Most tokens of a node: each is a label of metrics.
 const MOST: usize = 256;
 /// Longest name.
 const LONGEST: usize = 64;
@@ -22,7 +22,7 @@ const LONGEST: usize = 64;
 pub struct Token {
     /// SHA-256 of the token's text.
     pub sha256: [u8; 32],
-    /// The models that it is good for; `None`: all.
+    /// Models that the token is valid for; `None`: all.
     pub models: Option<BTreeSet<ModelName>>,
     /// Requests at a time; `None`: no limit.
     pub in_flight: Option<u32>,
@@ -30,7 +30,7 @@ pub struct Token {
     pub requests_per_second: Option<f64>,
 }
 
-/// A file of tokens that cannot be used, with everything that is wrong with it.
+/// An invalid file of tokens, with all its problems.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TokensError(pub Problems);
@@ -38,7 +38,8 @@ pub struct TokensError(pub Problems);
 /// Reads the text of a file of tokens, by name.
 ///
 /// # Errors
-/// The text is not TOML; a name, key or value is wrong; two tokens are the same one; or there are too many.
+///
+/// The text is not TOML; a name, key or value is wrong; two tokens are the same; or there are too many.
 pub fn parse(text: &str) -> Result<BTreeMap<String, Token>, TokensError> {
     let mut document = Document::parse(text).map_err(TokensError)?;
     let tokens = document.read(|root| root.sections(MOST, name, token));

@@ -1,5 +1,5 @@
-//! The manifest: what is read, what is written back, what is refused and in which words, and that schema and
-//! documentation say the same as the parser.
+//! The manifest: reading, writing back, refusals and their messages, and agreement of schema and documentation with the
+//! parser.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -105,7 +105,8 @@ fn numbers_may_be_whole_where_fractions_are_allowed() {
     assert_eq!((manifest.resources.cpus, manifest.resources.pids), (3.0, 64));
 }
 
-/// One mistake each. The snapshot is the list of messages: read it when it changes, as an author of a model would.
+/// Manifests with one mistake each. The snapshot is the list of messages: read it when it changes, as an author of a
+/// model would.
 const BAD: &[&str] = &[
     "schema = 2",
     "schema = \"1\"",
@@ -287,7 +288,7 @@ proptest! {
 
 #[test]
 fn kinds_of_later_versions_are_known_and_refused() {
-    // A word that is not in the format is another mistake than one that is not in this version.
+    // A keyword that is not in the format is a different mistake from a keyword that this version does not support.
     let later = Manifest::parse("[model]\nkind = \"embeddings\"").unwrap_err();
     assert!(matches!(later.0.listed(), [Problem::Refused { line: 2, .. }]));
     let never = Manifest::parse("[model]\nkind = \"chat\"").unwrap_err();
@@ -345,7 +346,7 @@ fn the_words_of_the_schema_are_the_words_of_the_parser() {
             [Problem::Value { expected, .. }] => Some(expected.clone()),
             _ => None,
         });
-        // A key that takes words names them all: `"none" or "host"`.
+        // A key that takes keywords lists them all: `"none" or "host"`.
         let taken = expected.filter(|expected| expected.contains(" or ") && expected.starts_with('"'));
         let taken = taken.map(|expected| expected.split(" or ").map(|word| word.replace('"', "")).collect());
         let described: Option<Vec<String>> = words(section, key).filter(|_| key != "python");

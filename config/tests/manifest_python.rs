@@ -1,4 +1,4 @@
-//! `[python]` of a manifest: who has a zygote and how large it may be, and where hashes are required.
+//! `[python]` of a manifest: use and size of a zygote, and where hashes are required.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -33,7 +33,7 @@ fn who_has_a_zygote() {
 fn hashes_are_required_of_what_is_installed() {
     let asks = |text: &str| Manifest::parse(text).unwrap().python.require_hashes;
     assert!(asks("[python]\nrequire-hashes = true") && !asks("[python]\nrequire-hashes = false") && !asks(""));
-    // Where nothing is installed it would be a promise that nobody keeps.
+    // Required hashes mean nothing where nothing is installed.
     let error = Manifest::parse("[runtime]\ninterpreter = \"/opt/x/bin/python\"\n[python]\nrequire-hashes = true");
     assert!(matches!(error.unwrap_err().0.listed(), [Problem::Refused { line: 4, .. }]));
 }

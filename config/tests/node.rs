@@ -1,4 +1,4 @@
-//! The node's configuration: the shipped default file, what is read, what is refused and in which words.
+//! The node's configuration: the shipped default file, reading, refusals and their messages.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -25,7 +25,7 @@ fn the_default_file_changes_nothing() {
 #[test]
 fn the_default_file_has_every_key_under_a_comment() {
     let config = NodeConfig::parse(&with_examples()).unwrap();
-    // What has no fixed default has an example, so with the examples no key is empty but the lists.
+    // Keys without a fixed default have an example: with the examples, only lists are empty.
     assert_eq!(config.node.user, Some(NodeUser::Name("omni".to_owned())));
     let python: PythonVersion = "3.11".parse().unwrap();
     let interpreters = BTreeMap::from([(python, PathBuf::from("/usr/bin/python3.11"))]);
@@ -130,7 +130,7 @@ kept = "4KiB"
     }
 }
 
-/// One mistake each.
+/// Configurations with one mistake each.
 const BAD: &[&str] = &[
     "[nodes]\nuser = \"omni\"",
     "[node]\nusr = \"omni\"",

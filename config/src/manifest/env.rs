@@ -1,14 +1,16 @@
 //! Names of environment variables that a model may set.
 //!
-//! Read by [`super::Manifest::parse`]; set by the worker. What always holds: a name is one a shell could use, and not
-//! one by which the node itself speaks to the model, its interpreter or the dynamic linker.
+//! Read by [`super::Manifest::parse`]; set by the worker.
+//!
+//! Invariants: a shell could use the name, and it configures neither the node's interface to the model, nor its
+//! interpreter, nor the dynamic linker.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::Serialize;
 
-/// Names that the node sets itself, so that a model finds its home, its files, its environment's packages and its GPU.
+/// Names that the node sets itself: a model finds its home, its files, its environment's packages and its GPU by them.
 const OWNED: [&str; 14] = [
     "CUDA_CACHE_PATH",
     "CUDA_DEVICE_ORDER",
@@ -26,7 +28,7 @@ const OWNED: [&str; 14] = [
     "VIRTUAL_ENV",
 ];
 
-/// Beginnings of names that the node owns: its own, and the dynamic linker's.
+/// Prefixes of names that the node owns: its own, and the dynamic linker's.
 const OWNED_PREFIXES: [&str; 2] = ["LD_", "OMNI_"];
 
 /// Longest name, in bytes.
@@ -56,13 +58,13 @@ impl fmt::Display for EnvName {
     }
 }
 
-/// Why a model cannot set a variable of this name.
+/// Reasons why a model cannot set a variable of this name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvNameError {
-    /// Not a name.
+    /// Not a valid name.
     #[error("a variable's name has at most {NAME_LIMIT} letters, digits and `_`, and no digit first")]
     Form,
-    /// A name the node sets.
+    /// A name the node sets itself.
     #[error("the node sets this variable itself: choose another name")]
     Owned,
 }

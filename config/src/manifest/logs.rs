@@ -1,6 +1,6 @@
-//! `[logs]`: what of a model's libraries is in its log.
+//! `[logs]`: which log lines of a model's libraries its log keeps.
 //!
-//! Read by [`super::Manifest::parse`]; obeyed by the engine.
+//! Read by [`super::Manifest::parse`]; applied by the engine.
 
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ use crate::reader::Section;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Logs {
-    /// From which level on.
+    /// Least level that is kept.
     pub libraries: LogLevel,
 }
 
@@ -21,17 +21,17 @@ pub struct Logs {
 pub enum LogLevel {
     /// Everything.
     Debug,
-    /// What is worth to be told.
+    /// Normal events.
     #[default]
     Info,
-    /// What is odd.
+    /// Unusual events.
     Warning,
-    /// What has failed.
+    /// Failures.
     Error,
 }
 
 impl LogLevel {
-    /// As it is written.
+    /// The level as it is written in the manifest.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,11 +1,13 @@
-//! The manifest of a model, `omni.toml`: all its keys, their defaults, and what this version cannot do yet.
+//! The manifest of a model, `omni.toml`: all keys, their defaults, and what this version does not support yet.
 //!
-//! Called by the scheduler for every snapshot of a model's directory, and by `omnictl check` and `show --effective`.
-//! A directory without the file has [`Manifest::default`]. What always holds: a parsed manifest is within all bounds
-//! and asks for nothing that this version lacks; written out with all defaults it reads as the same manifest.
+//! Called by the scheduler for every snapshot of a model's directory, and by `omnictl check` and `show --effective`. A
+//! directory without the file has [`Manifest::default`].
 //!
-//! Described for authors in `docs/manifest.md`, for editors in `config/schema/omni.schema.json`; tests hold the three
-//! together.
+//! Invariants: a parsed manifest is within all bounds and asks for nothing that this version lacks; written out with
+//! all defaults it reads as the same manifest.
+//!
+//! Described for authors in `docs/manifest.md`, for editors in `config/schema/omni.schema.json`; tests keep the three
+//! in step.
 
 mod env;
 mod logs;
@@ -33,22 +35,22 @@ use crate::kind::{Wrong, integer, string};
 use crate::reader::Document;
 use crate::size::ByteSize;
 
-/// Bytes that a zygote takes which imports nothing of the author's (a fifth of that was measured, environment hooks not
-/// counted), and for each fork its page tables and what else the kernel charges to the one who forks.
+/// Memory of a zygote that imports none of the author's modules (a fifth of it was measured, environment hooks not
+/// counted), and per fork its page tables and everything else the kernel charges to the forking process.
 const ENGINE: u64 = 64 << 20;
 const FORK: u64 = 512 << 10;
 
-/// The most that a manifest and what it sets take in the messages of a start, in bytes: seven eighths of a message. The
-/// rest is for what the node puts beside it.
+/// Most bytes that a manifest and the values it sets take in the messages of a start: seven eighths of a message. The
+/// rest is for the node's own fields.
 pub const MOST_SAID: usize = 112 << 10;
 
 /// The version of the manifest's format that this crate reads.
 pub const SCHEMA: u32 = 1;
 
-/// Everything a model's author can say about how the model is run.
+/// Everything a model's author can configure about running the model.
 ///
-/// Serialized, it is the effective manifest: every key with its value in force, sizes and durations as they are
-/// written in the file.
+/// Serialized, it is the effective manifest: every key with its value in force, sizes and durations as they are written
+/// in the file.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Manifest {
     /// Version of the format: [`SCHEMA`].
@@ -96,12 +98,12 @@ impl Default for Manifest {
     }
 }
 
-/// A manifest that cannot be used, with everything that is wrong with it.
+/// An invalid manifest, with all its problems.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ManifestError(pub Problems);
 
-/// A manifest that no instance can be started with.
+/// A manifest too large to start an instance with.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "omni.toml and its [env] are too large for an instance to be started with: {said} bytes as the node sends them, at most {MOST_SAID}"
@@ -111,7 +113,7 @@ pub struct TooLarge {
 }
 
 impl TooLarge {
-    /// What its author can do.
+    /// Advice for the author.
     pub const HINT: &str = "put long values into files of the model's directory";
 }
 
@@ -145,20 +147,20 @@ impl Manifest {
         document.finish(manifest).map_err(ManifestError)
     }
 
-    /// Whether an instance can be told all of it: the longest message has the file's text and, once more, what the text
-    /// sets, and JSON escapes both.
+    /// Checks that the manifest fits into the messages of a start: the longest message has the file's text and, once
+    /// more, the values the text sets, and JSON escapes both.
     ///
     /// # Errors
     ///
-    /// It has more than [`MOST_SAID`].
+    /// The manifest takes more than [`MOST_SAID`].
     pub fn check_sendable(&self, text: &str) -> Result<(), TooLarge> {
         let said = serde_json::to_vec(&(text, self)).map_or(usize::MAX, |said| said.len());
         if said > MOST_SAID { Err(TooLarge { said }) } else { Ok(()) }
     }
 
-    /// What the zygote that instances come from may use; `None` when they come from none. One that imports the author's
-    /// modules is as large as an instance; any other runs our code alone, but the kernel's part of its forks is its too.
-    /// A GPU model has none: it would share a driver's state that no fork survives.
+    /// Memory limit of the zygote that instances are forked from; `None` without a zygote. A zygote that imports the
+    /// author's modules is as large as an instance; any other runs our code alone, but is charged the kernel's part of
+    /// its forks. GPU models have no zygote: it would share driver state that no fork survives.
     #[must_use]
     pub fn zygote_memory(&self) -> Option<ByteSize> {
         let imports = !self.python.preload.is_empty();

@@ -1,6 +1,6 @@
-//! `[model]`, `[runtime]` and `[weights]`: what the model is and what runs it.
+//! `[model]`, `[runtime]` and `[weights]`: the kind of the model, its runtime and its weights.
 //!
-//! Read by [`super::Manifest::parse`]. What always holds: an entrypoint consists of Python identifiers.
+//! Read by [`super::Manifest::parse`]. Invariant: an entrypoint consists of Python identifiers.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ impl Model {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Whatever its handler makes of a body: the run API only.
+    /// Any body that its handler accepts: the run API only.
     #[default]
     Custom,
     /// Chat and completions.
@@ -169,7 +169,7 @@ pub enum Engine {
     /// The `omni` package, which calls the entrypoint.
     #[serde(rename = "python")]
     Python,
-    /// A server of the author's that speaks the OpenAI API.
+    /// A server of the author's with the OpenAI API.
     #[serde(rename = "openai")]
     OpenAi,
 }
@@ -181,7 +181,7 @@ pub struct Weights {
     /// Where they come from: `s3://`, `https://` or `file://`.
     #[serde(serialize_with = "or_empty")]
     pub source: Option<String>,
-    /// Their SHA-256, 64 hexadecimal digits.
+    /// SHA-256 of the weights, 64 hexadecimal digits.
     #[serde(serialize_with = "or_empty")]
     pub sha256: Option<String>,
 }
@@ -217,7 +217,7 @@ fn sha256(value: &DeValue<'_>) -> Result<String, Wrong> {
     digest.ok_or_else(|| Wrong::expected("the 64 hexadecimal digits that `sha256sum` prints"))
 }
 
-/// What is not set is written as the empty text, since TOML has no word for nothing.
+/// Unset values are written as the empty text, since TOML has no null.
 fn or_empty<T: Serialize, S: Serializer>(value: &Option<T>, serializer: S) -> Result<S::Ok, S::Error> {
     match value {
         Some(value) => value.serialize(serializer),

@@ -9,7 +9,7 @@ use crate::kind::{Wrong, boolean, choice, fraction, number, size};
 use crate::reader::Section;
 use crate::size::ByteSize;
 
-/// Of memory, on the host and on a card.
+/// Least memory, on the host and on a card.
 const LEAST: ByteSize = ByteSize::from_mib(16);
 /// Larger than any machine of today, small enough that sums of sizes stay far below 2⁶⁴.
 const LARGEST: ByteSize = ByteSize::from_gib(64 << 10);
@@ -27,9 +27,9 @@ pub struct Resources {
     pub cpus: f64,
     /// Processes and threads.
     pub pids: u32,
-    /// What the model sees as the card's memory; nothing: no GPU.
+    /// Memory of the card as the model sees it; zero: no GPU.
     pub gpu_memory: ByteSize,
-    /// What happens to GPU memory while the model is idle.
+    /// Placement of GPU memory while the model is idle.
     pub gpu_mode: GpuMode,
 }
 
@@ -68,13 +68,13 @@ fn gpu_memory(value: &DeValue<'_>) -> Result<ByteSize, Wrong> {
     }
 }
 
-/// What happens to GPU memory while a model is idle.
+/// Placement of GPU memory while a model is idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GpuMode {
-    /// It can be moved to host memory.
+    /// Can be moved to host memory.
     Unified,
-    /// It stays on the card.
+    /// Stays on the card.
     Device,
 }
 
@@ -84,7 +84,7 @@ pub enum GpuMode {
 pub struct Limits {
     /// Largest body of a request that is collected before the handler sees it.
     pub body: ByteSize,
-    /// Whether the model reads large bodies from the client's connection itself, if the node's configuration trusts it
+    /// True if the model reads large bodies from the client's connection itself. The node's configuration must trust it
     /// with that: see [`crate::NodeConfig::allows_body_handover`].
     pub body_handover: bool,
     /// Quota of the model's `cache_dir`.
@@ -121,7 +121,7 @@ impl Limits {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Network {
-    /// Its own empty network or the node's.
+    /// The network: an empty one of its own, or the node's.
     pub access: Access,
 }
 
@@ -132,11 +132,11 @@ impl Network {
     }
 }
 
-/// What network an instance has.
+/// Network of an instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Access {
-    /// None but its own loopback.
+    /// Loopback only.
     #[default]
     None,
     /// The node's, if the node's configuration lists the model: see [`crate::NodeConfig::allows_host_access`].

@@ -1,6 +1,6 @@
 //! `[scaling]` and `[timeouts]`: how many instances there are, how busy, and how long anything may take.
 //!
-//! Read by [`super::Manifest::parse`]; obeyed by the scheduler.
+//! Read by [`super::Manifest::parse`]; applied by the scheduler.
 
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ pub struct Timeouts {
     /// From the arrival of a request until its answer is complete, waiting included.
     #[serde(serialize_with = "crate::duration::serialize")]
     pub request: Duration,
-    /// What requests in flight get to finish when the instance is stopped.
+    /// Time that requests in flight get to finish when the instance is stopped.
     #[serde(serialize_with = "crate::duration::serialize")]
     pub drain: Duration,
     /// A handler that ignores its cancellation so long costs the instance its place.

@@ -1,7 +1,8 @@
-//! What a well-formed manifest cannot have: keys that contradict each other, and features that this version lacks.
+//! Checks beyond single keys: keys that contradict each other, and features that this version lacks.
 //!
-//! Called by [`super::Manifest::parse`] once all keys are read. A feature that arrives deletes its line here. What
-//! always holds: nothing a manifest asks for is ignored in silence.
+//! Called by [`super::Manifest::parse`] once all keys are read. A feature that arrives deletes its line here.
+//!
+//! Invariant: nothing a manifest asks for is silently ignored.
 
 use super::{Engine, GpuMode, Kind, Manifest, ZygoteUse};
 

@@ -1,6 +1,6 @@
-//! `[python]`: what the instances of a model import before they are there, and how sure what they import must be.
+//! `[python]`: the modules that a model's instances share by fork, and how strictly packages are verified.
 //!
-//! Read by [`super::Manifest::parse`]; done by the worker. What always holds: a module to preload has a Python name.
+//! Read by [`super::Manifest::parse`]; applied by the worker. Invariant: a module to preload has a Python name.
 
 use serde::{Serialize, Serializer};
 use toml::de::DeValue;
@@ -18,9 +18,9 @@ const MODULE_LIMIT: usize = 200;
 pub struct Python {
     /// Modules that the zygote imports, in this order.
     pub preload: Vec<String>,
-    /// Whether instances are forked from a zygote.
+    /// Use of a zygote that instances are forked from.
     pub zygote: ZygoteUse,
-    /// Whether each package that is installed must be the file that `requirements.txt` has a hash of.
+    /// True if each installed package must match a hash in `requirements.txt`.
     pub require_hashes: bool,
 }
 
@@ -34,7 +34,7 @@ impl Python {
     }
 }
 
-/// Whether instances are forked from a process that has imported their modules already.
+/// Use of a zygote: a process that has imported the modules already, and that instances are forked from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ZygoteUse {
     /// Where it gains something: with modules to preload, or several instances.

@@ -1,7 +1,7 @@
-//! `[capacity]` of the node's configuration: what all instances together may use.
+//! `[capacity]` of the node's configuration: bounds of all instances together.
 //!
-//! Read by [`super::NodeConfig::parse`]; obeyed by the scheduler. What counts is the limits of the instances, not what
-//! they use at the moment.
+//! Read by [`super::NodeConfig::parse`]; enforced by the scheduler. The limits of the instances count, not their
+//! current use.
 
 use serde::Serialize;
 

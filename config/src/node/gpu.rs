@@ -1,6 +1,6 @@
 //! `[gpu]` of the node's configuration: which cards models may use, and how far their memory is over-committed.
 //!
-//! Read by [`super::NodeConfig::parse`]; budgets are obeyed by the scheduler, folders by the launcher. A uuid from
+//! Read by [`super::NodeConfig::parse`]; the scheduler enforces the budgets, the launcher uses the folders. A uuid from
 //! here, or checked by [`GpuUuid`], is safe in an environment variable and in a message.
 
 use std::fmt;
@@ -35,7 +35,7 @@ pub struct Gpu {
     /// An instance that takes longer to leave the card is ended.
     #[serde(serialize_with = "crate::duration::serialize")]
     pub evict_timeout: Duration,
-    /// What an instance gets at least before another takes its place on the card.
+    /// Least time that an instance keeps its place on the card before another may take it.
     #[serde(serialize_with = "crate::duration::serialize")]
     pub quantum: Duration,
     /// Where the driver's `libcuda.so.1` and `libnvidia-ml.so.1` are; unset: where the dynamic linker finds them.
@@ -84,7 +84,7 @@ impl Gpu {
 pub enum GpuDevice {
     /// By its place in NVML's order, which is that of the PCI bus.
     Index(u32),
-    /// By its own name.
+    /// A card by its UUID.
     Uuid(GpuUuid),
 }
 

@@ -1,4 +1,4 @@
-//! Who may change a node beside root: a group, as it is configured, and what that is on this machine.
+//! The group that may change a node beside root, as it is configured, and its gid on this machine.
 
 use nix::unistd::Group;
 use serde::Serialize;
@@ -26,11 +26,12 @@ pub enum NodeGroup {
 pub struct NoGroup(pub String);
 
 impl NodeGroup {
-    /// The gid and the name (or the number again) of the configured group; where none is configured, of `omni-admin`, and
-    /// `None` where there is none of that name.
+    /// The gid and the name (or the number again) of the configured group; without one, of `omni-admin`, or `None` if
+    /// that group does not exist.
     ///
     /// # Errors
-    /// The name that is configured is nobody's.
+    ///
+    /// The configured name is of no group.
     pub fn find(configured: Option<&Self>) -> Result<Option<(u32, String)>, NoGroup> {
         let by_name = |name: &str| {
             let group = Group::from_name(name).ok().flatten();

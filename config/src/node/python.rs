@@ -1,6 +1,6 @@
-//! `[python]` of the node's configuration: where packages and interpreters come from, and what a build may use.
+//! `[python]` of the node's configuration: where packages and interpreters come from, and the limits of a build.
 //!
-//! Read by [`super::NodeConfig::parse`]; obeyed by the launcher, which makes the models' environments.
+//! Read by [`super::NodeConfig::parse`]; applied by the launcher, which builds the models' environments.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -29,14 +29,14 @@ pub struct Python {
     pub extra_index_url: Vec<String>,
     /// Pages or directories of packages.
     pub find_links: Vec<String>,
-    /// Whether every model's packages must be the files that its `requirements.txt` has hashes of, whatever its manifest says.
+    /// True if every model's packages must match the hashes of its `requirements.txt`, whatever its manifest says.
     pub require_hashes: bool,
     /// Interpreters by version; a version without one is looked for on the node.
     pub interpreters: BTreeMap<PythonVersion, PathBuf>,
     /// How long a build may take.
     #[serde(serialize_with = "crate::duration::serialize")]
     pub build_timeout: Duration,
-    /// What a build may use of memory.
+    /// Memory limit of a build.
     pub build_memory: ByteSize,
     /// Processes and threads of a build.
     pub build_pids: u32,

@@ -18,7 +18,7 @@ pub enum SecretFile {
 }
 
 impl SecretFile {
-    /// Its path; `None` for a credential where there are none.
+    /// The file's path; `None` for a credential on a node without credentials.
     #[must_use]
     pub fn path(&self, credentials: Option<&Path>) -> Option<PathBuf> {
         match self {

@@ -1,6 +1,6 @@
-//! `[tls]` of the node's configuration: what the data listener shows to clients that speak TLS.
+//! `[tls]` of the node's configuration: certificate and key of the data listener.
 //!
-//! Read by [`super::NodeConfig::parse`]; the scheduler opens the files. What always holds: there are both or none.
+//! Read by [`super::NodeConfig::parse`]; the scheduler opens the files. Invariant: both are set, or neither.
 
 use serde::Serialize;
 
@@ -11,9 +11,9 @@ use crate::reader::Section;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Tls {
-    /// The certificate and those between it and what clients trust; unset: the data listener speaks plain HTTP.
+    /// The certificate and its intermediates; unset: the data listener serves plain HTTP.
     pub certificate: Option<SecretFile>,
-    /// Its private key.
+    /// The certificate's private key.
     pub key: Option<SecretFile>,
 }
 

@@ -1,4 +1,4 @@
-//! The scheduler's user: as it is configured, and who that is on this machine. Scheduler and launcher must agree.
+//! The scheduler's user, as it is configured, and its ids on this machine. Scheduler and launcher must agree.
 
 use nix::unistd::User;
 use serde::Serialize;
@@ -7,7 +7,7 @@ use toml::de::DeValue;
 use super::FALLBACK_UID;
 use crate::kind::{Wrong, integer};
 
-/// Who it is where none is configured and this one exists.
+/// Default user, where it exists.
 pub(super) const USUAL: &str = "omni";
 
 /// The scheduler's user.
@@ -26,10 +26,11 @@ pub enum NodeUser {
 pub struct NoUser(pub String);
 
 impl NodeUser {
-    /// The uid and gid of the configured user; where none is configured, of `omni`, or [`FALLBACK_UID`] where there is none.
+    /// The uid and gid of the configured user; without one, of `omni`, or [`FALLBACK_UID`] if that user does not exist.
     ///
     /// # Errors
-    /// The name that is configured is nobody's.
+    ///
+    /// The configured name is of no user.
     pub fn ids(configured: Option<&Self>) -> Result<(u32, u32), NoUser> {
         let by_name = |name: &str| {
             let user = User::from_name(name).ok().flatten();

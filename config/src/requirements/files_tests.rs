@@ -1,4 +1,4 @@
-//! What asks for nothing, and what depends on nothing but the index.
+//! Texts that ask for nothing, and texts that depend on nothing but the index.
 
 use super::*;
 

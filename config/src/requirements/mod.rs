@@ -1,9 +1,11 @@
-//! `requirements.txt` as far as a node must understand it by itself: whether anything is asked for, whether that depends on
-//! files of the model, which requirements lack a hash, and what uv will refuse to read.
+//! `requirements.txt` as far as a node must understand it by itself: whether it asks for anything, whether that depends
+//! on files of the model, which requirements lack a hash, and what uv will refuse to read.
 //!
-//! Called by the launcher before a build, and by `omnictl check`. The format is pip's as uv reads it ([`statements()`]); what
-//! packages there are and whether a hash fits is uv's to find out. What always holds: a requirement that [`without_hash`] does
-//! not return has at least one hash and none that could be forged.
+//! Called by the launcher before a build, and by `omnictl check`. The format is pip's as uv reads it
+//! ([`statements()`]); uv itself resolves packages and verifies hashes.
+//!
+//! Invariant: a requirement that [`without_hash`] does not return has at least one hash, and only hashes that cannot be
+//! forged.
 
 mod pep508;
 mod statements;
@@ -13,7 +15,7 @@ pub use statements::{Requirement, Statement, Unreadable, statements};
 
 /// Longest part of a line that is repeated, in characters.
 const SHOWN: usize = 80;
-/// Hashes that nobody can make another file for, as pip has them.
+/// Algorithms whose collisions nobody can compute, as pip lists them.
 const STRONG: [&str; 3] = ["sha256:", "sha384:", "sha512:"];
 
 /// A requirement without a hash.
@@ -21,12 +23,12 @@ const STRONG: [&str; 3] = ["sha256:", "sha384:", "sha512:"];
 pub struct Unhashed {
     /// The line it begins on, counted from 1.
     pub line: usize,
-    /// What it asks for: in one line, without control characters.
+    /// The requirement in one line, without control characters.
     pub requirement: String,
 }
 
-/// All requirements of the text without a hash that counts, up to what uv cannot read. Options are not looked at: uv refuses
-/// those that cannot be had with hashes, and looks into the files that others name.
+/// All requirements of the text without a strong hash, up to the first statement that uv cannot read. Options are
+/// skipped: uv refuses those that do not combine with hashes, and follows those that name further files.
 #[must_use]
 pub fn without_hash(text: &str) -> Vec<Unhashed> {
     let is_strong = |hash: &&str| {
@@ -53,14 +55,14 @@ fn in_one_line(text: &str, editable: bool) -> String {
     format!("{}{}", if editable { "-e " } else { "" }, shown.replace(char::is_control, "\u{fffd}"))
 }
 
-/// Whether the text asks for anything, or says anything else than comments do.
+/// Returns true if the text has anything but comments.
 #[must_use]
 pub fn requires(text: &str) -> bool {
     statements(text).next().is_some()
 }
 
-/// Whether the text names packages alone, with extras, versions, markers and hashes: what that means depends on nothing but
-/// the index. Careful: it does not where uv reads an option, a path, an address or something that it refuses.
+/// Returns true if the text names packages alone, with extras, versions, markers and hashes: the result then depends on
+/// the index only. Conservative: false for an option, a path, an address, or anything that uv refuses.
 #[must_use]
 pub fn names_packages_alone(text: &str) -> bool {
     let is_plain = |hash: &&str| {

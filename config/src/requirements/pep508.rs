@@ -1,17 +1,17 @@
-//! What uv refuses in a `requirements.txt`, as far as the text and the model's directory tell: statements, names, versions,
-//! hashes, addresses and files. Markers are not read.
+//! Statements of a `requirements.txt` that uv refuses, as far as the text and the model's directory tell: names,
+//! versions, hashes, addresses and files. Markers are not read.
 //!
-//! For `omnictl check`. What always holds: what uv reads is not objected to.
+//! For `omnictl check`. Invariant: nothing that uv accepts is objected to.
 
 use super::{Requirement, Statement, Unreadable, statements};
 
 /// Endings of archives, which are installed as they are.
 const ARCHIVES: [&str; 7] = [".whl", ".tar.gz", ".zip", ".tar.bz2", ".tar.xz", ".tgz", ".tar"];
-/// Operators of versions, those first that begin with others.
+/// Operators of versions, longer ones before their prefixes.
 const OPERATORS: [&str; 8] = ["===", "~=", "==", "!=", "<=", ">=", "<", ">"];
 /// Algorithms of hashes, with their numbers of digits.
 const ALGORITHMS: [(&str, usize); 5] = [("md5", 32), ("sha256", 64), ("sha384", 96), ("sha512", 128), ("blake2b", 128)];
-/// Words of pre-releases, those first that begin with others.
+/// Names of pre-releases, longer ones before their prefixes.
 const PRE: [&str; 8] = ["alpha", "beta", "preview", "pre", "rc", "a", "b", "c"];
 const POST: [&str; 3] = ["post", "rev", "r"];
 
@@ -28,7 +28,7 @@ pub fn objection(text: &str, exists: &dyn Fn(&str) -> bool) -> Option<Unreadable
 }
 
 fn option(name: &str, value: &str, exists: &dyn Fn(&str) -> bool) -> Result<(), String> {
-    // What the environment or quotes make of it is uv's to find out.
+    // Values with variables or quotes are left to uv.
     if value.contains(['$', '"', '\'', '\\']) || is_address(value) || exists(value) {
         return Ok(());
     }
@@ -43,7 +43,7 @@ fn option(name: &str, value: &str, exists: &dyn Fn(&str) -> bool) -> Result<(), 
 
 fn requirement(requirement: &Requirement<'_>, exists: &dyn Fn(&str) -> bool) -> Result<(), String> {
     let text = requirement.text.trim();
-    // Hashes of what is not pinned are not looked at.
+    // Hashes of requirements that are not pinned are not checked.
     let hashes = requirement.hashes.iter().filter(|_| text.contains("=="));
     hashes.into_iter().try_for_each(|text| hash(text))?;
     let first = text.split([' ', '\t', ';', '[']).next().unwrap_or_default();
@@ -51,7 +51,7 @@ fn requirement(requirement: &Requirement<'_>, exists: &dyn Fn(&str) -> bool) -> 
     // `name@address`
     let is_named = first.split_once('@').is_some_and(|(before, _)| name(before).is_ok_and(str::is_empty));
     let is_path = first.starts_with(['.', '/']) || !is_named && (first.contains('/') || is_archive);
-    // A backslash may make a path.
+    // A backslash may belong to a path.
     if requirement.editable || first.contains('$') || text.contains('\\') || is_address(first) {
         Ok(())
     } else if is_path {
@@ -71,7 +71,7 @@ fn path(path: &str, exists: &dyn Fn(&str) -> bool) -> Result<(), String> {
     if exists(path) { Ok(()) } else { Err(format!("`{path}`: there is no such file or directory")) }
 }
 
-/// `https:`, `git+ssh:`; one letter is a drive.
+/// Matches `https:` and `git+ssh:`; a single letter is a drive.
 fn is_address(text: &str) -> bool {
     text.split_once(':').is_some_and(|(scheme, _)| {
         scheme.len() > 1
@@ -150,7 +150,7 @@ fn specifier(text: &str) -> Result<(), String> {
     }
 }
 
-/// The count of numbers in a version's release, by PEP 440; `None` for what is no version.
+/// The count of numbers in a version's release, by PEP 440; `None` if it is not a version.
 fn version(text: &str) -> Option<usize> {
     let text = text.to_ascii_lowercase();
     let text = text.strip_prefix('v').unwrap_or(&text);
@@ -181,7 +181,7 @@ fn number(text: &str) -> Option<&str> {
     (rest.len() < text.len()).then_some(rest)
 }
 
-/// The rest of a text behind one of these words and its number; the whole text without one.
+/// The rest of a text behind one of these names and its number; the whole text without one.
 fn part<'a>(text: &'a str, words: &[&str]) -> &'a str {
     let begin = text.strip_prefix(['.', '-', '_']).unwrap_or(text);
     let Some(rest) = words.iter().find_map(|word| begin.strip_prefix(word)) else { return text };

@@ -1,10 +1,10 @@
 //! The statements of a `requirements.txt`, divided as uv divides them.
 //!
-//! Not line by line: a carriage return alone ends a line, a statement may stand behind the hashes or the option of another
-//! one, and the value of an option may be on the next line. Measured with uv 0.13.8, and compared with the program itself by
-//! the tests.
+//! Not line by line: a carriage return alone ends a line, a statement may follow the hashes or the option of another
+//! one on the same line, and the value of an option may be on the next line. Measured with uv 0.13.8; tests compare
+//! with the program itself.
 
-/// A statement of a `requirements.txt`: comments and line ends are none.
+/// A statement of a `requirements.txt`; comments and line ends are not statements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Statement<'a> {
     /// A requirement, which is installed.
@@ -25,11 +25,11 @@ pub enum Statement<'a> {
 pub struct Requirement<'a> {
     /// The line it begins on, counted from 1.
     pub line: usize,
-    /// Without hashes and comment.
+    /// The requirement without hashes and comment.
     pub text: &'a str,
     /// Installation in place (`-e`).
     pub editable: bool,
-    /// Behind `--hash`.
+    /// Values of `--hash`.
     pub hashes: Vec<&'a str>,
 }
 
@@ -38,7 +38,7 @@ pub struct Requirement<'a> {
 pub struct Unreadable {
     /// The line, counted from 1.
     pub line: usize,
-    /// The error in words.
+    /// The error's message.
     pub message: String,
 }
 
@@ -69,7 +69,7 @@ pub fn statements(text: &str) -> impl Iterator<Item = Result<Statement<'_>, Unre
 struct Reader<'a> {
     text: &'a str,
     at: usize,
-    /// Up to here line ends are counted.
+    /// Offset up to which line ends are counted.
     counted: usize,
     lines: usize,
     failed: bool,
@@ -180,7 +180,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// White space within a line, also one that goes on; whether there was any.
+    /// Skips white space within a line, continuations included; returns true if there was any.
     fn wrappable(&mut self) -> bool {
         let begin = self.at;
         loop {
@@ -209,7 +209,7 @@ impl<'a> Reader<'a> {
         is_there
     }
 
-    /// An option that is not the beginning of a longer word.
+    /// Consumes an option that is not the prefix of a longer word.
     fn eat_word(&mut self, word: &str) -> bool {
         let behind = self.rest().strip_prefix(word).map(|behind| behind.chars().next());
         let ends = |next: Option<char>| next.is_none_or(|next| next.is_whitespace() || matches!(next, '=' | '#'));
