@@ -1,27 +1,27 @@
-//! Kinds of messages that somebody may want to wait for or to look up: `journalctl MESSAGE_ID=...`, and with `-x` what to
-//! do. What each means stands in `systemd/omni.catalog`.
+//! Kinds of messages with a `MESSAGE_ID`: to wait for with `journalctl MESSAGE_ID=...`, and with `-x` to look up what
+//! to do. Their explanations are in `systemd/omni.catalog`.
 //!
-//! What always holds: a number is never given to another kind, and no kind changes its number.
+//! Invariants: a number is never given to another kind, and no kind changes its number.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether kinds are told by number: not to people who read a terminal.
-static TOLD: AtomicBool = AtomicBool::new(false);
+/// True if lines carry the number of their kind: not on a terminal.
+static NUMBERED: AtomicBool = AtomicBool::new(false);
 
-pub(crate) fn tell(kinds: bool) {
-    TOLD.store(kinds, Ordering::Relaxed);
+pub(crate) fn with_numbers(numbered: bool) {
+    NUMBERED.store(numbered, Ordering::Relaxed);
 }
 
-/// What has happened.
+/// Events with a `MESSAGE_ID`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A model has another state.
+    /// A model's state changed.
     ModelState,
     /// A version of a model takes the traffic from now on.
     VersionServes,
     /// A model was taken back to a version before.
     RolledBack,
-    /// An instance ended though nobody wanted it to.
+    /// An instance ended unexpectedly.
     InstanceDied,
     /// An instance that does not answer is replaced.
     InstanceReplaced,
@@ -33,7 +33,7 @@ pub enum Kind {
     EnvironmentFailed,
     /// The node serves.
     Serving,
-    /// The node ends, and takes no new requests.
+    /// The node ends and refuses new requests.
     Draining,
     /// Another process serves from now on, after an upgrade or a reload.
     HandedOver,
@@ -62,13 +62,13 @@ impl Kind {
         Self::ConfigurationChanged,
     ];
 
-    /// Its number, for a field `message_id`; `None` where people read the lines.
+    /// The value of the field `message_id`; `None` on a terminal.
     #[must_use]
     pub fn id(self) -> Option<&'static str> {
-        TOLD.load(Ordering::Relaxed).then(|| self.number())
+        NUMBERED.load(Ordering::Relaxed).then(|| self.number())
     }
 
-    /// A random one of 128 bits (systemd.journal-fields(7), `MESSAGE_ID=`).
+    /// A random number of 128 bits (systemd.journal-fields(7), `MESSAGE_ID=`).
     fn number(self) -> &'static str {
         match self {
             Self::ModelState => "905709c8349a3010171b8c4034ab9cae",

@@ -1,8 +1,8 @@
 //! The daemons' own log: text on a terminal, fields in systemd's journal, JSON lines otherwise.
 //!
-//! Scheduler and launcher call [`start`] once, before they do anything else. One line for each event; an error is in it
-//! once, with its [`chain`] of causes. What models print is an event of the target [`MODEL`], and goes to the journal
-//! under an identifier of its own.
+//! Scheduler and launcher call [`start`] once, before anything else. One line per event; an error is in it once, with
+//! its [`chain`] of causes. Output of models is an event of the target [`MODEL`], and goes to the journal under an
+//! identifier of its own.
 
 mod kind;
 
@@ -20,7 +20,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, fmt};
 
-/// The target of events that are a model's words.
+/// Target of events that carry a model's output.
 pub const MODEL: &str = "model";
 /// The identifier that these have in the journal.
 const MODEL_IDENTIFIER: &str = "omni-model";
@@ -36,15 +36,15 @@ pub enum Format {
     Journal,
 }
 
-/// Starts the log of the program `identifier`. Without a format it is the one for who reads standard error: a terminal,
-/// the journal, anybody else. `OMNI_LOG` filters, in the syntax of `tracing_subscriber::EnvFilter`.
+/// Starts the log of the program `identifier`. Without a format, the reader of standard error decides: a terminal, the
+/// journal, or anything else. `OMNI_LOG` filters, in the syntax of `tracing_subscriber::EnvFilter`.
 pub fn start(format: Option<Format>, identifier: &str) {
     let format = format.unwrap_or_else(|| match stderr().is_terminal() {
         true => Format::Text,
         false if is_journal(env::var("JOURNAL_STREAM").ok().as_deref()) => Format::Journal,
         false => Format::Json,
     });
-    kind::tell(format != Format::Text);
+    kind::with_numbers(format != Format::Text);
     let filter = EnvFilter::try_from_env("OMNI_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let log = tracing_subscriber::registry().with(filter);
     let lines = || fmt::layer().with_writer(stderr);
@@ -87,8 +87,8 @@ fn journal<S: Subscriber + for<'a> LookupSpan<'a>>(identifier: &str) -> io::Resu
     Ok(own.and_then(models))
 }
 
-/// Whether standard error is the journal's stream: systemd says device and file of the one that it gave
-/// (systemd.exec(5), `$JOURNAL_STREAM`), and whoever started us may have put another in its place.
+/// Returns true if standard error is the journal's stream: systemd passes device and file of the stream that it gave us
+/// (systemd.exec(5), `$JOURNAL_STREAM`), and the parent process may have put another in its place.
 fn is_journal(given: Option<&str>) -> bool {
     let Some((device, file)) = given.and_then(|given| given.split_once(':')) else { return false };
     let Ok(stat) = fstat(stderr()) else { return false };

@@ -60,12 +60,12 @@ pub(crate) struct Cli {
         hide_possible_values = true
     )]
     pub(crate) output: Format,
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// What to do.
+/// Commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// List all models with their state
@@ -143,7 +143,7 @@ Examples:
         /// The model
         #[arg(value_name = "MODEL")]
         model: ModelName,
-        /// What to wait for: ready or stopped
+        /// State to wait for: ready or stopped
         #[arg(long = "for", value_name = "STATE", value_enum, default_value_t, hide_possible_values = true)]
         state: WaitFor,
         /// Wait so long at most; exit code 124 if it takes longer
@@ -290,13 +290,13 @@ pub(crate) struct Lifecycle {
     pub(crate) timeout: Duration,
 }
 
-/// What `wait` waits for.
+/// States that `wait` can wait for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WaitFor {
-    /// It takes requests.
+    /// Takes requests.
     #[default]
     Ready,
-    /// It has no process.
+    /// Has no process.
     Stopped,
 }
 
@@ -389,7 +389,7 @@ pub(crate) struct Run {
     /// Add a header to the request; may be repeated
     #[arg(short = 'H', long, value_name = "NAME: VALUE")]
     pub(crate) header: Vec<String>,
-    /// Give up after so long; the model is told, exit code 124
+    /// Give up after this time and cancel the request; exit code 124
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) timeout: Option<Duration>,
     /// Write the answer to this file, or `-` to write even bytes to standard output

@@ -1,8 +1,9 @@
 //! HTTP/1.1 over the daemon's control socket: the only way in which `omnictl` reaches a node.
 //!
-//! Called by the commands. One connection for one request, so that dropping an answer tells the daemon that nobody waits
-//! for it. What always holds: a returned answer has a successful status, whatever else the daemon said is a
-//! [`ClientError`]; what is collected in memory is bounded; unknown fields in answers are ignored.
+//! Called by the commands. A connection carries one request: dropping an answer closes it and so cancels the request.
+//!
+//! Invariants: a returned answer has a successful status, and anything else is a [`ClientError`]; memory for collected
+//! bodies is bounded; unknown fields in answers are ignored.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -34,14 +35,14 @@ const LOOKUP_LIMIT: Duration = Duration::from_secs(10);
 pub(crate) const NO_SUCH_MODEL: &str = "no-such-model";
 /// The one that says that this caller may not ask for that; a model's own 403 is another.
 pub(crate) const NOT_ALLOWED: &str = "not-allowed";
-/// Kind of a refusal: the daemon has not heard yet which models there are.
+/// Kind of a refusal: the daemon does not know yet which models there are.
 pub(crate) const MODELS_UNKNOWN: &str = "models-unknown";
 /// [`NO_SUCH_MODEL`] in the run API's envelope.
 const NO_SUCH_MODEL_CODE: u64 = 5007;
 /// Characters of an unknown error document that are shown.
 const SHOWN: usize = 2000;
 
-/// What a request carries.
+/// Body of a request.
 pub(crate) type RequestBody = BoxBody<Bytes, io::Error>;
 
 /// The way to one daemon.
@@ -67,7 +68,7 @@ pub(crate) enum ClientError {
     Connect {
         /// The socket.
         socket: PathBuf,
-        /// The system's words.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -83,13 +84,13 @@ pub(crate) enum ClientError {
     /// An answer that is not what the API says.
     #[error("the daemon's answer to {route} is not understood")]
     Answer {
-        /// What was asked.
+        /// Route of the request.
         route: String,
-        /// What is wrong with it.
+        /// Error of the parser.
         #[source]
         source: serde_json::Error,
     },
-    /// The daemon's own words for why not.
+    /// The daemon refused, with its reason.
     #[error("{}", .0.detail)]
     Refused(Problem),
 }
@@ -102,12 +103,12 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// The value it tells.
+    /// The answer, parsed.
     pub(crate) fn value<'a, T: Deserialize<'a>>(&'a self) -> Result<T, ClientError> {
         serde_json::from_slice(&self.body).map_err(|source| ClientError::Answer { route: self.route.clone(), source })
     }
 
-    /// Its text, which is JSON.
+    /// The answer's body, which is JSON.
     pub(crate) fn json(&self) -> Result<&str, ClientError> {
         self.value::<&RawValue>().map(RawValue::get)
     }
@@ -158,7 +159,7 @@ impl Client {
     pub(crate) async fn send(&self, request: Request<RequestBody>) -> Result<Response<Incoming>, ClientError> {
         let stream = self.connect().await?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(ClientError::Broken)?;
-        // Errors of the connection also reach whoever reads the answer.
+        // Errors of the connection also reach the reader of the answer.
         tokio::spawn(connection);
         let answer = sender.send_request(request).await.map_err(ClientError::Broken)?;
         if answer.status().is_success() { Ok(answer) } else { Err(refusal(answer).await) }
@@ -199,7 +200,7 @@ pub(crate) async fn read(route: &str, body: Incoming) -> Result<Answer, ClientEr
     Ok(Answer { route: route.to_owned(), body: collect(body, ANSWER_LIMIT).await? })
 }
 
-/// What an answer without success says.
+/// The error in an unsuccessful answer.
 async fn refusal(answer: Response<Incoming>) -> ClientError {
     let status = answer.status();
     match collect(answer.into_body(), PROBLEM_LIMIT).await {

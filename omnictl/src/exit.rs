@@ -1,15 +1,15 @@
-//! The exit codes of `omnictl`: all of them, here and nowhere else.
+//! The exit codes of `omnictl`.
 //!
-//! Scripts depend on the numbers (the reference is `docs/omnictl.md`), so they never change their meaning. Returned by
+//! Scripts depend on the numbers (the reference is `docs/omnictl.md`): they never change their meaning. Returned by
 //! every command and by [`crate::failure::Failure::exit`]; given to the system once, in `main`.
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub(crate) enum Exit {
-    /// It did what was asked.
+    /// Success.
     Ok = 0,
-    /// It did not, for a reason that has no number of its own.
+    /// A failure without a number of its own.
     Failed = 1,
     /// The command line or its input is wrong; nothing was sent. Also what clap uses.
     Usage = 2,

@@ -1,7 +1,7 @@
-//! Everything that can keep a command from succeeding: what happened, its exit code, and the hint behind it.
+//! Failures of commands: what happened, the exit code, and a hint.
 //!
-//! Returned by the commands, printed once, by `main`. What always holds: a message names the model or file it is about; a
-//! hint is something the reader can do.
+//! Returned by the commands, printed once, by `main`. Invariants: a message names the model or file it is about; a hint
+//! is something the reader can do.
 
 use std::io;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ pub(crate) enum Failure {
     /// The node does not have the model.
     #[error("{detail}")]
     NoSuchModel {
-        /// The daemon's words, which name it.
+        /// The daemon's message, which names the model.
         detail: String,
         /// Models with a similar name, the nearest first.
         near: Vec<String>,
@@ -32,10 +32,10 @@ pub(crate) enum Failure {
         model: ModelName,
         /// HTTP status.
         status: u16,
-        /// The daemon's words.
+        /// The daemon's message.
         detail: String,
     },
-    /// The model failed while somebody waited for it to be ready.
+    /// The model failed while a command waited for it to be ready.
     #[error("model `{model}` did not become ready: {reason}")]
     NotReady {
         /// The model.
@@ -43,7 +43,7 @@ pub(crate) enum Failure {
         /// Why, in one line.
         reason: String,
     },
-    /// A version cannot serve, as far as anybody waited for that.
+    /// A version cannot serve; found while a command waited for it.
     #[error("version {version} of model `{model}` does not serve: {reason}")]
     NotServed {
         /// The model.
@@ -66,12 +66,12 @@ pub(crate) enum Failure {
     Pinned {
         /// The model.
         model: ModelName,
-        /// What the rollback chose.
+        /// Version that the rollback chose.
         to: String,
-        /// What is published.
+        /// Version that is published.
         version: String,
     },
-    /// Something else was published, or chosen, while somebody waited.
+    /// Another version was published, or chosen, while a command waited.
     #[error("another version of model `{model}` took the place of this one meanwhile")]
     Replaced {
         /// The model.
@@ -95,12 +95,12 @@ pub(crate) enum Failure {
         /// The limit, as it was written.
         limit: String,
     },
-    /// A stream that told of an error, or had no end.
+    /// A stream that reported an error, or ended early.
     #[error("model `{model}`: {reason}")]
     Stream {
         /// The model.
         model: ModelName,
-        /// The daemon's words, or ours.
+        /// The daemon's reason, or ours.
         reason: String,
     },
     /// Bytes that would garble a terminal.
@@ -108,7 +108,7 @@ pub(crate) enum Failure {
     BinaryToTerminal {
         /// The model.
         model: ModelName,
-        /// What it answered with.
+        /// Media type of the answer.
         media_type: String,
     },
     /// Input that cannot be sent.
@@ -121,7 +121,7 @@ pub(crate) enum Failure {
         verb: &'static str,
         /// Which one.
         path: PathBuf,
-        /// The system's words.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -172,7 +172,7 @@ impl Failure {
             Self::Unfit => Exit::Unfit,
             Self::Input(_) | Self::Name { .. } => Exit::Usage,
             Self::Interrupted => Exit::Interrupted,
-            // `| head` has read what it wanted; that is no failure of ours.
+            // `| head` has read enough; not a failure.
             Self::Output(source) if source.kind() == io::ErrorKind::BrokenPipe => Exit::Ok,
             Self::Stream { .. }
             | Self::BinaryToTerminal { .. }
@@ -188,12 +188,12 @@ impl Failure {
         }
     }
 
-    /// Whether nothing is said: the reader went away, or is the one who interrupted.
+    /// Returns true if no message is printed: the reader went away, or interrupted the command.
     pub(crate) fn is_silent(&self) -> bool {
         matches!(self.exit(), Exit::Ok | Exit::Interrupted)
     }
 
-    /// What the reader can do about it.
+    /// Advice for the reader.
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Self::Client(error) => client_hint(error).map(str::to_owned),

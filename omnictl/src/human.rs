@@ -1,7 +1,7 @@
-//! Numbers as people read them: ages, sizes, processor time, moments.
+//! Numbers for people: ages, sizes, processor time, moments.
 //!
-//! Called by the commands for tables; JSON output keeps the numbers as they are. What always holds: short, the same width
-//! class at every magnitude, and never more precise than a reader needs.
+//! Called by the commands for tables; JSON output keeps the numbers as they are. Invariant: short, the same width class
+//! at every magnitude, and never more precise than useful.
 
 use omni_config::Foreign;
 
@@ -70,9 +70,9 @@ fn civil(days: u64) -> (u64, u64, u64) {
     (era * 400 + year_of_era + u64::from(month <= 2), month, day_of_month)
 }
 
-/// Text from a model or a client on one line that is safe for a terminal: [`Foreign`], and line ends are escapes too.
+/// Text from a model or a client on one line that is safe for a terminal: [`Foreign`], with line ends escaped too.
 ///
-/// A log line is foreign text; printed as it is it could rewrite the screen of the person who reads it. Tabs stay.
+/// A log line is foreign text; printed unescaped it could rewrite the screen of its reader. Tabs stay.
 pub(crate) fn printable(text: &str) -> String {
     Foreign(text).to_string().replace('\n', "\\n")
 }

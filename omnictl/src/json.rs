@@ -1,7 +1,7 @@
-//! JSON indented for reading without changing what it says.
+//! JSON indented for reading, with its tokens unchanged.
 //!
-//! Used wherever an answer is printed as JSON. A parser in between would sort keys and round long numbers; this only moves
-//! white space. What always holds: given valid JSON, the result is the same tokens in the same order.
+//! Used wherever an answer is printed as JSON. A parser in between would sort keys and round long numbers; here only
+//! white space changes. Invariant: given valid JSON, the result is the same tokens in the same order.
 
 use std::iter::Peekable;
 use std::str::Chars;

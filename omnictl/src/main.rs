@@ -1,8 +1,8 @@
 //! `omnictl`, the command line of a node.
 //!
-//! For the person on call and the author of a model: asks the daemon over its control socket, and helps to write a model
-//! without one. Here: parse, run the command, print its failure, exit. What always holds: data on standard output, all
-//! else on standard error; the exit code is one of [`exit::Exit`].
+//! For the person on call and the author of a model: asks the daemon over its control socket, and helps to write a
+//! model without one. Here: parse, run the command, print its failure, exit. Invariants: data goes to standard output,
+//! everything else to standard error; the exit code is one of [`exit::Exit`].
 
 mod cli;
 mod client;
@@ -37,7 +37,7 @@ fn main() -> ! {
 fn run(cli: Cli) -> Result<Exit, Failure> {
     let mut stdout = std::io::stdout().lock();
     let result = commands::run(cli, Out::stdout(&mut stdout));
-    // What was written before a failure still belongs to the reader.
+    // Output written before a failure is still delivered.
     let flushed = stdout.flush().map_err(Failure::Output);
     result.and_then(|exit| flushed.map(|()| exit))
 }

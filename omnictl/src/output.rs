@@ -1,6 +1,6 @@
-//! Where words go: data to standard output, everything else to standard error.
+//! Output: data to standard output, everything else to standard error.
 //!
-//! Used by `main` and the commands. What always holds: a reader who went away (`| head`) ends the program quietly, and a
+//! Used by `main` and the commands. Invariants: a reader who went away (`| head`) ends the program quietly, and a
 //! closed standard error ends nothing.
 
 use std::fmt::Display;
@@ -78,7 +78,7 @@ impl<'a> Out<'a> {
 
 /// Says something beside the data.
 pub(crate) fn note(text: impl Display) {
-    // Nobody is left to tell when standard error is closed.
+    // Errors of a closed standard error are ignored: there is no other place to report them.
     let _ = writeln!(io::stderr(), "{text}");
 }
 

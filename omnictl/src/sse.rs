@@ -1,6 +1,6 @@
 //! Server-sent events, as far as the run API uses them: the `data` of each event.
 //!
-//! Used by `run`. Pure: bytes in, texts out. What always holds: an event is given as soon as its empty line is there,
+//! Used by `run`. Pure: bytes in, texts out. Invariants: an event is returned as soon as its empty line is there,
 //! however the bytes were cut; memory is bounded by [`EVENT_LIMIT`].
 
 /// Longest event, in bytes.

@@ -1,7 +1,7 @@
 //! Plain aligned tables: columns two spaces apart, no lines, no colour, nothing behind the last cell of a row.
 //!
-//! Used by every command that lists. What always holds: a row has as many cells as there are columns, an empty cell is
-//! written `-` so that `awk` counts right, and foreign text in a cell cannot break the table.
+//! Used by every command that lists. Invariants: a row has as many cells as there are columns, an empty cell is written
+//! `-` so that `awk` counts right, and foreign text in a cell cannot break the table.
 
 use std::fmt;
 

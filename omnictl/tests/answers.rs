@@ -1,4 +1,4 @@
-//! What the commands print for the answers of a daemon, and how they end: one snapshot for each.
+//! Output of the commands for the answers of a daemon, and their exit codes: one snapshot each.
 
 #![allow(clippy::unwrap_used, reason = "a helper of tests fails as a test does")]
 

@@ -152,7 +152,7 @@ fn links_through_names_with_two_dots_are_what_they_lead_to() {
 #[test]
 fn a_syntax_error_is_told_in_python_s_words() {
     let said = check(&[("model.py", "import os\n\ndef handle_request(request, context)\n    pass\n")]);
-    // The words and the version are those of the Python that is here.
+    // Message and version are those of the Python that is installed here.
     assert!(said.starts_with("exit 1\n--- stdout\n[DIR]/model/model.py:3: Python 3."), "{said}");
 }
 

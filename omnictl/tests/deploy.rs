@@ -22,7 +22,7 @@ use tempfile::TempDir;
 const MODEL: &str = "def handle_request(request, context):\n    return 1\n";
 const UNKNOWN: &str = "GET /v1/models/hello";
 
-/// A models folder, a directory to deploy, and a daemon that tells where the folder is.
+/// A models folder, a directory to deploy, and a daemon that knows the folder.
 struct World {
     dir: TempDir,
     daemon: Daemon,
@@ -69,7 +69,7 @@ impl World {
         }
     }
 
-    /// What the daemon says of the model, one after the other; at first it does not know it.
+    /// The daemon's answers about the model, in order; at first the model is unknown.
     fn says(&self, models: &[Model]) {
         let unknown = || Canned::problem(404, "no-such-model", "there is no model `hello` on this node");
         self.daemon.on(UNKNOWN, unknown()).on(UNKNOWN, unknown());
@@ -311,7 +311,8 @@ fn a_deploy_that_is_killed_leaves_the_old_or_the_new_content() {
     assert!(world.folder().keys().all(|path| path.starts_with("hello/")), "nothing is left");
 }
 
-/// Who else may write to the models folder renames the draft while it is copied, and puts a link in its place.
+/// Another user with write access to the models folder renames the draft while it is copied, and puts a link in its
+/// place.
 #[test]
 fn who_exchanges_the_draft_for_a_link_gets_nothing() {
     let world = World::new();

@@ -63,7 +63,7 @@ fn mistakes_on_the_command_line_have_exit_code_2_and_a_way_out() {
         assert_eq!(output.status.code(), Some(2), "{line:?}");
         assert_eq!(output.stdout, b"", "{line:?}");
         let error = String::from_utf8(output.stderr).unwrap();
-        // Without arguments all of the help is the answer; it has its own snapshot.
+        // Without arguments the answer is the full help, which has its own snapshot.
         let shown = if line.is_empty() { error.lines().next().unwrap_or_default() } else { error.trim_end() };
         said.push_str(&format!("$ omnictl {}\n{shown}\n\n", line.join(" ")));
     }

@@ -57,7 +57,7 @@ fn because(explain: &Explain) -> String {
     }
 }
 
-/// What one instance may use, and what of the node's budget all instances together may use now.
+/// A budget: the limit of one instance, and the sum of all instances of the node.
 fn budget(budget: &Budget, show: impl Fn(u64) -> String) -> String {
     let (instance, taken) = (show(budget.instance), show(budget.committed));
     let limit = budget.limit.map_or_else(|| "without a limit".to_owned(), |limit| format!("of {}", show(limit)));

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::human::{age, gist, printable};
 use crate::output::note;
 
-/// How often a waiting command looks. The API tells states only when asked; asking costs the daemon microseconds.
+/// Interval of polls while waiting. The API reports states only when asked; asking costs the daemon microseconds.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Characters of a version that tell two apart.
 const VERSION_WIDTH: usize = 12;
@@ -26,7 +26,7 @@ pub(super) struct Wait<'a> {
     pub(super) model: &'a ModelName,
     /// Digest of its content.
     pub(super) version: &'a str,
-    /// It was published in the model's directory, where another one can take its place.
+    /// True if it was published in the model's directory, where another one can take its place.
     pub(super) published: bool,
     pub(super) timeout: Duration,
 }
@@ -34,9 +34,9 @@ pub(super) struct Wait<'a> {
 /// How far a version is on its way.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
-    /// It takes the traffic.
+    /// Takes the traffic.
     Serves,
-    /// Nobody asks for the model: nothing starts by itself.
+    /// No demand for the model: nothing starts by itself.
     Idle,
     /// The model was stopped by hand.
     Held,
@@ -44,7 +44,7 @@ enum Step {
     Underway(State),
     /// The node does not know of it yet.
     Unseen,
-    /// It cannot serve, for this reason.
+    /// Cannot serve, for this reason.
     Failed(String),
 }
 
@@ -108,14 +108,14 @@ pub(super) async fn until_it_serves(context: &Context<'_>, wait: &Wait<'_>) -> R
         let step = model.as_ref().map_or(Ok(Step::Unseen), |model| look(model, wait))?;
         let word = match (step, answer) {
             (Step::Serves, Some(answer)) => return Ok(answer),
-            // It was ready and then nobody asked for it.
+            // Ready, and stopped again for lack of requests.
             (Step::Idle, Some(answer)) if started => return Ok(answer),
             (Step::Failed(reason), _) => return Err(failed(wait, model.as_ref(), &reason)),
             (Step::Held, _) => return Err(Failure::Held { model: wait.model.clone() }),
             (Step::Unseen, _) if seen => return Err(Failure::Replaced { model: wait.model.clone() }),
             (Step::Unseen, _) => NOT_SEEN,
             (Step::Idle | Step::Serves, _) => {
-                // What nobody asks for is not proven either: it is started once.
+                // A model without demand is not proven either: start it once.
                 context.client.post(&model_route(wait.model, "/start")).await?;
                 started = true;
                 State::Starting.as_str()

@@ -1,7 +1,7 @@
 //! `omnictl init`: the directory of a new model, ready to serve and to test.
 //!
-//! The files are those in `omnictl/templates/`, with the model's name put in. What always holds: nothing that exists is
-//! written over, and what is written passes `omnictl check`.
+//! The files are those in `omnictl/templates/`, with the model's name put in. Invariants: nothing that exists is
+//! overwritten, and the new files pass `omnictl check`.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;

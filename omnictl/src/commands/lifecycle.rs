@@ -10,7 +10,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::Format;
 
-/// What is asked of the model.
+/// Action on a model.
 #[derive(Clone, Copy)]
 pub(super) enum Verb {
     Start,

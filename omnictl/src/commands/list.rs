@@ -60,7 +60,7 @@ fn table(models: &[Model], not_served: &[NotServed]) -> Table<8> {
     table
 }
 
-/// The one thing about a model that its state does not tell.
+/// A remark about a model beyond its state.
 fn remark(model: &Model) -> String {
     let message = gist(model.message.as_deref().unwrap_or_default(), NOTE_WIDTH);
     if let Some(candidate) = model.candidate().filter(|_| !model.held && message.is_empty()) {

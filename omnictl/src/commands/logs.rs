@@ -15,7 +15,7 @@ use crate::output::{Format, Out, note};
 /// Longest line of the answer; the node keeps log lines far shorter.
 const LINE_LIMIT: usize = 1 << 20;
 
-/// What is wanted of a log.
+/// Arguments of `logs`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LogsArguments {
     /// The model
@@ -24,7 +24,7 @@ pub(crate) struct LogsArguments {
     /// Go on with new lines until Ctrl-C
     #[arg(short, long)]
     follow: bool,
-    /// So many of the last lines
+    /// Number of last lines to show
     #[arg(short = 'n', long, value_name = "N", default_value_t = 100)]
     lines: u32,
     /// Only lines of this request, of all lines that the node has
@@ -64,7 +64,7 @@ pub(super) async fn run(context: &mut Context<'_>, arguments: &LogsArguments) ->
     Ok(Exit::Ok)
 }
 
-/// Whether a line was written for this request, among others perhaps.
+/// Returns true if the line belongs to this request, among others perhaps.
 fn is_of(line: &[u8], request: &str) -> bool {
     let entry = serde_json::from_slice::<LogEntry>(line).ok();
     entry.and_then(|entry| entry.request_id).is_some_and(|ids| ids.split(',').any(|id| id == request))

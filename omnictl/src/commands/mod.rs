@@ -1,7 +1,7 @@
-//! The commands, one file each, and what they share: the context they run in, and why a model was not found.
+//! The commands, one file each, and their shared parts: the context they run in, and hints for unknown models.
 //!
-//! Called by `main`. What always holds: a command that talks to the daemon ends at Ctrl-C, which drops its connection;
-//! the others need neither a runtime nor a daemon.
+//! Called by `main`. Invariants: a command that talks to the daemon ends at Ctrl-C, which drops its connection; the
+//! others need neither a runtime nor a daemon.
 
 mod check;
 mod completion;
@@ -40,7 +40,7 @@ const SIMILAR: f64 = 0.7;
 /// Names offered at most.
 const OFFERED: usize = 3;
 
-/// What every command has.
+/// Context of every command.
 struct Context<'a> {
     client: Client,
     format: Format,
@@ -97,7 +97,7 @@ fn on_node(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit,
 }
 
 impl Context<'_> {
-    /// What the daemon says about a model, by the route behind its name.
+    /// The daemon's answer about a model, by the route behind its name.
     async fn ask(&self, model: &ModelName, rest: &str) -> Result<Answer, Failure> {
         match self.client.get(&model_route(model, rest)).await {
             Ok(answer) => Ok(answer),
@@ -106,7 +106,7 @@ impl Context<'_> {
     }
 }
 
-/// Says about which model the daemon refused something, and names similar models when there is none.
+/// Adds the model to a refusal of the daemon, and similar names when there is no such model.
 async fn refused(client: &Client, model: &ModelName, error: ClientError) -> Failure {
     let ClientError::Refused(problem) = error else { return error.into() };
     if [NOT_ALLOWED, MODELS_UNKNOWN].contains(&problem.kind.as_str()) {
@@ -126,7 +126,7 @@ async fn refused(client: &Client, model: &ModelName, error: ClientError) -> Fail
 fn nearest(wanted: &str, names: impl Iterator<Item = String>) -> Vec<String> {
     let mut near: Vec<(f64, String)> = names
         .map(|name| {
-            // Who leaves out the folders (`llama` for `@cf/meta/llama`) means the last part.
+            // A name without its folders (`llama` for `@cf/meta/llama`) means the last segment.
             let last = name.rsplit('/').next().unwrap_or_default();
             (strsim::jaro_winkler(wanted, &name).max(strsim::jaro_winkler(wanted, last)), name)
         })

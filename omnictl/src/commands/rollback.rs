@@ -18,7 +18,7 @@ pub(super) async fn run(context: &mut Context<'_>, arguments: &Rollback) -> Resu
         Err(error) => return Err(refused(&context.client, name, error).await),
     };
     let model: Model = answer.value()?;
-    // What the order chose: it is on its way, or it took the traffic at once.
+    // The chosen version is on its way, or took the traffic at once.
     let chosen = model.candidate().map(|candidate| candidate.version.clone()).or(model.version).unwrap_or_default();
     if *wait {
         let wait = Wait { model: name, version: &chosen, published: false, timeout: *timeout };

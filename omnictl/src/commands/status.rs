@@ -101,7 +101,7 @@ pub(super) async fn model(context: &mut Context<'_>, name: &ModelName) -> Result
     Ok(if serves(&model) { Exit::Ok } else { Exit::NotReady })
 }
 
-/// Whether a request that came now would find a process, or start one.
+/// Returns true if a request now would find a process, or start one.
 fn serves(model: &Model) -> bool {
     match model.state {
         State::Ready => true,
@@ -157,7 +157,7 @@ fn describe_instances(out: &mut Out<'_>, model: &Model, gpus: Option<&Gpus>) -> 
     for instance in &model.instances {
         let pid = instance.pid.map(|pid| format!(", pid {pid}")).unwrap_or_default();
         let (id, up) = (&instance.id, age(instance.age_seconds));
-        // What the model's own lines do not tell already.
+        // Shown only where the model's own lines do not say it already.
         let state = if instance.state == model.state { "" } else { instance.state.as_str() };
         let other = Some(&instance.version) != model.version.as_ref();
         let version = if other { format!("version {}", short(&instance.version)) } else { String::new() };

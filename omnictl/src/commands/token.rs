@@ -1,6 +1,6 @@
-//! `omnictl token`: a new token for clients of a node, and what its file says of it.
+//! `omnictl token`: a new token for clients of a node, and its entry for the file of tokens.
 //!
-//! What always holds: the token is printed once and kept nowhere.
+//! Invariant: the token is printed once and kept nowhere.
 
 use std::fs::File;
 use std::io::Read;

@@ -12,7 +12,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::Format;
 
-/// Whether it is what is waited for; `None` while it can still become that.
+/// True if the wanted state is reached; `None` while it still can be.
 fn reached(wanted: WaitFor, model: &Model) -> Option<bool> {
     match (wanted, model.state) {
         (WaitFor::Ready, State::Ready) | (WaitFor::Stopped, State::Stopped | State::Failed) => Some(true),

@@ -1,5 +1,4 @@
-//! A daemon for tests: a real HTTP server on a real Unix socket that answers what it was told to, and the program
-//! under test beside it.
+//! A daemon for tests: a real HTTP server on a real Unix socket with prepared answers, and the program under test.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a helper of tests fails as a test does")]
@@ -21,7 +20,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::UnixListener;
 use tokio::sync::oneshot;
 
-/// What the daemon says to one request. Several for one route are said one after the other, the last one for ever.
+/// A prepared answer to a request. Several for one route are sent in order, the last one repeatedly.
 #[derive(Clone)]
 pub(crate) struct Canned {
     status: u16,
@@ -102,19 +101,19 @@ impl Daemon {
         self.directory.path().join("control.sock")
     }
 
-    /// What was asked so far.
+    /// Requests so far.
     pub(crate) fn requests(&self) -> Vec<Received> {
         self.requests.lock().unwrap().clone()
     }
 
-    /// The program, told to use this daemon.
+    /// The program, connected to this daemon.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = omnictl(arguments);
         command.env("OMNI_SOCKET", self.socket());
         command
     }
 
-    /// Runs the program to its end and tells all that it said.
+    /// Runs the program to its end and returns all of its output.
     pub(crate) fn run(&self, arguments: &[&str]) -> String {
         let output = self.command(arguments).output().unwrap();
         report(&output, self.directory.path(), "[DIR]")

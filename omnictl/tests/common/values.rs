@@ -193,7 +193,7 @@ pub(crate) fn top() -> Top {
     Top { models: vec![row("cowsay", 21 << 20, 1_250_000, 0, None), embeddings] }
 }
 
-/// One card that is full and one that nobody uses.
+/// A card that is full, and a card without instances.
 pub(crate) fn gpus() -> Gpus {
     let instance = |model: &str, instance: &str, gib: u64, residency, idle_seconds| GpuInstance {
         model: model.to_owned(),

@@ -26,7 +26,7 @@ pub struct Explain {
     pub concurrency: u32,
     /// Requests that run and wait.
     pub load: u32,
-    /// Their average over `average_seconds`.
+    /// Average of `load` over `average_seconds`.
     pub average: f64,
     /// The window of the average.
     pub average_seconds: f64,
@@ -34,12 +34,12 @@ pub struct Explain {
     pub greatest: f64,
     /// The window of the greatest load: what was wanted within it is wanted still.
     pub greatest_seconds: f64,
-    /// Why there are fewer than wanted, or the model is not ready, in words.
+    /// Reason why there are fewer than wanted, or why the model is not ready.
     pub message: Option<String>,
     /// Why the last instance that did well was stopped.
     #[serde(default)]
     pub last_stop: Option<Stop>,
-    /// What the node gives to all instances together, and what one of this model may use.
+    /// Budgets of the node, and the share of one instance of this model.
     pub budgets: Budgets,
 }
 
@@ -63,7 +63,7 @@ impl Because {
     /// All of them.
     pub const ALL: [Self; 5] = [Self::Min, Self::Load, Self::RecentLoad, Self::Max, Self::Held];
 
-    /// The word on the wire.
+    /// Name on the wire.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -87,12 +87,12 @@ pub struct Budgets {
     pub processes: Budget,
 }
 
-/// One budget.
+/// A budget of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Budget {
-    /// What one instance of this model may use.
+    /// Limit of one instance of this model.
     pub instance: u64,
-    /// What all instances of the node may use together.
+    /// Sum of the limits of all instances of the node.
     pub committed: u64,
     /// The most of it; `None`: without a bound.
     pub limit: Option<u64>,

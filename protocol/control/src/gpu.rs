@@ -5,17 +5,17 @@ use serde::{Deserialize, Serialize};
 /// The node's GPUs, by index.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Gpus {
-    /// One each; empty on a node without a GPU.
+    /// GPUs of the node; empty on a node without one.
     pub gpus: Vec<Gpu>,
     /// Bytes that evicted instances may need of the host's memory, over all GPUs.
     pub host_committed_bytes: u64,
     /// The most of them.
     pub host_budget_bytes: u64,
-    /// Why there is none, or none can be used.
+    /// Reason why there is none, or none can be used.
     pub message: Option<String>,
 }
 
-/// One GPU and who has memory on it.
+/// A GPU and the instances that have memory on it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Gpu {
     /// As NVML counts.
@@ -26,15 +26,15 @@ pub struct Gpu {
     pub name: String,
     /// Memory of the card, in bytes.
     pub total_bytes: u64,
-    /// Of it in use, by anybody, as the driver says.
+    /// Memory in use by any process, as the driver reports it.
     pub used_bytes: u64,
-    /// What instances may have on the card at a time.
+    /// Memory that instances may have on the card at a time.
     pub budget_bytes: u64,
-    /// What instances have on the card now.
+    /// Memory that instances have on the card now.
     pub resident_bytes: u64,
     /// The sum of the instances' `gpu-memory`.
     pub committed_bytes: u64,
-    /// The most of it: the budget times `overcommit`.
+    /// Bound of `committed_bytes`: the budget times `overcommit`.
     pub commit_limit_bytes: u64,
     /// Instances on this GPU, the last used first.
     pub instances: Vec<GpuInstance>,
@@ -47,13 +47,13 @@ pub struct GpuInstance {
     pub model: String,
     /// Twelve hexadecimal digits.
     pub instance: String,
-    /// Its `gpu-memory`, in bytes.
+    /// `gpu-memory` of the instance, in bytes.
     pub limit_bytes: u64,
-    /// What it has allocated, in bytes.
+    /// Allocated memory, in bytes.
     pub allocated_bytes: u64,
-    /// Of it on the card.
+    /// Allocated memory on the card, in bytes.
     pub resident_bytes: u64,
-    /// Where its memory is, or goes.
+    /// Place of its memory, or the direction it moves in.
     pub residency: Residency,
     /// Seconds since its last request ended; `None` while it has one.
     pub idle_seconds: Option<f64>,
@@ -79,7 +79,7 @@ impl Residency {
     /// All of them.
     pub const ALL: [Self; 5] = [Self::Resident, Self::Evicted, Self::Waiting, Self::Restoring, Self::Evicting];
 
-    /// The word that people see.
+    /// Name shown to people.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

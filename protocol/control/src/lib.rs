@@ -46,7 +46,7 @@ pub struct Node {
     pub listen: String,
     /// Address of the admin listener.
     pub admin_listen: String,
-    /// What the listeners let everybody do who reaches them; a line each.
+    /// Access that the listeners grant to anyone who reaches them; one line each.
     #[serde(default)]
     pub warnings: Vec<String>,
     /// The models folder, or the directory of the single model.
@@ -56,15 +56,15 @@ pub struct Node {
     pub single_model: Option<String>,
     /// The most files, directories and links that a model's directory may have.
     pub snapshot_files_limit: u32,
-    /// The most bytes.
+    /// Most bytes of a model's directory.
     pub snapshot_bytes_limit: u64,
-    /// Whether every model must say by hashes which packages it installs.
+    /// True if every model must list the hashes of the packages it installs.
     #[serde(default)]
     pub require_hashes: bool,
     /// Folders that models may have their weights in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub weights_folders: Vec<String>,
-    /// Whether the launcher answers; without it nothing new can start.
+    /// True while the launcher answers; without it no instance can start.
     pub launcher_connected: bool,
     /// The version of the launcher's protocol when that is older than the scheduler's: it was not replaced yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -78,7 +78,7 @@ pub struct Node {
 /// A successor has taken over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Upgrade {
-    /// Its process id.
+    /// Process id of the launcher.
     pub pid: u32,
     /// A line for each key of the configuration that is another one than before.
     pub changes: Vec<String>,
@@ -87,7 +87,7 @@ pub struct Upgrade {
 /// All models, sorted by name.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Models {
-    /// One each.
+    /// Models of the node.
     pub models: Vec<Model>,
     /// Directories of the models folder with a `model.py` that are no models, by their place or name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -97,13 +97,13 @@ pub struct Models {
 /// A directory that is not served.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotServed {
-    /// Its path below the models folder.
+    /// Path of the model's directory below the models folder.
     pub directory: String,
     /// Why, and what to do.
     pub reason: String,
 }
 
-/// One line of a model's log.
+/// A line of a model's log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogEntry {
     /// Milliseconds since the Unix epoch.
@@ -127,16 +127,16 @@ pub struct Top {
     pub models: Vec<TopRow>,
 }
 
-/// One row of [`Top`].
+/// A row of [`Top`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TopRow {
     /// The model's name.
     pub name: String,
-    /// Its state.
+    /// State of the instance.
     pub state: State,
     /// Memory charged to the instance, in bytes.
     pub memory_bytes: u64,
-    /// Its limit, in bytes.
+    /// Memory limit, in bytes.
     pub memory_limit_bytes: u64,
     /// GPU memory that it has allocated, on the card or not, in bytes; `None` for a model without a GPU.
     pub gpu_bytes: Option<u64>,
@@ -153,13 +153,13 @@ pub struct TopRow {
 /// An error, RFC 9457 (`application/problem+json`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
-    /// `about:blank` or a word of ours: `no-such-model`, `not-ready`, `models-unknown`, `bad-request`.
+    /// `about:blank` or a type of our own: `no-such-model`, `not-ready`, `models-unknown`, `bad-request`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The status in words.
+    /// Reason phrase of the status.
     pub title: String,
     /// HTTP status.
     pub status: u16,
-    /// What happened and what to do.
+    /// Explanation, and what to do.
     pub detail: String,
 }

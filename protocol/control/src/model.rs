@@ -6,17 +6,17 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// Its environment is being made.
+    /// The model's environment is being built.
     Preparing,
-    /// Its process starts: sandbox, import, `setup`.
+    /// A process starts: sandbox, import, `setup`.
     Starting,
-    /// It takes requests.
+    /// Takes requests.
     Ready,
-    /// It finishes what it has and then stops.
+    /// Finishes its requests and then stops.
     Draining,
     /// No process; the next request starts one (unless it was stopped by hand).
     Stopped,
-    /// It cannot serve now; see the message.
+    /// Cannot serve now; see the message.
     Failed,
 }
 
@@ -25,7 +25,7 @@ impl State {
     pub const ALL: [Self; 6] =
         [Self::Preparing, Self::Starting, Self::Ready, Self::Draining, Self::Stopped, Self::Failed];
 
-    /// The word that people and metrics see.
+    /// Name shown to people and in metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -39,22 +39,22 @@ impl State {
     }
 }
 
-/// One model.
+/// A model of the node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Model {
     /// The path below the models folder.
     pub name: String,
     /// Where it is in its life: that of the generation that takes the traffic.
     pub state: State,
-    /// Whether it was stopped by hand and waits for a `start`.
+    /// True if it was stopped by hand and waits for a `start`.
     pub held: bool,
-    /// Digest of the content that takes the traffic, 64 hexadecimal digits; `None` when there is none.
+    /// Digest of the content that takes the traffic, 64 hexadecimal digits; `None` without one.
     pub version: Option<String>,
     /// Digest that a rollback chose; ends with the next change of the directory.
     pub pinned: Option<String>,
-    /// What is in its directory.
+    /// Content of the model's directory.
     pub directory: Directory,
-    /// Why it is in this state, in words, when there is more to say: a build's own message, a traceback, an exit.
+    /// Reason for the state, where there is more to say: a build's own message, a traceback, an exit.
     pub message: Option<String>,
     /// Generations that the node has to do with: the one that takes the traffic first, then the newest first.
     pub generations: Vec<Generation>,
@@ -120,7 +120,7 @@ impl Model {
 /// The stop of an instance that did well.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stop {
-    /// Why, in a word.
+    /// Cause of the stop.
     pub reason: StopReason,
     /// Why, for people.
     pub message: String,
@@ -132,7 +132,7 @@ pub struct Stop {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StopReason {
-    /// It had no request for its `idle-timeout`.
+    /// No request for its `idle-timeout`.
     Idle,
     /// Another model needed its place.
     Displaced,
@@ -151,7 +151,7 @@ impl StopReason {
     pub const ALL: [Self; 6] =
         [Self::Idle, Self::Displaced, Self::Held, Self::Restarted, Self::Replaced, Self::Removed];
 
-    /// The word on the wire, and in the log.
+    /// Name on the wire, and in the log.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -165,7 +165,7 @@ impl StopReason {
     }
 }
 
-/// What was last seen in a model's directory.
+/// Last known content of a model's directory.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Directory {
     /// Digest of its content; `None` when no snapshot could be taken.
@@ -174,30 +174,30 @@ pub struct Directory {
     pub refused: Option<String>,
 }
 
-/// One content of a model's directory.
+/// A version of a model: the content of its directory at some time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Generation {
     /// Digest of the content, 64 hexadecimal digits.
     pub version: String,
-    /// What it is for the model.
+    /// Role of the generation in its model.
     pub role: Role,
     /// Where it is in its life.
     pub state: State,
-    /// Why it is in this state, in words: its own traceback, a build's message, no room.
+    /// Reason for the state: its own traceback, a build's message, no room.
     pub message: Option<String>,
     /// Seconds until the next try, while it is in back-off or without a place.
     pub retry_in_seconds: Option<f64>,
 }
 
-/// What a generation is for its model.
+/// Role of a generation in its model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// It takes the traffic.
+    /// Takes the traffic.
     Serving,
-    /// It is being proven, and takes the traffic when it is ready. Failed: it was refused, and the other serves on.
+    /// Is being proven, and takes the traffic once ready. Failed: refused, while the serving generation goes on.
     Candidate,
-    /// It took the traffic before; what is left of it drains, or a rollback can bring it back.
+    /// Took the traffic before; its instances drain, or a rollback can bring it back.
     Previous,
 }
 
@@ -205,7 +205,7 @@ impl Role {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Serving, Self::Candidate, Self::Previous];
 
-    /// The word that people see.
+    /// Name shown to people.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -19,6 +19,6 @@ pub struct Version {
     pub version: String,
     /// When it was first ready, in milliseconds since the Unix epoch.
     pub first_ready_unix_ms: u64,
-    /// What it is for the model now; `None` when nothing of it lives.
+    /// Role of the version now; `None` when it has no instance.
     pub role: Option<Role>,
 }

@@ -1,10 +1,10 @@
-//! Measures the Python engine on its wire, beside a plain loop that does the same work.
+//! Benchmark of the Python engine on its data connection, beside a plain loop that does the same work.
 //!
 //! `cargo run --release -p omni-engine-protocol --example wire -- ENGINE [PLAIN_LOOP] [ROUNDS]`, where ENGINE is
 //! `worker/python/omni/_engine/main.py` and `PLAIN_LOOP` a script that connects to the Unix socket named by its first
-//! argument and speaks frames of `u32 length, u32 id, u8 kind` (`e` echo, `s` stream; answers `r`, `c`, `.`).
-//! Runs are interleaved: every round measures each case once. Printed are medians of the rounds: per second of wall
-//! time, and microseconds of the Python process's own processor time per item, which neighbours disturb less.
+//! argument and exchanges frames of `u32 length, u32 id, u8 kind` (`e` echo, `s` stream; answers `r`, `c`, `.`). Runs
+//! are interleaved: every round measures each case once. Printed are medians of the rounds: per second of wall time,
+//! and microseconds of the Python process's own processor time per item, which neighbours disturb less.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark stops at the first surprise")]
 
@@ -31,7 +31,7 @@ def handle_request(request, context):
         yield f'token {i}'
 ";
 
-/// Which protocol a process speaks.
+/// Protocol of a process.
 #[derive(Clone, Copy, PartialEq)]
 enum Speech {
     Ours,

@@ -1,9 +1,10 @@
-//! Worker and model process: a `SOCK_SEQPACKET` pair that the model finds as descriptor 3.
+//! Control connection of worker and engine: a `SOCK_SEQPACKET` pair that the engine finds as descriptor 3.
 //!
-//! The worker speaks first (`boot`), but for an engine that was forked by a zygote (`zygote` of the node's protocol): that says `forked`
-//! before, and hears `boot` once it is in its control group. The engine answers once, with `ready` or `failed`. It then reads this socket only
-//! while it has no data connection: `attach` brings one, `stop` ends the engine. The model is not trusted: descriptors
-//! from it are refused, and a packet that does not parse ends the instance.
+//! The worker sends `boot` first. An engine that was forked by a zygote (`zygote` of the node's protocol) sends
+//! `forked` before, and receives `boot` once it is in its control group. The engine answers once, with `ready` or
+//! `failed`. It then reads this socket only while it has no data connection: `attach` brings one, `stop` ends the
+//! engine. The model is not trusted: descriptors from it are refused, and a packet that does not parse ends the
+//! instance.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +19,7 @@ pub const PERMANENT_FAILURE: i32 = 78;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum ToEngine {
-    /// What to serve. The first message, exactly once.
+    /// Start of the engine: the first message, exactly once.
     Boot(Boot),
     /// A new data connection: brings two descriptors, data (`SOCK_STREAM`) then cancel (`SOCK_SEQPACKET`).
     /// It comes beside or after an earlier one, whose end cancels everything that is in flight on it. An engine that
@@ -28,7 +29,7 @@ pub enum ToEngine {
     Stop,
 }
 
-/// What the engine needs to know to serve a model.
+/// Everything the engine needs to serve a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Boot {
     /// The model's name.
@@ -55,7 +56,7 @@ pub struct Boot {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum FromEngine {
-    /// The first word of a process that a zygote has forked: the kernel says beside it which process that is.
+    /// First message of a process that a zygote has forked: the kernel's credentials beside it identify the process.
     Forked,
     /// The entry point is loaded, `setup` and `healthcheck` have returned.
     Ready {
@@ -76,7 +77,7 @@ pub enum FromEngine {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HandlerMode {
-    /// One request after the other, in the order of the data connection.
+    /// Requests one at a time, in the order of the data connection.
     Serial,
     /// Up to `concurrency` requests at once, answers in any order.
     Concurrent,

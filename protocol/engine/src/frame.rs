@@ -33,7 +33,7 @@ pub const MAX_USAGE: usize = 4 * 1024;
 /// Bytes of chunks, headers included, that a model may send on a fresh stream before it needs a `Credit`.
 pub const INITIAL_CREDIT: usize = 256 * 1024;
 
-/// What a frame is.
+/// Kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -104,15 +104,15 @@ pub mod flags {
     pub const HEAD: u8 = 0x10;
     /// The request's body comes through a descriptor.
     pub const BODY_STREAM: u8 = 0x20;
-    /// Of a check: the model's own `healthcheck` is to run.
+    /// Flag of a check: run the model's own `healthcheck`.
     pub const OWN_CHECK: u8 = 1;
 }
 
-/// Who made an error; the flags of an `Error` frame.
+/// Origin of an error; the flags of an `Error` frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ErrorOrigin {
-    /// The handler answered with an error of its own: status and message go to the client.
+    /// The handler raised an error of its own: status and message go to the client.
     Handler = 0,
     /// The handler raised: the client sees a plain 500, the traceback is in the log.
     Raised = 1,
@@ -153,7 +153,7 @@ pub enum CancelReason {
 pub struct Header {
     /// Bytes of payload.
     pub length: u32,
-    /// What it is.
+    /// Kind of the frame.
     pub kind: Kind,
     /// See [`flags`].
     pub flags: u8,
@@ -232,7 +232,7 @@ impl Header {
     }
 }
 
-/// What a model is told of a request beside its body. Python reads it only when the handler asks for it.
+/// Head of a request, beside its body. Python parses it only when the handler asks for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestHead {
     /// The request id that the client sees.

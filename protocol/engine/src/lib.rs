@@ -1,4 +1,4 @@
-//! What an engine is told and what it says: the contract of every engine, in Python or native.
+//! The contract of every engine, in Python or native: the messages that it receives and sends.
 //!
 //! | connection | socket | peers | module |
 //! | --- | --- | --- | --- |
@@ -6,8 +6,8 @@
 //! | data | `SOCK_STREAM` pair, one per scheduler life | scheduler and engine | [`frame`] |
 //! | cancel | `SOCK_SEQPACKET` pair beside it | scheduler to engine only | [`frame`] |
 //!
-//! Control sockets, these and those of the node, carry one JSON message per packet ([`packet`]); descriptors travel with
-//! their message. Shapes, bounds and codecs: nothing is decided here.
+//! Control sockets, these and those of the node, carry one JSON message per packet ([`packet`]); descriptors travel
+//! with their message. Shapes, bounds and codecs only: nothing is decided here.
 
 pub mod control;
 pub mod frame;

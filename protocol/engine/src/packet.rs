@@ -1,7 +1,8 @@
-//! One JSON message per `SOCK_SEQPACKET` packet, with descriptors beside it.
+//! Packets with a single JSON message each (`SOCK_SEQPACKET`), and with descriptors beside it.
 //!
-//! Used by launcher and worker as it is (blocking or not, as the descriptor is set) and by the scheduler inside an
-//! `AsyncFd`. A packet is complete or absent: there is no half message, and descriptors cannot drift to another one.
+//! Used directly by launcher and worker (blocking or not, as the descriptor is set) and by the scheduler inside an
+//! `AsyncFd`. A packet is complete or absent: there is no half message, and descriptors always belong to their own
+//! message.
 
 use nix::cmsg_space;
 use nix::errno::Errno;
@@ -38,7 +39,7 @@ pub enum PacketError {
 }
 
 impl PacketError {
-    /// Whether a non-blocking call merely has to wait.
+    /// Returns true if a non-blocking call would have to wait.
     #[must_use]
     pub fn would_block(&self) -> bool {
         matches!(self, Self::Socket(Errno::EAGAIN))
@@ -113,7 +114,7 @@ pub fn recv_packet_from<M: DeserializeOwned>(socket: impl AsFd) -> Result<(M, i3
     let raw = socket.as_fd().as_raw_fd();
     let (len, cut, sender) = retry(|| {
         let mut iov = [IoSliceMut::new(&mut bytes)];
-        // Room for the sender alone, who comes first: descriptors have none.
+        // Room for the sender's credentials, which come first; none for descriptors.
         let mut control = cmsg_space!(UnixCredentials);
         let received = recvmsg::<SockaddrStorage>(raw, &mut iov, Some(&mut control), MsgFlags::MSG_CMSG_CLOEXEC)?;
         let sender = received.cmsgs().ok().and_then(|mut messages| {
@@ -132,8 +133,8 @@ fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, PacketError
     loop {
         match call() {
             Ok(value) => return Ok(value),
-            // A peer that closed without reading all of ours: the kernel says so first, once, and keeps what the peer
-            // had said for the calls that follow.
+            // A peer that closed without reading everything we sent: the kernel reports it once and first, and keeps
+            // the packets that the peer had sent for the calls that follow.
             Err(Errno::EINTR | Errno::ECONNRESET) => {}
             Err(errno) => return Err(errno.into()),
         }

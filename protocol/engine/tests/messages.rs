@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 
-/// One line of JSON per message; each must come back from its JSON as it was.
+/// A line of JSON per message; each must round-trip.
 fn lines<M: Serialize + DeserializeOwned + PartialEq + Debug>(messages: &[M]) -> String {
     let mut out = String::new();
     for message in messages {

@@ -1,4 +1,4 @@
-//! The Python package speaks the same wire: its constants against ours, its frames through our decoder.
+//! Agreement of the Python package with this protocol: its constants against ours, its frames through our decoder.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops at the first surprise")]
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
 
-/// What a Python program with the package in its path prints.
+/// Output of a Python program with the package in its path.
 fn python(program: &str) -> Vec<u8> {
     let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../worker/python");
     let output = Command::new("python3")

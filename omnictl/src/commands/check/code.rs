@@ -1,7 +1,7 @@
-//! The model's code: does Python read it, and is the entrypoint there?
+//! Checks of the model's code: Python can parse it, and the entrypoint exists.
 //!
-//! Python itself compiles the module, without executing any of it, and looks for the function. What always holds: the
-//! interpreter starts isolated (`-I -S`), so neither the environment nor the current directory runs code.
+//! Python itself compiles the module, without executing any of it, and looks for the function. Invariant: the
+//! interpreter starts isolated (`-I -S`), and neither the environment nor the current directory can run code.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ const SCRIPT: &str = include_str!("entrypoint.py");
 /// Where the node looks for a model.
 const MODEL: &str = "model.py";
 
-/// What the script found.
+/// Result of the script.
 #[derive(Deserialize)]
 struct Found {
     line: Option<usize>,
@@ -57,7 +57,7 @@ fn interpreters(manifest: &Manifest) -> Vec<PathBuf> {
     named.into_iter().chain([versioned, PathBuf::from("python3")]).collect()
 }
 
-/// What the interpreter says, if it works: what is wrong, if anything is.
+/// Runs the script in this interpreter; the finding, if there is one, or `None` if the interpreter does not work.
 fn inspect(interpreter: &Path, module: &Path, function: &str) -> Option<Option<Found>> {
     let arguments = [OsStr::new("-I"), OsStr::new("-S"), OsStr::new("-c"), OsStr::new(SCRIPT)];
     let output = Command::new(interpreter)

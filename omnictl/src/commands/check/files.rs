@@ -1,8 +1,8 @@
-//! The files of a model's directory: can the node take its read-only copy of them?
+//! Checks of a model's files: the node can take its read-only copy of them.
 //!
-//! The rules are those of the node's snapshots: regular files, directories, and relative links that stay inside; names with a
-//! leading dot, `__pycache__` and `*.pyc` are left out; files and bytes are bounded (without a node by the defaults of
-//! its configuration). What always holds: no file is opened, so a FIFO cannot block and a device cannot be touched.
+//! The rules are those of the node's snapshots: regular files, directories, and relative links that stay inside; names
+//! with a leading dot, `__pycache__` and `*.pyc` are left out; files and bytes are bounded (without a node by the
+//! defaults of its configuration). Invariant: no file is opened, so a FIFO cannot block and a device is not touched.
 
 use std::fs::{self, DirEntry, File, FileType};
 use std::os::unix::fs::FileTypeExt;
@@ -27,7 +27,7 @@ const LISTED: usize = 50;
 /// Names that are shown of what is left out.
 const SHOWN: usize = 10;
 
-/// What was seen so far.
+/// State of the walk.
 struct Walk<'a> {
     root: &'a Path,
     left_out: Vec<PathBuf>,
@@ -91,7 +91,7 @@ fn ask(dir: &Path, bounds: &Snapshots) -> Option<SnapshotError> {
     let made = Arc::clone(&steps);
     thread::spawn(move || {
         let looked = File::open(path).map(|dir| check_directory(dir, limits, &*made));
-        let _ = said.send(looked.ok().and_then(Result::err)); // one that cannot be opened is told by the walk
+        let _ = said.send(looked.ok().and_then(Result::err)); // a directory that cannot be opened is reported by the walk
     });
     let mut before = 0;
     loop {
@@ -191,7 +191,7 @@ impl Walk<'_> {
             return self.found(path, format!("a link to {shown}, an absolute path"), HINT);
         }
         if is_followed(&target) {
-            return; // copied as what it leads to, if it leads to anything: the node's own look tells
+            return; // copied as its target, if there is one: the node's own walk reports the rest
         }
         if is_below_ignored(&target) {
             let hint = "names with a leading dot, `__pycache__` and `*.pyc` are left out: link to something else";
@@ -208,20 +208,20 @@ impl Walk<'_> {
     }
 }
 
-/// Whether the node's copy has it.
+/// Returns true if the node's copy includes the entry.
 fn is_kept(entry: &DirEntry) -> bool {
     !is_ignored(entry.file_name().as_encoded_bytes())
 }
 
-/// Whether the author is told of a file that is left out of the copy: bytecode is always there, `.git` often, and
-/// names with two dots are what links lead through.
+/// Returns true if the author should learn that a file is left out of the copy: bytecode is always there, `.git` often,
+/// and names with two leading dots are the targets of links.
 fn is_worth_a_word(entry: &DirEntry) -> bool {
     let name = entry.file_name();
     let name = name.as_encoded_bytes();
     name.starts_with(b".") && !name.starts_with(b"..") && !name.starts_with(b".git")
 }
 
-/// Whether the path of a link at `link` (below the root) never climbs above the root on its way.
+/// Returns true if the path of a link at `link` (below the root) never climbs above the root on its way.
 fn stays_inside(link: &Path, target: &Path) -> bool {
     let mut depth = link.components().count().saturating_sub(1);
     for component in target.components() {

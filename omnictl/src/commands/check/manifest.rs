@@ -10,7 +10,7 @@ use super::{Finding, text_of};
 /// The longest manifest a node reads.
 const LIMIT: u64 = 64 << 10;
 
-/// The manifest, or the default where there is none or it is wrong, and what is wrong with it.
+/// The manifest (the default if it is missing or wrong), and its problems.
 pub(super) fn check(dir: &Path) -> (Manifest, Vec<Finding>) {
     let path = dir.join("omni.toml");
     let text = match text_of(&path, LIMIT) {

@@ -1,7 +1,8 @@
-//! `omnictl check`: what a node would object to in a model's directory, found without a node and without running it.
+//! `omnictl check`: finds everything a node would object to in a model's directory, without a node and without running
+//! it.
 //!
-//! One file for each thing that is looked at: [`files`], [`manifest`], [`requirements`], [`weights`], [`code`]. What always holds: every
-//! finding has a path, a line where there is one, and a hint; nothing of the model is executed.
+//! Checks are in files of their own: [`files`], [`manifest`], [`requirements`], [`weights`], [`code`]. Invariants:
+//! every finding has a path, a line where there is one, and a hint; nothing of the model is executed.
 
 mod code;
 mod files;
@@ -63,7 +64,7 @@ pub(super) fn of_content(
     look(dir, bounds, require_hashes, folders).map(|(findings, _)| findings)
 }
 
-/// Whether a finding says that the directory does not answer: no other check can be made of it.
+/// Returns true for a directory that does not answer: no other check is possible.
 fn is_silent(finding: &Finding) -> bool {
     finding.message == SnapshotError::Silent.to_string()
 }
@@ -79,7 +80,7 @@ fn look(
     if findings.iter().any(is_silent) {
         return Ok((findings, notes));
     }
-    // Also tells a wrong path from an empty model.
+    // Reading the directory also tells a wrong path from an empty model.
     fs::read_dir(dir).map_err(|source| Failure::File { verb: "read", path: dir.to_owned(), source })?;
     let (manifest, wrong) = manifest::check(dir);
     findings.extend(wrong);

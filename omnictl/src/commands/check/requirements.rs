@@ -29,11 +29,11 @@ pub(super) fn check(dir: &Path, manifest: &Manifest, required_by_node: bool) -> 
         match text_of(&path, LIMIT) {
             Ok(Some(text)) => {
                 findings.extend(own_package(&path, &text));
-                // Where the environment exists already nobody reads them.
+                // An existing interpreter brings its own packages: requirements are ignored.
                 if manifest.runtime.interpreter.is_none() {
                     findings.extend(unreadable(dir, &path, &text));
                 }
-                // What overrides change must still be in requirements.txt, with its hash.
+                // A requirement that overrides change must still be in requirements.txt, with its hash.
                 if let Some(by) = by.filter(|_| name == "requirements.txt") {
                     findings.extend(without_hash(&text).into_iter().map(|unhashed| hashless(&path, unhashed, by)));
                 }

@@ -18,7 +18,7 @@ pub(super) fn check(dir: &Path, manifest: &Manifest, listed: Option<&Weights>) -
     let folder = manifest.weights.folder()?;
     let missing = match fs::metadata(folder) {
         Ok(found) => !found.is_dir(),
-        // Whatever else hides it from this user hides it from no node.
+        // Other errors are this user's, and not the node's.
         Err(error) => [ErrorKind::NotFound, ErrorKind::NotADirectory].contains(&error.kind()),
     };
     let path = dir.join("omni.toml");

@@ -1,9 +1,10 @@
-//! A directory takes its place in the models folder: copied beside it under a hidden name, put there by one rename.
+//! Publishes a directory in the models folder: copies it beside its place under a hidden name, and puts it there by one
+//! rename.
 //!
-//! What always holds: the node sees the old content or the new one, never a part; nothing that is no model's content is
-//! written over; what an interrupted deploy left is removed by the next one of the same model, and only one runs at a
-//! time. Who else may write to the folder can exchange any name in it for a link at any moment: all is read, written and
-//! removed beneath descriptors and through no link, so that nothing outside is reached.
+//! Invariants: the node sees the old content or the new one, never a part; only content of a model is overwritten; the
+//! rest of an interrupted deploy is removed by the next one of the same model, and only one runs at a time. Other users
+//! with write access to the folder can exchange any name in it for a link at any moment: everything is read, written
+//! and removed beneath descriptors and through no link, and nothing outside is reached.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
@@ -157,7 +158,7 @@ impl<'a> Draft<'a> {
             let models = place.models.display();
             return Err(place.refuse(format!("somebody else exchanged the directory that was just made in {models}")));
         }
-        // Whatever the caller's umask is, the node's models can read it.
+        // Readable by the node's models, whatever the caller's umask is.
         fchmod(&dir, MODE).map_err(at_errno("create", &path))?;
         let dir = lock(dir).map_err(at_errno("lock", &path))?;
         Ok(Self { models, name, dir })
@@ -201,7 +202,7 @@ pub(super) fn publish(dir: &Path, place: &Place, bounds: &Snapshots) -> Result<S
     Ok(version.to_string())
 }
 
-/// One step for whoever looks: the draft is there, and what was there is the draft.
+/// Exchanges the draft with the published directory in one step.
 fn put(draft: &Draft<'_>, parent: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
     let rename = |flags| renameat2(draft.models, draft.name.as_os_str(), parent, name, flags);
     match rename(RenameFlags::RENAME_EXCHANGE) {
@@ -244,7 +245,7 @@ fn open_dir(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(path)
 }
 
-/// Locks a directory; `EWOULDBLOCK` when somebody has it.
+/// Locks a directory; `EWOULDBLOCK` when another process holds the lock.
 fn lock(dir: OwnedFd) -> Result<Flock<File>, Errno> {
     Flock::lock(File::from(dir), FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno)
 }
@@ -265,7 +266,7 @@ fn at_errno(verb: &'static str, path: &Path) -> impl FnOnce(Errno) -> Failure {
 
 fn not_copied(place: &Place, error: SnapshotError) -> Failure {
     match error {
-        // The store of these words is the models folder here.
+        // The store of these errors is the models folder here.
         SnapshotError::Store { action, path, source } => Failure::File { verb: action, path, source },
         error => place.refuse(match std::error::Error::source(&error) {
             Some(source) => format!("{error}: {source}"),

@@ -1,6 +1,6 @@
-//! The node's own programs are asked: `omni-launcher --probe` and `omni-scheduler --probe`.
+//! Probes by the node's own programs: `omni-launcher --probe` and `omni-scheduler --probe`.
 //!
-//! What always holds: a program that does not answer, because the GPU's driver is stuck for example, is given up.
+//! Invariant: a program that does not answer, because the GPU's driver is stuck for example, is given up.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
-//! `omnictl doctor`: what this machine has of what a node needs, what is lost without it, and how to mend it.
+//! `omnictl doctor`: what a node needs of this machine, what is lost where it is missing, and how to mend it.
 //!
-//! Needs no running node. The node's own programs try things ([`ask`]), [`verdict`] says what that means. A node that runs
-//! knows where it listens, which flags and the service manager may have said. What always holds: what could not be tried is
-//! said to be unknown, never to be missing.
+//! Needs no running node. The node's own programs try things ([`ask`]), [`verdict`] interprets the results. A running
+//! node is asked for its listeners, as its flags and the service manager may have chosen them. Invariant: a probe that
+//! was not possible is reported as unknown, never as missing.
 
 mod ask;
 mod verdict;
@@ -22,7 +22,7 @@ use verdict::{Line, State};
 /// The whole answer.
 #[derive(Serialize)]
 struct Answer {
-    /// Whether a node can serve models here; null when that could not be found out.
+    /// True if a node can serve models here; null when unknown.
     serves: Option<bool>,
     checks: Vec<Line>,
 }

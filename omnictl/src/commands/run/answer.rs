@@ -1,7 +1,7 @@
-//! The answer of a model, printed in the way of its media type.
+//! The answer of a model, printed according to its media type.
 //!
-//! What always holds: a stream is printed as it arrives and is complete only with its `[DONE]`; JSON is bounded, bytes
-//! pass through in bounded memory; bytes never reach a terminal that was not asked to take them.
+//! Invariants: a stream is printed as it arrives and is complete only with its `[DONE]`; JSON is bounded, bytes pass
+//! through in bounded memory; bytes never reach a terminal unless asked for.
 
 use http_body_util::BodyExt;
 use hyper::Response;
@@ -25,7 +25,7 @@ const DONE: &str = "[DONE]";
 struct Envelope<'a> {
     #[serde(borrow)]
     result: &'a RawValue,
-    /// There to tell an envelope from a model's own object.
+    /// Tells an envelope from a model's own object.
     #[serde(rename = "success")]
     _success: bool,
 }
@@ -83,7 +83,7 @@ async fn copy(out: &mut Out<'_>, mut body: Incoming) -> Result<(), Failure> {
 async fn print_stream(out: &mut Out<'_>, format: Format, model: &ModelName, mut body: Incoming) -> Result<(), Failure> {
     let broken = |reason: String| Failure::Stream { model: model.clone(), reason };
     let mut events = Events::default();
-    // Text comes in pieces without an end; what follows it starts on a line of its own.
+    // Text comes in pieces without line ends; anything after it starts on a line of its own.
     let mut open_line = false;
     while let Some(frame) = body.frame().await {
         let Ok(bytes) = frame.map_err(ClientError::Broken)?.into_data() else { continue };
@@ -111,7 +111,7 @@ async fn print_stream(out: &mut Out<'_>, format: Format, model: &ModelName, mut 
     Err(broken("its stream was cut off before its end".to_owned()))
 }
 
-/// What an event is to a reader.
+/// Kind of an event.
 #[derive(Debug, PartialEq, Eq)]
 enum Piece {
     /// A piece of a text.

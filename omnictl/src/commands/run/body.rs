@@ -1,7 +1,7 @@
 //! The body of a request, made out of the command line.
 //!
 //! JSON is sent exactly as it was written unless `--field` or `--stream` add to it; files are sent as they are read, in
-//! bounded memory. What always holds: what is not JSON is refused here, with exit code 2, and nothing is sent.
+//! bounded memory. Invariant: invalid JSON is refused here, with exit code 2, and nothing is sent.
 
 use std::io;
 use std::path::Path;
@@ -94,7 +94,7 @@ async fn file(path: &Path) -> Result<RequestBody, Failure> {
     if metadata.is_dir() {
         return Err(failure(io::ErrorKind::IsADirectory.into()));
     }
-    // Of anything but a regular file the length is not known before its end.
+    // Only a regular file has a known length before its end.
     let left = metadata.is_file().then_some(metadata.len());
     Ok(Reader { source: Box::pin(file), left }.boxed())
 }

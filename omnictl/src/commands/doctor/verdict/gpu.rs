@@ -5,7 +5,7 @@ use omni_machine::{Card, GpuFiles, Service, Tried};
 use super::{Check, Line};
 use crate::human::size;
 
-/// What is lost without any card.
+/// Cost of having no card.
 const NO_GPU: &str = "models that ask for GPU memory are refused; all others are served";
 /// Device files that every card needs beside its own.
 const COMMON: [&str; 2] = ["nvidiactl", "nvidia-uvm"];

@@ -6,7 +6,7 @@ use omni_machine::{Cgroups, Identity, Layout, Limits, Machine, Service};
 
 use super::{Check, Line};
 
-/// For whoever is not root.
+/// Hint for users other than root.
 pub(super) const AS_ROOT: &str = "sudo omnictl doctor";
 /// The first kernel that Omni is tested on.
 const KERNEL: (u32, u32) = (5, 13);
@@ -66,7 +66,7 @@ fn configuration(machine: &Machine) -> Line {
     }
 }
 
-/// Who may do what by the network, in the words of a start: of a node that runs its own, else what its configuration says.
+/// Access by the network, worded as in a node's log at its start: of a running node its own, else by its configuration.
 pub(super) fn listeners(service: &Result<Service, String>, running: Option<&[String]>) -> Vec<Line> {
     let check = || {
         Check::wanted(

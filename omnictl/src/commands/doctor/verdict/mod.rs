@@ -1,7 +1,7 @@
 //! From facts to lines: what is there, what is missing, what that costs, how to mend it. Pure.
 //!
-//! One file for each group of lines. What always holds: a line that is not ok says what it costs and how to mend it; only what
-//! a node cannot serve without is missing, everything else degrades it.
+//! Groups of lines are in files of their own. Invariants: a line that is not ok says what it costs and how to mend it;
+//! missing is only what a node cannot serve without, everything else degrades it.
 
 mod gpu;
 mod host;
@@ -15,24 +15,24 @@ use std::path::PathBuf;
 use omni_machine::{Machine, Service, Tried};
 use serde::Serialize;
 
-/// What the node's programs said.
+/// Answers of the node's programs.
 pub(super) enum Asked {
-    /// They are not on this machine.
+    /// The programs are not on this machine.
     Nobody,
-    /// What each found, or why it did not answer.
+    /// Facts of each program, or the reason why it did not answer.
     Programs {
-        /// The directory that they are in.
+        /// Directory of the programs.
         place: PathBuf,
-        /// The one that serves an instance is there, too.
+        /// True if the program that runs an instance is there, too.
         worker: bool,
-        /// Of the launcher.
+        /// Facts of the launcher.
         machine: Result<Box<Machine>, String>,
-        /// Of the scheduler.
+        /// Facts of the scheduler.
         service: Result<Service, String>,
     },
 }
 
-/// How one thing is.
+/// State of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum State {
@@ -42,7 +42,7 @@ pub(super) enum State {
     Degraded,
     /// A node cannot serve without it.
     Missing,
-    /// It could not be tried.
+    /// Could not be tried.
     Unknown,
 }
 
@@ -57,18 +57,18 @@ impl State {
     }
 }
 
-/// One thing that a node needs, or does better with.
+/// A thing that a node needs, or does better with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Line {
     pub(super) check: String,
     pub(super) state: State,
     /// A node cannot serve without it.
     pub(super) needed: bool,
-    /// What there is, or the system's words for why there is nothing.
+    /// The finding, or the system's error.
     pub(super) found: String,
-    /// What is lost as it is.
+    /// Consequence of the state as it is.
     pub(super) cost: Option<String>,
-    /// What to do.
+    /// Remedy.
     pub(super) mend: Option<String>,
 }
 
@@ -115,7 +115,7 @@ impl Check {
         if is_enough { self.ok(found) } else { self.failed(found) }
     }
 
-    /// By whether a number is enough, and how it is told; `None` when it `cannot` be read.
+    /// A line by a number that is enough or not, with its text; `None` when it `cannot` be read.
     fn known(self, found: Option<(bool, String)>, cannot: &str) -> Line {
         match found {
             Some((is_enough, told)) => self.enough(is_enough, told),
@@ -154,7 +154,7 @@ pub(super) fn lines(asked: &Asked, running: Option<&[String]>) -> Vec<Line> {
     lines
 }
 
-/// Whether a node can serve models; `None` when something that it needs could not be tried.
+/// True if a node can serve models; `None` when something that it needs could not be tried.
 pub(super) fn serves(lines: &[Line]) -> Option<bool> {
     let any = |state| lines.iter().any(|line| line.needed && line.state == state);
     match (any(State::Missing), any(State::Unknown)) {

@@ -1,4 +1,4 @@
-//! What models live on: folders and their disks, uv, Python. Pure.
+//! Lines about folders and their disks, uv, Python. Pure.
 
 use omni_machine::{Disk, Folder, Machine, Python, Role, Tried};
 

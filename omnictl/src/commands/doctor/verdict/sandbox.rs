@@ -4,7 +4,7 @@ use omni_machine::{LANDLOCK_SCOPES, Machine, Parts, Tried};
 
 use super::{Check, Line};
 
-/// What a namespace gives a model, by its name in `/proc/self/ns`.
+/// Namespaces by their name in `/proc/self/ns`, each with its effect for a model.
 const NAMESPACES: [(&str, &str); 7] = [
     ("mnt", "a view of files of its own"),
     ("pid", "processes of its own"),
