@@ -102,7 +102,7 @@ def test_an_alert_says_what_to_do(rule: dict[str, Any]) -> None:
 
 # Seconds from one scrape to the next.
 SCRAPE = 15
-# Starts that fail after half a minute, with the pauses of `scheduler/src/policy/backoff.rs`.
+# Starts that fail after half a minute, with the pauses of `scheduler/policy/src/backoff.rs`.
 SLOW_FAILURES = [
     part for pause in (0, 0.5, 1, 2, 4, 8, 16, 32, *[60] * 10) for part in (("starting", 30), ("failed", pause))
 ]

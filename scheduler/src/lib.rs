@@ -27,3 +27,5 @@ pub mod takeover;
 pub mod tls;
 pub mod watchdog;
 pub mod wire;
+
+pub use omni_policy as policy;

@@ -92,7 +92,7 @@ const IMPURE: &[&str] = &[
 
 /// Modules that decide: they know time only as a number. A header that says "Pure." puts any other file under the same
 /// rule, except that it may be given an `Instant`.
-const POLICY: &[&str] = &["scheduler/src/policy/"];
+const POLICY: &[&str] = &["scheduler/policy/"];
 
 pub(crate) fn confined(path: &str, source: &str) -> Vec<String> {
     if is_test(path) {
@@ -170,7 +170,7 @@ fn an_impure_policy_is_found() {
         "use std::{fs, fmt};",
         "fastrand::f64()",
     ] {
-        assert!(!pure("scheduler/src/policy/lifecycle.rs", bad).is_empty(), "{bad}");
+        assert!(!pure("scheduler/policy/src/lifecycle.rs", bad).is_empty(), "{bad}");
         assert_eq!(
             pure("worker/src/process/journal.rs", &format!("//! Bytes to lines. Pure.\n\n{bad}")).len(),
             1,
@@ -180,5 +180,5 @@ fn an_impure_policy_is_found() {
     }
     let good =
         "//! Pure.\nuse std::time::Duration;\n// not Instant\n#[cfg(test)]\nmod tests { use std::fs; use std::net; }";
-    assert_eq!(pure("scheduler/src/policy/backoff.rs", good), Vec::<String>::new());
+    assert_eq!(pure("scheduler/policy/src/backoff.rs", good), Vec::<String>::new());
 }

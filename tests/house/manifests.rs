@@ -36,6 +36,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("omni-machine", &[]),
     ("omni-meminfo-fs", &[]),
     ("omni-request-error", &[]),
+    ("omni-policy", &["omni-config", "omni-control-api", "omni-engine-protocol", "omni-node-protocol"]),
     ("omni-snapshot", &["omni-node-protocol"]),
     (
         "omni-worker",
@@ -65,6 +66,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "omni-machine",
             "omni-node-protocol",
             "omni-request-error",
+            "omni-policy",
         ],
     ),
     ("omnictl", &["omni-control-api", "omni-config", "omni-machine", "omni-snapshot"]),

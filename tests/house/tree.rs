@@ -84,7 +84,7 @@ pub(crate) fn is_test(path: &str) -> bool {
 #[test]
 fn tests_are_recognised() {
     for path in
-        ["meminfo-fs/tests/mounted/main.rs", "meminfo-fs/src/render/tests.rs", "scheduler/src/policy/dispatch_tests.rs"]
+        ["meminfo-fs/tests/mounted/main.rs", "meminfo-fs/src/render/tests.rs", "scheduler/policy/src/dispatch_tests.rs"]
     {
         assert!(is_test(path), "{path}");
     }

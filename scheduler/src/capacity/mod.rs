@@ -5,15 +5,15 @@
 //! carried by one task, in the order in which they were decided. Being busy or idle, which changes with every request,
 //! is a number in the seat that is looked at when somebody asks.
 
-mod cards;
-mod refused;
-mod seat;
+mod card_displacement;
+mod messages;
+mod reservation;
 mod settings;
-mod words;
+mod waiters;
 
-pub use seat::{Applicant, CapacityHandle, CapacitySeat, Room, Told};
+pub use reservation::{Applicant, CapacityHandle, CapacitySeat, Room, Told};
 pub use settings::{need, zygote_need};
-pub use words::stay;
+pub use messages::stay;
 
 use crate::machine;
 use crate::metrics::CapacityMetrics;
@@ -24,7 +24,7 @@ use std::time::Instant;
 /// Starts the task that carries the answers. `started`: when the scheduler did.
 #[must_use]
 pub fn start(config: &Capacity, metrics: CapacityMetrics, started: Instant, pulse: Pulse) -> CapacityHandle {
-    let (handle, answers) = seat::new(settings::budget(config, machine::memory()), metrics, started);
+    let (handle, answers) = reservation::new(settings::budget(config, machine::memory()), metrics, started);
     pulse.spawn(|pulse| answers.carry(pulse));
     handle
 }

@@ -2,21 +2,21 @@
 //!
 //! One task ([`task`]) owns all cards. It feeds the policy ([`crate::policy::residency`]) and carries out what that
 //! decides; a thread of its own ([`probe`]) talks to the driver. Models' tasks hold a [`Seat`] for each instance that has
-//! GPU memory ([`desk`]): through it they ask for a place and for residency, and answers come into their inbox as
+//! GPU memory ([`queue`]): through it they ask for a place and for residency, and answers come into their inbox as
 //! [`Told`]. The task never touches an instance: orders about memory go through the model's task, which owns it.
 
 mod cuda;
-mod desk;
+mod displacement;
+mod messages;
 mod nvml;
+mod placed;
 mod probe;
-mod room;
-mod seated;
+mod queue;
 mod settings;
 mod task;
 mod view;
-mod words;
 
-pub use desk::{Applicant, GpuHandle, Seat, Told};
+pub use queue::{Applicant, GpuHandle, Seat, Told};
 
 use crate::capacity::CapacityHandle;
 use crate::metrics::GpuMetrics;
@@ -28,7 +28,7 @@ use omni_machine::Tried;
 /// a place is told why there is none.
 #[must_use]
 pub fn start(config: &Gpu, capacity: CapacityHandle, metrics: GpuMetrics, pulse: Pulse) -> GpuHandle {
-    let (handle, ends) = desk::new();
+    let (handle, ends) = queue::new();
     let probe = probe::start(config.clone());
     let config = config.clone();
     pulse.spawn(|pulse| task::run(config, probe, ends, (capacity, metrics), pulse));
@@ -51,7 +51,7 @@ pub fn found(config: &Gpu) -> Tried<Vec<omni_machine::Card>> {
 /// The other side of the desk, for tests of who speaks there.
 #[cfg(test)]
 pub(crate) mod testing {
-    use super::{Applicant, GpuHandle, desk};
+    use super::{Applicant, GpuHandle, queue};
     use crate::policy::capacity::Cause;
     use omni_node_protocol::id::InstanceId;
     use omni_node_protocol::launcher::GpuMode;
@@ -66,7 +66,7 @@ pub(crate) mod testing {
     }
 
     /// What was said.
-    pub(crate) struct Listener(desk::Ends);
+    pub(crate) struct Listener(queue::Ends);
 
     impl Listener {
         /// The words since the last call.
@@ -77,7 +77,7 @@ pub(crate) mod testing {
 
     /// A desk without a task.
     pub(crate) fn listener() -> (GpuHandle, Listener) {
-        let (handle, ends) = desk::new();
+        let (handle, ends) = queue::new();
         (handle, Listener(ends))
     }
 }

@@ -1,0 +1,104 @@
+//! Amounts of what a node has, and what several instances take of it together. Called by the ledger.
+
+use super::Seat;
+use crate::Generation;
+use std::collections::BTreeMap;
+
+/// So much of each resource; a budget without a bound has `u64::MAX` of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Amounts {
+    /// Bytes.
+    pub memory: u64,
+    /// Thousandths of a processor.
+    pub millicpus: u64,
+    /// Processes and threads.
+    pub processes: u64,
+}
+
+/// What there can be too little of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resource {
+    /// [`Amounts::memory`].
+    Memory,
+    /// [`Amounts::millicpus`].
+    Cpus,
+    /// [`Amounts::processes`].
+    Processes,
+}
+
+impl Resource {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Memory, Self::Cpus, Self::Processes];
+}
+
+impl Amounts {
+    /// Of one resource.
+    #[must_use]
+    pub fn of(&self, resource: Resource) -> u64 {
+        match resource {
+            Resource::Memory => self.memory,
+            Resource::Cpus => self.millicpus,
+            Resource::Processes => self.processes,
+        }
+    }
+
+    fn each(self, other: Self, combine: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            memory: combine(self.memory, other.memory),
+            millicpus: combine(self.millicpus, other.millicpus),
+            processes: combine(self.processes, other.processes),
+        }
+    }
+
+    pub(super) fn plus(self, other: Self) -> Self {
+        self.each(other, u64::saturating_add)
+    }
+
+    pub(super) fn less(self, other: Self) -> Self {
+        self.each(other, u64::saturating_sub)
+    }
+
+    /// The first resource of which this is more than the other.
+    pub(super) fn beyond(&self, other: &Self) -> Option<Resource> {
+        Resource::ALL.into_iter().find(|resource| self.of(*resource) > other.of(*resource))
+    }
+}
+
+/// What some instances may use, their zygotes counted once each.
+#[derive(Debug, Default)]
+pub(super) struct Tally<'a> {
+    sum: Amounts,
+    /// Instances by model and generation.
+    families: BTreeMap<(&'a str, Generation), u32>,
+}
+
+impl<'a> Tally<'a> {
+    pub(super) fn sum(&self) -> Amounts {
+        self.sum
+    }
+
+    pub(super) fn add(&mut self, seat: &'a Seat) {
+        self.sum = self.sum.plus(seat.need);
+        if let (Some(zygote), Some(family)) = (&seat.zygote, seat.family()) {
+            let count = self.families.entry(family).or_default();
+            *count += 1;
+            if *count == 1 {
+                self.sum = self.sum.plus(zygote.need);
+            }
+        }
+    }
+
+    /// One that was added.
+    pub(super) fn remove(&mut self, seat: &'a Seat) {
+        self.sum = self.sum.less(seat.need);
+        if let (Some(zygote), Some(family)) = (&seat.zygote, seat.family())
+            && let Some(count) = self.families.get_mut(&family)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.families.remove(&family);
+                self.sum = self.sum.less(zygote.need);
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Zygotes without instances, which wait for the next one for a while. Called by [`super::Ledger`].
+//!
+//! What always holds: a zygote is here only while none of its generation has a seat, and not for longer than it waits by
+//! itself; so it is counted once. One that has ended earlier, for whatever reason, is counted for that while.
+
+use super::{Amounts, Moment, Seat};
+use crate::Generation;
+use omni_node_protocol::zygote::LINGER;
+use std::sync::Arc;
+
+/// The one that waits longest first.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Lingering(Vec<Waiting>);
+
+#[derive(Debug, Clone)]
+struct Waiting {
+    model: Arc<str>,
+    generation: Generation,
+    need: Amounts,
+    until: Moment,
+}
+
+impl Lingering {
+    /// What they may use.
+    pub(super) fn sum(&self) -> Amounts {
+        self.0.iter().map(|waiting| waiting.need).fold(Amounts::default(), Amounts::plus)
+    }
+
+    /// The last instance of its generation has gone.
+    pub(super) fn begin(&mut self, gone: &Seat, now: Moment) {
+        if let Some(zygote) = gone.zygote {
+            let (model, generation) = (Arc::clone(&gone.model), zygote.generation);
+            self.0.push(Waiting { model, generation, need: zygote.need, until: now.saturating_add(LINGER) });
+        }
+    }
+
+    /// This instance comes from it.
+    pub(super) fn is_used(&mut self, by: &Seat) {
+        self.0.retain(|waiting| Some((&*waiting.model, waiting.generation)) != by.family());
+    }
+
+    /// Those have ended by themselves whose time is over.
+    pub(super) fn expire(&mut self, now: Moment) {
+        self.0.retain(|waiting| waiting.until > now);
+    }
+
+    pub(super) fn next_expiry(&self) -> Option<Moment> {
+        self.0.first().map(|waiting| waiting.until)
+    }
+
+    /// Whose model is to end them, with all that wait of the same model; `None` when nobody waits.
+    pub(super) fn end_first(&mut self) -> Option<Arc<str>> {
+        let model = Arc::clone(&self.0.first()?.model);
+        self.0.retain(|waiting| waiting.model != model);
+        Some(model)
+    }
+}

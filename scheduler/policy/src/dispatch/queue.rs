@@ -1,0 +1,121 @@
+//! The order in which requests wait: earliest virtual arrival first.
+//!
+//! A request's virtual arrival is its arrival less a second for each level of its priority. It never changes while the
+//! request waits, so whatever comes more than [`HIGHEST`] seconds later stays behind it: nothing starves. What always
+//! holds: within a level, requests leave in the order in which they came, those that were given back included.
+
+use super::{RequestId, Ticket};
+use crate::{Moment, nanos};
+use std::collections::VecDeque;
+use std::num::NonZeroU64;
+
+/// The highest priority; 0 is the lowest.
+pub const HIGHEST: u8 = 9;
+/// What each level is ahead of the one below, in nanoseconds.
+const HEAD_START: u64 = 1_000_000_000;
+const LEVELS: usize = HIGHEST as usize + 1;
+
+/// A request that waits, or waited and was sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Waiting {
+    pub(super) id: RequestId,
+    /// A hash of its session's name; never 0, so that it takes no room.
+    pub(super) session: Option<NonZeroU64>,
+    /// Its virtual arrival, in nanoseconds, later by [`HIGHEST`] seconds so that it is never below zero.
+    rank: u64,
+    level: u8,
+}
+
+/// All requests that wait.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    /// One line for each level, by rank.
+    levels: [VecDeque<Waiting>; LEVELS],
+    /// A bit for each level that is not empty.
+    filled: u16,
+    len: usize,
+    /// The last arrival: no two are the same, so that a rank within a level is an order.
+    newest: u64,
+}
+
+impl Queue {
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// A request came.
+    pub(super) fn push(&mut self, ticket: Ticket, now: Moment) {
+        let arrival = nanos(now).max(self.newest + 1);
+        self.newest = arrival;
+        let level = ticket.priority.min(HIGHEST);
+        let rank = arrival + u64::from(HIGHEST - level) * HEAD_START;
+        let session = ticket.session.and_then(|session| NonZeroU64::new(session.max(1)));
+        let waiting = Waiting { id: ticket.id, session, rank, level };
+        self.insert(level, |line| line.push_back(waiting));
+    }
+
+    /// A request waits again, in its old place.
+    pub(super) fn give_back(&mut self, waiting: Waiting) {
+        self.insert(waiting.level, |line| {
+            let at = line.partition_point(|other| other.rank < waiting.rank);
+            line.insert(at, waiting);
+        });
+    }
+
+    fn insert(&mut self, level: u8, insert: impl FnOnce(&mut VecDeque<Waiting>)) {
+        if let Some(line) = self.levels.get_mut(usize::from(level)) {
+            insert(line);
+            self.filled |= 1 << level;
+            self.len += 1;
+        }
+    }
+
+    /// Whose turn it is.
+    pub(super) fn first(&self) -> Option<&Waiting> {
+        self.levels.get(self.first_level()?)?.front()
+    }
+
+    /// Takes that one out.
+    pub(super) fn remove_first(&mut self, first: Waiting) {
+        if let Some(line) = self.levels.get_mut(usize::from(first.level))
+            && line.pop_front().is_some()
+        {
+            self.len -= 1;
+            if line.is_empty() {
+                self.filled &= !(1 << first.level);
+            }
+        }
+    }
+
+    fn first_level(&self) -> Option<usize> {
+        if self.filled == 0 {
+            return None;
+        }
+        if self.filled.is_power_of_two() {
+            return Some(self.filled.trailing_zeros() as usize); // mostly there is one level only
+        }
+        let fronts = self.levels.iter().enumerate().filter_map(|(level, line)| Some((line.front()?.rank, level)));
+        fronts.min().map(|(_, level)| level)
+    }
+
+    /// Takes a request out; whether it was there.
+    pub(super) fn remove(&mut self, id: RequestId) -> bool {
+        for (level, line) in self.levels.iter_mut().enumerate() {
+            if let Some(at) = line.iter().position(|waiting| waiting.id == id) {
+                line.remove(at);
+                self.len -= 1;
+                if line.is_empty() {
+                    self.filled &= !(1 << level);
+                }
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Takes everything.
+    pub(super) fn drain(&mut self) -> Vec<RequestId> {
+        (self.filled, self.len) = (0, 0);
+        self.levels.iter_mut().flat_map(|line| line.drain(..)).map(|waiting| waiting.id).collect()
+    }
+}

@@ -1,0 +1,212 @@
+//! One instance as dispatch sees it: the requests that it has, how many more it may get, and its pace.
+
+use super::queue::Waiting;
+use super::{AHEAD_LIMIT, AHEAD_TIME, RequestId, Stuck};
+use crate::{InstanceNumber, Moment, nanos};
+use omni_engine_protocol::control::HandlerMode;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Requests that are timed before any is sent ahead.
+const SAMPLES_BEFORE_AHEAD: u32 = 8;
+
+/// A request that the instance has.
+#[derive(Debug)]
+pub(super) struct Sent {
+    pub(super) request: Waiting,
+    /// When it could begin, in nanoseconds: sent, or the one before it finished.
+    from: u64,
+    /// When nobody waited for it any more, in nanoseconds.
+    cancelled: Option<u64>,
+    /// Its handler ignores that.
+    written_off: bool,
+}
+
+impl Sent {
+    pub(super) fn id(&self) -> RequestId {
+        self.request.id
+    }
+
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.cancelled.is_some()
+    }
+
+    pub(super) fn is_written_off(&self) -> bool {
+        self.written_off
+    }
+
+    pub(super) fn cancel(&mut self, now: Moment) {
+        self.cancelled.get_or_insert(nanos(now));
+    }
+
+    /// Since when it has been running cancelled, in nanoseconds.
+    fn overrun_from(&self, mode: HandlerMode) -> Option<u64> {
+        match mode {
+            // It may have been cancelled while it waited behind another one.
+            HandlerMode::Serial => Some(self.cancelled?.max(self.from)),
+            HandlerMode::Concurrent => self.cancelled,
+        }
+    }
+}
+
+/// An instance that takes requests, or took some that are not finished.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) instance: InstanceNumber,
+    /// A hash of its name, the same in each scheduler.
+    pub(super) name: u64,
+    /// Whether it takes further requests.
+    pub(super) open: bool,
+    pub(super) sent: VecDeque<Sent>,
+    /// Requests of another scheduler that it has.
+    pub(super) elsewhere: u32,
+    /// Of `sent`, those whose handlers ignore their cancellation.
+    written_off: usize,
+    mode: HandlerMode,
+    concurrency: u32,
+    pace: Pace,
+}
+
+impl Lane {
+    pub(super) fn new(instance: InstanceNumber, name: u64) -> Self {
+        Self {
+            instance,
+            name,
+            open: false,
+            sent: VecDeque::new(),
+            elsewhere: 0,
+            written_off: 0,
+            mode: HandlerMode::Serial,
+            concurrency: 1,
+            pace: Pace::default(),
+        }
+    }
+
+    pub(super) fn open(&mut self, mode: HandlerMode, concurrency: u32) {
+        self.open = true;
+        self.mode = mode;
+        self.concurrency = concurrency;
+        self.pace = Pace::default();
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        let window = match self.mode {
+            HandlerMode::Serial if self.written_off > 0 => 0,
+            HandlerMode::Serial => 1 + self.pace.ahead() as usize,
+            HandlerMode::Concurrent => self.concurrency as usize,
+        };
+        self.open && self.has() < window
+    }
+
+    /// Whether it has less in flight, by what it can do at once.
+    pub(super) fn is_freer_than(&self, other: &Self) -> bool {
+        self.has() as u64 * other.at_once() < other.has() as u64 * self.at_once()
+    }
+
+    /// Requests that it has, whoever sent them.
+    fn has(&self) -> usize {
+        self.sent.len() + self.elsewhere as usize
+    }
+
+    fn at_once(&self) -> u64 {
+        match self.mode {
+            HandlerMode::Serial => 1,
+            HandlerMode::Concurrent => self.concurrency.into(),
+        }
+    }
+
+    pub(super) fn send(&mut self, request: Waiting, now: Moment) {
+        self.sent.push_back(Sent { request, from: nanos(now), cancelled: None, written_off: false });
+    }
+
+    /// The last frame of a request came; whether the request was here.
+    pub(super) fn finished(&mut self, id: RequestId, now: Moment) -> bool {
+        let Some(first) = self.sent.front() else { return false };
+        if first.id() != id {
+            let found = self.sent.iter().position(|sent| sent.id() == id);
+            let sent = found.and_then(|at| self.sent.remove(at));
+            self.written_off -= usize::from(sent.as_ref().is_some_and(Sent::is_written_off));
+            return sent.is_some();
+        }
+        let now = nanos(now);
+        self.pace.add(now.saturating_sub(first.from));
+        self.written_off -= usize::from(first.written_off);
+        self.sent.pop_front();
+        if let Some(next) = self.sent.front_mut() {
+            next.from = next.from.max(now);
+        }
+        true
+    }
+
+    /// How many of the first requests may have begun.
+    pub(super) fn begun(&self) -> usize {
+        match self.mode {
+            HandlerMode::Serial => self.sent.len().min(1),
+            HandlerMode::Concurrent => self.sent.len(),
+        }
+    }
+
+    /// Since when a handler has been running whose request was cancelled: of those that may have begun and are not
+    /// written off, the first.
+    pub(super) fn cancelled_since(&self) -> Option<Moment> {
+        let begun = self.sent.iter().take(self.begun()).filter(|sent| !sent.written_off);
+        begun.filter_map(|sent| sent.overrun_from(self.mode)).min().map(Duration::from_nanos)
+    }
+
+    /// Writes off the requests whose handlers have been running cancelled since then or longer. Returns them.
+    pub(super) fn write_off(&mut self, since: Moment) -> Vec<RequestId> {
+        let (since, begun, mode) = (nanos(since), self.begun(), self.mode);
+        let late = |sent: &&mut Sent| !sent.written_off && sent.overrun_from(mode).is_some_and(|at| at <= since);
+        let written_off = self.sent.iter_mut().take(begun).filter(late).map(|sent| {
+            sent.written_off = true;
+            sent.id()
+        });
+        let written_off: Vec<_> = written_off.collect();
+        self.written_off += written_off.len();
+        written_off
+    }
+
+    /// Requests that take a place among those that may come, and are load.
+    pub(super) fn counted(&self) -> usize {
+        self.sent.len() - self.written_off
+    }
+
+    /// What its stuck handlers leave of it; `None` while there are none.
+    pub(super) fn stuck(&self) -> Option<Stuck> {
+        let at_once = usize::try_from(self.at_once()).unwrap_or(usize::MAX);
+        (self.written_off > 0).then(|| Stuck {
+            others: self.elsewhere > 0 || self.begun() > self.written_off,
+            takes: self.written_off < at_once,
+        })
+    }
+
+    pub(super) fn usual_time(&self) -> Option<Duration> {
+        self.pace.usual()
+    }
+}
+
+/// How long a handler takes, in nanoseconds: an exponential average over about eight requests.
+#[derive(Debug, Clone, Copy, Default)]
+struct Pace {
+    average: u64,
+    samples: u32,
+}
+
+impl Pace {
+    fn add(&mut self, took: u64) {
+        self.average = if self.samples == 0 { took } else { self.average - self.average / 8 + took / 8 };
+        self.samples = self.samples.saturating_add(1);
+    }
+
+    fn usual(&self) -> Option<Duration> {
+        (self.samples > 0).then_some(Duration::from_nanos(self.average))
+    }
+
+    fn ahead(&self) -> u32 {
+        if self.samples < SAMPLES_BEFORE_AHEAD {
+            return 0;
+        }
+        let fit = nanos(AHEAD_TIME) / self.average.max(1);
+        u32::try_from(fit).unwrap_or(AHEAD_LIMIT).min(AHEAD_LIMIT)
+    }
+}

@@ -1,0 +1,60 @@
+//! Which instance gets a request: the one with least in flight, or the one that the request's session is at home.
+//!
+//! A session's home is found by rendezvous hashing: each open lane has a weight for each session, and the heaviest
+//! wins. So when a lane comes, only the sessions that it wins move, and when one goes, only its own. What is weighed is
+//! the instance's name, not its number: a scheduler that adopts instances numbers them anew, and has each session stay.
+
+use super::route::Lane;
+use crate::InstanceNumber;
+use std::num::NonZeroU64;
+
+/// The lane for a request; `None` when no lane that may be sent to has room. A session's home comes first while it has
+/// room, what may lie ahead of a fast handler included; a session never waits for it. Among equals the oldest instance
+/// comes first, so that under light load the others become idle and can go.
+pub(super) fn choose(
+    lanes: &[Lane],
+    session: Option<NonZeroU64>,
+    may_send: impl Fn(InstanceNumber) -> bool,
+) -> Option<usize> {
+    let takes = |lane: &Lane| lane.has_room() && may_send(lane.instance);
+    if let [only] = lanes {
+        return takes(only).then_some(0);
+    }
+    if let Some(home) = session.and_then(|session| home(lanes, session))
+        && lanes.get(home).is_some_and(takes)
+    {
+        return Some(home);
+    }
+    let mut freest: Option<(usize, &Lane)> = None;
+    for (at, lane) in lanes.iter().enumerate() {
+        if freest.is_none_or(|(_, freest)| lane.is_freer_than(freest)) && takes(lane) {
+            freest = Some((at, lane));
+        }
+    }
+    freest.map(|(at, _)| at)
+}
+
+/// The open lane at which a session is at home.
+fn home(lanes: &[Lane], session: NonZeroU64) -> Option<usize> {
+    let open = lanes.iter().enumerate().filter(|(_, lane)| lane.open);
+    open.max_by_key(|(_, lane)| weight(session, lane.name)).map(|(at, _)| at)
+}
+
+/// As good as random, and always the same: two rounds of the finalizer of SplitMix64.
+fn weight(session: NonZeroU64, name: u64) -> u64 {
+    mix(session.get() ^ mix(name))
+}
+
+/// The name of a session or an instance as a number: FNV-1a. It is the same in each scheduler, whatever that was built
+/// with, so that the next one sends a session to where it was.
+#[must_use]
+pub fn hash(name: &[u8]) -> u64 {
+    name.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}

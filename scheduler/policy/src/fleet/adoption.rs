@@ -1,0 +1,56 @@
+//! What an instance of an earlier scheduler means for the model: it may serve, it may be the one that was about to, or
+//! nobody needs it.
+//!
+//! Instances are found one after the other and before or after the directory's content is known, so each of them is
+//! judged by what is known so far. Nothing that could serve is ended before something else is ready, and a candidate
+//! that is found first, with fewer instances than serve, goes on as a candidate.
+
+use super::generation::{Candidate, Record};
+use super::instance::{Instance, Phase};
+use super::{Aim, Fleet, Settings};
+use crate::{Generation, InstanceNumber, Moment};
+
+impl Fleet {
+    /// It serves, though it may be cold, until something else has proven itself.
+    pub(super) fn on_served(&mut self, generation: Generation, settings: Settings) {
+        self.generations.entry(generation).or_insert_with(|| Record::new(settings)).proven = true;
+        if self.aim == Aim::Unknown && self.serving.is_none_or(|serving| !self.proven(serving)) {
+            self.serving = Some(generation);
+        }
+    }
+
+    pub(super) fn on_adopted(
+        &mut self,
+        number: InstanceNumber,
+        generation: Generation,
+        settings: Settings,
+        ready: bool,
+        now: Moment,
+    ) {
+        let phase = if ready {
+            Phase::Ready { since: now, idle_since: Some(now) }
+        } else {
+            Phase::Starting { until: now + settings.startup }
+        };
+        self.instances.insert(number, Instance::new(generation, phase));
+        // When it had its last request is not known: its idle time is no shorter than this.
+        self.used_at = now;
+        if self.aim == Aim::Removed {
+            return;
+        }
+        match self.serving {
+            None => self.serving = Some(generation),
+            Some(serving) => {
+                let is_other = generation != serving && self.candidate() != Some(generation);
+                // One of what served may be found still; and whether this is a candidate is known with the directory.
+                let may_be_candidate = self.aim == Aim::Unknown && self.proven(serving);
+                if is_other && ready && self.ready(serving) == 0 && !may_be_candidate {
+                    self.serving = Some(generation);
+                    if self.aim == Aim::At(serving) {
+                        self.candidate = Some(Candidate::new(serving));
+                    }
+                }
+            }
+        }
+    }
+}

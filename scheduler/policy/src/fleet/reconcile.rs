@@ -1,0 +1,223 @@
+//! From what is there to what there is to be: which generation serves, who leaves, who starts.
+//!
+//! Called at the end of each step. It is level-triggered: it looks at the whole state, never at the event.
+
+use super::events::{Action, Why};
+use super::generation::{Candidate, Record, Standing};
+use super::instance::{Instance, Phase};
+use super::{Aim, Fleet};
+use crate::{Generation, InstanceNumber, Moment};
+
+impl Fleet {
+    pub(super) fn settle(&mut self, now: Moment, actions: &mut Vec<Action>) {
+        let ready = self.ready_of_serving();
+        if let Some(Candidate { goal: Some(goal), .. }) = &mut self.candidate {
+            *goal = ready.max(*goal);
+        }
+        self.move_traffic(now);
+        self.forget_debt(now);
+        let why = match self.aim {
+            _ if self.held => Why::Held,
+            Aim::Removed => Why::Removed,
+            Aim::Unknown | Aim::At(_) | Aim::Unservable => Why::Replaced,
+        };
+        for number in self.without_business() {
+            self.leave(number, why, now, actions);
+        }
+        self.open_lanes(now, actions);
+        // Until somebody says what is in the directory, more instances of an earlier scheduler may come: what seems to be
+        // missing is perhaps there. Nothing could be started before, either: it is the launcher who says so.
+        if !self.held
+            && self.aim != Aim::Unknown
+            && let Some(serving) = self.serving
+        {
+            self.pardon(serving);
+            self.retire(serving, now, actions);
+            self.bring_up(serving, now, actions);
+        }
+        if !self.held
+            && let Some(candidate) = self.candidate
+        {
+            self.bring_up(candidate.generation, now, actions);
+        }
+        self.forget(actions);
+    }
+
+    /// The candidate serves once it can do what the serving generation does.
+    fn move_traffic(&mut self, now: Moment) {
+        let Some(candidate) = self.candidate.filter(|_| !self.held) else { return };
+        let generation = candidate.generation;
+        let most = candidate.most.min(self.max(generation)).max(1);
+        if self.ready(generation) < self.ready_of_serving().clamp(1, most) {
+            return;
+        }
+        self.previous = self.serving;
+        self.serving = Some(generation);
+        self.candidate = None;
+        // A deployment is a use of the model: its idle time begins now.
+        self.used_at = now;
+        for instance in self.instances.values_mut().filter(|instance| instance.generation == generation) {
+            if let Phase::Ready { idle_since, .. } = &mut instance.phase {
+                *idle_since = Some(now);
+            }
+        }
+    }
+
+    /// Instances that are up for nothing.
+    fn without_business(&self) -> Vec<InstanceNumber> {
+        let candidate = self.candidate();
+        let has_business = |instance: &Instance| {
+            if self.held {
+                false
+            } else if Some(instance.generation) == self.serving {
+                !self.is_vacated()
+            } else if Some(instance.generation) == candidate {
+                self.standing(instance.generation) != Some(Standing::Refused)
+            } else {
+                self.aim == Aim::Unknown
+            }
+        };
+        let up = self.instances.iter().filter(|(_, instance)| instance.is_up());
+        up.filter(|(_, instance)| !has_business(instance)).map(|(number, _)| *number).collect()
+    }
+
+    fn open_lanes(&mut self, now: Moment, actions: &mut Vec<Action>) {
+        let Some(serving) = self.serving else {
+            self.announced = None;
+            return;
+        };
+        if self.announced != Some(serving) {
+            self.announced = Some(serving);
+            actions.push(Action::Serve(serving));
+        }
+        if self.ready(serving) == 0 {
+            return;
+        }
+        (self.owed, self.awaited, self.unasked) = (false, false, false);
+        if let Some(record) = self.generations.get_mut(&serving)
+            && !record.proven
+        {
+            record.proven = true;
+            actions.push(Action::Proven(serving));
+        }
+        for (number, instance) in &mut self.instances {
+            if instance.generation == serving && instance.is_ready() && !instance.open {
+                (instance.open, instance.opened_at) = (true, now);
+                actions.push(Action::Open(*number));
+            }
+        }
+    }
+
+    /// Starts what is missing, as far as the generation may be started and there is room for it.
+    fn bring_up(&mut self, generation: Generation, now: Moment, actions: &mut Vec<Action>) {
+        let (missing, desired) = (self.missing(generation), self.desired(generation));
+        let startable = missing.min(self.room(generation));
+        let Some(record) = self.generations.get_mut(&generation) else { return };
+        match record.standing {
+            Standing::Fresh if missing > 0 => {
+                if record.prepare() {
+                    actions.push(Action::Prepare(generation));
+                }
+            }
+            Standing::Fresh => record.forget_place(),
+            Standing::Prepared if startable > 0 => {
+                let until = now + record.settings.startup;
+                if let Some(candidate) = self.candidate.as_mut().filter(|candidate| candidate.generation == generation)
+                {
+                    candidate.goal.get_or_insert(desired);
+                }
+                for _ in 0..startable {
+                    let instance = self.next_number();
+                    self.instances.insert(instance, Instance::new(generation, Phase::Starting { until }));
+                    actions.push(Action::Start { instance, generation });
+                }
+            }
+            Standing::Prepared
+            | Standing::Preparing
+            | Standing::Waiting { .. }
+            | Standing::Refused
+            | Standing::NoPlace { .. } => {}
+        }
+    }
+
+    /// An environment that nothing runs in may be swept away: it is asked for again when it is needed. One that is being
+    /// made for nothing is not waited for. And who is of no use any more is forgotten.
+    fn forget(&mut self, actions: &mut Vec<Action>) {
+        let known = [self.serving, self.candidate(), self.previous];
+        let unused =
+            |generation: &Generation| self.live(*generation) == 0 && (self.held || self.missing(*generation) == 0);
+        let unused: Vec<_> = self.generations.keys().copied().filter(unused).collect();
+        for generation in unused {
+            if self.generations.get_mut(&generation).is_some_and(Record::unprepare) {
+                actions.push(Action::Unprepare(generation));
+            }
+            if !known.contains(&Some(generation)) {
+                self.generations.remove(&generation);
+                actions.push(Action::Forget(generation));
+            } else if let Some(record) = self.generations.get_mut(&generation)
+                && record.standing == Standing::Prepared
+            {
+                record.standing = Standing::Fresh;
+            }
+        }
+    }
+
+    /// How many instances of this generation there are to be.
+    pub(super) fn desired(&self, generation: Generation) -> u32 {
+        let Some(record) = self.generations.get(&generation) else { return 0 };
+        let settings = record.settings;
+        let count = if self.serving == Some(generation) {
+            if self.is_vacated() {
+                0
+            } else if self.owed {
+                settings.min.max(self.wanted).max(1)
+            } else if self.up(generation) == 0 {
+                settings.min
+            } else {
+                settings.min.max(self.wanted).max(self.overrun(generation))
+            }
+        } else {
+            let candidate = self.candidate.filter(|candidate| candidate.generation == generation);
+            candidate
+                .map_or(0, |candidate| candidate.goal.unwrap_or(self.ready_of_serving().max(1)).min(candidate.most))
+        };
+        count.min(settings.max.max(1))
+    }
+
+    /// How many are not there and not on their way. What is dying is replaced when its death was reckoned, what has stuck
+    /// handlers at once.
+    pub(super) fn missing(&self, generation: Generation) -> u32 {
+        let dying = self.count(|instance| instance.generation == generation && instance.is_dying());
+        let sound = self.up(generation) - self.overrun(generation);
+        self.desired(generation).saturating_sub(sound + dying)
+    }
+
+    /// How many more may be started now. What is on its way out counts still: a candidate's room is not doubled by the
+    /// candidates before it, nor by the generation that served before; and beside the serving generation no more may be
+    /// in its way than one other may have.
+    pub(super) fn room(&self, generation: Generation) -> u32 {
+        let Some(serving) = self.serving else { return 0 };
+        let of = |generations: &[Option<Generation>]| {
+            self.count(|instance| generations.contains(&Some(instance.generation)))
+        };
+        let candidate = self.candidate();
+        let in_the_way = if generation == serving {
+            let beside = of(&[candidate, self.previous]);
+            let usual = [candidate, self.previous].into_iter().flatten().map(|other| self.max(other)).max();
+            self.count(|_| true) - of(&[Some(serving), candidate, self.previous])
+                + beside.saturating_sub(usual.unwrap_or(0))
+        } else if self.candidate.is_some_and(|candidate| candidate.in_place) && self.live_of_serving() > 0 {
+            return 0;
+        } else {
+            self.count(|_| true) - of(&[Some(serving), candidate])
+        };
+        self.max(generation).saturating_sub(self.counted(generation) + in_the_way)
+    }
+
+    /// The serving generation makes room for the candidate that is to take its place.
+    fn is_vacated(&self) -> bool {
+        self.candidate.filter(|candidate| candidate.in_place).is_some_and(|candidate| {
+            self.standing(candidate.generation) == Some(Standing::Prepared) || self.up(candidate.generation) > 0
+        })
+    }
+}

@@ -1,0 +1,261 @@
+//! Whose memory is on which card: `step(event, now) -> actions`.
+//!
+//! The GPU task owns one [`Residency`] for all cards of the node, feeds it every event and carries out the actions in
+//! order. A model that wants to start asks for a place ([`Event::Place`]); one that is ready is granted until another
+//! needs its room, so models that fit beside each other cost no message; one that is not granted and has a request asks
+//! for its turn ([`Event::Want`]).
+//!
+//! | module | decides |
+//! | --- | --- |
+//! | `events` | nothing: the shapes of events, actions, settings |
+//! | `ledger` | what an instance needs, has, and will have on its card |
+//! | `placement` | which card a new instance gets, or why none |
+//! | `room` | who leaves the node for a new instance |
+//! | `turns` | who leaves for whom, in which order, and when |
+//! | `orders` | what comes of an order, and who lies |
+//!
+//! What always holds:
+//! - as far as can be known, the instances on a card never have more than its budget on it, in the middle of an
+//!   exchange too: memory comes back only after the room for it was given up. Two things can break this for a while,
+//!   and it is mended at once: growth of a granted instance, and adoption under a smaller budget;
+//! - one order at a time to an instance; none to one that has requests, except that it says what it has;
+//! - a granted instance that is not in anybody's way is left alone;
+//! - every want ends in a grant or in the end of its instance, within the bound that `turns` proves.
+
+mod commands;
+mod displacement;
+mod events;
+mod ledger;
+mod placement;
+mod schedule;
+mod view;
+
+pub use events::{
+    Action, CardIndex, CardSettings, CardView, EndCause, Event, InstanceKey, InstanceView, Place, Refusal, Settings,
+    Stay,
+};
+
+use super::Moment;
+use super::capacity::{Others, PATIENCE};
+use ledger::{Instance, Instances, Turn};
+use omni_node_protocol::instance::GpuOrder;
+use commands::Answer;
+use displacement::Ask;
+use std::collections::BTreeMap;
+
+/// The cards of the node and the instances on them.
+#[derive(Debug, Clone)]
+pub struct Residency {
+    settings: Settings,
+    cards: Vec<Card>,
+    instances: Instances,
+    /// Those that nobody is idle for.
+    hopes: BTreeMap<InstanceKey, Ask>,
+    /// Orders so far.
+    orders: u64,
+    /// Somebody who may not be told to yield yet may be then.
+    next_turn: Option<Moment>,
+}
+
+/// A card.
+#[derive(Debug, Clone)]
+struct Card {
+    total: u64,
+    budget: u64,
+    commit_limit: u64,
+    /// By NVML, by anybody.
+    used: u64,
+    /// Of it, what was not known to be of instances when NVML was asked. What leaves later does not become others'.
+    others: u64,
+    lost: bool,
+}
+
+impl Residency {
+    /// Empty cards.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        let card = |card: &CardSettings| Card {
+            total: card.total,
+            budget: card.budget.min(card.total),
+            commit_limit: placement::commit_limit(card, settings.overcommit),
+            used: 0,
+            others: 0,
+            lost: false,
+        };
+        let cards = settings.cards.iter().map(card).collect();
+        Self { settings, cards, instances: Instances::new(), hopes: BTreeMap::new(), orders: 0, next_turn: None }
+    }
+
+    /// When the next [`Event::Tick`] is due.
+    #[must_use]
+    pub fn wake_at(&self) -> Option<Moment> {
+        self.first_deadline().into_iter().chain(self.next_turn).min()
+    }
+
+    /// What it was made with.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Takes one event.
+    pub fn step(&mut self, event: &Event, now: Moment) -> Vec<Action> {
+        let mut actions = Vec::new();
+        match event {
+            Event::Place { instance, limit, mode, others } => {
+                if !self.instances.contains_key(instance) && !self.hopes.contains_key(instance) {
+                    let ask = Ask { limit: *limit, mode: *mode, until: now + PATIENCE };
+                    self.place(*instance, ask, others, now, &mut actions);
+                }
+            }
+            Event::Look { instance, others } => {
+                if let Some(ask) = self.hopes.get(instance) {
+                    self.place(*instance, *ask, others, now, &mut actions);
+                }
+            }
+            Event::Adopted { instance, card, limit, mode, ready } => {
+                if !self.instances.contains_key(instance) {
+                    let card = card.unwrap_or(usize::MAX);
+                    let turn = if *ready { Turn::Off } else { Turn::Starting };
+                    self.instances.insert(*instance, Instance::new(card, *limit, *mode, turn, now));
+                    self.on_adopted(*instance, now, &mut actions);
+                }
+            }
+            Event::Ready { instance } => self.on_ready(*instance, now, &mut actions),
+            Event::Want { instance } => self.on_want(*instance, now, &mut actions),
+            Event::Unwanted { instance } => self.on_unwanted(*instance),
+            Event::Busy { instance } => {
+                self.on_idle_since(*instance, None, now);
+                return actions;
+            }
+            Event::Idle { instance } => self.on_idle_since(*instance, Some(now), now),
+            Event::Yielded { instance } => self.on_yielded(*instance, now),
+            Event::Used { instance, usage } => self.on_used(*instance, usage),
+            Event::Moved { instance, number, usage, error, silent } => {
+                let answer = Answer { number: *number, usage, error: *error, silent: *silent };
+                self.on_moved(*instance, answer, &mut actions);
+            }
+            Event::Gone { instance } => self.on_gone(*instance, now),
+            Event::Seen { instance, bytes, processes } => {
+                self.on_seen(*instance, *bytes, *processes, now, &mut actions);
+            }
+            Event::CardUsed { card, bytes } => {
+                let ours = ledger::sum(&self.instances, *card, Instance::present);
+                if let Some(card) = self.cards.get_mut(*card) {
+                    (card.used, card.others) = (*bytes, bytes.saturating_sub(ours));
+                }
+            }
+            Event::CardLost { card } => self.on_card_lost(*card, now, &mut actions),
+            Event::Tick => self.end_the_silent(now, &mut actions),
+        }
+        self.settle(now, &mut actions);
+        actions
+    }
+
+    fn on_adopted(&mut self, key: InstanceKey, now: Moment, actions: &mut Vec<Action>) {
+        let Some(instance) = self.instances.get(&key) else { return };
+        match self.cards.get(instance.card) {
+            None => self.end(key, EndCause::CardLost, actions),
+            Some(card) if card.lost => self.end(key, EndCause::CardLost, actions),
+            Some(card) if instance.limit > card.budget => {
+                let budget = card.budget;
+                self.end(key, EndCause::TooBig { budget }, actions);
+            }
+            Some(_) if instance.is_movable() && instance.turn == Turn::Off => {
+                self.order(key, GpuOrder::Report, now, actions);
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn on_ready(&mut self, key: InstanceKey, now: Moment, actions: &mut Vec<Action>) {
+        let Some(instance) = self.instances.get_mut(&key).filter(|instance| instance.turn == Turn::Starting) else {
+            return;
+        };
+        instance.turn = Turn::On { since: now, idle_since: Some(now) };
+        instance.used_at = now;
+        instance.peak = 0;
+        if instance.is_movable() {
+            self.order(key, GpuOrder::Report, now, actions);
+        }
+    }
+
+    fn on_want(&mut self, key: InstanceKey, now: Moment, actions: &mut Vec<Action>) {
+        let Some(instance) = self.instances.get_mut(&key) else { return };
+        let is_movable = instance.is_movable();
+        match &mut instance.turn {
+            Turn::Off if is_movable => instance.turn = Turn::Waiting { since: now },
+            // An adopted one; it never left the card.
+            Turn::Off => {
+                instance.turn = Turn::On { since: now, idle_since: Some(now) };
+                actions.push(Action::Grant { instance: key, swap: Moment::ZERO });
+            }
+            Turn::Leaving { wanted, .. } => *wanted = wanted.or(Some(now)),
+            Turn::Queued { .. }
+            | Turn::Starting
+            | Turn::Waiting { .. }
+            | Turn::Coming { .. }
+            | Turn::On { .. }
+            | Turn::Ending { .. } => {}
+        }
+    }
+
+    fn on_unwanted(&mut self, key: InstanceKey) {
+        let Some(instance) = self.instances.get_mut(&key) else { return };
+        match &mut instance.turn {
+            Turn::Waiting { .. } | Turn::Coming { start: false, .. } => instance.turn = Turn::Off,
+            Turn::Leaving { wanted, .. } => *wanted = None,
+            Turn::Queued { .. }
+            | Turn::Starting
+            | Turn::Off
+            | Turn::Coming { start: true, .. }
+            | Turn::On { .. }
+            | Turn::Ending { .. } => {}
+        }
+    }
+
+    fn on_idle_since(&mut self, key: InstanceKey, since: Option<Moment>, now: Moment) {
+        let Some(instance) = self.instances.get_mut(&key) else { return };
+        match &mut instance.turn {
+            Turn::On { idle_since, .. } | Turn::Leaving { idle_since, .. } => {
+                *idle_since = since;
+                instance.used_at = now;
+            }
+            Turn::Queued { .. }
+            | Turn::Starting
+            | Turn::Off
+            | Turn::Waiting { .. }
+            | Turn::Coming { .. }
+            | Turn::Ending { .. } => {}
+        }
+    }
+
+    fn on_yielded(&mut self, key: InstanceKey, now: Moment) {
+        let Some(instance) = self.instances.get_mut(&key) else { return };
+        let Turn::Leaving { idle_since, wanted, .. } = instance.turn else { return };
+        if idle_since.is_none() {
+            instance.used_at = now;
+        }
+        instance.turn = wanted.map_or(Turn::Off, |since| Turn::Waiting { since });
+    }
+
+    fn on_card_lost(&mut self, index: CardIndex, now: Moment, actions: &mut Vec<Action>) {
+        let Some(card) = self.cards.get_mut(index) else { return };
+        card.lost = true;
+        let on_it: Vec<_> = ledger::on(&self.instances, index).map(|(key, _)| key).collect();
+        for key in on_it {
+            let Some(instance) = self.instances.get(&key) else { continue };
+            let ask = Ask { limit: instance.limit, mode: instance.mode, until: now };
+            // One that is not started yet can go to another card.
+            if matches!(instance.turn, Turn::Queued { .. } | Turn::Coming { start: true, .. }) {
+                self.instances.remove(&key);
+                self.place(key, ask, &Others::default(), now, actions);
+            } else {
+                self.end(key, EndCause::CardLost, actions);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,396 @@
+//! The GPU task between models that are played here and a driver that is played here, on a simulated clock.
+
+use super::*;
+use crate::gpu::queue::{self, GpuHandle, Seat};
+use crate::gpu::probe::Seen;
+use crate::metrics::Metrics;
+use crate::policy::capacity::Cause;
+use crate::watchdog::Watchdog;
+use omni_node_protocol::id::InstanceId;
+use omni_node_protocol::instance::GpuUse;
+use std::collections::HashSet;
+use std::sync::mpsc::Receiver;
+use tokio::sync::{mpsc, oneshot};
+
+pub(super) const GIB: u64 = 1 << 30;
+
+/// A node with cards of 10 GiB, of which models may have all.
+pub(super) struct World {
+    handle: GpuHandle,
+    pub(super) driver: watch::Sender<Reading>,
+    looks: Receiver<()>,
+    metrics: Metrics,
+    cards: usize,
+}
+
+fn card(index: u32) -> Card {
+    let uuid = format!("GPU-00000000-0000-0000-0000-00000000000{index}").parse().unwrap();
+    Card { index, uuid, minor: index + 4, name: "Test".into(), total_bytes: 10 * GIB, unified: Ok(()) }
+}
+
+impl World {
+    pub(super) fn new(cards: u32) -> Self {
+        Self::with((0..cards).map(card).collect::<Vec<_>>())
+    }
+
+    fn with(cards: Vec<Card>) -> Self {
+        Self::found(Ok(cards))
+    }
+
+    fn found(cards: Result<Vec<Card>, String>) -> Self {
+        let (sender, receiver) = oneshot::channel();
+        let count = cards.as_ref().map_or(0, Vec::len);
+        sender.send(cards).unwrap();
+        let (driver, readings) = watch::channel(Reading { began: std::time::Instant::now(), cards: Vec::new() });
+        let (look, looks) = std::sync::mpsc::sync_channel(1);
+        let config = Gpu {
+            memory_budget: Some(omni_config::size::ByteSize::from_gib(10)),
+            host_budget: Some(omni_config::size::ByteSize::from_gib(100)),
+            ..Gpu::default()
+        };
+        let metrics = Metrics::default();
+        let (handle, ends) = queue::new();
+        let probe = Probe { cards: receiver, readings, look };
+        let rooms = (capacity(), metrics.of_gpus());
+        tokio::spawn(run(config, probe, ends, rooms, Watchdog::default().pulse("cards")));
+        Self { handle, driver, looks, metrics, cards: count }
+    }
+
+    pub(super) fn model(&self, name: &str, gib: u64) -> Played {
+        self.model_in(name, gib, GpuMode::Unified)
+    }
+
+    fn model_in(&self, name: &str, gib: u64, mode: GpuMode) -> Played {
+        let (applicant, inbox) = applicant(name, gib, mode);
+        let instance = applicant.instance.clone();
+        Played { seat: self.handle.place(applicant), inbox, instance, usage: GpuUse::default(), card: None }
+    }
+
+    fn adopted(&self, name: &str, gib: u64, uuid: &str) -> Played {
+        let (applicant, inbox) = applicant(name, gib, GpuMode::Unified);
+        let instance = applicant.instance.clone();
+        let usage = GpuUse { managed_bytes: gib * GIB, resident_bytes: gib * GIB, ..GpuUse::default() };
+        Played { seat: self.handle.adopt(applicant, uuid, true), inbox, instance, usage, card: None }
+    }
+
+    /// The driver looks, and sees this on the first card.
+    fn sees(&self, owned: Vec<(InstanceId, u64)>) {
+        let used_bytes = owned.iter().map(|(_, bytes)| bytes).sum();
+        let nothing = Seen { used_bytes: 0, owned: Vec::new() };
+        let mut cards = vec![Ok(nothing); self.cards];
+        cards[0] = Ok(Seen { used_bytes, owned });
+        self.looked(cards);
+    }
+
+    fn looked(&self, cards: Vec<Result<Seen, NvmlError>>) {
+        self.driver.send_replace(Reading { began: std::time::Instant::now(), cards });
+    }
+
+    fn metric(&self, name: &str) -> String {
+        let text = self.metrics.render();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ').map(str::to_owned));
+        line.unwrap_or_default()
+    }
+}
+
+/// A node without a bound, at which nobody has a seat.
+fn capacity() -> CapacityHandle {
+    let (metrics, pulse) = (Metrics::default().of_capacity(), Watchdog::default().pulse("capacity"));
+    crate::capacity::start(&omni_config::node::Capacity::default(), metrics, std::time::Instant::now(), pulse)
+}
+
+fn applicant(name: &str, gib: u64, mode: GpuMode) -> (Applicant, mpsc::Receiver<Message>) {
+    let (sender, inbox) = mpsc::channel(64);
+    let instance = InstanceId::parse(&format!("{:012x}", fastrand::u64(..) >> 16)).unwrap();
+    let (model, limit, seat, cause) = (name.to_owned(), gib * GIB, 0, Cause::Load);
+    (Applicant { model, instance, limit, mode, seat, cause, inbox: sender }, inbox)
+}
+
+/// The task of a model, as far as GPU memory goes, and an honest instance.
+pub(super) struct Played {
+    pub(super) seat: Seat,
+    pub(super) inbox: mpsc::Receiver<Message>,
+    pub(super) instance: InstanceId,
+    pub(super) usage: GpuUse,
+    card: Option<GpuSpec>,
+}
+
+impl Played {
+    /// The next word. Questions about use are answered.
+    async fn told(&mut self) -> Told {
+        let limit = Duration::from_secs(1000);
+        loop {
+            let message = tokio::time::timeout(limit, self.inbox.recv()).await.expect("a word within the limit");
+            let Some(Message::Gpu(key, told)) = message else { panic!("another message") };
+            assert_eq!(key, self.seat.key());
+            match told {
+                Told::Report => self.seat.used(self.usage),
+                Told::Placed(_)
+                | Told::Refused { .. }
+                | Told::Granted
+                | Told::Yield
+                | Told::Order { .. }
+                | Told::End { .. } => return told,
+            }
+        }
+    }
+
+    /// Obeys until it is told something that ends a wait.
+    async fn obey(&mut self) -> Told {
+        loop {
+            match self.told().await {
+                Told::Yield => self.seat.yielded(),
+                Told::Order { number, order } => self.carry_out(number, order),
+                told @ (Told::Placed(_) | Told::Refused { .. } | Told::Granted | Told::End { .. }) => return told,
+                Told::Report => unreachable!("answered"),
+            }
+        }
+    }
+
+    fn carry_out(&mut self, number: u64, order: GpuOrder) {
+        let before = self.usage.resident_bytes;
+        match order {
+            GpuOrder::Evict { bytes } => self.usage.resident_bytes = before.saturating_sub(bytes),
+            GpuOrder::Restore => self.usage.resident_bytes = self.usage.managed_bytes,
+            GpuOrder::Report => {}
+        }
+        let moved_bytes = before.abs_diff(self.usage.resident_bytes);
+        self.seat.moved(GpuReport { number, moved_bytes, usage: self.usage, ..GpuReport::default() });
+    }
+
+    /// Placed, started, ready, and everything of its limit allocated.
+    pub(super) async fn run(&mut self, gib: u64) {
+        let Told::Placed(spec) = self.obey().await else { panic!("not placed") };
+        let bytes = gib * GIB;
+        self.usage = GpuUse { managed_bytes: bytes, resident_bytes: bytes, ..GpuUse::default() };
+        self.seat.ready();
+        if spec.mode == GpuMode::Unified {
+            let Told::Order { number, order: GpuOrder::Report } = self.told().await else { panic!("not asked") };
+            self.carry_out(number, GpuOrder::Report);
+        }
+        self.card = Some(spec);
+    }
+}
+
+/// Plays a model in the background, for as long as somebody else is looked at.
+fn background(mut played: Played) -> tokio::task::JoinHandle<Played> {
+    tokio::spawn(async move {
+        let told = played.obey().await;
+        panic!("{told:?}")
+    })
+}
+
+async fn refused(world: &World, gib: u64, mode: GpuMode) -> (bool, String) {
+    let Told::Refused { hopeless, in_place: false, message } = world.model_in("m", gib, mode).told().await else {
+        panic!("not refused")
+    };
+    (hopeless, message)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_placed_instance_is_told_its_card_and_its_limit() {
+    let world = World::new(1);
+    let mut model = world.model("a", 3);
+    model.run(3).await;
+    let spec = model.card.clone().unwrap();
+    let expected = GpuSpec { uuid: card(0).uuid.to_string(), minor: 4, limit_bytes: 3 * GIB, mode: GpuMode::Unified };
+    assert_eq!(spec, expected);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let gpus = world.handle.view();
+    assert_eq!((gpus.gpus[0].committed_bytes, gpus.gpus[0].budget_bytes, gpus.message), (3 * GIB, 10 * GIB, None));
+    let instance = &gpus.gpus[0].instances[0];
+    assert_eq!((instance.model.as_str(), instance.instance.as_str()), ("a", model.instance.as_str()));
+    assert_eq!(world.metric("omni_gpu_memory_committed_bytes{gpu=\"0\"}"), (3 * GIB).to_string());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_seat_frees_what_it_had() {
+    let world = World::new(1);
+    let mut model = world.model("a", 3);
+    model.run(3).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(world.metrics.render().contains("omni_gpu_resident_bytes{model=\"a\"}"));
+    let id = model.instance.to_string();
+    assert_eq!(world.handle.view().gpus[0].instances[0].instance, id);
+    assert!(world.handle.away().is_empty());
+    drop(model);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(world.handle.view().gpus[0].committed_bytes, 0);
+    assert!(world.handle.view().gpus[0].instances.is_empty());
+    assert!(!world.metrics.render().contains("omni_gpu_resident_bytes{model=\"a\"}"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_model_leaves_for_one_that_starts_and_comes_back_for_its_request() {
+    let world = World::new(1);
+    let mut first = world.model("first", 6);
+    first.run(6).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let mut second = world.model("second", 6);
+    let leaving = tokio::spawn(async move {
+        let Told::Yield = first.told().await else { panic!("not asked to yield") };
+        first.seat.yielded();
+        let Told::Order { number, order } = first.told().await else { panic!("no order") };
+        assert!(matches!(order, GpuOrder::Evict { bytes } if bytes >= 2 * GIB), "{order:?}");
+        first.carry_out(number, order);
+        first
+    });
+    second.run(6).await;
+    let mut first = leaving.await.unwrap();
+    assert!(world.looks.try_recv().is_ok(), "a claimed eviction is looked at");
+    let out: u64 = world.metric("omni_gpu_swap_bytes_total{direction=\"out\"}").parse().unwrap();
+    assert!(out >= 2 * GIB);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(world.handle.away(), HashSet::from([first.instance.to_string()]));
+
+    let second = background(second);
+    first.seat.want();
+    assert_eq!(first.obey().await, Told::Granted);
+    assert_eq!(first.usage.resident_bytes, 6 * GIB);
+    assert_eq!(world.metric("omni_gpu_swap_in_seconds_count{model=\"first\"}"), "1");
+    assert_eq!(world.metric("omni_gpu_swap_bytes_total{direction=\"in\"}"), out.to_string());
+    second.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_cannot_be_placed_is_told_why() {
+    let world = World::new(1);
+    let (hopeless, message) = refused(&world, 11, GpuMode::Unified).await;
+    assert!(hopeless && message.contains("11GiB") && message.contains("10GiB"), "{message}");
+    let mut pinned = world.model_in("p", 8, GpuMode::Device);
+    pinned.run(0).await;
+    let (hopeless, message) = refused(&world, 3, GpuMode::Unified).await;
+    assert!(!hopeless && message.contains("2GiB") && !message.contains('`'), "{message}");
+    assert_eq!(world.metric("omni_gpu_refusals_total{reason=\"pinned\"}"), "1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_without_a_card_says_so_to_all() {
+    let world = World::found(Err("no NVIDIA driver can be used".into()));
+    let (hopeless, message) = refused(&world, 1, GpuMode::Unified).await;
+    assert!(hopeless && message.contains("no NVIDIA driver"), "{message}");
+    assert_eq!(world.handle.view().message.as_deref(), Some("no NVIDIA driver can be used"));
+    let mut adopted = world.adopted("a", 1, "GPU-00000000-0000-0000-0000-000000000000");
+    let Told::End { .. } = adopted.told().await else { panic!("it cannot stay") };
+}
+
+#[tokio::test(start_paused = true)]
+async fn memory_that_cannot_be_moved_is_not_promised_to_be() {
+    let unable = Card { unified: Err("it has no concurrent managed access".into()), ..card(0) };
+    let world = World::with(vec![unable.clone()]);
+    let (hopeless, message) = refused(&world, 1, GpuMode::Unified).await;
+    assert!(hopeless && message.contains("concurrent managed access"), "{message}");
+    world.model_in("d", 1, GpuMode::Device).run(0).await;
+
+    let mixed = World::with(vec![unable, card(1)]);
+    let mut model = mixed.model("m", 1);
+    model.run(1).await;
+    assert_eq!(model.card.unwrap().uuid, card(1).uuid.to_string());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_goes_past_the_shim_costs_its_instance() {
+    let world = World::new(1);
+    let mut honest = world.model("honest", 2);
+    honest.run(2).await;
+    let mut cheat = world.model("cheat", 2);
+    cheat.run(2).await;
+    let cheat_id = cheat.instance.clone();
+    let honest_id = honest.instance.clone();
+    let honest = background(honest);
+    let ended = tokio::spawn(async move { cheat.obey().await });
+    for _ in 0..5 {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        // What was said before a look is in it, on the real clock too.
+        world.sees(vec![(cheat_id.clone(), 4 * GIB), (honest_id.clone(), 2 * GIB + GIB / 2)]);
+    }
+    let Told::End { displaced: false, message } = ended.await.unwrap() else { panic!("not ended") };
+    assert!(message.contains("4GiB"), "{message}");
+    assert_eq!(world.metric("omni_gpu_ends_total{reason=\"beyond-limit\"}"), "1");
+    assert!(!honest.is_finished());
+    assert_eq!(world.metric("omni_gpu_memory_used_bytes{gpu=\"0\"}"), (6 * GIB + GIB / 2).to_string());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_order_that_is_not_answered_costs_the_instance() {
+    let world = World::new(1);
+    let mut mute = world.model("mute", 6);
+    mute.run(6).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let mut second = world.model("second", 6);
+    let ended = tokio::spawn(async move {
+        loop {
+            match mute.told().await {
+                Told::Yield => mute.seat.yielded(),
+                // The wrong number is no answer.
+                Told::Order { number, .. } => {
+                    let report = GpuReport { number: number + 1, ..GpuReport::default() };
+                    mute.seat.moved(report);
+                }
+                told => return told,
+            }
+        }
+    });
+    second.run(6).await;
+    let Told::End { displaced: false, message } = ended.await.unwrap() else { panic!("not ended") };
+    assert!(message.contains("evict-timeout"), "{message}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_card_is_used_no_more() {
+    let world = World::new(2);
+    let mut model = world.model("a", 2);
+    model.run(2).await;
+    let lost = model.card.clone().unwrap().minor - 4;
+    let fine = Seen { used_bytes: 0, owned: Vec::new() };
+    let mut cards = vec![Ok(fine.clone()), Ok(fine)];
+    cards[lost as usize] = Err(NvmlError::Lost("GPU is lost".into()));
+    world.looked(cards);
+    let Told::End { displaced: false, .. } = model.obey().await else { panic!("not ended") };
+    drop(model);
+    let mut next = world.model("b", 2);
+    next.run(2).await;
+    assert_eq!(next.card.clone().unwrap().minor - 4, 1 - lost);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(world.handle.view().message.unwrap().contains(&format!("GPU {lost} ")));
+    assert_eq!(world.metric(&format!("omni_gpu_lost{{gpu=\"{lost}\"}}")), "1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_adopted_instance_keeps_its_memory_where_it_is() {
+    let world = World::new(2);
+    let mut model = world.adopted("a", 4, card(1).uuid.as_str());
+    let Told::Order { number, order: GpuOrder::Report } = model.told().await else { panic!("not asked what it has") };
+    model.carry_out(number, GpuOrder::Report);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let on: Vec<_> = world.handle.view().gpus.iter().map(|gpu| (gpu.committed_bytes, gpu.resident_bytes)).collect();
+    assert_eq!(on, [(0, 0), (4 * GIB, 4 * GIB)]);
+    model.seat.want();
+    assert_eq!(model.obey().await, Told::Granted);
+    assert_eq!(world.metric("omni_gpu_swap_bytes_total{direction=\"out\"}"), "0");
+
+    let mut stranger = world.adopted("b", 4, "GPU-ffffffff-0000-0000-0000-000000000000");
+    let Told::End { .. } = stranger.told().await else { panic!("its card is not here") };
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_never_says_what_there_is_stops_nobody_for_ever() {
+    let (sender, cards) = oneshot::channel();
+    let (_driver, readings) = watch::channel(Reading { began: std::time::Instant::now(), cards: Vec::new() });
+    let (look, _looks) = std::sync::mpsc::sync_channel(1);
+    let (handle, ends) = queue::new();
+    let metrics = Metrics::default();
+    tokio::spawn(run(
+        Gpu::default(),
+        Probe { cards, readings, look },
+        ends,
+        (capacity(), metrics.of_gpus()),
+        Watchdog::default().pulse("cards"),
+    ));
+    let (applicant, mut inbox) = applicant("m", 1, GpuMode::Unified);
+    let _seat = handle.place(applicant);
+    assert!(handle.view().message.unwrap().contains("being asked"));
+    let Some(Message::Gpu(_, Told::Refused { message, .. })) = inbox.recv().await else { panic!("not refused") };
+    assert!(message.contains("did not say"), "{message}");
+    drop(sender);
+}
