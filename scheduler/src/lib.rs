@@ -17,7 +17,6 @@ pub mod metrics;
 pub mod model;
 pub mod node;
 pub mod packet_socket;
-pub mod policy;
 pub mod serve;
 pub mod service;
 pub mod single;

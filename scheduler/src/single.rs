@@ -75,3 +75,13 @@ fn say(model: &Model, fault: Fault) {
         Fault::Unservable => tracing::error!(model = %name, "the model cannot be served, and the service ends: {why}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::policy::single::EX_CONFIG;
+
+    #[test]
+    fn an_unservable_model_exits_as_a_configuration_error() {
+        assert_eq!(EX_CONFIG, omni_config::node::MISCONFIGURED);
+    }
+}

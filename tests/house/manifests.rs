@@ -36,7 +36,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("omni-machine", &[]),
     ("omni-meminfo-fs", &[]),
     ("omni-request-error", &[]),
-    ("omni-policy", &["omni-config", "omni-control-api", "omni-engine-protocol", "omni-node-protocol"]),
+    ("omni-policy", &[]),
     ("omni-snapshot", &["omni-node-protocol"]),
     (
         "omni-worker",

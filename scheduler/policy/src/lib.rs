@@ -1,5 +1,7 @@
 //! What the node decides: pure functions over plain values. No clock, no I/O, no runtime; `now` is an argument.
 
+#![forbid(unsafe_code)]
+
 pub mod backoff;
 pub mod capacity;
 pub mod dispatch;

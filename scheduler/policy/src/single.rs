@@ -4,6 +4,9 @@
 //! that, who sees every end, counts them and tells people; only what a client can cause by hanging up is mended here
 //! ([why](../../../docs/decisions/single-model.md)).
 
+/// Exit code of a configuration error in `sysexits.h`: the service manager does not start the service again.
+pub const EX_CONFIG: u8 = 78;
+
 /// What the model's task publishes, as far as the service depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
@@ -46,7 +49,7 @@ impl Fault {
     pub const fn exit_code(self) -> u8 {
         match self {
             Self::Failed => 70,
-            Self::Unservable => omni_config::node::MISCONFIGURED,
+            Self::Unservable => EX_CONFIG,
         }
     }
 }

@@ -11,15 +11,20 @@ mod reservation;
 mod settings;
 mod waiters;
 
+pub use messages::stay;
 pub use reservation::{Applicant, CapacityHandle, CapacitySeat, Room, Told};
 pub use settings::{need, zygote_need};
-pub use messages::stay;
 
 use crate::machine;
 use crate::metrics::CapacityMetrics;
+use crate::policy::capacity::ZYGOTE_LINGER;
 use crate::watchdog::Pulse;
 use omni_config::node::Capacity;
+use omni_node_protocol::zygote::LINGER;
 use std::time::Instant;
+
+const _: () =
+    assert!(ZYGOTE_LINGER.as_nanos() == LINGER.as_nanos(), "the policy counts a zygote for as long as it waits");
 
 /// Starts the task that carries the answers. `started`: when the scheduler did.
 #[must_use]

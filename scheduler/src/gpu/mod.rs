@@ -15,6 +15,7 @@ mod queue;
 mod settings;
 mod task;
 mod view;
+pub(crate) mod wire;
 
 pub use queue::{Applicant, GpuHandle, Seat, Told};
 

@@ -1,8 +1,7 @@
 //! What the GPU task ([`super::task`]) knows of an instance beside the policy.
 
 use super::queue::{Applicant, Word};
-use crate::policy::residency::CardIndex;
-use omni_node_protocol::instance::GpuOrder;
+use crate::policy::residency::{CardIndex, Command};
 use std::time::Instant;
 
 /// An instance that asked for a place, and has it until it is gone.
@@ -10,7 +9,7 @@ pub(super) struct Seated {
     pub(super) applicant: Applicant,
     pub(super) card: Option<CardIndex>,
     /// The order that is not answered yet.
-    pub(super) order: Option<(u64, GpuOrder)>,
+    pub(super) order: Option<(u64, Command)>,
     /// It starts, or has something in flight.
     works: bool,
     /// It worked since it last said what it has.

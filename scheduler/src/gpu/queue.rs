@@ -7,10 +7,10 @@
 use super::view::View;
 use crate::model::Message;
 use crate::policy::capacity::{Cause, SeatKey};
-use crate::policy::residency::InstanceKey;
+use crate::policy::residency::{Command, InstanceKey};
 use omni_control_api as api;
 use omni_node_protocol::id::InstanceId;
-use omni_node_protocol::instance::{GpuOrder, GpuReport, GpuUse};
+use omni_node_protocol::instance::{GpuReport, GpuUse};
 use omni_node_protocol::launcher::{GpuMode, GpuSpec};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,7 +40,7 @@ pub enum Told {
         /// Comes back in the report.
         number: u64,
         /// What to do.
-        order: GpuOrder,
+        order: Command,
     },
     /// Ask the worker what it uses; the answer goes back with [`Seat::used`].
     Report,

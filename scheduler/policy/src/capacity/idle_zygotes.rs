@@ -3,9 +3,9 @@
 //! What always holds: a zygote is here only while none of its generation has a seat, and not for longer than it waits by
 //! itself; so it is counted once. One that has ended earlier, for whatever reason, is counted for that while.
 
+use super::ZYGOTE_LINGER;
 use super::{Amounts, Moment, Seat};
 use crate::Generation;
-use omni_node_protocol::zygote::LINGER;
 use std::sync::Arc;
 
 /// The one that waits longest first.
@@ -30,7 +30,7 @@ impl Lingering {
     pub(super) fn begin(&mut self, gone: &Seat, now: Moment) {
         if let Some(zygote) = gone.zygote {
             let (model, generation) = (Arc::clone(&gone.model), zygote.generation);
-            self.0.push(Waiting { model, generation, need: zygote.need, until: now.saturating_add(LINGER) });
+            self.0.push(Waiting { model, generation, need: zygote.need, until: now.saturating_add(ZYGOTE_LINGER) });
         }
     }
 

@@ -41,6 +41,9 @@ pub const UNUSED: Duration = Duration::from_secs(5);
 /// costs its next request a start, and spares the other model only a wait.
 pub const UNUSED_MODEL: Duration = Duration::from_secs(10);
 
+/// How long a zygote without instances waits for the next one before it ends by itself.
+pub const ZYGOTE_LINGER: Duration = Duration::from_secs(60);
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// It will fit as soon as those that leave are gone.

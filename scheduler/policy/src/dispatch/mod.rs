@@ -24,7 +24,6 @@ pub use queue::HIGHEST;
 pub use selection::hash;
 
 use super::{InstanceNumber, Moment};
-use omni_engine_protocol::control::HandlerMode;
 use queue::Queue;
 use route::Lane;
 use std::time::Duration;
@@ -46,6 +45,15 @@ pub struct Ticket {
     pub priority: u8,
     /// The [`hash`] of its session's name: the session's requests would like to meet at one instance.
     pub session: Option<u64>,
+}
+
+/// How many requests an instance's handler runs at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HandlerMode {
+    /// One request after the other, in the order of the data connection.
+    Serial,
+    /// Up to `concurrency` requests at once, finished in any order.
+    Concurrent,
 }
 
 /// What became of a new request.

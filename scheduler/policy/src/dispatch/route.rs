@@ -1,9 +1,8 @@
 //! One instance as dispatch sees it: the requests that it has, how many more it may get, and its pace.
 
 use super::queue::Waiting;
-use super::{AHEAD_LIMIT, AHEAD_TIME, RequestId, Stuck};
+use super::{AHEAD_LIMIT, AHEAD_TIME, HandlerMode, RequestId, Stuck};
 use crate::{InstanceNumber, Moment, nanos};
-use omni_engine_protocol::control::HandlerMode;
 use std::collections::VecDeque;
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
 //! What is known of one generation: whether it may be started, and how it did so far.
 
 use super::events::Settings;
+use super::view::ModelState;
 use crate::backoff::Tally;
 use crate::{Generation, Moment};
-use omni_control_api::State;
 use std::time::Duration;
 
 /// Who had no place asks for one again after this, and after twice as long each time...
@@ -47,11 +47,11 @@ impl Standing {
 
     /// What a generation without instances is.
     #[must_use]
-    pub fn at_rest(self) -> State {
+    pub fn at_rest(self) -> ModelState {
         match self {
-            Self::Preparing => State::Preparing,
-            Self::Waiting { .. } | Self::Refused | Self::NoPlace { .. } => State::Failed,
-            Self::Fresh | Self::Prepared => State::Stopped,
+            Self::Preparing => ModelState::Preparing,
+            Self::Waiting { .. } | Self::Refused | Self::NoPlace { .. } => ModelState::Failed,
+            Self::Fresh | Self::Prepared => ModelState::Stopped,
         }
     }
 

@@ -43,6 +43,7 @@ mod view;
 pub use events::{Action, Event, Settings, Why};
 pub use generation::{ASK_AGAIN, PLACE_AGAIN, PLACE_AGAIN_AT_MOST, Standing};
 pub use instance::{End, FIRST_USE, GONE_AFTER_KILL, Phase, STOP_GRACE};
+pub use view::ModelState;
 
 use super::{Generation, InstanceNumber, Moment};
 use generation::{Candidate, Record};

@@ -6,7 +6,23 @@ use super::{Action, Why};
 use super::{Aim, Fleet};
 use crate::capacity::UNUSED;
 use crate::{Generation, InstanceNumber, Moment};
-use omni_control_api::State;
+
+/// State of a model, or of a generation without instances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ModelState {
+    /// The environment is being built.
+    Preparing,
+    /// An instance is starting.
+    Starting,
+    /// An instance takes requests.
+    Ready,
+    /// The last instances finish their requests and stop.
+    Draining,
+    /// No instance; the next request starts one, unless the model is held.
+    Stopped,
+    /// Nothing can be started now.
+    Failed,
+}
 
 impl Fleet {
     /// The generation that takes the traffic, though it may be cold.
@@ -107,27 +123,27 @@ impl Fleet {
 
     /// The state of the whole model: of what serves, or of what is about to, if nothing does.
     #[must_use]
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> ModelState {
         if self.ready_of_serving() > 0 {
-            return State::Ready;
+            return ModelState::Ready;
         }
         let serving = self.serving.filter(|_| !self.held);
         let candidate = self.candidate().filter(|_| !self.held);
-        let rests = |generation| self.standing(generation).map_or(State::Stopped, Standing::at_rest);
+        let rests = |generation| self.standing(generation).map_or(ModelState::Stopped, Standing::at_rest);
         let coming = |generation| {
             if self.up(generation) > 0 {
-                Some(State::Starting)
+                Some(ModelState::Starting)
             } else {
-                Some(rests(generation)).filter(|state| *state == State::Preparing)
+                Some(rests(generation)).filter(|state| *state == ModelState::Preparing)
             }
         };
         let at_rest = match (serving, self.aim) {
-            (Some(serving), _) if rests(serving) == State::Failed => State::Failed,
-            (None, Aim::Unservable) if !self.held => State::Failed,
-            (Some(_) | None, Aim::Unknown | Aim::At(_) | Aim::Unservable | Aim::Removed) => State::Stopped,
+            (Some(serving), _) if rests(serving) == ModelState::Failed => ModelState::Failed,
+            (None, Aim::Unservable) if !self.held => ModelState::Failed,
+            (Some(_) | None, Aim::Unknown | Aim::At(_) | Aim::Unservable | Aim::Removed) => ModelState::Stopped,
         };
         let serving_leaves = serving.is_some_and(|serving| self.up(serving) == 0 && self.live(serving) > 0);
-        let draining = self.count(|instance| !instance.is_up()).gt(&0).then_some(State::Draining);
+        let draining = self.count(|instance| !instance.is_up()).gt(&0).then_some(ModelState::Draining);
         let first = draining.filter(|_| serving_leaves);
         let state = first.or_else(|| serving.and_then(coming)).or_else(|| candidate.and_then(coming)).or(draining);
         state.unwrap_or(at_rest)

@@ -4,9 +4,9 @@
 //! eviction that was not carried out is ordered once more and no third time.
 
 use super::events::{Action, EndCause, InstanceKey};
+use super::events::{Command, Report, Usage};
 use super::ledger::{Instance, Sent, Turn};
 use super::{Moment, Residency};
-use omni_node_protocol::instance::{GpuOrder, GpuUse};
 use std::time::Duration;
 
 /// Between the first look that does not fit and the one that is believed: less than the time between two polls.
@@ -14,7 +14,7 @@ const SURE_AFTER: Duration = Duration::from_secs(1);
 
 impl Residency {
     /// Sends an order to an instance that has none.
-    pub(super) fn order(&mut self, key: InstanceKey, order: GpuOrder, now: Moment, actions: &mut Vec<Action>) {
+    pub(super) fn order(&mut self, key: InstanceKey, order: Command, now: Moment, actions: &mut Vec<Action>) {
         let Some(instance) = self.instances.get_mut(&key) else { return };
         debug_assert!(instance.order.is_none(), "two orders at a time to {key}");
         self.orders += 1;
@@ -23,35 +23,35 @@ impl Residency {
         actions.push(Action::Order { instance: key, number, order });
     }
 
-    pub(super) fn on_moved(&mut self, key: InstanceKey, answer: Answer<'_>, actions: &mut Vec<Action>) {
+    pub(super) fn on_report(&mut self, key: InstanceKey, report: &Report, actions: &mut Vec<Action>) {
         let Some(instance) = self.instances.get_mut(&key) else { return };
-        let Some(sent) = instance.order.filter(|sent| sent.number == answer.number) else { return };
+        let Some(sent) = instance.order.filter(|sent| sent.number == report.number) else { return };
         instance.order = None;
-        instance.believe(answer.usage);
+        instance.believe(&report.usage);
         instance.known = true;
         match sent.order {
-            GpuOrder::Evict { bytes } => {
+            Command::Evict { bytes } => {
                 // What it allocated meanwhile is on the card, and no disobedience.
                 let grown = instance.managed.saturating_sub(sent.managed);
                 let left = sent.resident.saturating_sub(bytes).saturating_add(grown);
-                let disobeys = answer.silent > 0 || instance.resident > left;
+                let disobeys = report.silent > 0 || instance.resident > left;
                 let again = std::mem::replace(&mut instance.disobeyed, disobeys);
                 if disobeys && again {
-                    self.end(key, EndCause::DidNotLeave { error: answer.error }, actions);
+                    self.end(key, EndCause::DidNotLeave { error: report.error }, actions);
                 }
             }
-            GpuOrder::Restore => {
+            Command::Restore => {
                 // Whether or not all of it came: what did not comes by page faults, which is slow but right.
                 if let Turn::Coming { restored, .. } = &mut instance.turn {
                     *restored = true;
                 }
             }
-            GpuOrder::Report => {}
+            Command::Report => {}
         }
     }
 
     /// What the accounting file says between orders. While memory is on its way it is of no use.
-    pub(super) fn on_used(&mut self, key: InstanceKey, usage: &GpuUse) {
+    pub(super) fn on_used(&mut self, key: InstanceKey, usage: &Usage) {
         if let Some(instance) = self.instances.get_mut(&key)
             && instance.order.is_none()
         {
@@ -113,13 +113,4 @@ impl Residency {
         let sent = self.instances.values().filter_map(|instance| instance.order);
         sent.map(|sent| sent.at + self.settings.evict_timeout).min()
     }
-}
-
-/// What came of an order.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Answer<'a> {
-    pub(super) number: u64,
-    pub(super) usage: &'a GpuUse,
-    pub(super) error: u32,
-    pub(super) silent: u32,
 }

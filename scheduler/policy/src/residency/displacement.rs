@@ -9,11 +9,11 @@
 //! - an asker for which nobody is idle hopes until its patience is over, if it would fit were everybody idle; it has
 //!   nothing until then.
 
+use super::events::GpuMode;
 use super::events::{Action, CardIndex, InstanceKey, Refusal, Stay};
 use super::ledger::{Instance, Turn};
 use super::{Moment, Residency};
 use crate::capacity::Others;
-use omni_node_protocol::launcher::GpuMode;
 use std::collections::BTreeSet;
 
 /// Instances that are as good as gone.

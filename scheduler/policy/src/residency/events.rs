@@ -5,9 +5,54 @@
 
 use crate::Moment;
 use crate::capacity::Others;
-use omni_node_protocol::instance::{GpuOrder, GpuUse};
-use omni_node_protocol::launcher::GpuMode;
 use std::time::Duration;
+
+/// What an instance's shim makes of its allocations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GpuMode {
+    /// Managed memory, which can be moved to the host while the instance is idle.
+    Unified,
+    /// Device memory, which stays on the card.
+    Device,
+}
+
+/// Command to an instance about its memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Command {
+    /// Move managed memory to the host until at least this much is moved, or all of it is.
+    Evict {
+        /// Over all processes of the instance.
+        bytes: u64,
+    },
+    /// Move everything back to the card.
+    Restore,
+    /// Move nothing, report the usage.
+    Report,
+}
+
+/// GPU memory of an instance as its accounting says, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Managed memory: it can be moved.
+    pub managed: u64,
+    /// Part of `managed` that is on the card.
+    pub resident: u64,
+    /// Device memory that cannot be moved.
+    pub device: u64,
+}
+
+/// Result of a [`Command`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Report {
+    /// Number of the command.
+    pub number: u64,
+    /// Usage after it.
+    pub usage: Usage,
+    /// The first `CUresult` other than success; 0 for none.
+    pub error: u32,
+    /// Processes of the instance that did not answer the worker.
+    pub silent: u32,
+}
 
 /// An instance, unique for the life of the scheduler; the caller counts them up.
 pub type InstanceKey = u64;
@@ -113,20 +158,14 @@ pub enum Event {
         /// Which.
         instance: InstanceKey,
         /// What it says.
-        usage: GpuUse,
+        usage: Usage,
     },
-    /// An order was answered.
-    Moved {
+    /// A command has finished.
+    Reported {
         /// Which.
         instance: InstanceKey,
-        /// The number of the order.
-        number: u64,
-        /// What there is after it.
-        usage: GpuUse,
-        /// The first `CUresult` other than success; 0 for none.
-        error: u32,
-        /// Processes of it that did not answer the worker.
-        silent: u32,
+        /// What came of it.
+        report: Report,
     },
     /// All processes of the instance are gone, or it never started.
     Gone {
@@ -205,7 +244,7 @@ pub enum Action {
         /// Counts up over all instances.
         number: u64,
         /// What to do.
-        order: GpuOrder,
+        order: Command,
     },
     /// Kill the instance; [`Event::Gone`] follows. Said once.
     End {

@@ -9,11 +9,11 @@
 //!
 //! What always holds: nothing an instance says makes one of them larger than its limit.
 
-use super::events::{CardIndex, InstanceKey};
 use super::displacement::Gone;
+use super::events::GpuMode;
+use super::events::{CardIndex, InstanceKey};
+use super::events::{Command, Usage};
 use crate::Moment;
-use omni_node_protocol::instance::{GpuOrder, GpuUse};
-use omni_node_protocol::launcher::GpuMode;
 use std::collections::BTreeMap;
 
 pub(super) type Instances = BTreeMap<InstanceKey, Instance>;
@@ -88,7 +88,7 @@ pub(super) enum Turn {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sent {
     pub(super) number: u64,
-    pub(super) order: GpuOrder,
+    pub(super) order: Command,
     pub(super) at: Moment,
     /// As it was before.
     pub(super) managed: u64,
@@ -117,10 +117,10 @@ impl Instance {
     }
 
     /// Takes what it says, as far as it can be true.
-    pub(super) fn believe(&mut self, usage: &GpuUse) {
-        self.device = usage.device_bytes.min(self.limit);
-        self.managed = usage.managed_bytes.min(self.limit - self.device);
-        self.resident = usage.resident_bytes.min(self.managed);
+    pub(super) fn believe(&mut self, usage: &Usage) {
+        self.device = usage.device.min(self.limit);
+        self.managed = usage.managed.min(self.limit - self.device);
+        self.resident = usage.resident.min(self.managed);
         self.peak = self.peak.max(self.allocated());
     }
 
@@ -157,7 +157,7 @@ impl Instance {
 
     /// See the header.
     pub(super) fn present(&self) -> u64 {
-        let comes_back = self.order.is_some_and(|sent| sent.order == GpuOrder::Restore);
+        let comes_back = self.order.is_some_and(|sent| sent.order == Command::Restore);
         match self.turn {
             Turn::Queued { .. } | Turn::Coming { start: true, .. } => 0,
             Turn::Ending { held } => held,
@@ -176,8 +176,8 @@ impl Instance {
             Turn::Starting | Turn::Coming { .. } | Turn::On { .. } => self.need(),
             Turn::Leaving { gives, .. } => self.need().saturating_sub(gives).max(self.unmovable()),
             Turn::Off | Turn::Waiting { .. } => match self.order.map(|sent| sent.order) {
-                Some(GpuOrder::Evict { bytes }) => self.on_card().saturating_sub(bytes).max(self.unmovable()),
-                Some(GpuOrder::Restore | GpuOrder::Report) | None => self.present(),
+                Some(Command::Evict { bytes }) => self.on_card().saturating_sub(bytes).max(self.unmovable()),
+                Some(Command::Restore | Command::Report) | None => self.present(),
             },
         }
     }

@@ -31,16 +31,14 @@ mod schedule;
 mod view;
 
 pub use events::{
-    Action, CardIndex, CardSettings, CardView, EndCause, Event, InstanceKey, InstanceView, Place, Refusal, Settings,
-    Stay,
+    Action, CardIndex, CardSettings, CardView, Command, EndCause, Event, GpuMode, InstanceKey, InstanceView, Place,
+    Refusal, Report, Settings, Stay, Usage,
 };
 
 use super::Moment;
 use super::capacity::{Others, PATIENCE};
-use ledger::{Instance, Instances, Turn};
-use omni_node_protocol::instance::GpuOrder;
-use commands::Answer;
 use displacement::Ask;
+use ledger::{Instance, Instances, Turn};
 use std::collections::BTreeMap;
 
 /// The cards of the node and the instances on them.
@@ -131,10 +129,7 @@ impl Residency {
             Event::Idle { instance } => self.on_idle_since(*instance, Some(now), now),
             Event::Yielded { instance } => self.on_yielded(*instance, now),
             Event::Used { instance, usage } => self.on_used(*instance, usage),
-            Event::Moved { instance, number, usage, error, silent } => {
-                let answer = Answer { number: *number, usage, error: *error, silent: *silent };
-                self.on_moved(*instance, answer, &mut actions);
-            }
+            Event::Reported { instance, report } => self.on_report(*instance, report, &mut actions),
             Event::Gone { instance } => self.on_gone(*instance, now),
             Event::Seen { instance, bytes, processes } => {
                 self.on_seen(*instance, *bytes, *processes, now, &mut actions);
@@ -162,7 +157,7 @@ impl Residency {
                 self.end(key, EndCause::TooBig { budget }, actions);
             }
             Some(_) if instance.is_movable() && instance.turn == Turn::Off => {
-                self.order(key, GpuOrder::Report, now, actions);
+                self.order(key, Command::Report, now, actions);
             }
             Some(_) => {}
         }
@@ -176,7 +171,7 @@ impl Residency {
         instance.used_at = now;
         instance.peak = 0;
         if instance.is_movable() {
-            self.order(key, GpuOrder::Report, now, actions);
+            self.order(key, Command::Report, now, actions);
         }
     }
 

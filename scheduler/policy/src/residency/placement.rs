@@ -20,12 +20,12 @@
 //! Nothing but a placement makes the figure larger, so a check at each placement is enough. An adopted instance is not
 //! asked: it was placed by an earlier life, under the same rule.
 
+use super::displacement::Gone;
+use super::events::Command;
+use super::events::GpuMode;
 use super::events::{CardIndex, CardSettings, Refusal};
 use super::ledger::{Instance, Instances, Turn, on, sum};
-use super::displacement::Gone;
 use super::{Card, Residency};
-use omni_node_protocol::instance::GpuOrder;
-use omni_node_protocol::launcher::GpuMode;
 use std::cmp::Reverse;
 
 impl Residency {
@@ -106,8 +106,8 @@ impl Residency {
         let changes = |instance: &Instance| matches!(instance.turn, Turn::Coming { .. } | Turn::Leaving { .. });
         let leaving = |instance: &Instance| match (instance.turn, instance.order.map(|sent| sent.order)) {
             (Turn::Leaving { gives, .. }, _) => gives,
-            (_, Some(GpuOrder::Evict { bytes })) => bytes,
-            (_, Some(GpuOrder::Restore | GpuOrder::Report) | None) => 0,
+            (_, Some(Command::Evict { bytes })) => bytes,
+            (_, Some(Command::Restore | Command::Report) | None) => 0,
         };
         let there = self.instances.values().map(|instance| instance.on_host().saturating_add(leaving(instance)));
         there.fold(evicted, u64::saturating_add) <= self.settings.host_budget

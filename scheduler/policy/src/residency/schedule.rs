@@ -20,10 +20,10 @@
 //! the number of instances on the card. While the host's budget is short the exchanges of all cards are one line, the
 //! longest waiting first. After an adoption, once, it takes E more until all adopted instances have said what they have.
 
+use super::events::Command;
 use super::events::{Action, CardIndex, EndCause, InstanceKey};
 use super::ledger::{Instance, Turn, on, sum};
 use super::{Moment, Residency};
-use omni_node_protocol::instance::GpuOrder;
 use std::cmp::Reverse;
 
 /// The part of a quantum (one in so many) that an instance may be idle within it before others may have its place.
@@ -197,7 +197,7 @@ impl Residency {
                 Turn::On { .. } => self.ask_to_yield(victim.key, bytes, actions),
                 Turn::Leaving { gives, .. } => *gives += bytes,
                 Turn::Off | Turn::Waiting { .. } if instance.order.is_none() => {
-                    self.order(victim.key, GpuOrder::Evict { bytes }, now, actions);
+                    self.order(victim.key, Command::Evict { bytes }, now, actions);
                 }
                 // It is told when it has answered the order that it has; the others do not leave.
                 Turn::Off
@@ -249,7 +249,7 @@ impl Residency {
                 actions.push(Action::Grant { instance: key, swap: now.saturating_sub(since) });
                 runs = true;
             } else {
-                self.order(key, GpuOrder::Restore, now, actions);
+                self.order(key, Command::Restore, now, actions);
             }
         }
         runs

@@ -1,8 +1,8 @@
 //! What people and metrics see of the cards: a copy, made on demand.
 
+use super::events::Command;
 use super::ledger::{Instance, Turn, on};
 use super::{CardIndex, CardView, InstanceView, Place, Residency};
-use omni_node_protocol::instance::GpuOrder;
 use std::cmp::Reverse;
 
 impl Residency {
@@ -44,8 +44,8 @@ impl Residency {
 
 fn place(instance: &Instance) -> Place {
     match (instance.order.map(|sent| sent.order), instance.turn) {
-        (Some(GpuOrder::Evict { .. }), _) | (_, Turn::Leaving { .. }) => Place::Evicting,
-        (Some(GpuOrder::Restore), _) => Place::Restoring,
+        (Some(Command::Evict { .. }), _) | (_, Turn::Leaving { .. }) => Place::Evicting,
+        (Some(Command::Restore), _) => Place::Restoring,
         (_, Turn::Queued { .. } | Turn::Waiting { .. } | Turn::Coming { .. }) => Place::Waiting,
         (_, Turn::Starting | Turn::On { .. }) => Place::Resident,
         (_, Turn::Off | Turn::Ending { .. }) if instance.on_host() > 0 && instance.is_movable() => Place::Evicted,

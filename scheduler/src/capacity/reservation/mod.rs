@@ -3,9 +3,9 @@
 //! Seats ask and tell without waiting. What they are told goes into a box that one task empties into their inboxes; it
 //! is bounded by the seats, since each is answered once and displaced once.
 
-use super::waiters::Refused;
-use super::settings::{need, shown};
 use super::messages;
+use super::settings::{need, shown};
+use super::waiters::Refused;
 use crate::launcher::LauncherHandle;
 use crate::metrics::CapacityMetrics;
 use crate::model::Message;

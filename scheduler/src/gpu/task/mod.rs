@@ -3,23 +3,24 @@
 //! Events come from the desk (what instances say), from the driver's thread, and from time. The task waits for nobody:
 //! models' inboxes are emptied by tasks that never wait for this one, and a stuck driver only makes its figures old.
 
-use super::queue::{Applicant, Ends, Told, Word};
+use super::messages::{self, Refused};
 use super::nvml::NvmlError;
-use super::probe::{Card, EVERY, Probe, Reading};
 use super::placed::Seated;
+use super::probe::{Card, EVERY, Probe, Reading};
+use super::queue::{Applicant, Ends, Told, Word};
 use super::settings::settings;
 use super::view::{self, View};
-use super::messages::{self, Refused};
+use super::wire;
 use crate::capacity::CapacityHandle;
 use crate::machine;
 use crate::metrics::GpuMetrics;
 use crate::model::Message;
 use crate::policy::Moment;
-use crate::policy::residency::{Action, CardIndex, Event, InstanceKey, Residency};
+use crate::policy::residency::{Action, CardIndex, Command, Event, InstanceKey, Residency};
 use crate::watchdog::Pulse;
 use omni_config::node::Gpu;
 use omni_control_api as api;
-use omni_node_protocol::instance::{GpuOrder, GpuReport};
+use omni_node_protocol::instance::GpuReport;
 use omni_node_protocol::launcher::{GpuMode, GpuSpec};
 use std::collections::HashMap;
 use std::sync::mpsc::SyncSender;
@@ -178,7 +179,7 @@ impl GpuTask {
             Word::Busy => Event::Busy { instance },
             Word::Idle => Event::Idle { instance },
             Word::Yielded => Event::Yielded { instance },
-            Word::Used(usage) => Event::Used { instance, usage },
+            Word::Used(usage) => Event::Used { instance, usage: wire::usage(usage) },
         };
         self.step(event).await;
     }
@@ -192,12 +193,13 @@ impl GpuTask {
         }
         // Those that hope already asked earlier.
         self.look_for_room().await;
+        let mode = wire::mode(mode);
         self.ask_for_room(key, |others| Event::Place { instance: key, limit, mode, others }).await;
     }
 
     async fn adopt(&mut self, key: InstanceKey, applicant: Applicant, uuid: &str, ready: bool) {
         let card = self.cards.iter().position(|card| card.uuid.as_str() == uuid);
-        let (limit, mode) = (applicant.limit, applicant.mode);
+        let (limit, mode) = (applicant.limit, wire::mode(applicant.mode));
         self.seat(key, applicant, card, !ready);
         self.step(Event::Adopted { instance: key, card, limit, mode, ready }).await;
     }
@@ -209,20 +211,19 @@ impl GpuTask {
     /// The answer to an order. One that was not given, or is answered already, is none.
     async fn moved(&mut self, key: InstanceKey, report: &GpuReport) {
         let Some(seated) = self.seated.get_mut(&key) else { return };
-        let Some((number, order)) = seated.order.filter(|(number, _)| *number == report.number) else { return };
+        let Some((_, order)) = seated.order.filter(|(number, _)| *number == report.number) else { return };
         seated.order = None;
         // More than it may have, it cannot have moved.
         let moved = report.moved_bytes.min(seated.applicant.limit);
         match order {
-            GpuOrder::Evict { .. } => {
+            Command::Evict { .. } => {
                 self.metrics.moved_out.inc_by(moved);
                 let _ = self.look.try_send(()); // a look that is asked for already is as good
             }
-            GpuOrder::Restore => drop(self.metrics.moved_in.inc_by(moved)),
-            GpuOrder::Report => {}
+            Command::Restore => drop(self.metrics.moved_in.inc_by(moved)),
+            Command::Report => {}
         }
-        let (usage, error, silent) = (report.usage, report.error, report.silent);
-        self.step(Event::Moved { instance: key, number, usage, error, silent }).await;
+        self.step(Event::Reported { instance: key, report: wire::report(report) }).await;
     }
 
     pub(super) async fn step(&mut self, event: Event) {

@@ -1,8 +1,8 @@
 //! The GPU task between models that are played here and a driver that is played here, on a simulated clock.
 
 use super::*;
-use crate::gpu::queue::{self, GpuHandle, Seat};
 use crate::gpu::probe::Seen;
+use crate::gpu::queue::{self, GpuHandle, Seat};
 use crate::metrics::Metrics;
 use crate::policy::capacity::Cause;
 use crate::watchdog::Watchdog;
@@ -147,12 +147,12 @@ impl Played {
         }
     }
 
-    fn carry_out(&mut self, number: u64, order: GpuOrder) {
+    fn carry_out(&mut self, number: u64, order: Command) {
         let before = self.usage.resident_bytes;
         match order {
-            GpuOrder::Evict { bytes } => self.usage.resident_bytes = before.saturating_sub(bytes),
-            GpuOrder::Restore => self.usage.resident_bytes = self.usage.managed_bytes,
-            GpuOrder::Report => {}
+            Command::Evict { bytes } => self.usage.resident_bytes = before.saturating_sub(bytes),
+            Command::Restore => self.usage.resident_bytes = self.usage.managed_bytes,
+            Command::Report => {}
         }
         let moved_bytes = before.abs_diff(self.usage.resident_bytes);
         self.seat.moved(GpuReport { number, moved_bytes, usage: self.usage, ..GpuReport::default() });
@@ -165,8 +165,8 @@ impl Played {
         self.usage = GpuUse { managed_bytes: bytes, resident_bytes: bytes, ..GpuUse::default() };
         self.seat.ready();
         if spec.mode == GpuMode::Unified {
-            let Told::Order { number, order: GpuOrder::Report } = self.told().await else { panic!("not asked") };
-            self.carry_out(number, GpuOrder::Report);
+            let Told::Order { number, order: Command::Report } = self.told().await else { panic!("not asked") };
+            self.carry_out(number, Command::Report);
         }
         self.card = Some(spec);
     }
@@ -231,7 +231,7 @@ async fn an_idle_model_leaves_for_one_that_starts_and_comes_back_for_its_request
         let Told::Yield = first.told().await else { panic!("not asked to yield") };
         first.seat.yielded();
         let Told::Order { number, order } = first.told().await else { panic!("no order") };
-        assert!(matches!(order, GpuOrder::Evict { bytes } if bytes >= 2 * GIB), "{order:?}");
+        assert!(matches!(order, Command::Evict { bytes } if bytes >= 2 * GIB), "{order:?}");
         first.carry_out(number, order);
         first
     });
@@ -360,8 +360,8 @@ async fn a_lost_card_is_used_no_more() {
 async fn an_adopted_instance_keeps_its_memory_where_it_is() {
     let world = World::new(2);
     let mut model = world.adopted("a", 4, card(1).uuid.as_str());
-    let Told::Order { number, order: GpuOrder::Report } = model.told().await else { panic!("not asked what it has") };
-    model.carry_out(number, GpuOrder::Report);
+    let Told::Order { number, order: Command::Report } = model.told().await else { panic!("not asked what it has") };
+    model.carry_out(number, Command::Report);
     tokio::time::sleep(Duration::from_secs(3)).await;
     let on: Vec<_> = world.handle.view().gpus.iter().map(|gpu| (gpu.committed_bytes, gpu.resident_bytes)).collect();
     assert_eq!(on, [(0, 0), (4 * GIB, 4 * GIB)]);

@@ -7,6 +7,7 @@ use crate::policy::dispatch::{self, RequestId};
 use crate::policy::fleet::{Event, Phase};
 use crate::policy::{InstanceNumber, Moment};
 use crate::wire::connection::{Broken, DataConnection};
+use omni_engine_protocol::control::HandlerMode;
 use omni_engine_protocol::frame::{HEADER, Kind};
 use omni_request_error::Failure;
 use std::io::ErrorKind;
@@ -285,6 +286,10 @@ impl ModelTask {
             seat.serves(self.now);
         }
         instance.open = true;
+        let mode = match mode {
+            HandlerMode::Serial => dispatch::HandlerMode::Serial,
+            HandlerMode::Concurrent => dispatch::HandlerMode::Concurrent,
+        };
         let name = dispatch::hash(instance.id.as_str().as_bytes());
         self.dispatch.open(number, name, mode, instance.content.manifest.scaling.concurrency);
         self.dispatch.set_elsewhere(number, instance.elsewhere);

@@ -7,7 +7,7 @@ use super::ModelTask;
 use super::instances::Instance;
 use super::place::{Lack, NoPlace};
 use crate::capacity::CapacitySeat;
-use crate::gpu::{Applicant, Seat, Told};
+use crate::gpu::{Applicant, Seat, Told, wire};
 use crate::policy::InstanceNumber;
 use crate::policy::capacity::{Cause, SeatKey};
 use crate::policy::fleet::Event;
@@ -176,7 +176,9 @@ impl ModelTask {
             }
             Told::Granted => turn.granted(Instant::now()),
             Told::Yield => turn.yields(),
-            Told::Order { number, order } => instance.pass_on(&ToWorker::Gpu { number, order }),
+            Told::Order { number, order } => {
+                instance.pass_on(&ToWorker::Gpu { number, order: wire::order(order) });
+            }
             Told::Report => instance.pass_on(&ToWorker::Stats),
             Told::End { displaced, message } => {
                 turn.ended = true;

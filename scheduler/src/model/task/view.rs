@@ -5,7 +5,7 @@ use super::generations::Known;
 use super::place::Lack;
 use crate::launcher::Away;
 use crate::model::{Front, View};
-use crate::policy::fleet::{Phase, Standing};
+use crate::policy::fleet::{ModelState, Phase};
 use crate::policy::{Generation, InstanceNumber};
 use omni_config::Foreign;
 use omni_control_api as api;
@@ -23,7 +23,7 @@ impl ModelTask {
         if self.fleet.serving().is_none() {
             self.serving = None;
         }
-        let state = self.fleet.state();
+        let state = state_of_model(self.fleet.state());
         if state != self.state {
             let message = self.message().unwrap_or_default();
             let reason = if state == api::State::Failed { message.lines().last().unwrap_or_default() } else { "" };
@@ -149,7 +149,7 @@ impl ModelTask {
         if let Some(state) = states.max_by_key(rank) {
             return state;
         }
-        self.fleet.standing(generation).map_or(api::State::Stopped, Standing::at_rest)
+        self.fleet.standing(generation).map_or(api::State::Stopped, |standing| state_of_model(standing.at_rest()))
     }
 
     /// Time until a generation is tried again.
@@ -172,6 +172,17 @@ impl ModelTask {
     /// About how long the queue takes to move on.
     pub(super) fn queue_time(&self) -> Duration {
         self.dispatch.usual_time().unwrap_or(Duration::from_secs(1))
+    }
+}
+
+fn state_of_model(state: ModelState) -> api::State {
+    match state {
+        ModelState::Preparing => api::State::Preparing,
+        ModelState::Starting => api::State::Starting,
+        ModelState::Ready => api::State::Ready,
+        ModelState::Draining => api::State::Draining,
+        ModelState::Stopped => api::State::Stopped,
+        ModelState::Failed => api::State::Failed,
     }
 }
 

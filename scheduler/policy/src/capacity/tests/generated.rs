@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::Generation;
-use omni_node_protocol::zygote::LINGER;
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
@@ -205,7 +204,7 @@ impl Reference {
         let Some((model, state)) = self.seats.remove(&seat) else { return };
         let others = self.count(model, |state| !state.waits());
         if MODELS[model].2.is_some() && !state.waits() && others == 0 {
-            self.lingering.push((model, now.saturating_add(LINGER)));
+            self.lingering.push((model, now.saturating_add(ZYGOTE_LINGER)));
         }
     }
 

@@ -1,11 +1,10 @@
 //! Nodes as tables. Generated ones are in [`generated`], who goes for whom in [`room`].
 
-mod generated;
 mod displacement;
+mod generated;
 
 use super::*;
 use crate::Generation;
-use omni_node_protocol::zygote::LINGER;
 
 const MIB: u64 = 1 << 20;
 
@@ -231,7 +230,7 @@ fn a_zygote_counts_once_and_on_while_it_waits_for_the_next_instance() {
     assert_eq!(ask(&mut ledger, 5, 1), [Action::Grant(5)]);
     assert_eq!(ledger.view().committed, Amounts { memory: 100 * MIB, millicpus: 3000, processes: 30 }, "and is used");
     gone(&mut ledger, 10, 5);
-    let last = Duration::from_secs(10) + LINGER;
+    let last = Duration::from_secs(10) + ZYGOTE_LINGER;
     ledger.step(&Event::Look(last - Duration::from_nanos(1)));
     assert_eq!(ledger.view().committed, memory(50).plus(memory(30)));
     ledger.step(&Event::Look(last));

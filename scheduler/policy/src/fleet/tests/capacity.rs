@@ -41,13 +41,13 @@ fn without_a_place_it_refuses_what_waits_and_the_next_request_asks_again() {
     assert_eq!((table.fleet.lacks_place(), table.fleet.deaths()), (Some(false), 0));
     assert!(!table.fleet.refuses(), "a request may ask");
     assert_eq!(table.feed(Event::Demand), [Action::RefuseWaiting], "but not in the same moment");
-    assert_eq!(table.fleet.state(), State::Failed);
+    assert_eq!(table.fleet.state(), ModelState::Failed);
     assert_eq!(table.at(2, Event::Demand), [Action::Prepare(OLD)]);
     table.feed(Event::Prepared(OLD));
     assert_eq!(table.feed(no_place(B, false)), [Action::RefuseWaiting]);
     assert_eq!(table.fleet.wake_at(), Some(6 * SECOND));
     assert_eq!(table.at(6, Event::Tick), [], "nobody asks");
-    assert_eq!((table.fleet.lacks_place(), table.fleet.state()), (None, State::Stopped));
+    assert_eq!((table.fleet.lacks_place(), table.fleet.state()), (None, ModelState::Stopped));
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn no_place_for_a_further_one_is_no_failure() {
 #[test]
 fn a_candidate_without_room_waits_and_asks_again() {
     let mut table = no_room_beside();
-    assert_eq!(table.fleet.state(), State::Ready);
+    assert_eq!(table.fleet.state(), ModelState::Ready);
     assert_eq!(table.at(2, Event::Tick), [Action::Prepare(NEW)]);
     assert_eq!(table.feed(Event::Prepared(NEW)), [start(C, NEW)]);
     assert_eq!(table.feed(Event::Ready(C))[2], Action::Serve(NEW));
@@ -226,7 +226,7 @@ fn one_that_was_displaced_rests_until_its_next_request() {
     let mut table = Table::ready(settings());
     assert_eq!(table.at(5, Event::Displaced(A)), [Action::Close(A), Action::Stop(A)]);
     assert_eq!(table.at(6, Event::Gone(A)), []);
-    assert_eq!((table.fleet.state(), table.fleet.deaths()), (State::Stopped, 0));
+    assert_eq!((table.fleet.state(), table.fleet.deaths()), (ModelState::Stopped, 0));
     let mut table = Table::ready(settings());
     table.at(5, Event::Displaced(A));
     assert_eq!(table.feed(Event::Demand), []);

@@ -31,7 +31,7 @@ fn without_a_proven_generation_the_newest_content_serves_at_once_and_starts_with
 #[test]
 fn a_new_generation_gets_ready_beside_the_old_one_then_takes_the_traffic() {
     let mut table = changing();
-    assert_eq!(table.fleet.state(), State::Ready);
+    assert_eq!(table.fleet.state(), ModelState::Ready);
     assert_eq!(table.at(3, Event::Demand), [], "the old one serves");
     let moved = [Action::Close(A), Action::Serve(NEW), Action::Proven(NEW), Action::Open(B)];
     assert_eq!(table.at(4, Event::Ready(B)), moved);
@@ -49,7 +49,7 @@ fn a_cold_model_proves_its_new_content_too() {
     table.at(600, Event::Tick);
     table.feed(Event::Gone(A));
     assert_eq!(table.feed(content(NEW, settings())), [Action::Prepare(NEW)]);
-    assert_eq!(table.fleet.state(), State::Preparing);
+    assert_eq!(table.fleet.state(), ModelState::Preparing);
     assert_eq!(table.feed(Event::Demand), [Action::Prepare(OLD)], "who asks meanwhile gets the old one");
     table.feed(Event::Prepared(NEW));
     table.feed(Event::Prepared(OLD));
@@ -106,7 +106,7 @@ fn a_candidate_that_cannot_work_never_serves_and_is_not_tried_again() {
     assert_eq!(table.at(3, Event::Gone(B)), []);
     assert_eq!((table.fleet.serving(), table.fleet.candidate()), (Some(OLD), Some(NEW)));
     assert_eq!(table.fleet.standing(NEW), Some(Standing::Refused));
-    assert_eq!((table.fleet.state(), table.fleet.wake_at()), (State::Ready, None));
+    assert_eq!((table.fleet.state(), table.fleet.wake_at()), (ModelState::Ready, None));
     assert_eq!(table.at(4, Event::Gone(A)), [Action::Prepare(OLD)], "the old one is started again");
     assert!(!table.fleet.refuses());
     let mut table = Table::ready(settings());
@@ -193,14 +193,14 @@ fn content_back_to_what_serves_gives_the_candidate_up() {
 fn content_that_cannot_be_served_drops_the_candidate_and_what_is_not_proven() {
     let mut table = changing();
     assert_eq!(table.feed(Event::BadContent), [Action::Kill(B)]);
-    assert_eq!((table.fleet.serving(), table.fleet.state()), (Some(OLD), State::Ready));
+    assert_eq!((table.fleet.serving(), table.fleet.state()), (Some(OLD), ModelState::Ready));
     table.feed(Event::Gone(B));
     table.feed(Event::Gone(A));
     assert!(!table.fleet.refuses(), "what is proven starts cold, too");
 
     let mut table = Table::new(settings());
     assert_eq!(table.feed(Event::BadContent), [Action::Forget(OLD), Action::RefuseWaiting]);
-    assert_eq!(table.fleet.state(), State::Failed);
+    assert_eq!(table.fleet.state(), ModelState::Failed);
     assert_eq!(table.feed(Event::Demand), [Action::RefuseWaiting]);
     assert_eq!(table.feed(content(NEW, settings()))[0], Action::Serve(NEW));
 }
@@ -224,7 +224,7 @@ fn restart_tries_refused_content_again_beside_the_old_one() {
     table.feed(Event::EngineRefused(B));
     table.feed(Event::Gone(B));
     assert_eq!(table.feed(Event::Restart), [Action::Prepare(NEW)]);
-    assert_eq!(table.fleet.state(), State::Ready, "the old one serves on");
+    assert_eq!(table.fleet.state(), ModelState::Ready, "the old one serves on");
 }
 
 #[test]

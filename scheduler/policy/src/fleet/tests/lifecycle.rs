@@ -23,23 +23,23 @@ fn who_stops_well_stops_for_a_reason() {
 #[test]
 fn a_model_starts_with_its_first_request_and_stops_when_idle() {
     let mut table = Table::new(settings());
-    assert_eq!(table.fleet.state(), State::Stopped);
+    assert_eq!(table.fleet.state(), ModelState::Stopped);
     assert_eq!(table.at(0, Event::Demand), [Action::Prepare(OLD)]);
-    assert_eq!(table.fleet.state(), State::Preparing);
+    assert_eq!(table.fleet.state(), ModelState::Preparing);
     assert_eq!(table.at(1, Event::Prepared(OLD)), [start(A, OLD)]);
-    assert_eq!(table.fleet.state(), State::Starting);
+    assert_eq!(table.fleet.state(), ModelState::Starting);
     assert_eq!(table.at(2, Event::Ready(A)), [Action::Proven(OLD), Action::Open(A)]);
-    assert_eq!(table.fleet.state(), State::Ready);
+    assert_eq!(table.fleet.state(), ModelState::Ready);
     assert_eq!(table.at(2, Event::Busy(A)), []);
     assert_eq!(table.fleet.wake_at(), None, "a busy model has no idle end");
     assert_eq!(table.at(5, Event::Idle(A)), []);
     assert_eq!(table.fleet.wake_at(), Some(605 * SECOND));
     assert_eq!(table.at(604, Event::Tick), [], "too early");
     assert_eq!(table.at(605, Event::Tick), [Action::Close(A), Action::Stop(A)]);
-    assert_eq!(table.fleet.state(), State::Draining);
+    assert_eq!(table.fleet.state(), ModelState::Draining);
     assert!(table.fleet.end_is_wanted(A));
     assert_eq!(table.at(606, Event::Gone(A)), []);
-    assert_eq!((table.fleet.state(), table.fleet.wake_at()), (State::Stopped, None));
+    assert_eq!((table.fleet.state(), table.fleet.wake_at()), (ModelState::Stopped, None));
     assert_eq!(table.fleet.deaths(), 0, "a wanted end is no death");
     assert_eq!(table.at(700, Event::Demand), [Action::Prepare(OLD)], "its environment may have been swept away");
 }
@@ -63,7 +63,7 @@ fn the_first_death_restarts_at_once_the_next_ones_wait_and_refuse() {
     table.at(11, Event::Ready(B));
     assert_eq!(table.at(12, Event::Gone(B)), [Action::RefuseWaiting]);
     assert!(table.fleet.refuses());
-    assert_eq!(table.fleet.state(), State::Failed);
+    assert_eq!(table.fleet.state(), ModelState::Failed);
     assert_eq!(table.feed(Event::Demand), [Action::RefuseWaiting]);
     assert_eq!(table.fleet.wake_at(), Some(Duration::from_millis(12_500)));
     assert_eq!(table.at(13, Event::Tick), [Action::Prepare(OLD)], "though nobody waits: it served");
@@ -84,7 +84,7 @@ fn content_that_cannot_work_is_not_tried_again_until_somebody_changes_something(
                 assert_eq!(table.at(1, permanent), [Action::RefuseWaiting]);
             }
             assert_eq!(table.fleet.standing(OLD), Some(Standing::Refused));
-            assert_eq!((table.fleet.state(), table.fleet.wake_at()), (State::Failed, None));
+            assert_eq!((table.fleet.state(), table.fleet.wake_at()), (ModelState::Failed, None));
             assert_eq!(table.at(2, Event::Demand), [Action::RefuseWaiting]);
             let actions = table.at(3, change);
             let serving = table.fleet.serving().expect("something");
@@ -103,7 +103,7 @@ fn what_does_not_finish_within_the_drain_is_cancelled_then_killed_until_it_is_go
     assert_eq!(table.at(56, Event::Tick), [Action::Kill(A)]);
     assert_eq!(table.at(57, Event::Gone(A)), []);
     assert!(table.fleet.held());
-    assert_eq!(table.fleet.state(), State::Stopped);
+    assert_eq!(table.fleet.state(), ModelState::Stopped);
     assert_eq!(table.at(58, Event::Demand), [Action::RefuseWaiting]);
     assert_eq!(table.at(59, Event::Start), [Action::Prepare(OLD)]);
 }
@@ -255,7 +255,7 @@ fn what_timed_out_is_asked_for_again_when_it_may_be_and_not_before() {
     table.at(0, Event::Demand);
     let late = Event::PrepareTimedOut { generation: OLD, after: Duration::from_secs(900) };
     assert_eq!(table.at(10, late), [Action::RefuseWaiting]);
-    assert_eq!(table.fleet.state(), State::Failed);
+    assert_eq!(table.fleet.state(), ModelState::Failed);
     assert_eq!(table.at(500, Event::Demand), [Action::RefuseWaiting], "a request does not hasten it");
     assert_eq!(table.at(909, Event::Tick), []);
     assert_eq!(table.at(910, Event::Tick), [Action::Prepare(OLD)]);

@@ -11,7 +11,6 @@ mod scaling;
 mod world;
 
 use super::*;
-use omni_control_api::State;
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -77,7 +77,7 @@ fn a_death_beside_others_is_made_good_only_if_it_is_needed_and_refuses_nobody() 
     assert_eq!(table.at(30, Event::Gone(A)), [Action::Prepare(OLD)]);
     table.feed(Event::Prepared(OLD));
     assert_eq!(table.feed(Event::Gone(D)), [], "back-off, but two are there");
-    assert!(!table.fleet.refuses() && table.fleet.state() == State::Ready);
+    assert!(!table.fleet.refuses() && table.fleet.state() == ModelState::Ready);
     let mut table = three(0);
     table.feed(Event::Wanted(2));
     assert_eq!(table.at(30, Event::Gone(A)), []);

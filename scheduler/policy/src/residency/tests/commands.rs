@@ -31,11 +31,12 @@ fn an_order_without_an_answer_ends_the_instance() {
 fn an_eviction_is_repeated_once() {
     let (mut card, number) = evicting();
     let again = only_order(&card.moved(1, number, usage(8, 4, 0)), 1, evict(2));
-    let failed = Event::Moved { instance: 1, number: again, usage: usage(8, 4, 0), error: 700, silent: 0 };
+    let failed =
+        Event::Reported { instance: 1, report: Report { number: again, usage: usage(8, 4, 0), error: 700, silent: 0 } };
     assert_eq!(card.feed(&failed), ended(EndCause::DidNotLeave { error: 700 }));
 
     let (mut card, number) = evicting();
-    let silent = Event::Moved { instance: 1, number, usage: usage(8, 4, 0), error: 0, silent: 1 };
+    let silent = Event::Reported { instance: 1, report: Report { number, usage: usage(8, 4, 0), error: 0, silent: 1 } };
     let again = only_order(&card.feed(&silent), 1, evict(2));
     assert_eq!(card.moved(1, again, usage(8, 2, 0)), [Action::Placed { instance: 2, card: 0 }]);
 }
@@ -55,7 +56,7 @@ fn what_is_said_is_taken_as_far_as_it_can_be_true() {
     let mut card = Table::new(&[10]);
     card.place(1, 8);
     card.ready(1, 3);
-    for wild in [usage(9000, 9000, 9000), usage(9000, 9000, 0), GpuUse { resident_bytes: u64::MAX, ..usage(8, 0, 0) }] {
+    for wild in [usage(9000, 9000, 9000), usage(9000, 9000, 0), Usage { resident: u64::MAX, ..usage(8, 0, 0) }] {
         card.feed(&Event::Used { instance: 1, usage: wild });
         let view = &card.policy.cards()[0];
         assert_eq!((view.resident, view.instances[0].allocated), (8 * GIB, 8 * GIB));
@@ -67,8 +68,8 @@ fn a_restore_that_failed_is_no_obstacle() {
     let (mut card, number) = evicting();
     card.moved(1, number, usage(8, 2, 0));
     card.feed(&Event::Gone { instance: 2 });
-    let number = only_order(&card.want(1), 1, GpuOrder::Restore);
-    let failed = Event::Moved { instance: 1, number, usage: usage(8, 3, 0), error: 2, silent: 0 };
+    let number = only_order(&card.want(1), 1, Command::Restore);
+    let failed = Event::Reported { instance: 1, report: Report { number, usage: usage(8, 3, 0), error: 2, silent: 0 } };
     let grant = Action::Grant { instance: 1, swap: Duration::ZERO };
     assert_eq!(card.feed(&failed), [grant], "its pages come when they are touched");
     assert_eq!(card.place(3, 4), [], "all of it counts");
@@ -124,7 +125,7 @@ fn adopted() -> (Table, [u64; 2]) {
     let mut card = Table::new(&[10]);
     let adopt = |instance| {
         let adopted = Event::Adopted { instance, card: Some(0), limit: 8 * GIB, mode: GpuMode::Unified, ready: true };
-        only_order(&card.feed(&adopted), instance, GpuOrder::Report)
+        only_order(&card.feed(&adopted), instance, Command::Report)
     };
     let numbers = [1, 2].map(adopt);
     (card, numbers)
@@ -152,7 +153,7 @@ fn nobody_leaves_before_all_adopted_ones_have_said_what_they_have() {
     card.want(1);
     let silent = Action::End { instance: 2, why: EndCause::Silent };
     assert_eq!(card.at(10 * SECOND), [silent]);
-    only_order(&card.feed(&Event::Gone { instance: 2 }), 1, GpuOrder::Restore);
+    only_order(&card.feed(&Event::Gone { instance: 2 }), 1, Command::Restore);
 }
 
 #[test]

@@ -112,7 +112,7 @@ fn an_asker_that_waits_for_others_to_end_closes_no_line() {
     node.now = 60 * SECOND;
     assert_eq!(node.want(1), [], "what is there is not away yet");
     let back = node.feed(&Event::Gone { instance: 2 });
-    let number = only_order(&back, 1, GpuOrder::Restore);
+    let number = only_order(&back, 1, Command::Restore);
     assert_eq!(node.moved(1, number, usage(8, 8, 0)), [Action::Grant { instance: 1, swap: Duration::ZERO }]);
 }
 

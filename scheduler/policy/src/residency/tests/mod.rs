@@ -10,8 +10,6 @@ mod traces;
 mod world;
 
 use super::*;
-use omni_node_protocol::instance::GpuUse;
-use omni_node_protocol::launcher::GpuMode;
 use std::time::Duration;
 
 const GIB: u64 = 1 << 30;
@@ -31,8 +29,8 @@ fn settings(budgets: &[u64]) -> Settings {
     }
 }
 
-fn usage(managed: u64, resident: u64, device: u64) -> GpuUse {
-    GpuUse { managed_bytes: managed * GIB, resident_bytes: resident * GIB, device_bytes: device * GIB, host_bytes: 0 }
+fn usage(managed: u64, resident: u64, device: u64) -> Usage {
+    Usage { managed: managed * GIB, resident: resident * GIB, device: device * GIB }
 }
 
 /// A policy that is fed by hand.
@@ -76,7 +74,7 @@ impl Table {
     fn ready(&mut self, instance: InstanceKey, gib: u64) -> Vec<Action> {
         let asked = self.feed(&Event::Ready { instance });
         self.now += MS;
-        let number = only_order(&asked, instance, GpuOrder::Report);
+        let number = only_order(&asked, instance, Command::Report);
         self.moved(instance, number, usage(gib, gib, 0))
     }
 
@@ -102,8 +100,8 @@ impl Table {
         self.feed(&Event::Yielded { instance })
     }
 
-    fn moved(&mut self, instance: InstanceKey, number: u64, usage: GpuUse) -> Vec<Action> {
-        self.feed(&Event::Moved { instance, number, usage, error: 0, silent: 0 })
+    fn moved(&mut self, instance: InstanceKey, number: u64, usage: Usage) -> Vec<Action> {
+        self.feed(&Event::Reported { instance, report: Report { number, usage, error: 0, silent: 0 } })
     }
 
     fn at(&mut self, now: Moment) -> Vec<Action> {
@@ -113,13 +111,13 @@ impl Table {
 }
 
 /// The number of the one order that was given.
-fn only_order(actions: &[Action], to: InstanceKey, what: GpuOrder) -> u64 {
+fn only_order(actions: &[Action], to: InstanceKey, what: Command) -> u64 {
     match actions {
         [Action::Order { instance, number, order }] if *instance == to && *order == what => *number,
         other => panic!("not one {what:?} to {to}: {other:?}"),
     }
 }
 
-fn evict(gib: u64) -> GpuOrder {
-    GpuOrder::Evict { bytes: gib * GIB }
+fn evict(gib: u64) -> Command {
+    Command::Evict { bytes: gib * GIB }
 }

@@ -98,10 +98,10 @@ fn adopted_instances_are_taken_as_they_are() {
     assert_eq!(node.feed(&adopted(2, Some(0), 11, true)), ended(2, EndCause::TooBig { budget: 10 * GIB }));
     node.feed(&Event::Gone { instance: 2 });
     let asked = node.feed(&adopted(3, Some(0), 8, true));
-    let number = only_order(&asked, 3, GpuOrder::Report);
+    let number = only_order(&asked, 3, Command::Report);
     assert_eq!(node.want(3), [], "what it has is not known yet");
     let back = node.moved(3, number, usage(6, 2, 0));
-    let number = only_order(&back, 3, GpuOrder::Restore);
+    let number = only_order(&back, 3, Command::Restore);
     let grant = Action::Grant { instance: 3, swap: Duration::ZERO };
     assert_eq!(node.moved(3, number, usage(6, 6, 0)), [grant]);
     // One that still starts keeps all of its limit.

@@ -120,7 +120,7 @@ proptest! {
                 _ => {}
             }
             let before = ordered.clone();
-            if let Event::Moved { instance, .. } = event { ordered.remove(&instance); }
+            if let Event::Reported { instance, .. } = event { ordered.remove(&instance); }
             let actions = policy.step(&event, now);
             if let Event::Gone { instance } = event {
                 for set in [&mut known, &mut ordered, &mut ended] { set.remove(&instance); }
@@ -139,7 +139,7 @@ proptest! {
                 }
             }
             // An answer with a number that was not asked for changes nothing.
-            if let Event::Moved { instance, number: u64::MAX, .. } = event && before.contains(&instance) {
+            if let Event::Reported { instance, report: Report { number: u64::MAX, .. } } = event && before.contains(&instance) {
                 ordered.insert(instance);
             }
             for card in policy.cards() {
@@ -194,7 +194,7 @@ fn nonsense() -> impl Strategy<Value = Event> {
         4 => instance.clone().prop_map(|instance| Event::Yielded { instance }),
         2 => (instance.clone(), wild.clone()).prop_map(|(instance, usage)| Event::Used { instance, usage }),
         4 => (instance.clone(), number, wild, 0_u32..2, 0_u32..2).prop_map(
-            |(instance, number, usage, error, silent)| Event::Moved { instance, number, usage, error, silent }
+            |(instance, number, usage, error, silent)| Event::Reported { instance, report: Report { number, usage, error, silent } }
         ),
         1 => instance.clone().prop_map(|instance| Event::Gone { instance }),
         1 => (instance, 0_u64..20, 0_u32..3)

@@ -63,7 +63,7 @@ fn a_busy_one_yields_when_its_quantum_is_over_and_finishes_what_it_has() {
     card.busy(2);
     assert_eq!(card.at(62 * SECOND), [Action::Yield { instance: 2 }]);
     let back = leave(&mut card, 2, 8, 6);
-    let number = only_order(&back, 1, GpuOrder::Restore);
+    let number = only_order(&back, 1, Command::Restore);
     card.now += 300 * MS;
     let swap = card.now - 62 * SECOND;
     assert_eq!(card.moved(1, number, usage(8, 8, 0)), [Action::Grant { instance: 1, swap }]);
@@ -133,7 +133,7 @@ fn who_waits_behind_the_head_gives_up_its_bytes_before_the_busy_do() {
     let number = only_order(&card.yielded(3), 3, evict(10));
     let both = card.moved(3, number, usage(10, 0, 0));
     let orders: Vec<_> =
-        both.iter().map(|action| matches!(action, Action::Order { order: GpuOrder::Restore, .. })).collect();
+        both.iter().map(|action| matches!(action, Action::Order { order: Command::Restore, .. })).collect();
     assert_eq!(orders, [true, true]);
 }
 
@@ -173,7 +173,7 @@ fn growth_is_met_by_others_that_are_idle() {
     card.busy(1);
     assert_eq!(card.feed(&Event::Used { instance: 1, usage: usage(7, 7, 0) }), [Action::Yield { instance: 2 }]);
     assert!(
-        matches!(card.yielded(2)[..], [Action::Order { instance: 2, order: GpuOrder::Evict { bytes }, .. }] if bytes == 3 * GIB)
+        matches!(card.yielded(2)[..], [Action::Order { instance: 2, order: Command::Evict { bytes }, .. }] if bytes == 3 * GIB)
     );
 }
 
@@ -208,7 +208,7 @@ fn a_device_instance_is_always_there() {
 fn an_idle_one_whose_memory_cannot_move_ends_for_one_that_needs_it() {
     let mut card = Table::new(&[10]);
     card.place(1, 8);
-    let number = only_order(&card.feed(&Event::Ready { instance: 1 }), 1, GpuOrder::Report);
+    let number = only_order(&card.feed(&Event::Ready { instance: 1 }), 1, Command::Report);
     card.moved(1, number, usage(2, 2, 5));
     card.now = 10 * SECOND;
     assert_eq!(card.place(2, 8), [Action::Yield { instance: 1 }]);
@@ -301,7 +301,7 @@ fn holders(one: u64, two: u64) -> Table {
     let mut card = Table::new(&[10]);
     for (instance, device) in [(1, one), (2, two)] {
         card.place(instance, 5);
-        let number = only_order(&card.feed(&Event::Ready { instance }), instance, GpuOrder::Report);
+        let number = only_order(&card.feed(&Event::Ready { instance }), instance, Command::Report);
         card.moved(instance, number, usage(0, 0, device));
         card.busy(instance);
         card.now += SECOND;
@@ -380,7 +380,7 @@ fn growth_after_a_decision_takes_the_later_decision_back() {
     // They have grown, and each now needs what the other has.
     assert_eq!(card.moved(1, one, usage(9, 5, 0)), []);
     let two = only_order(&card.moved(2, two, usage(6, 5, 0)), 2, evict(4));
-    let one = only_order(&card.moved(2, two, usage(6, 1, 0)), 1, GpuOrder::Restore);
+    let one = only_order(&card.moved(2, two, usage(6, 1, 0)), 1, Command::Restore);
     let grant = Action::Grant { instance: 1, swap: Duration::ZERO };
     assert_eq!(card.moved(1, one, usage(9, 9, 0)), [grant]);
     assert_eq!(card.policy.wake_at(), Some(card.now + 100 * MS), "2 waits again");

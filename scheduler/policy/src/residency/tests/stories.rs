@@ -31,7 +31,7 @@ fn c_comes_in_b_goes_partly_back_then_b_returns_for_a_and_a_for_c() {
     assert_eq!(card.want(B), [Action::Yield { instance: A }]);
     let number = only_order(&card.yielded(A), A, evict(3));
     card.now += 100 * MS;
-    let number = only_order(&card.moved(A, number, usage(4, 1, 0)), B, GpuOrder::Restore);
+    let number = only_order(&card.moved(A, number, usage(4, 1, 0)), B, Command::Restore);
     card.now += 150 * MS;
     let grant = Action::Grant { instance: B, swap: 250 * MS };
     assert_eq!(card.moved(B, number, usage(5, 5, 0)), [grant]);
@@ -43,7 +43,7 @@ fn c_comes_in_b_goes_partly_back_then_b_returns_for_a_and_a_for_c() {
     card.now = 30 * SECOND;
     assert_eq!(card.want(A), [Action::Yield { instance: C }]);
     let number = only_order(&card.yielded(C), C, evict(3));
-    let number = only_order(&card.moved(C, number, usage(4, 1, 0)), A, GpuOrder::Restore);
+    let number = only_order(&card.moved(C, number, usage(4, 1, 0)), A, Command::Restore);
     let grant = Action::Grant { instance: A, swap: Duration::ZERO };
     assert_eq!(card.moved(A, number, usage(4, 4, 0)), [grant]);
     assert_eq!(resident(&card), [(A, 4), (B, 5), (C, 1)]);
@@ -63,7 +63,7 @@ fn a_new_scheduler_moves_nothing_before_the_next_request() {
             .map(|(instance, gib, _)| {
                 let (instance, limit, mode) = (*instance, gib * GIB, GpuMode::Unified);
                 let adopted = Event::Adopted { instance, card: Some(0), limit, mode, ready: true };
-                only_order(&card.feed(&adopted), instance, GpuOrder::Report)
+                only_order(&card.feed(&adopted), instance, Command::Report)
             })
             .collect();
         for step in 0..has.len() {
@@ -73,7 +73,7 @@ fn a_new_scheduler_moves_nothing_before_the_next_request() {
         }
         assert_eq!(resident(&card), [(1, 4), (2, 5), (3, 1)]);
         let number = only_order(&card.want(3), 1, evict(3));
-        let number = only_order(&card.moved(1, number, usage(4, 1, 0)), 3, GpuOrder::Restore);
+        let number = only_order(&card.moved(1, number, usage(4, 1, 0)), 3, Command::Restore);
         let grant = Action::Grant { instance: 3, swap: Duration::ZERO };
         assert_eq!(card.moved(3, number, usage(4, 4, 0)), [grant]);
     }

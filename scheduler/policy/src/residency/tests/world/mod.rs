@@ -52,7 +52,7 @@ struct Fake {
     busy: bool,
     yielding: bool,
     wanted: Option<Moment>,
-    order: Option<(u64, GpuOrder)>,
+    order: Option<(u64, Command)>,
     ended: bool,
 }
 
@@ -283,13 +283,16 @@ impl World {
         let Some((_, order)) = fake.order.take_if(|(sent, _)| *sent == number) else { return };
         let before = fake.resident;
         match order {
-            GpuOrder::Evict { bytes } if !disobeys => fake.resident -= bytes.min(fake.resident),
-            GpuOrder::Restore => fake.resident = fake.managed,
-            GpuOrder::Evict { .. } | GpuOrder::Report => {}
+            Command::Evict { bytes } if !disobeys => fake.resident -= bytes.min(fake.resident),
+            Command::Restore => fake.resident = fake.managed,
+            Command::Evict { .. } | Command::Report => {}
         }
         self.moved += before.abs_diff(fake.resident);
         let usage = fake.usage();
-        self.pump(Event::Moved { instance: key, number, usage, error: u32::from(disobeys), silent: 0 });
+        self.pump(Event::Reported {
+            instance: key,
+            report: Report { number, usage, error: u32::from(disobeys), silent: 0 },
+        });
     }
 
     /// Feeds an event, and all that the actions lead to at once.
@@ -350,11 +353,11 @@ impl World {
                 let fake = self.fakes.get_mut(&instance).expect("order: unknown");
                 assert!(fake.order.is_none() && !fake.ended, "two orders, or one to an ended instance: {fake:?}");
                 let (bytes, way) = match order {
-                    GpuOrder::Evict { bytes } => (bytes.min(fake.resident), 0),
-                    GpuOrder::Restore => (fake.managed - fake.resident, 1),
-                    GpuOrder::Report => (0, 1),
+                    Command::Evict { bytes } => (bytes.min(fake.resident), 0),
+                    Command::Restore => (fake.managed - fake.resident, 1),
+                    Command::Report => (0, 1),
                 };
-                assert!(order == GpuOrder::Report || (!fake.granted && !fake.busy), "moved under a request");
+                assert!(order == Command::Report || (!fake.granted && !fake.busy), "moved under a request");
                 fake.order = Some((number, order));
                 if !silent {
                     let link = &mut self.links[fake.card.expect("placed")][way];

@@ -46,15 +46,15 @@ impl World {
 }
 
 impl Fake {
-    pub(super) fn usage(&self) -> GpuUse {
-        GpuUse { managed_bytes: self.managed, resident_bytes: self.resident, device_bytes: self.device, host_bytes: 0 }
+    pub(super) fn usage(&self) -> Usage {
+        Usage { managed: self.managed, resident: self.resident, device: self.device }
     }
 
     /// While memory comes back, all of it counts.
     pub(super) fn there(&self) -> u64 {
         match self.order {
-            Some((_, GpuOrder::Restore)) => self.managed + self.device,
-            Some((_, GpuOrder::Evict { .. } | GpuOrder::Report)) | None => self.resident + self.device,
+            Some((_, Command::Restore)) => self.managed + self.device,
+            Some((_, Command::Evict { .. } | Command::Report)) | None => self.resident + self.device,
         }
     }
 }
