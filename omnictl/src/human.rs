@@ -77,9 +77,8 @@ pub(crate) fn printable(text: &str) -> String {
     Foreign(text).to_string().replace('\n', "\\n")
 }
 
-/// The one line of a text that says most, cut to `width` characters with an ellipsis.
-///
-/// That is the first, but of one with a Python traceback the last, which has the exception.
+/// The most useful line of a text, cut to `width` characters with an ellipsis: the first, or with a Python traceback the
+/// last, which has the exception.
 pub(crate) fn gist(text: &str, width: usize) -> String {
     let text = text.trim();
     // A syntax error comes without the headline.

@@ -28,7 +28,6 @@ const EXEMPT: &[&str] = &[
     "worker/cgroup/",
     "worker/dir/",
     "worker/machine/",
-    "worker/python/",
     "worker/snapshot/",
     "worker/src/",
     "worker/tests/",
@@ -52,7 +51,7 @@ pub(crate) fn stale(files: &Files) -> Vec<String> {
 }
 
 fn violations(path: &str, source: &str) -> Vec<String> {
-    let blocks = if path.ends_with(".rs") { comments(source) } else { scripts_comments(source) };
+    let blocks = if path.ends_with(".rs") { comments(source) } else { script_comments(source) };
     let opener = |text: &str| {
         let word = text.split(|c: char| !c.is_alphabetic()).next().unwrap_or("");
         OPENERS.split_whitespace().any(|opener| opener == word).then(|| format!("begins with \"{word}\""))
@@ -65,20 +64,19 @@ fn violations(path: &str, source: &str) -> Vec<String> {
     blocks.into_iter().filter_map(|(line, text)| Some(format!("{path}:{line}: a comment {}", wrong(&text)?))).collect()
 }
 
-/// Comments and documentation strings of Python, and comments of shell, TOML and Makefile: line of the first, and text.
-fn scripts_comments(source: &str) -> Vec<(usize, String)> {
+/// Comments and documentation strings of Python, and comments of shell and TOML: line of the first, and text.
+fn script_comments(source: &str) -> Vec<(usize, String)> {
     let mut blocks: Vec<(usize, String)> = Vec::new();
-    let mut open = false;
-    let mut string = false;
+    // A comment may go on; inside a text of several lines; that text is a documentation string.
+    let (mut open, mut inside, mut documents) = (false, false, false);
     for (at, line) in source.lines().enumerate() {
         let line = line.trim_start();
-        let begins = line.trim_start_matches('r').strip_prefix("\"\"\"");
-        if string {
+        if inside && documents {
             append(&mut blocks, line);
-            string = !line.contains("\"\"\"");
-        } else if let Some(text) = begins {
+        } else if inside {
+        } else if let Some(text) = line.trim_start_matches('r').strip_prefix("\"\"\"") {
             blocks.push((at + 1, text.to_owned()));
-            string = !text.contains("\"\"\"");
+            documents = true;
         } else if let Some(text) = line.strip_prefix('#').filter(|text| !text.starts_with('!')) {
             if open {
                 append(&mut blocks, text);
@@ -87,8 +85,11 @@ fn scripts_comments(source: &str) -> Vec<(usize, String)> {
             }
             open = true;
             continue;
+        } else {
+            documents = false;
         }
         open = false;
+        inside ^= line.matches("\"\"\"").count() % 2 == 1;
     }
     blocks
 }
@@ -123,6 +124,7 @@ fn good_comments_pass() {
     let good = [
         ("a.rs", "//! Reads files. What they hold is checked.\n\n/// Onerous work.\nlet a = \"// What\";\n"),
         ("a.py", "#!/usr/bin/python3\n\"\"\"Reads files.\n\nWhat they hold is checked.\n\"\"\"\nx = 1  # Those\n"),
+        ("a.py", "x = 1\nCODE = \"\"\"\n# What\n\"\"\"\n# Reads\n"),
         ("a.sh", "# Builds\n# This line goes on.\n"),
     ];
     for (path, source) in good {

@@ -31,7 +31,7 @@ def _known(charset: str) -> str:
 
 
 def encoder(charset: str) -> Callable[[str], bytes]:
-    """What encodes the pieces of a text in order: a byte order mark stands before the first one only."""
+    """An encoder for the pieces of a text in order: a byte order mark stands before the first one only."""
     encode = codecs.getincrementalencoder(charset)().encode
 
     def piece(text: str) -> bytes:

@@ -45,7 +45,7 @@ _decoder = json.JSONDecoder(parse_constant=_refuse)
 
 
 def _may_have_equal_keys(text: str) -> bool:
-    """Whether there are keys as the encoder writes those that are no text, which may be equal to others then."""
+    """True if some keys are not texts: as the encoder writes them, they may equal others."""
     return '"true":' in text or '"null":' in text or '"false":' in text or _after_digit(text) is not None
 
 

@@ -27,11 +27,11 @@ MAX_LINE = 8 * 1024 - 8
 level takes. What is behind its cut would have no mark of its request."""
 _WIDEST = 6  # bytes of a character: four of UTF-8, six of half a surrogate pair that is written escaped
 _OUT_OF_THE_WAY = 100
-_AT_ONCE = 4096  # PIPE_BUF: so much is written in one piece, whoever else writes
+_AT_ONCE = 4096  # PIPE_BUF: writes up to this size are atomic
 
 _descriptor: int | None = None
 _end_line: Callable[[], None] | None = None
-"""Ends a line that the model has begun on standard error."""
+"""Completes a line that the model has begun on standard error."""
 
 
 def keep_descriptor() -> int:
@@ -47,7 +47,7 @@ def keep_descriptor() -> int:
 
 
 def before_a_report(end_line: Callable[[], None]) -> None:
-    """Sets what ends a line that was begun on standard error."""
+    """Sets the function that completes a line begun on standard error."""
     global _end_line
     _end_line = end_line
 
@@ -59,7 +59,7 @@ def request_id() -> str:
 
 
 def report(level: str, text: str) -> None:
-    """Writes `text` to the log, every line tagged. Never raises: there is nowhere left to complain to."""
+    """Writes `text` to the log, every line tagged. Never raises: there is no other place to report an error."""
     tag = f"{level} [{request_id()}] "
     whole = clip(text, MAX_TEXT).splitlines() or [""]
     lines = [f"{tag}{part}\n" for line in whole for part in fold(line, MAX_LINE - len(tag))]
@@ -94,7 +94,7 @@ def fold(line: str, width: int, begun: int = 0) -> list[str]:
 
 
 def _write(lines: list[bytes], descriptor: int) -> None:
-    """Writes lines, as many together as nobody else's can come between."""
+    """Writes lines, as many at once as stay atomic among other writers."""
     piece = b""
     for line in lines:
         if piece and len(piece) + len(line) > _AT_ONCE:
@@ -137,7 +137,7 @@ def traceback_of(error: BaseException, skip: int = 0) -> str:
 
 
 def logger(model: str) -> logging.Logger:
-    """The logger of a model. It is none of those that `logging` knows, so no configuration of theirs silences it."""
+    """The logger of a model. `logging` does not know it, so no configuration of `logging` silences it."""
     import logging  # noqa: F401  before the next one, whose import follows from it in an engine
 
     from omni import _logging

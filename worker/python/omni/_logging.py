@@ -1,8 +1,8 @@
-"""What is made of the module `logging`: the logger of a model, and where libraries' lines go.
+"""Integration with the module `logging`: the logger of a model, and the destination of libraries' lines.
 
 Not imported before something imports `logging`, which costs as much as starting Python. A library's line that no
 handler of the model's takes goes to the log as `context.logger`'s do. For that the handler of last resort is replaced,
-not one put on the root logger: `logging.basicConfig` does nothing where the root logger has one.
+and none is put on the root logger: `logging.basicConfig` does nothing where the root logger has one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ModelLogger(logging.Logger):
 
 
 def _level(number: int) -> str:
-    """The standard level that is nearest from below: a library may have levels of its own."""
+    """The next lower standard level: a library may have levels of its own."""
     for level in (logging.CRITICAL, logging.ERROR, logging.WARNING, logging.INFO):
         if number >= level:
             return logging.getLevelName(level)

@@ -18,7 +18,7 @@ _BY_NAME: dict[str, Callable[[Any], object]] = {
     "datetime.date": lambda value: value.isoformat(),  # and `datetime`, which is a date
     "datetime.time": lambda value: value.isoformat(),
     "datetime.timedelta": lambda value: value.total_seconds(),
-    "decimal.Decimal": str,  # as a number it would be rounded by whoever reads it
+    "decimal.Decimal": str,  # as a number it would be rounded by its reader
     "enum.Enum": lambda value: value.value,
     "uuid.UUID": str,
     "builtins.set": list,
@@ -60,7 +60,7 @@ def plain(value: object) -> object:
 
 
 def _of_instance(field: Any) -> bool:
-    """Whether a dataclass's field is one of its instances': a class variable and an `InitVar` are listed among them."""
+    """True if a dataclass's field belongs to its instances: class variables and `InitVar`s are listed among them."""
     return getattr(field._field_type, "name", "") == "_FIELD"
 
 
@@ -72,7 +72,7 @@ def _field(value: object, name: str) -> object:
 
 
 def differ(value: object) -> bool:
-    """Whether the keys of each dict are different texts in JSON. False, too, where only `rebuilt` can tell."""
+    """True if the keys of each dict are different texts in JSON. False, too, where only `rebuilt` can tell."""
     left: list[Any] = [value]
     while left:
         one = left.pop()

@@ -1,4 +1,4 @@
-"""What a handler may know and use beside its request: the instance, a logger, directories, usage, cancellation.
+"""The context of a request: the instance, a logger, directories, usage, cancellation.
 
 The engine makes one per request; `Context.inactive()` makes one for a test or a script.
 """
@@ -32,7 +32,7 @@ request_now: ContextVar[Request | None] = ContextVar("omni_request", default=Non
 
 
 class Instance:
-    """What is the same for all requests of an instance."""
+    """The part of the context that all requests of an instance share."""
 
     __slots__ = ("cache_dir", "device", "logger", "model", "name", "weights_dir")
 
@@ -123,7 +123,7 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody waits for this request's answer any more."""
+        """True once nobody waits for this request's answer any more."""
         return self._cancellation is not None and self._cancellation.reason(self._number) is not None
 
     @property
@@ -133,7 +133,7 @@ class Context:
 
     @property
     def metrics(self) -> Mapping[str, float]:
-        """What `usage` has added up so far for this request."""
+        """Usage added up so far for this request."""
         return dict(self._usage or {})
 
     def usage(self, **units: float) -> None:

@@ -1,7 +1,7 @@
-"""What can go wrong between a client and a handler, as exceptions.
+"""Exceptions between a client and a handler.
 
 Two families that must not be mixed up. `HTTPError` is an ordinary exception: raised by the package or by the handler,
-it becomes the answer when nobody catches it. `Cancelled` is a `BaseException`, so that a broad `except Exception` in a
+it becomes the answer unless it is caught. `Cancelled` is a `BaseException`, so that a broad `except Exception` in a
 handler or in a library cannot swallow the news that nobody waits for the answer any more.
 """
 

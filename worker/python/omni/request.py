@@ -130,7 +130,7 @@ class Body:
 
 
 class Request:
-    """One request. In a test: `Request(json={"text": "hi"})`, or with `text=` or `body=`."""
+    """A request. In a test: `Request(json={"text": "hi"})`, or with `text=` or `body=`."""
 
     __slots__ = ("_body", "_known")
 

@@ -62,7 +62,7 @@ _OF_OTHERS = frozenset(
 )
 """Headers that hold for everything behind the node's name, or that have a proxy before it send something else."""
 _FAMILIES = ("proxy-", "sec-", "x-accel-", "x-envoy-", "x-litespeed-")
-"""Beginnings of names by which proxies, or browsers, are told what to do."""
+"""Prefixes of headers that steer proxies or browsers."""
 
 
 def headers_of(response: Response) -> tuple[list[tuple[str, str]], str | None]:
@@ -128,13 +128,15 @@ def _kind(value: object) -> str:
 
 
 class Response:
-    """What a handler may return instead of a plain value.
+    """An answer with a status, headers or a type of its own: what a handler may return instead of a plain value.
 
-    `body` is what a handler may also return by itself: text, a JSON value, a dataclass, a pydantic object, bytes. Text
+    `body` is anything a handler may also return by itself: text, a JSON value, a dataclass, a pydantic object, bytes.
+    Text
     with a `media_type` is sent as that text, in the charset that it names; without one it is a JSON value. A JSON value
     with a type of its own, such as `application/problem+json`, is sent without the envelope. A `content-type` among the
-    headers is the `media_type`. What cannot be sent as it stands (a header, a type, a status that is no number) is a
-    `ValueError`.
+    headers is the `media_type`. Anything that cannot be sent as it stands (a header, a type, a status that is no
+    number)
+    is a `ValueError`.
     """
 
     __slots__ = ("body", "headers", "kind", "media_type", "status")

@@ -97,7 +97,7 @@ class Link:
         self.send(frame(CREDIT, number, struct.pack("<I", size)))
 
     def check(self, number: int, own: bool = True) -> str:
-        """What is wrong; empty when nothing is."""
+        """Asks for a health check; returns the problem, or an empty text."""
         self.send(frame(CHECK, number, flags=1 if own else 0))
         got = self.read()
         assert (got.kind, got.flags, got.code, got.number) == (HEALTH, 0, 0, number)
@@ -137,7 +137,7 @@ class Link:
         return got
 
     def quiet(self, seconds: float) -> bool:
-        """Whether the engine says nothing for that long: for things that must not happen."""
+        """Returns true if the engine sends nothing for that long: for things that must not happen."""
         if self._buffer:
             return False
         self.data.settimeout(seconds)
@@ -171,7 +171,7 @@ class Engine:
                 stdout=out,
                 stderr=err,
                 pass_fds=(3,),
-                start_new_session=True,  # so that what the model has forked can be ended with it
+                start_new_session=True,  # so that processes forked by the model can be ended with it
                 preexec_fn=lambda: os.dup2(theirs.fileno(), 3),
             )
         theirs.close()
@@ -193,7 +193,7 @@ class Engine:
             self.tell(self.boot)
 
     def begin(self) -> None:
-        """What comes before `boot`."""
+        """Starts the engine up to its `boot`."""
 
     def tell(self, message: dict[str, Any], *fds: int) -> None:
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
@@ -221,7 +221,7 @@ class Engine:
         return self.process.wait(LIMIT)
 
     def printed(self) -> str:
-        """What the model has printed, without the marks of requests."""
+        """Output of the model, without the marks of requests."""
         return re.sub(r"^INFO \[[!-~]+\] ", "", self.output.read_text(), flags=re.MULTILINE)
 
     def log(self) -> str:
@@ -243,7 +243,7 @@ class Engine:
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
         except ProcessLookupError:
-            pass  # it and all that it had forked have ended
+            pass  # it and all its forks have ended
         self.process.wait()
 
 

@@ -1,4 +1,4 @@
-"""What handlers return, and what the scheduler then reads, in all three ways a handler can run."""
+"""Results of handlers, and the frames that the scheduler then reads, in all three ways a handler can run."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_headers_over_the_bound(model, make):
 
 
 @pytest.mark.parametrize("result", ["object()", "{1: float('nan')}", "{(1, 2): 3}", "'\\ud800'", "1j", "deep()"])
-def test_what_is_not_json_is_an_error_with_its_reason_in_the_log(model, result):
+def test_a_value_that_is_not_json_is_an_error_with_its_reason_in_the_log(model, result):
     engine, link = model(
         f"""
         def deep():

@@ -174,7 +174,7 @@ def test_json_of_the_real_libraries():
     assert _json.encode(value) == b'{"a":[0,1,2],"b":0.5,"c":7,"d":{"x":1}}'
 
 
-def test_importing_it_loads_little():
+def test_importing_the_package_loads_little():
     program = "import sys, omni; print(sorted({'asyncio','logging','socket','inspect','typing'} & set(sys.modules)))"
     found = subprocess.run(
         [sys.executable, "-S", "-c", program],

@@ -37,7 +37,7 @@ def test_a_streamed_body_arrives_whole(serve, define, concurrency, known):
     assert link.read().json == [hashlib.sha1(body).hexdigest(), True]
 
 
-def test_it_can_be_asked_for_as_a_whole(serve):
+def test_a_streamed_body_can_be_collected(serve):
     _, link = serve(
         """
         def handle_request(request, context):
@@ -91,7 +91,7 @@ def test_a_body_nobody_reads_is_closed_after_the_answer(serve, define, concurren
     engine.await_true(lambda: sorted(os.listdir(f"/proc/{engine.process.pid}/fd")) == before, "the same descriptors")
 
 
-def test_a_body_that_a_task_still_reads_is_nobody_elses(serve):
+def test_a_body_that_a_task_still_reads_does_not_disturb_the_next(serve):
     """The next body has the same descriptor, and waits at it."""
     _, link = serve(
         """
@@ -305,7 +305,7 @@ def test_a_file_of_a_body_that_was_cut_off(serve):
     assert link.read().json == "the body ended after 99 of 100 bytes"
 
 
-def test_closing_the_file_tells_who_sends(serve):
+def test_closing_the_file_stops_the_sender(serve):
     _, link = serve(
         """
         def handle_request(request, context):

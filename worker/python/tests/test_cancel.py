@@ -15,7 +15,7 @@ ALL = [*MODES, pytest.param("async def", 4, id="tasks")]
 
 @pytest.mark.parametrize("define, concurrency", MODES)
 @pytest.mark.parametrize("reason, name, status", [(CLIENT_GONE, "Cancelled", 499), (DEADLINE, "DeadlineExceeded", 504)])
-def test_a_busy_loop_hears_it_through_broad_handlers(serve, define, concurrency, reason, name, status):
+def test_a_cancellation_reaches_a_busy_loop_through_broad_handlers(serve, define, concurrency, reason, name, status):
     engine, link = serve(
         """
         def handle_request(request, context):
@@ -211,7 +211,7 @@ def test_a_cancelled_request_in_line_never_runs(serve):
 
 
 @pytest.mark.parametrize("define, concurrency", ALL)
-def test_a_handler_that_swallows_it_still_gets_one_last_frame(serve, define, concurrency):
+def test_a_handler_that_swallows_a_cancellation_gets_one_last_frame(serve, define, concurrency):
     engine, link = serve(
         f"""
         import asyncio, time

@@ -61,7 +61,7 @@ def waiting(define: str) -> str:
 
 
 @pytest.mark.parametrize("define", ["def", "async def"])
-def test_two_connections_share_the_room(start, tmp_path, define):
+def test_two_connections_share_the_concurrency_limit(start, tmp_path, define):
     engine = start(waiting(define), 2)
     engine.ready()
     first, second = engine.attach(), engine.attach()

@@ -1,4 +1,4 @@
-"""A running engine is asked how it is: by its own word, and by the model's `healthcheck`."""
+"""Health of a running engine: its own check, and the model's `healthcheck`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ WAYS = [("def", 1), ("def", 3), ("async def", 1)]
 
 
 @pytest.mark.parametrize("define, concurrency", WAYS)
-def test_a_model_says_how_it_is(start, define, concurrency):
+def test_a_healthcheck_reports_its_problem(start, define, concurrency):
     engine = start(
         f"""
         told = []
@@ -39,7 +39,7 @@ def test_a_model_says_how_it_is(start, define, concurrency):
 
 
 @pytest.mark.parametrize("define, concurrency", WAYS)
-def test_a_model_without_one_is_well(start, define, concurrency):
+def test_a_model_without_a_healthcheck_is_healthy(start, define, concurrency):
     engine = start(f"{define} handle_request(request, context): return 1", concurrency)
     engine.ready()
     link = engine.attach()
@@ -84,7 +84,7 @@ def test_the_check_runs_in_the_thread_of_setup(start):
     assert link.answer(2).json is False
 
 
-def test_an_engine_that_is_stopped_says_nothing(start):
+def test_a_stopped_engine_sends_nothing(start):
     engine = start("def handle_request(request, context): return 1")
     engine.ready()
     link = engine.attach()

@@ -76,7 +76,7 @@ def test_modules_of_the_model_that_are_named_like_those_of_the_library(start):
     assert engine.attach().answer(1).json == 1
 
 
-def test_what_a_model_knows_of_its_instance(start):
+def test_the_context_describes_the_instance(start):
     engine = start(
         """
         def handle_request(request, context):
@@ -114,8 +114,8 @@ def test_stop_runs_teardown(start, define, concurrency):
 
 
 @pytest.mark.parametrize("define, concurrency", [("def", 1), ("def", 3), ("async def", 1)])
-def test_the_worker_is_gone(start, define, concurrency):
-    """Before, between and during connections: nobody is left to serve."""
+def test_the_engine_ends_when_its_worker_is_gone(start, define, concurrency):
+    """Before, between and during connections: there is nothing left to serve."""
     for attached in (False, True):
         engine = start(f"{define} handle_request(request, context): return 1", concurrency)
         engine.ready()
@@ -251,7 +251,7 @@ def test_background_tasks_run_without_a_connection(start):
     engine.await_true(lambda: engine.printed().count("tick") > 3, "ticks")
 
 
-def test_only_what_is_needed_is_imported(start):
+def test_only_needed_modules_are_imported(start):
     engine = start(
         """
         import sys

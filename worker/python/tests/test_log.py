@@ -1,4 +1,6 @@
-"""What reaches the model's log, whatever the model does with its streams and with `logging`, and whose line it is."""
+"""The model's log, whatever the model does with its streams and with `logging`, and the request each line belongs
+to.
+"""
 
 from __future__ import annotations
 
@@ -306,7 +308,7 @@ def test_every_part_of_a_long_line_carries_the_request(start, text):
 
 
 @pytest.mark.parametrize("define, concurrency", MODES)
-def test_what_utf8_has_not_is_printed_escaped(start, define, concurrency):
+def test_text_outside_utf8_is_printed_escaped(start, define, concurrency):
     engine = start(
         f"""
         import sys

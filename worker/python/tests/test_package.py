@@ -29,7 +29,7 @@ def test_an_installation_leaves_nothing_in_the_checkout(checkout, tmp_path, edit
     if pip is None:
         pytest.skip("there is no pip here")
     before = files(checkout)
-    # An installation of its own, so that nothing of this environment changes.
+    # A separate installation leaves this environment unchanged.
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True, timeout=60)
     python = str(tmp_path / "venv" / "bin" / "python")
     options = [

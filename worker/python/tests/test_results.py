@@ -118,7 +118,7 @@ class Raises:
         (Plain({"x": {1j}}), 'result.count["x"][0]: a value of type builtins.complex'),
     ],
 )
-def test_what_cannot_be_written_is_named_with_its_place(value, place):
+def test_a_value_that_cannot_be_written_is_named_with_its_place(value, place):
     with pytest.raises((TypeError, ValueError)) as caught:
         _json.encode(value)
     assert str(caught.value).startswith(place)

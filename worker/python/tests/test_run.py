@@ -91,7 +91,7 @@ def server(request, tmp_path):
         assert "Traceback" not in err or "secret" in err or "the deadline passed while the handler was here" in err
 
 
-def test_it_answers_as_a_node_does(server):
+def test_the_local_run_answers_as_a_node_does(server):
     status, kind, body = ask(server, "hi", {"x-request-id": "i", "authorization": "Bearer x"})
     wrapped = {"result": {"got": "hi", "id": "i", "secrets": False}, "success": True, "errors": [], "messages": []}
     assert (status, kind, json.loads(body)) == (200, "application/json", wrapped)
@@ -115,7 +115,7 @@ def test_it_answers_as_a_node_does(server):
 
 
 @manifest_is_read
-def test_the_manifest_counts(server):
+def test_the_manifest_is_applied(server):
     assert json.loads(ask(server, "key")[2])["result"] == "4711"
     status, _, body = ask(server, "slow")
     assert (status, json.loads(body)) == (504, failure(3007, "the request's deadline passed"))
@@ -245,7 +245,7 @@ def test_a_change_is_served(tmp_path):
         (lambda model: model, ".", str(PACKAGE)),
     ],
 )
-def test_a_reload_knows_what_was_relative(tmp_path, cwd, path, python_path):
+def test_a_reload_keeps_relative_paths(tmp_path, cwd, path, python_path):
     directory = tmp_path / "moo"
     directory.mkdir()
     write_answer(directory, "one")
@@ -282,7 +282,7 @@ def test_weights_are_the_folder_that_the_manifest_names(tmp_path):
 
 
 @manifest_is_read
-def test_a_manifest_that_is_none_is_told(tmp_path):
+def test_an_invalid_manifest_is_reported(tmp_path):
     (tmp_path / "model.py").write_text("")
     (tmp_path / "omni.toml").write_text("[timeouts]\nrequest = 5\n")
     command = [sys.executable, "-m", "omni", "run", str(tmp_path), "--port", "0"]

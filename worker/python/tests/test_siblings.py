@@ -47,7 +47,7 @@ RUNNERS = {
 
 
 def fill(directory: Path, names: list[str]) -> None:
-    """A file for each name, and for some a package; each says its own name."""
+    """Writes a file for each name, and for some a package; each prints its own name."""
     for name in names:
         if name in ("email", "json"):
             (directory / name).mkdir()
@@ -60,7 +60,7 @@ def fill(directory: Path, names: list[str]) -> None:
 
 @pytest.mark.parametrize("origin", ["alone", "forked"], indirect=True)
 @pytest.mark.parametrize("runner", RUNNERS)
-def test_neither_takes_the_others_modules(start, tmp_path, runner):
+def test_library_and_model_get_their_own_modules(start, tmp_path, runner):
     define, concurrency = RUNNERS[runner]
     directory = tmp_path / "m0"
     directory.mkdir()
@@ -129,7 +129,7 @@ def test_installed_packages_get_the_library(start, tmp_path):
     assert engine.attach().answer(1).json == [2, "queue"]
 
 
-def test_what_is_no_module_is_no_sibling(tmp_path):
+def test_only_modules_are_siblings(tmp_path):
     (tmp_path / "json").mkdir()  # a folder of data
     (tmp_path / "token.txt").write_text("")
     (tmp_path / "model.py").write_text("")

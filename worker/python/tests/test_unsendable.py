@@ -1,4 +1,4 @@
-"""What is asked of an answer is sent so, or is an error that says why not."""
+"""Answers that cannot be sent as asked: each is an error with its reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from omni.errors import Unserialisable
 
 
 def rest_of(frame):
-    """What an answer with a head has behind it."""
+    """Text of an answer behind its head."""
     payload = frame[16:]
     (length,) = struct.unpack_from("<I", payload)
     return payload[4 + length :]
@@ -157,7 +157,7 @@ def test_a_piece_that_cannot_be_sent_is_named(media_type, pieces, problem):
 
 
 @pytest.mark.parametrize(("define", "concurrency"), [("def", 1), ("def", 4), ("async def", 4)])
-def test_what_a_client_and_the_log_get(serve, define, concurrency):
+def test_errors_for_the_client_and_for_the_log(serve, define, concurrency):
     engine, link = serve(
         f"""
         from omni import Response, errors

@@ -28,7 +28,7 @@ def zygote(tmp_path):
         engine.close()
 
 
-def test_a_copy_has_what_was_imported_and_its_own_session(zygote):
+def test_a_fork_has_the_imported_modules_and_its_own_session(zygote):
     code = """
         import os, sys
         had = "colorsys" in sys.modules
@@ -67,7 +67,7 @@ def test_a_module_of_the_model_may_be_preloaded(zygote):
     ],
     ids=["raises", "exits", "threads", "missing"],
 )
-def test_what_cannot_be_forked_says_so_and_ends(zygote, code, why):
+def test_a_process_that_cannot_be_forked_reports_it_and_ends(zygote, code, why):
     engine = zygote(code, "model", boot=False)
     assert engine.preloaded["type"] == "unusable"
     assert why in engine.preloaded["message"]
@@ -149,7 +149,7 @@ def test_a_thread_of_c_is_named_by_its_library(zygote, tmp_path):
     assert "running libpool.so started by `import model`" in engine.preloaded["message"]
 
 
-def test_copies_draw_different_numbers(zygote):
+def test_forks_draw_different_numbers(zygote):
     engine = zygote(ECHO, "random")
     code = engine.directory / "model.py"
     code.write_text("import random\ndrawn = random.random()\ndef handle_request(request, context):\n    return drawn\n")
@@ -165,7 +165,7 @@ def test_copies_draw_different_numbers(zygote):
     assert len(drawn) == 3
 
 
-def test_the_end_of_its_worker_is_its_own(zygote):
+def test_instances_outlive_their_zygote(zygote):
     engine = zygote(ECHO)
     engine.ready()
     link = engine.attach()
@@ -174,7 +174,7 @@ def test_the_end_of_its_worker_is_its_own(zygote):
     assert link.answer(1, b"1").json == 1, "its copies go on"
 
 
-def test_what_modules_do_at_exit_the_instances_do(zygote):
+def test_exit_handlers_of_modules_run_in_the_instances(zygote):
     code = """
         import atexit, os
         atexit.register(lambda: print("bye from", os.getpid(), flush=True))

@@ -36,7 +36,7 @@ def names(statement):
 
 
 def takes(statement, count):
-    """Whether a function can be called with so many arguments; what a decorator makes of it is not known here."""
+    """True if a function can be called with this many arguments; the effect of decorators is unknown."""
     arguments = statement.args
     positional = len(arguments.posonlyargs) + len(arguments.args)
     required = positional - len(arguments.defaults)

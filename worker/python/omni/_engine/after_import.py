@@ -1,4 +1,4 @@
-"""What follows the import of a module, where nothing imports the module for its sake."""
+"""Runs a function after the import of a module, without importing the module itself."""
 
 from __future__ import annotations
 

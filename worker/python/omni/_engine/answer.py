@@ -1,7 +1,8 @@
-"""From what a handler returns to frames. Pure apart from the model's own code that JSON may call.
+"""Converts a handler's result to frames. Pure apart from the model's own code that JSON may call.
 
-`whole` makes the one frame of most answers. What comes in pieces it hands back as a `Stream`, which the runner walks
-in its own way (for, async for) and asks for the frames of each piece.
+`whole` makes the single frame of most answers. A result that comes in pieces is returned as a `Stream`, which the
+runner
+walks in its own way (for, async for) and asks for the frames of each piece.
 """
 
 from __future__ import annotations
@@ -69,12 +70,12 @@ class Stream:
         self._content = content
         self._length = length
         self._own_events = content == wire.EVENTS
-        """Whether pieces that are bytes are events, or parts of some, as the author has made them."""
+        """True if pieces that are bytes are (parts of) events that the author has formatted."""
         self._pieces = 0
         self._text: Callable[[str], bytes] | None = None
-        """What encodes text that is no event; made for the first."""
+        """Encoder of text that is not an event; made for the first such piece."""
         self.opened = False
-        """Whether its first frame was made."""
+        """True once the first frame was made."""
 
     def opening(self) -> bytes:
         """The frame that begins the stream, once; afterwards nothing."""
@@ -88,7 +89,7 @@ class Stream:
         return wire.frame(wire.STREAM, content, self._status, self._number, payload)
 
     def begins_with_nothing(self, flags: int, size: int) -> bool:
-        """Whether this piece, the first one, is an empty part of the model's own events: it says whose they are."""
+        """True if this first piece is an empty part of the model's own events: it marks the events as the model's."""
         return not size and flags == wire.BYTES and self._pieces == 1 and self._own_events
 
     def encode(self, item: object) -> tuple[int, bytes | memoryview]:
@@ -192,7 +193,7 @@ def _response(number: int, response: Response) -> bytes | Stream:
         if isinstance(body, str) and essence is not None:
             body = _charset.encoded(body, charset)
         elif essence not in (None, _JSON) and not isinstance(body, _BYTES):
-            # A document of its own type, which an envelope would be none of.
+            # A document with a type of its own is sent without the envelope.
             body = _bounded(_encode(body))
             if charset != _charset.UTF_8:
                 body = _charset.encoded(body.decode(), charset)

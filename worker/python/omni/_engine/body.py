@@ -40,7 +40,7 @@ class SocketStream(BodyStream):
         self._first = b""
         self._got = 0
         self._reader: asyncio.Task[Any] | None = None
-        """Who waits at the socket in an event loop."""
+        """The task that waits at the socket in an event loop."""
 
     def __iter__(self) -> Iterator[bytes]:
         while True:
@@ -96,7 +96,7 @@ class SocketStream(BodyStream):
         return count
 
     def fileno(self) -> int:
-        """The socket, for who reads it by system calls: it ends with the body, and is reset where that is cut."""
+        """The socket, for reading by system calls: it ends with the body, and is reset where the body is cut."""
         if self._handed:
             raise io.UnsupportedOperation(
                 "this body has no descriptor of its own: it is a part of the client's connection"
@@ -105,10 +105,10 @@ class SocketStream(BodyStream):
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Ends reading; a client that still sends is not kept waiting.
+        """Ends reading and closes the socket: a client that still sends is not kept waiting.
 
-        A task that the handler has left reading ends, too. The loop would take the next descriptor of this number for
-        the one that this task waits at, and never tell its owner that there is something to read.
+        A task that the handler has left reading ends, too. The loop would otherwise confuse the next descriptor of this
+        number with the one that this task waits at, and never wake its owner.
         """
         if self._reader is not None:
             self._reader.get_loop().remove_reader(self._socket)
@@ -146,7 +146,7 @@ class SocketStream(BodyStream):
         self._first = b"".join(parts)[:-1]
 
     def _most(self, size: int) -> int:
-        """What follows the body on a connection is none of its bytes."""
+        """Excludes the bytes that follow the body on its connection."""
         return min(size, self._length - self._got) if self._handed and self._length is not None else size
 
     def _took(self, piece: bytes) -> bytes:

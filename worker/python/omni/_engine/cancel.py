@@ -1,8 +1,8 @@
-"""Which requests of a connection are cancelled, and the thread that hears of it.
+"""Cancelled requests of a connection, and the thread that receives cancellations.
 
-The thread sleeps in `poll` and costs an idle engine nothing. It listens on the cancel wire and watches data and control
-sockets for their end only: a handler that computes must hear that its scheduler is gone, and with the worker gone there
-is nobody left to serve. What a cancellation does to a running handler is the runner's business (`notify`).
+The thread sleeps in `poll` and costs an idle engine nothing. It reads the cancel socket and watches data and control
+sockets for their end only: a handler that computes must learn that its scheduler is gone, and with the worker gone
+there is nothing left to serve. The runner decides how a cancellation reaches a running handler (`notify`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Cancels:
 
 
 def exception(reason: int) -> Cancelled:
-    """What a `def` handler sees."""
+    """The exception that a `def` handler sees."""
     if reason == wire.DEADLINE:
         return DeadlineExceeded("the deadline has passed")
     return Cancelled("the client hung up" if reason == wire.CLIENT_GONE else "the instance is going away")
@@ -105,7 +105,7 @@ class Watch:
         """Waits once; True at the end of the connection."""
         for fd, event in self._poll.poll():
             if fd == self._control_fd:
-                os._exit(1)  # omni-worker is gone, and with it everybody who could end this process
+                os._exit(1)  # omni-worker is gone, and nothing else could end this process
             if event & ~select.POLLIN:
                 return True
             packet = self._cancel.recv(wire.HEADER.size)
@@ -118,7 +118,7 @@ class Watch:
 
 
 def shut(sock: socket.socket) -> None:
-    """Ends a socket for both sides, and for whoever waits on it here."""
+    """Shuts a socket down in both directions, and wakes any thread that waits on it here."""
     try:
         sock.shutdown(socket.SHUT_RDWR)
     except OSError:

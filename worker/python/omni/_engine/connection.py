@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from omni._json import Buffer
 
     class Frame(NamedTuple):
-        """One frame. At run time it is a plain tuple: a named one costs more to make than to read."""
+        """A frame. At run time it is a plain tuple: a named one costs more to make than to read."""
 
         kind: int
         flags: int
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 READ = 64 * 1024
-"""Bytes per read. A frame that is longer is read into a buffer of its own size."""
+"""Bytes per read. A longer frame is read into a buffer of its own size."""
 _HEADER = wire.HEADER.size
 _ANCILLARY = socket.CMSG_SPACE(4 * array.array("i").itemsize)
 
@@ -47,13 +47,13 @@ class Unusable(Exception):
 
 
 class Connection:
-    """One data connection, for the life of one scheduler."""
+    """A data connection, for the life of one scheduler."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
         self.closed = False
         self.writing = threading.Lock()
-        """Held by whoever writes, where several threads do."""
+        """Held while writing, where several threads write."""
         self.received = 0.0
         """When the last read returned, on the monotonic clock: deadlines count from here."""
         self._descriptors: deque[int] = deque()
@@ -152,7 +152,7 @@ class Connection:
             raise Unusable(f"writing to the data connection: {err}") from err
 
     def close(self) -> None:
-        """Closes the socket and what nobody took."""
+        """Closes the socket and the descriptors that no request took."""
         self.closed = True
         while self._descriptors:
             left = self._descriptors.popleft()

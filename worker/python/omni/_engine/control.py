@@ -1,5 +1,7 @@
-"""Messages with omni-worker, as `protocol/engine/src/control.rs` and, for a zygote, `protocol/node/src/zygote.rs` define them: one JSON
-object per packet, on descriptor 3."""
+"""Messages with omni-worker, one JSON object per packet, on descriptor 3.
+
+Defined in `protocol/engine/src/control.rs` and, for a zygote, in `protocol/node/src/zygote.rs`.
+"""
 
 from __future__ import annotations
 

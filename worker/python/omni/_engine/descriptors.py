@@ -35,14 +35,15 @@ def above_standard(fd: int) -> int:
 
 
 def end_copy() -> None:
-    """Ends this process, without a word, if it is a copy that the model has forked: called where the model's code
-    returns to the engine, before a lock is taken that a thread of the original may have held."""
+    """Ends this process silently if the model's code has forked it: called where the model's code returns to the
+    engine,
+    before a lock is taken that a thread of the parent may have held."""
     if _copied:
         os._exit(0)
 
 
 def begin_anew() -> None:
-    """This copy is none of a model's: a zygote has forked it to be an engine itself."""
+    """Marks this fork as an engine: a zygote has forked it, not the model's code."""
     global _copied
     _copied = False
     _sockets.clear()
@@ -59,7 +60,7 @@ os.register_at_fork(after_in_child=_leave)
 
 
 def give_up(error: BaseException) -> None:
-    """Ends a process that cannot answer any more: at once, and in a forked copy without a word."""
+    """Ends a process that cannot answer any more: at once, and silently in a fork by the model's code."""
     end_copy()
     from omni import _log
 

@@ -1,7 +1,7 @@
-"""One `def` handler call from request to last frame: the part that serial and threaded runners share.
+"""A `def` handler's call from request to last frame: the part that serial and threaded runners share.
 
-What differs between them is how a cancellation interrupts the thread, which happens only between `_arm` and `_disarm`,
-at most once, at any instruction. Frames are written outside that window: none is ever torn. The pattern is always
+The runners differ in how a cancellation interrupts the thread. It happens only between `_arm` and `_disarm`, at most
+once, at any instruction. Frames are written outside that window: none is ever torn. The pattern is always
 
     try:
         try:
@@ -12,7 +12,7 @@ at most once, at any instruction. Frames are written outside that window: none i
     except BaseException:
         self._disarm()      # the interruption may have come inside the first one
 
-so that at every way out the window is closed, and exactly one last frame follows.
+Invariant: on every way out the window is closed, and exactly one last frame follows.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _GONE_WITHIN = 1.0
 _MOST = 8
 _STACK = 64 * 1024
 _GENERAL = ("ld-", "ld.", "libc.", "libc-", "libpthread", "libstdc++", "libpython", "python")
-"""Beginnings of names of libraries whose code runs in everybody's threads."""
+"""Prefixes of libraries whose code runs in every process's threads."""
 
 
 class Lingering:
@@ -107,7 +107,7 @@ def _harmless() -> set[int]:
 
 
 def _in_timed_wait(frame: FrameType | None) -> bool:
-    """Whether a thread's newest frames are `Event.wait` with a time-out and the wait of its condition."""
+    """True if a thread's newest frames are `Event.wait` with a time-out and the wait of its condition."""
     codes = (threading.Condition.wait.__code__, threading.Event.wait.__code__)
     if frame is None or frame.f_back is None or (frame.f_code, frame.f_back.f_code) != codes:
         return False
@@ -123,8 +123,9 @@ def _name(thread: int) -> str:
 
 
 def _library(thread: int) -> str | None:
-    """The library whose code a thread that Python does not know runs: of the addresses on its stack, the outermost that
-    lies in one which is not everybody's."""
+    """The library whose code runs in a thread that Python does not know: of the addresses on its stack, the outermost
+    one
+    that lies outside the libraries of every process."""
     try:
         with open(f"/proc/self/task/{thread}/syscall") as call:
             pointer = int(call.read().split()[-2], 16)
@@ -135,7 +136,7 @@ def _library(thread: int) -> str | None:
             memory.seek(bottom)
             words = [word for (word,) in iter_unpack("=Q", memory.read(top - bottom & ~7))]
     except (OSError, ValueError, IndexError, StopIteration):
-        return None  # it has just ended, or the kernel does not tell
+        return None  # it has just ended, or the kernel hides it
     code = [entry for entry in maps if entry[2] and not entry[3].startswith(_GENERAL)]
     for word in reversed(words):
         for start, end, _, name in code:

@@ -14,7 +14,7 @@ import os
 import sys
 
 if __name__ == "__main__":
-    # A script finds its own directory first in sys.path; the engine's modules are found through the package only.
+    # A script's own directory comes first in sys.path; the engine's modules are imported through the package only.
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 TYPE_CHECKING = False

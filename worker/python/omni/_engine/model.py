@@ -151,7 +151,7 @@ def _entrypoint(module: ModuleType, name: str, function: str) -> Callable[..., A
 
 
 def is_async(function: object) -> bool:
-    """Whether this is an `async def`, also below decorators that keep `__wrapped__`, partials and callable objects."""
+    """True for an `async def`, also below decorators that keep `__wrapped__`, partials and callable objects."""
     for _ in range(32):
         function = getattr(function, "__func__", function)
         code = getattr(function, "__code__", None)

@@ -20,11 +20,11 @@ def failed(number: int, error: BaseException, reason: int | None, skip: int) -> 
     of the traceback are the engine's."""
     if reason is not None:
         if reason == wire.DEADLINE:
-            say_where(error)
+            log_position(error)
         if not isinstance(error, (Cancelled, GeneratorExit)) and type(error).__name__ != "CancelledError":
             _log.report("ERROR", "raised after it was cancelled\n" + _log.traceback_of(error, skip))
         return cancel.frame(number, reason)
-    if isinstance(error, HTTPError) and _says_how(error):
+    if isinstance(error, HTTPError) and _is_standard(error):
         return wire.error(number, wire.ORIGIN_HANDLER, error.status, error.message)
     if isinstance(error, Unserialisable):
         _log.report("ERROR", f"the result cannot be sent: {error}")
@@ -33,8 +33,8 @@ def failed(number: int, error: BaseException, reason: int | None, skip: int) -> 
     return wire.error(number, wire.ORIGIN_RAISED, 500, f"{type(error).__name__}: {_text(error)}")
 
 
-def say_where(error: BaseException) -> None:
-    """Logs where the handler was when its deadline passed, if it had begun."""
+def log_position(error: BaseException) -> None:
+    """Logs the handler's stack at the moment its deadline passed, if it had begun."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_OURS):
         frames = frames.tb_next
@@ -44,8 +44,10 @@ def say_where(error: BaseException) -> None:
         _log.report("WARNING", f"the deadline passed while the handler was here\n{where}")
 
 
-def _says_how(error: HTTPError) -> bool:
-    """Whether status and message are as `HTTPError` sets them: a class of the model's may set them, or neither."""
+def _is_standard(error: HTTPError) -> bool:
+    """True if status and message are as `HTTPError` sets them: a subclass of the model's may set them otherwise, or
+    not.
+    """
     status, message = getattr(error, "status", None), getattr(error, "message", None)
     return type(status) is int and 400 <= status <= 599 and type(message) is str
 
@@ -67,9 +69,9 @@ def close(source: Any, error: BaseException | None) -> None:
         source.close()
     except BaseException as err:
         if err is not error and not isinstance(err, StopIteration):
-            complain(err)
+            log_failure(err)
 
 
-def complain(error: BaseException) -> None:
+def log_failure(error: BaseException) -> None:
     """Logs what a generator raised while it was closed; its request has its last frame for another reason."""
     _log.report("ERROR", "the generator raised while it was closed\n" + _log.traceback_of(error, skip=1))

@@ -76,7 +76,7 @@ class Output(io.TextIOWrapper):
             super().write("\n")
 
     def ended(self, request: str) -> None:
-        """The request has ended: what it has begun is a line."""
+        """Completes the line that an ended request has begun."""
         begun = self._begun.pop(request, "")
         if begun:
             self._put(request, begun)
@@ -142,7 +142,7 @@ def take() -> None:
 
 
 def begin_anew() -> None:
-    """This process was forked, and has other descriptors 1 and 2."""
+    """Adopts the new descriptors 1 and 2 after a fork."""
     _log.keep_descriptor()
 
 
@@ -152,7 +152,7 @@ def answer_for_stacks() -> None:
 
 
 def ended(request: Request) -> None:
-    """A request has ended. Its id is asked for only where a line has begun: nothing else in its head need be parsed."""
+    """Called at a request's end. Its id is needed only where a line has begun: the rest of its head is not parsed."""
     for output in _outputs:
         if output._begun or output._open is not None:
             output.ended(request.id)

@@ -49,7 +49,7 @@ class Serial(Handling):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {CANCEL_SIGNAL})
 
     def wait(self, control: socket.socket) -> None:
-        """Between two connections there is nothing to do but to wait for the worker's next message."""
+        """Waits for the worker's next message between two connections."""
 
     def serve(self, data: socket.socket, cancel_socket: socket.socket, control: socket.socket) -> None:
         """Returns when the connection has ended."""

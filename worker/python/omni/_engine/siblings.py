@@ -4,10 +4,11 @@ With `/model` first in `sys.path`, a `token.py` beside `model.py` would also be 
 installed packages get for `import token`, whenever they import it first: `traceback` may be as late as the
 first failure. And where the engine has imported the library's module already, the model would get that, not its own.
 
-So where there are such files, `import token` means the model's file in the model's own modules only. It is imported as
-`_siblings.token`, and never stands in `sys.modules` under the library's name. Interpreters that `multiprocessing`
-starts have the same rule (`children`). A model without such files pays for one look into its directory. As in any
-Python, a file named like a module that the interpreter has built in or begins with (`time`, `os`) is never taken.
+Therefore, where there are such files, `import token` means the model's file in the model's own modules only. It is
+imported as `_siblings.token`, and never stands in `sys.modules` under the library's name. Interpreters that
+`multiprocessing` starts have the same rule (`children`). A model without such files pays for one listing of its
+directory. As in any Python, a file named like a module that the interpreter has built in or begins with (`time`, `os`)
+is never imported.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class Guard:
         sys.meta_path.insert(at, self)
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
-        """The library's module for a name of the library's; a module of the model's with its own way to import."""
+        """The library's module for a name of the library's; for the model's own modules, their usual finder."""
         if path is None and name in self.names:
             spec = PathFinder.find_spec(name, LIBRARY)
             if spec is None:  # the library of another system has it: the next finder would take the model's

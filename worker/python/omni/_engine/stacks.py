@@ -1,18 +1,18 @@
-"""The stacks of all threads, written to the log when the worker asks where the engine is.
+"""Stacks of all threads, written to the log at the worker's request.
 
 Two signals, since a walk over other threads' stacks is safe only while none of them runs Python code: a thread that
-ends takes away what the walk reads, and the process dies.
+ends frees the frames that the walk reads, and the process dies.
 
-`ASK` is taken by a thread that waits for it and writes the stacks while it holds the interpreter. All other threads
-have the signal blocked. A model whose threads are in C without the interpreter, its main thread too, is heard so.
+`ASK` is received by a thread that waits for it and writes the stacks while it holds the interpreter. All other threads
+have the signal blocked. This works for a model whose threads are in C without the interpreter, its main thread too.
 
 `INSIST` follows a while later, unless the thread has answered and waits again (then the kernel does not have `ASK`
 blocked for it, which the worker sees in `/proc`). It is for a thread that still waits for the interpreter:
-`faulthandler`'s handler runs right there, without it. Some thread holds the interpreter and does not let go, so no
-other one gets on, and none ends: a thread leaves a frame, and takes its state off the list, while it holds the
+`faulthandler`'s handler runs right there, without it. Some thread holds the interpreter and does not let go: no other
+thread runs, and none ends, as a thread leaves a frame, and takes its state off the list, only while it holds the
 interpreter. (C threads may add a state meanwhile, at the head of the list, where the walk does not come again.) Where
-so many threads compute that this one had no turn in all that time, the walk is as unsafe as any; the worker's patience
-(`worker/src/process/supervise.rs`) makes that rare. One that comes after all while the thread waits is dropped.
+so many threads compute that this one had no turn in all that time, the walk is unsafe; the worker's patience
+(`worker/src/process/supervise.rs`) makes that rare. A late `INSIST`, which arrives once the thread waits, is dropped.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from omni._engine.answer import whole
 from omni._engine.connection import Closed, Connection, Unusable
 from omni._engine.descriptors import end_copy
 from omni._engine.request import WireRequest
-from omni._engine.walk import Turn, walk
+from omni._engine.walk import InFlight, walk
 from omni._engine.writer import Writer
 from omni.context import Context, request_now
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from omni._engine.model import Model
 
 
-def _settle(future: asyncio.Future[None]) -> None:
+def _resolve(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
 
@@ -38,8 +38,8 @@ class Tasks:
     def __init__(self, model: Model) -> None:
         self._model = model
         self._loop = model.loop()
-        self._room = Room(model.concurrency)
-        self._sessions: set[Session] = set()
+        self._limit = ConcurrencyLimit(model.concurrency)
+        self._connections: set[DataConnection] = set()
         self._until: asyncio.Future[None] = self._loop.create_future()
         self._finishes = False
         self._broken: BaseException | None = None
@@ -47,23 +47,23 @@ class Tasks:
     def wait(self, control: socket.socket) -> None:
         """Serves, and lets the model's own background tasks run, until the worker's next message is there."""
         self._until = self._loop.create_future()
-        self._loop.add_reader(control, _settle, self._until)
+        self._loop.add_reader(control, _resolve, self._until)
         self._run(control)
-        if self._sessions:
-            _look(control)
+        if self._connections:
+            _check_worker(control)
 
     def serve(self, data: socket.socket, cancel_socket: socket.socket, control: socket.socket) -> None:
-        """Takes a connection. Tasks that ignore their cancellation at its end run on, unheard."""
-        session = Session(self._model, self._loop, self._room, data, cancel_socket)
-        self._sessions.add(session)
-        session.ended.add_done_callback(lambda _: self._end(session))
+        """Takes a connection. Tasks that ignore their cancellation at its end run on; their answers are dropped."""
+        connection = DataConnection(self._model, self._loop, self._limit, data, cancel_socket)
+        self._connections.add(connection)
+        connection.ended.add_done_callback(lambda _: self._end(connection))
 
     def finish(self, control: socket.socket) -> None:
         """Serves until no connection is left. Only the worker's own end matters meanwhile."""
         self._finishes = True
-        if self._sessions:
+        if self._connections:
             self._until = self._loop.create_future()
-            self._loop.add_reader(control, lambda: _look(control) and self._loop.remove_reader(control))
+            self._loop.add_reader(control, lambda: _check_worker(control) and self._loop.remove_reader(control))
             self._run(control)
 
     def _run(self, control: socket.socket) -> None:
@@ -74,59 +74,58 @@ class Tasks:
         if self._broken is not None:
             raise self._broken
 
-    def _end(self, session: Session) -> None:
-        self._sessions.discard(session)
-        session.close()
-        self._broken = self._broken or session.ended.exception()
-        if self._broken is not None or (self._finishes and not self._sessions):
-            _settle(self._until)
+    def _end(self, connection: DataConnection) -> None:
+        self._connections.discard(connection)
+        connection.close()
+        self._broken = self._broken or connection.ended.exception()
+        if self._broken is not None or (self._finishes and not self._connections):
+            _resolve(self._until)
 
 
-def _look(control: socket.socket) -> bool:
-    """Ends this process when the worker is gone: who could end it otherwise?"""
+def _check_worker(control: socket.socket) -> bool:
+    """Ends this process when the worker is gone: nothing else could end it."""
     if not control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
         os._exit(1)
     return True
 
 
-class Room:
-    """So many requests at a time, those of all connections together; further ones wait in the order in which they
-    came."""
+class ConcurrencyLimit:
+    """Limits the requests of all connections together; further ones wait in the order in which they came."""
 
     def __init__(self, size: int) -> None:
         self._free = size
-        self._waiting: deque[tuple[Session, Turn]] = deque()
+        self._waiting: deque[tuple[DataConnection, InFlight]] = deque()
 
-    def enter(self, session: Session, turn: Turn) -> None:
-        """A request is started, or waits."""
+    def admit(self, connection: DataConnection, entry: InFlight) -> None:
+        """Starts a request, or lets it wait."""
         if self._free > 0:
             self._free -= 1
-            session.start(turn)
+            connection.start(entry)
         else:
-            self._waiting.append((session, turn))
+            self._waiting.append((connection, entry))
 
-    def leave(self, count: int = 1) -> None:
-        """So many have ended."""
+    def release(self, count: int = 1) -> None:
+        """Frees the places of ended requests, and starts waiting ones."""
         self._free += count
         while self._free > 0 and self._waiting:
-            self.enter(*self._waiting.popleft())
+            self.admit(*self._waiting.popleft())
 
-    def forget(self, session: Session) -> None:
-        """A connection has ended: what it had waiting is not started."""
-        gone = [turn for owner, turn in self._waiting if owner is session]
-        self._waiting = deque(one for one in self._waiting if one[0] is not session)
-        for turn in gone:
-            turn.request.close()
+    def drop(self, connection: DataConnection) -> None:
+        """Drops the waiting requests of a connection that has ended."""
+        gone = [entry for owner, entry in self._waiting if owner is connection]
+        self._waiting = deque(one for one in self._waiting if one[0] is not connection)
+        for entry in gone:
+            entry.request.close()
 
 
-class Session:
-    """One data connection."""
+class DataConnection:
+    """A data connection, and its requests in the loop."""
 
     def __init__(
         self,
         model: Model,
         loop: asyncio.AbstractEventLoop,
-        room: Room,
+        limit: ConcurrencyLimit,
         data: socket.socket,
         cancel_socket: socket.socket,
     ) -> None:
@@ -134,13 +133,13 @@ class Session:
         self._handler = model.handler
         self._instance = model.instance
         self._loop = loop
-        self._room = room
+        self._limit = limit
         self._connection = Connection(data)
         self._cancel = cancel_socket
         self._cancels = cancel.Cancels()
-        self._turns: dict[int, Turn] = {}
+        self._in_flight: dict[int, InFlight] = {}
         self._check: asyncio.Task[None] | None = None
-        """The last check; the loop itself would forget a task that nobody holds."""
+        """The last check; the loop itself keeps no reference to its tasks."""
         self.ended: asyncio.Future[None] = loop.create_future()
         data.setblocking(False)
         self._writer = Writer(loop, data, self._end)
@@ -153,11 +152,11 @@ class Session:
             self._loop.remove_reader(sock)
         self._cancels.closed = True
         self._writer.close()
-        for turn in self._turns.values():
-            if turn.task is not None and turn.started:
-                turn.task.cancel()
-        self._room.forget(self)
-        self._room.leave(len(self._turns))
+        for entry in self._in_flight.values():
+            if entry.task is not None and entry.started:
+                entry.task.cancel()
+        self._limit.drop(self)
+        self._limit.release(len(self._in_flight))
         self._connection.close()
         self._cancel.close()
 
@@ -181,9 +180,9 @@ class Session:
             return
         number, reason = cancel.parse(packet)
         self._cancels.add(number, reason)
-        turn = self._turns.get(number)
-        if turn is not None and turn.started and turn.task is not None:
-            turn.task.cancel()
+        entry = self._in_flight.get(number)
+        if entry is not None and entry.started and entry.task is not None:
+            entry.task.cancel()
 
     def _on_data(self) -> None:
         try:
@@ -200,11 +199,11 @@ class Session:
             if kind == wire.REQUEST:
                 descriptor = self._connection.descriptor() if flags & wire.BODY_STREAM else None
                 request = WireRequest(payload, self._connection.received, descriptor)
-                self._room.enter(self, Turn(number, request, self._cancels))
+                self._limit.admit(self, InFlight(number, request, self._cancels))
             elif kind == wire.CREDIT:
-                turn = self._turns.get(number)
-                if turn is not None:
-                    turn.grant(wire.HEAD_LENGTH.unpack(payload)[0])
+                entry = self._in_flight.get(number)
+                if entry is not None:
+                    entry.grant(wire.HEAD_LENGTH.unpack(payload)[0])
             elif kind == wire.CHECK:
                 self._check = self._loop.create_task(self._answer_check(number, flags & wire.OWN_CHECK != 0))
             else:
@@ -215,14 +214,14 @@ class Session:
         self._writer.write(wire.health(number, problem))
         self._writer.flush()
 
-    def start(self, turn: Turn) -> None:
-        """There is room for this request."""
-        self._turns[turn.number] = turn
-        turn.task = self._loop.create_task(self._answer(turn))
+    def start(self, entry: InFlight) -> None:
+        """Starts a request that was admitted."""
+        self._in_flight[entry.number] = entry
+        entry.task = self._loop.create_task(self._answer(entry))
 
-    async def _answer(self, turn: Turn) -> None:
-        number, request = turn.number, turn.request
-        turn.started = True
+    async def _answer(self, entry: InFlight) -> None:
+        number, request = entry.number, entry.request
+        entry.started = True
         context = Context(self._instance, request, self._cancels, number)
         request_now.set(request)
         try:
@@ -233,7 +232,7 @@ class Session:
                 result = await result
             last = whole(number, result)
             if type(last) is not bytes:
-                last = await walk(turn, last, self._writer)  # type: ignore[arg-type]
+                last = await walk(entry, last, self._writer)  # type: ignore[arg-type]
         except BaseException as err:
             last = outcome.failed(number, err, self._cancels.reason(number), skip=1)
         finally:
@@ -243,9 +242,9 @@ class Session:
         if context._usage:
             last = wire.usage(number, context._usage) + last
         self._cancels.forget(number)
-        del self._turns[number]
+        del self._in_flight[number]
         self._writer.write(last)
-        if not self._turns:
+        if not self._in_flight:
             self._writer.flush()
-        if not self._cancels.closed:  # else its room was given back with the connection
-            self._room.leave()
+        if not self._cancels.closed:  # else its place was freed with the connection
+            self._limit.release()

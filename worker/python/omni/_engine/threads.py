@@ -42,52 +42,52 @@ class Threads:
         self._model = model
         # Bounded by the schedulers, of which each sends at most `concurrency` requests at a time.
         self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
-        self._hands = [Hand(model, self._jobs) for _ in range(model.concurrency)]
-        for at, hand in enumerate(self._hands):
-            threading.Thread(target=hand.run, name=f"omni-handler-{at}", daemon=True).start()
-        self._lines: dict[int, Line] = {}
+        self._handlers = [HandlerThread(model, self._jobs) for _ in range(model.concurrency)]
+        for at, handler in enumerate(self._handlers):
+            threading.Thread(target=handler.run, name=f"omni-handler-{at}", daemon=True).start()
+        self._connections: dict[int, DataConnection] = {}
         self._poll = select.poll()
 
     def wait(self, control: socket.socket) -> None:
         """Reads until the worker's next message is there."""
         self._poll.register(control, select.POLLIN)
-        while not self._turn():
+        while not self._poll_once():
             pass
         self._poll.unregister(control)
 
     def serve(self, data: socket.socket, cancel_socket: socket.socket, control: socket.socket) -> None:
         """Takes a connection. Handlers that ignore its end keep their threads until they return."""
-        line = Line(Connection(data), cancel.Cancels(), cancel_socket)
+        held = DataConnection(Connection(data), cancel.Cancels(), cancel_socket)
 
         def notify(number: int | None) -> None:
-            for hand in self._hands:
-                hand.interrupt(line.cancels, number)
+            for handler in self._handlers:
+                handler.interrupt(held.cancels, number)
 
-        watch = cancel.Watch(cancel_socket, data, control, line.cancels, notify)
-        line.listener = threading.Thread(target=watch.run, name="omni-cancel", daemon=True)
-        line.listener.start()
-        self._lines[data.fileno()] = line
+        watch = cancel.Watch(cancel_socket, data, control, held.cancels, notify)
+        held.listener = threading.Thread(target=watch.run, name="omni-cancel", daemon=True)
+        held.listener.start()
+        self._connections[data.fileno()] = held
         self._poll.register(data, select.POLLIN)
 
     def finish(self, control: socket.socket) -> None:
         """Reads until no connection is left."""
-        while self._lines:
-            self._turn()
+        while self._connections:
+            self._poll_once()
 
-    def _turn(self) -> bool:
+    def _poll_once(self) -> bool:
         """Waits once, and reads what is there. True when there is something that no connection brings."""
         others = False
         for fd, _ in self._poll.poll():
-            line = self._lines.get(fd)
-            if line is None:
+            held = self._connections.get(fd)
+            if held is None:
                 others = True
                 continue
             try:
-                self._receive(line.connection, line.cancels)
+                self._receive(held.connection, held.cancels)
             except Closed:
                 self._poll.unregister(fd)
-                del self._lines[fd]
-                line.close()
+                del self._connections[fd]
+                held.close()
         return others
 
     def _receive(self, connection: Connection, cancels: cancel.Cancels) -> None:
@@ -96,8 +96,8 @@ class Threads:
                 descriptor = connection.descriptor() if flags & wire.BODY_STREAM else None
                 self._jobs.put((connection, cancels, number, WireRequest(payload, connection.received, descriptor)))
             elif kind == wire.CREDIT:
-                for hand in self._hands:
-                    hand.grant(cancels, number, wire.HEAD_LENGTH.unpack(payload)[0])
+                for handler in self._handlers:
+                    handler.grant(cancels, number, wire.HEAD_LENGTH.unpack(payload)[0])
             elif kind == wire.CHECK:
                 problem = self._model.check() if flags & wire.OWN_CHECK else None
                 with connection.writing:
@@ -106,8 +106,8 @@ class Threads:
                 raise Unusable(f"the scheduler sent a frame of kind {kind}")
 
 
-class Line:
-    """One data connection, and the thread that hears its cancellations."""
+class DataConnection:
+    """A data connection, and the thread that receives its cancellations."""
 
     listener: threading.Thread
 
@@ -125,8 +125,8 @@ class Line:
         self._cancel.close()
 
 
-class Hand(Handling):
-    """One thread and the request it works on."""
+class HandlerThread(Handling):
+    """A thread that handles requests, one at a time."""
 
     def __init__(self, model: Model, jobs: queue.SimpleQueue[Job]) -> None:
         super().__init__(model)

@@ -1,7 +1,7 @@
 """Walks a stream in the event loop: its chunks become frames, as the scheduler's credit and the socket have room.
 
-Called by `tasks`, in the task of a request. What always holds: no more than the credit is under way; a stream that
-waits for nothing does not keep others from the loop (`Row`).
+Called by `tasks`, in the task of a request. Invariants: no more than the credit is under way; a stream that waits for
+nothing does not keep other requests from the loop (`Burst`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from omni._engine.writer import Writer
 
 
-class Turn:
+class InFlight:
     """A request in flight and the credit of its stream."""
 
     __slots__ = ("cancels", "credit", "number", "request", "started", "task", "waiter")
@@ -39,15 +39,13 @@ class Turn:
         self.waiter: asyncio.Future[None] | None = None
 
     def grant(self, credit: int) -> None:
-        """The scheduler takes more."""
+        """Adds credit from the scheduler."""
         self.credit += credit
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)
 
     async def wait(self, need: int) -> None:
-        """Returns when there is so much credit. Nobody grants any to a request that is cancelled, as one may be whose
-        generator goes on regardless.
-        """
+        """Waits for this much credit. A cancelled request gets none, though its generator may go on regardless."""
         while self.credit < need:
             if self.cancels.reason(self.number) is not None:
                 raise asyncio.CancelledError
@@ -55,11 +53,11 @@ class Turn:
             await self.waiter
 
 
-class Row:
-    """The chunks that a stream which waits for nothing may bring before the loop turns, and they leave: one at first,
+class Burst:
+    """Chunks that a stream which waits for nothing may produce before the loop turns and sends them: one at first,
     eight at a time after eight that took no time, and none after fifty microseconds. A turn of the loop costs as much
-    as a chunk. Who computes for its chunks gives way after each, and few that come together do not wait for what is
-    computed for the next one.
+    as a chunk. A generator that computes for its chunks yields after each, and a few chunks at once do not wait for
+    the computation of the next one.
     """
 
     __slots__ = ("_quick", "_until")
@@ -72,42 +70,42 @@ class Row:
         self._until = 0.0
 
     def over(self) -> bool:
-        """Whether the loop has to turn after this chunk."""
+        """True if the loop has to turn after this chunk."""
         if monotonic() > self._until:
             self._quick = 0
             return True
         self._quick += 1
-        return self._quick < Row.MOST or self._quick % Row.MOST == 0
+        return self._quick < Burst.MOST or self._quick % Burst.MOST == 0
 
     def begin(self) -> None:
-        """The loop has turned."""
-        self._until = monotonic() + Row.SECONDS
+        """Begins the next burst, after a turn of the loop."""
+        self._until = monotonic() + Burst.SECONDS
 
 
-async def walk(turn: Turn, stream: Stream, writer: Writer) -> bytes:
+async def walk(entry: InFlight, stream: Stream, writer: Writer) -> bytes:
     """Sends a stream's chunks; returns its last frame."""
-    chunks, row = stream.chunks, Row()
+    chunks, burst = stream.chunks, Burst()
     error: BaseException | None = None
     try:
         if hasattr(chunks, "__aiter__"):
             seen = writer.turns
             async for item in chunks:
                 waited = writer.turns != seen
-                more = _put(turn, stream, writer, item)
+                more = _put(entry, stream, writer, item)
                 if more is not None:
                     await more
-                if not waited and row.over():  # else the chunk would leave after what it computes for the next one
+                if not waited and burst.over():  # else the chunk would leave after what it computes for the next one
                     await _pause()
-                    row.begin()
+                    burst.begin()
                 seen = writer.turns
         elif hasattr(chunks, "__iter__"):
             for item in chunks:
-                more = _put(turn, stream, writer, item)
+                more = _put(entry, stream, writer, item)
                 if more is not None:
                     await more
-                if row.over():
+                if burst.over():
                     await _pause()
-                    row.begin()
+                    burst.begin()
         else:
             raise Unserialisable(f"a stream needs something to iterate over, not {type(chunks).__qualname__}")
     except BaseException as err:
@@ -115,7 +113,7 @@ async def walk(turn: Turn, stream: Stream, writer: Writer) -> bytes:
         raise
     finally:
         await _close(chunks, error)
-    return stream.opening() + wire.end(turn.number)
+    return stream.opening() + wire.end(entry.number)
 
 
 @types.coroutine
@@ -124,14 +122,14 @@ def _pause() -> Generator[None, None, None]:
     yield
 
 
-def _put(turn: Turn, stream: Stream, writer: Writer, item: object) -> Coroutine[None, None, None] | None:
-    """Writes an event that may leave at once, as most may; for anything else returns what will."""
+def _put(entry: InFlight, stream: Stream, writer: Writer, item: object) -> Coroutine[None, None, None] | None:
+    """Writes an event that may be sent at once, as most may; for anything else returns a coroutine that sends it."""
     flags, payload = stream.encode(item)
     cost = len(payload) + wire.HEADER_LENGTH
-    if flags == wire.BYTES or writer.full or cost > turn.credit:
-        return _chunk(turn, stream, writer, flags, payload)
-    turn.credit -= cost
-    event = wire.chunk_header(turn.number, flags, len(payload)) + payload
+    if flags == wire.BYTES or writer.full or cost > entry.credit:
+        return _chunk(entry, stream, writer, flags, payload)
+    entry.credit -= cost
+    event = wire.chunk_header(entry.number, flags, len(payload)) + payload
     if stream.opened:
         writer.write(event)
     else:
@@ -139,8 +137,8 @@ def _put(turn: Turn, stream: Stream, writer: Writer, item: object) -> Coroutine[
     return None
 
 
-async def _chunk(turn: Turn, stream: Stream, writer: Writer, flags: int, payload: bytes | memoryview) -> None:
-    number, size, write = turn.number, len(payload), writer.write
+async def _chunk(entry: InFlight, stream: Stream, writer: Writer, flags: int, payload: bytes | memoryview) -> None:
+    number, size, write = entry.number, len(payload), writer.write
     opening = stream.opening()
     if opening:
         write = writer.begin
@@ -149,23 +147,23 @@ async def _chunk(turn: Turn, stream: Stream, writer: Writer, flags: int, payload
         await writer.drained()
     if flags != wire.BYTES:
         cost = size + wire.HEADER_LENGTH
-        if cost > turn.credit:
-            await turn.wait(cost)
-        turn.credit -= cost
+        if cost > entry.credit:
+            await entry.wait(cost)
+        entry.credit -= cost
         write(wire.chunk_header(number, flags, size) + payload)
         return
     if stream.begins_with_nothing(flags, size):
-        turn.credit -= wire.HEADER_LENGTH
+        entry.credit -= wire.HEADER_LENGTH
         write(wire.chunk_header(number, flags, 0))
     at = 0
     while at < size:
         take = min(size - at, wire.MAX_CHUNK)
         cost = take + wire.HEADER_LENGTH
-        if cost > turn.credit:
-            await turn.wait(cost)
+        if cost > entry.credit:
+            await entry.wait(cost)
         if writer.full:
             await writer.drained()
-        turn.credit -= cost
+        entry.credit -= cost
         write(wire.chunk_header(number, flags, take) + payload[at : at + take])
         at += take
 
@@ -183,4 +181,4 @@ async def _close(source: Any, error: BaseException | None) -> None:
         await source.aclose()
     except BaseException as err:
         if err is not error and not isinstance(err, StopAsyncIteration):
-            outcome.complain(err)
+            outcome.log_failure(err)

@@ -83,5 +83,5 @@ def health(number: int, problem: str | None) -> bytes:
 
 
 def usage(number: int, units: dict[str, float]) -> bytes:
-    """What a request has used."""
+    """The frame of the usage that a request has added up."""
     return frame(USAGE, 0, 0, number, _json.encode(units))

@@ -21,7 +21,7 @@ _FULL = 1024 * 1024
 
 
 class Writer:
-    """The writing half of a data connection in a loop. `on_error` hears None when the other side has closed."""
+    """The writing half of a data connection in a loop. `on_error` gets None when the other side has closed."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Writer:
 
     @property
     def full(self) -> bool:
-        """Whether streams should wait."""
+        """True if streams should wait."""
         return self._size > _FULL
 
     async def drained(self) -> None:
@@ -66,9 +66,10 @@ class Writer:
             self._loop.call_soon(self._turn)
 
     def begin(self, data: bytes) -> None:
-        """Takes the first frames of a stream; with others they leave before the end of a turn in which many begin.
+        """Queues the first frames of a stream; if many streams begin in one turn, they are sent before it ends.
 
-        Whoever passes them on gets the processor, if he waits for this one: kernels wake him up where we run.
+        The reader of these frames gets the processor early if it waits for this one: the kernel wakes it on our
+        processor.
         """
         self.write(data)
         if len(self._parts) >= _BEGINNINGS:

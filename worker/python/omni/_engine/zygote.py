@@ -27,7 +27,7 @@ def run(control: Control, order: dict[str, Any]) -> Control | int:
 
     Returns in a forked copy, with the control socket of the instance, and when it cannot be used, with the exit code.
     """
-    # What an instance needs beside the author's modules, before the model's directory comes first in sys.path.
+    # Modules that an instance needs beside the author's, imported before the model's directory comes first in sys.path.
     from omni._engine import outcome, serial, tasks, threads  # noqa: F401
     from omni._engine.model import enter
 
@@ -45,7 +45,7 @@ def run(control: Control, order: dict[str, Any]) -> Control | int:
         message = control.receive_descriptors()
         if message is None:
             _flush()
-            os._exit(0)  # what modules want done at exit is the instances' to do
+            os._exit(0)  # exit handlers of modules belong to the instances
         told, fds = message
         if told["type"] != "fork":
             raise ValueError(f"omni-worker sent `{told['type']}` to a zygote")
@@ -107,7 +107,7 @@ def _fork(fds: list[int]) -> bool:
 
 
 def _instance() -> Control:
-    """Makes this copy an instance: a session of its own, its own chance, its own control socket."""
+    """Makes this fork an instance: a session, a random seed and a control socket of its own."""
     os.setsid()
     _reseed()
     descriptors.begin_anew()
@@ -116,7 +116,7 @@ def _instance() -> Control:
     try:
         control.say({"type": "forked"})
     except OSError:
-        os._exit(1)  # nobody wants it any more
+        os._exit(1)  # the worker has given it up
     return control
 
 

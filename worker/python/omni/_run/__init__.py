@@ -1,11 +1,11 @@
-"""One model over HTTP on a laptop: `python -m omni run DIR`.
+"""Runs one model over HTTP on a laptop: `python -m omni run DIR`.
 
-    program   order of events, exit codes, reload
-    manifest  what is read of omni.toml
-    server    HTTP: connections, and the requests that come over them
-    door      requests that a node would refuse
-    answer    the answer to one request, as a node writes it
-    handling  one handler call: deadline, frames, failures
+    program    order of events, exit codes, reload
+    manifest   the keys of omni.toml that are read
+    server     HTTP: connections, and the requests that come over them
+    admission  requests that a node would refuse
+    answer     the answer to one request, as a node writes it
+    handling   one handler call: deadline, frames, failures
 
 The answers are those of a node (envelope, bytes, server-sent events, deadlines, failures); the isolation, limits,
 queues and the cancellation by a client's hang-up are not: this is to try a handler, never to serve one. Threads read

@@ -1,7 +1,7 @@
-"""The answer to one request of the local run, as a node writes it: status, headers, envelope, events, failures.
+"""The answer to a request of the local run, as a node writes it: status, headers, envelope, events, failures.
 
-The main thread writes what the handler returns; the thread of the connection ends the answer at the deadline, whatever
-the handler does. What always holds: writes are whole, and nothing follows the last one.
+The main thread writes the handler's result; the thread of the connection ends the answer at the deadline, whatever the
+handler does. Invariants: writes are whole, and nothing follows the last one.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ FAILED = "the model failed on this request"
 LATE = "the request's deadline passed"
 _NO_CONTENT = (204, 304)
 _LAST_WRITE = 0.5
-"""Seconds that a write which has begun has at the deadline."""
+"""Seconds that a write already begun has at the deadline."""
 
 
 class Gone(Exception):
-    """Nobody takes the answer any more. Without a text: it has been given in another way."""
+    """The answer cannot be delivered any more. Without a text: it has been given in another way."""
 
 
 def code_of(status: int) -> int:
@@ -35,7 +35,7 @@ def code_of(status: int) -> int:
 
 
 class Answer:
-    """One answer. Its methods raise `Gone` when nobody takes it any more."""
+    """The answer to a request. Its methods raise `Gone` once it cannot be delivered any more."""
 
     def __init__(self, connection: BaseHTTPRequestHandler, request: str) -> None:
         self._connection = connection
@@ -44,11 +44,11 @@ class Answer:
         self._opened = False
         self._events = False
         self._makers: set[bool] = set()
-        """Whether there were events of the model's own (True) and events that are written here (False)."""
+        """Origins of the events so far: True for the model's own, False for events formatted here."""
         self.is_over = False
-        """Whether its last byte was written."""
+        """True once its last byte was written."""
         self.begun = False
-        """Whether the handler was called."""
+        """True once the handler was called."""
         self.done = threading.Event()
         """The handler has ended."""
 
@@ -90,7 +90,7 @@ class Answer:
             self._begin(status, head.get("media_type", default), head.get("headers", []), None)
 
     def piece(self, flags: int, payload: bytes | memoryview) -> None:
-        """One piece of a stream."""
+        """Writes a piece of a stream."""
         data = bytes(payload)
         if flags == wire.TEXT:
             data = _json.encode({"response": data.decode()})

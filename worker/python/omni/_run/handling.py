@@ -1,6 +1,6 @@
-"""One handler call of the local run, in the main thread: from a request to frames, the deadline raised in the handler.
+"""A handler call of the local run, in the main thread: from a request to frames, the deadline raised in the handler.
 
-What always holds: the alarm raises only while the model's code runs (`_in_model`), so no answer is torn.
+Invariant: the alarm raises only while the model's code runs (`_in_model`), so no answer is torn.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _END: Any = object()
 
 
 class Late:
-    """Whether a request's deadline has passed: what its context asks."""
+    """Tells a context whether its request's deadline has passed."""
 
     def __init__(self, deadline: float) -> None:
         self.deadline = deadline
@@ -92,7 +92,7 @@ class Handling:
         """Status and message of a failure, whose traceback goes to the log where a node's would."""
         cancelled = isinstance(error, (DeadlineExceeded, asyncio.CancelledError))
         if self._late.reason(0) is not None:
-            outcome.say_where(error if self._place is None or not cancelled else error.with_traceback(self._place))
+            outcome.log_position(error if self._place is None or not cancelled else error.with_traceback(self._place))
             if not cancelled:
                 _log.report("ERROR", "raised after it was cancelled\n" + _log.traceback_of(error, skip=2))
             return 504, LATE

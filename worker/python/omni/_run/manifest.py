@@ -1,4 +1,4 @@
-"""What the local run reads of a model's `omni.toml`: entry point, weights, variables, deadline, largest body."""
+"""Keys of a model's `omni.toml` that the local run reads: entry point, weights, variables, deadline, largest body."""
 
 from __future__ import annotations
 

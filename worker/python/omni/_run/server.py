@@ -9,9 +9,9 @@ import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
 
-from omni._run import door
+from omni._run import admission
+from omni._run.admission import Refused
 from omni._run.answer import Answer, Gone
-from omni._run.door import Refused
 from omni.request import Request
 
 TYPE_CHECKING = False
@@ -65,7 +65,7 @@ class Server(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection."""
+    """A connection of a client."""
 
     protocol_version = "HTTP/1.1"
     server: Server
@@ -99,7 +99,7 @@ class Handler(BaseHTTPRequestHandler):
         """Requests are not listed: what a handler prints is the log."""
 
     def _check(self) -> None:
-        door.check(self.headers, self.command, self.request_version)
+        admission.check(self.headers, self.command, self.request_version)
         path = urlsplit(self.path).path.split("/")
         if path[1:3] == ["client", "v4"] and path[3:4] == ["accounts"]:
             path = ["", *path[5:]]
@@ -109,7 +109,7 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(405, 7001, "this route takes POST")
         if unquote("/".join(path[3:])).rpartition("/")[2] != self.server.model:
             raise Refused(404, 5007, "no such model")
-        door.check_encoding(self.headers)
+        admission.check_encoding(self.headers)
 
     def _body(self) -> bytes:
         limit = self.server.manifest.body

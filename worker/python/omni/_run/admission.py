@@ -14,7 +14,7 @@ class Refused(Exception):
 
 
 def check(headers: Message, method: str, version: str) -> None:
-    """Whether a request names this server, and comes from no page of another site. Raises `Refused`."""
+    """Checks that a request names this server, and comes from no page of another site. Raises `Refused`."""
     hosts = headers.get_all("host", [])
     if len(hosts) > 1 or (not hosts and version != "HTTP/1.0") or any("@" in host for host in hosts):
         raise Refused(400, 5004, "a request has to name one host: exactly one `Host`")
@@ -27,7 +27,7 @@ def check(headers: Message, method: str, version: str) -> None:
 
 
 def check_encoding(headers: Message) -> None:
-    """Whether a body is as it is to be read. Raises `Refused`."""
+    """Checks that a body has no encoding. Raises `Refused`."""
     said = [value.strip() for value in headers.get_all("content-encoding", [])]
     encoding = ", ".join(value for value in said if value and value.lower() != "identity")
     if encoding:
