@@ -314,7 +314,7 @@ fn a_deploy_that_is_killed_leaves_the_old_or_the_new_content() {
 /// Another user with write access to the models folder renames the draft while it is copied, and puts a link in its
 /// place.
 #[test]
-fn who_exchanges_the_draft_for_a_link_gets_nothing() {
+fn a_draft_exchanged_for_a_link_publishes_nothing() {
     let world = World::new();
     for number in 0..300 {
         world.write(&format!("src/hello/{number:03}.bin"), &"x".repeat(64 << 10));

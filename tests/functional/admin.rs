@@ -61,7 +61,7 @@ fn capacity_of(node: &Node, model: &str) -> Value {
 }
 
 #[test]
-fn metrics_tell_what_happened() {
+fn metrics_count_requests_and_failures() {
     let manifest = "[limits]\nbody = \"1KiB\"\n";
     let node = Node::builder().model("model", &[("model.py", MODEL), ("omni.toml", manifest)]).start();
     let http = node.http();

@@ -87,7 +87,7 @@ fn every_byte_arrives_once_however_it_is_cut() {
 }
 
 #[test]
-fn what_follows_a_large_body_is_the_next_request_and_what_is_in_it_is_none() {
+fn bytes_after_a_large_body_are_the_next_request_and_bytes_in_it_are_not() {
     let node = Node::builder().model("measure", &[("model.py", MEASURE), ("omni.toml", LIMITS)]).start();
     let hidden =
         "POST /ai/run/measure HTTP/1.1\r\nhost: localhost\r\ncontent-type: image/x\r\ncontent-length: 2\r\n\r\nab";
@@ -120,7 +120,7 @@ fn what_follows_a_large_body_is_the_next_request_and_what_is_in_it_is_none() {
 }
 
 #[test]
-fn a_body_is_asked_for_when_it_is_wanted() {
+fn a_body_is_continued_only_when_the_model_reads_it() {
     let waits = "import asyncio\nGO = asyncio.Event()\n\nasync def handle_request(request, context):\n    \
                  if request.headers.get('x-go'):\n        GO.set()\n        return 'going'\n    await GO.wait()\n    \
                  return sum([len(piece) async for piece in request.body.stream()])\n";
@@ -161,7 +161,7 @@ fn a_body_is_asked_for_when_it_is_wanted() {
 }
 
 #[test]
-fn half_a_body_harms_nobody() {
+fn an_incomplete_body_fails_only_its_own_request() {
     let careful = "def handle_request(request, context):\n    try:\n        for _ in request.body.stream():\n            \
                    print('a piece')\n        print('a whole body')\n    except BaseException as error:\n        \
                    print('ended by', type(error).__name__)\n        raise\n";
@@ -189,7 +189,7 @@ fn half_a_body_harms_nobody() {
 }
 
 #[test]
-fn an_answer_can_come_while_the_body_does() {
+fn an_answer_may_be_sent_while_the_body_arrives() {
     let counts = "def handle_request(request, context):\n    for piece in request.body.stream():\n        \
                   yield str(len(piece))\n";
     let early = "def handle_request(request, context):\n    with request.body.file() as file:\n        \
@@ -303,7 +303,7 @@ fn kept(node: &Node, model: &str) -> Vec<Value> {
 }
 
 #[test]
-fn a_model_gains_nothing_from_the_descriptor_of_a_body() {
+fn the_descriptor_of_a_body_gives_a_model_no_further_access() {
     let node = Node::builder().model("keeps", &[("model.py", KEEPS), ("omni.toml", LIMITS)]).start();
     assert!(kept(&node, "keeps").is_empty());
     let answer = upload(&node, "keeps", "", &pattern(2 * MIB)).whole();

@@ -112,7 +112,7 @@ fn metric(node: &Node, name: &str) -> Option<f64> {
 }
 
 #[test]
-fn who_waits_for_a_place_is_told_and_nobody_else_waits() {
+fn only_builds_beyond_the_limit_wait_and_their_models_say_so() {
     let (index, gate) = (Index::start(Mood::Serves), Gate::new(&["omni-slow", "omni-second"]));
     index.add("omni-wheel", "WORD = 'wheel'\n", &[]);
     let node = Node::builder()
@@ -204,7 +204,7 @@ fn a_build_ends_with_the_last_model_that_waits_for_it() {
 }
 
 #[test]
-fn what_took_too_long_goes_on_with_what_it_had_built() {
+fn a_timed_out_build_is_resumed_with_its_finished_packages() {
     let (index, gate) = (Index::start(Mood::Serves), Gate::new(&["omni-done", "omni-slow"]));
     let node = Node::builder()
         .config(&gate.config(&index, "build-timeout = \"15s\"\n"))
@@ -232,7 +232,7 @@ fn what_took_too_long_goes_on_with_what_it_had_built() {
 }
 
 #[test]
-fn what_can_never_be_met_is_tried_once() {
+fn requirements_that_can_never_be_met_are_tried_once() {
     let index = Index::start(Mood::Serves);
     let wheel = "lfs-1-py3-none-any.whl";
     let table = [

@@ -74,7 +74,7 @@ tell(bounded=(folder / 'big').stat().st_size < 16 << 20)
 }
 
 #[test]
-fn what_a_model_does_to_its_cache_directory_harms_no_later_instance() {
+fn a_spoiled_cache_directory_harms_no_later_instance() {
     let manifest = |quota: &str| format!("schema = 1\n[limits]\ncache = \"{quota}\"\n");
     let node = Node::builder()
         .model("one", &[PROBE, ("omni.toml", &manifest("16MiB"))])

@@ -26,7 +26,7 @@ fn ready(node: &Node, model: &str) -> usize {
 }
 
 #[test]
-fn who_is_idle_longest_makes_room_for_another_model() {
+fn the_longest_idle_model_is_evicted_for_another() {
     let node = node(&[("a", "400MiB", ""), ("b", "400MiB", ""), ("c", "400MiB", "")]);
     let ask = |model: &str| {
         let answer = node.http().run(model, &json!(0));
@@ -48,7 +48,7 @@ fn who_is_idle_longest_makes_room_for_another_model() {
 }
 
 #[test]
-fn what_a_model_keeps_without_requests_is_kept_from_others() {
+fn min_instances_are_never_evicted_for_others() {
     let node = node(&[("kept", "600MiB", "min-instances = 1"), ("other", "600MiB", "")]);
     wait_for("its instance", PATIENCE, || (ready(&node, "kept") == 1).then_some(()));
     let engine = node.engine("kept").expect("an engine");
@@ -65,7 +65,7 @@ fn what_a_model_keeps_without_requests_is_kept_from_others() {
 }
 
 #[test]
-fn why_a_further_instance_has_no_room_is_said_until_it_has_some() {
+fn a_further_instance_without_room_reports_the_reason_until_it_starts() {
     const WHY: &str = "the node is full: it may use 300MiB, 124MiB are free";
     let node = node(&[("kept", "600MiB", "min-instances = 1"), ("app", "300MiB", "max-instances = 3")]);
     wait_for("what takes the room", PATIENCE, || (ready(&node, "kept") == 1).then_some(()));

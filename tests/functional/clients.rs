@@ -44,7 +44,7 @@ def handle_request(request, context):
 ";
 
 #[test]
-fn the_cloudflare_sdk_finds_what_it_expects() {
+fn the_cloudflare_sdk_works_unmodified() {
     let node = Node::builder()
         .model("echo", &[("model.py", ECHO)])
         .model("@cf/meta/echo", &[("model.py", ECHO)])

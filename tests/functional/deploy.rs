@@ -146,7 +146,7 @@ fn a_version_that_does_not_start_never_serves_and_says_why() {
 }
 
 #[test]
-fn what_people_asked_for_outlasts_a_scheduler_that_is_killed() {
+fn a_rollback_survives_a_killed_scheduler() {
     let mut node = Node::builder().start();
     let author = Author::new();
     for word in ["one", "two", "three"] {

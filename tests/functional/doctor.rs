@@ -87,7 +87,7 @@ fn left(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn as_root_everything_that_is_needed_is_there_and_nothing_stays() {
+fn as_root_all_checks_pass_and_nothing_is_left_behind() {
     let (folder, config) = configuration();
     let answer = Answer::of(&doctor(&config, "json"));
     assert_eq!(answer.in_state("missing"), Vec::<&str>::new(), "{}", answer.0);
@@ -113,7 +113,7 @@ fn as_root_everything_that_is_needed_is_there_and_nothing_stays() {
 }
 
 #[test]
-fn the_table_for_people_says_what_each_thing_costs() {
+fn the_table_lists_the_cost_of_each_lack() {
     let (folder, config) = configuration();
     fs::remove_dir(folder.path().join("models")).unwrap();
     let output = doctor(&config, "table");
@@ -127,7 +127,7 @@ fn the_table_for_people_says_what_each_thing_costs() {
 }
 
 #[test]
-fn in_a_container_without_privileges_exactly_what_is_missing_is_named() {
+fn in_a_container_without_privileges_exactly_the_missing_parts_are_named() {
     let (folder, config) = configuration();
     let namespaces = ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--mount-proc"];
     let container = [&namespaces[..], &["sh", "-c", CONTAINER, "sh"]].concat();
@@ -146,7 +146,7 @@ fn in_a_container_without_privileges_exactly_what_is_missing_is_named() {
 }
 
 #[test]
-fn what_only_root_may_try_is_unknown_to_a_user() {
+fn checks_that_need_root_are_unknown_to_a_user() {
     let (folder, config) = configuration();
     let answer = doctor_as_user(&[], folder.path(), &config);
     assert_eq!(answer.in_state("missing"), Vec::<&str>::new(), "{:#}", answer.0);
@@ -184,7 +184,7 @@ fn beside_a_running_node_its_card_is_found_and_nothing_is_disturbed() {
 }
 
 #[test]
-fn a_listener_that_is_open_to_others_is_told_in_the_words_of_a_start() {
+fn an_open_listener_gets_the_warning_of_a_start() {
     let (folder, config) = configuration();
     let open = fs::read_to_string(&config).unwrap() + "[server]\nlisten = \"0.0.0.0:8080\"\n";
     fs::write(folder.path().join("open.toml"), open).unwrap();
@@ -196,7 +196,7 @@ fn a_listener_that_is_open_to_others_is_told_in_the_words_of_a_start() {
 }
 
 #[test]
-fn a_wrong_configuration_is_said_and_the_rest_is_looked_at() {
+fn a_wrong_configuration_is_reported_beside_all_other_checks() {
     let (folder, _) = configuration();
     let wrong = folder.path().join("wrong.toml");
     fs::write(&wrong, "[node]\nuid-bas = 3\n").unwrap();

@@ -135,7 +135,7 @@ fn embeddings(node: &Node) {
 }
 
 #[test]
-fn every_example_does_what_it_says() {
+fn every_example_works_as_documented() {
     let examples = ["cowsay", "counter", "embeddings", "memory", "thumbnail"];
     let all = |folder: &str| {
         let mut names: Vec<String> = std::fs::read_dir(folder)

@@ -41,7 +41,7 @@ fn names(node: &Node) -> Vec<String> {
 }
 
 #[test]
-fn what_is_new_is_served_and_what_is_half_written_is_not_there() {
+fn new_models_are_served_and_half_written_ones_are_not() {
     let node = Node::builder().start();
     assert_eq!(names(&node), Vec::<String>::new());
     assert_eq!(node.http().run("new", &json!(0)).status, 404);
@@ -80,7 +80,7 @@ fn what_is_new_is_served_and_what_is_half_written_is_not_there() {
 }
 
 #[test]
-fn what_is_gone_is_drained() {
+fn a_removed_model_is_drained() {
     let node = Node::builder().model("going", &[("model.py", &version("last"))]).start();
     node.says("going", "last");
     let engine = node.engine("going").expect("a process");
@@ -108,7 +108,7 @@ fn what_is_gone_is_drained() {
 
 /// `mv going .old && mv .new going`, as people do it: for a moment there is no such directory.
 #[test]
-fn who_is_replaced_by_two_renames_is_not_gone() {
+fn a_model_replaced_by_two_renames_is_not_removed() {
     let node = Node::builder().model("going", &[("model.py", &version("0"))]).start();
     node.says("going", "0");
     let folder = node.folder();
@@ -137,7 +137,7 @@ fn who_is_replaced_by_two_renames_is_not_gone() {
 }
 
 #[test]
-fn what_changed_is_started_anew() {
+fn a_changed_model_is_started_again() {
     let node = Node::builder()
         .model("changing", &[("model.py", &version("one"))])
         .model("other", &[("model.py", &version("other"))])
@@ -181,7 +181,7 @@ fn what_changed_is_started_anew() {
 }
 
 #[test]
-fn what_cannot_be_served_says_why_until_it_is_repaired() {
+fn an_unservable_model_reports_the_reason_until_it_is_repaired() {
     let code = version("well");
     let node =
         Node::builder().model("odd", &[("model.py", &code), ("omni.toml", "[scaling]\nconcurency = 2\n")]).start();
@@ -237,7 +237,7 @@ fn what_cannot_be_served_says_why_until_it_is_repaired() {
 }
 
 #[test]
-fn a_models_folder_that_is_gone_is_said_and_is_no_404() {
+fn a_missing_models_folder_is_reported_and_is_not_a_404() {
     let node = Node::builder().model("here", &[("model.py", &version("here"))]).start();
     node.says("here", "here");
     let (folder, away) = (node.folder().to_owned(), node.folder().with_extension("away"));

@@ -149,7 +149,7 @@ async fn with_trailer(node: &Node, length: usize, model: &str, window: u32) -> (
 }
 
 #[test]
-fn trailers_over_http_2_are_bounded_and_small_answers_that_are_not_taken_count() {
+fn trailers_over_http_2_are_bounded_and_unread_small_answers_count() {
     let large = "def handle_request(request, context):\n    return 'x' * 60_000\n";
     let node = Node::builder().model("echo", ECHO).model("large", &[("model.py", large)]).start();
     Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -200,7 +200,7 @@ fn clients_leave_open_files_to_the_node() {
 
 /// Whoever refuses it, the engine or the scheduler: no such header leaves the node, and the model's log names it.
 #[test]
-fn a_model_does_not_speak_in_the_nodes_name() {
+fn a_model_cannot_set_headers_of_the_node() {
     let speaks = "import omni\n\ndef handle_request(request, context):\n    name = request.body.json\n    \
                   return omni.Response('x', headers={name: 'forged'})\n";
     let node = Node::builder().model("speaks", &[("model.py", speaks)]).start();
@@ -220,7 +220,7 @@ fn a_model_does_not_speak_in_the_nodes_name() {
 }
 
 #[test]
-fn bodies_in_another_encoding_are_refused_by_its_name_and_a_byte_order_mark_is_none() {
+fn encoded_bodies_are_refused_by_name_and_a_byte_order_mark_is_not_an_encoding() {
     let node = Node::builder().model("echo", ECHO).start();
     let run = |headers: &[(&str, &str)], body: &[u8]| node.http().request("POST", "/ai/run/echo", headers, body);
     assert_eq!(run(&[], b"\xef\xbb\xbf{\"a\": 1}").json()["result"], json!({ "a": 1 }));
@@ -234,7 +234,7 @@ fn bodies_in_another_encoding_are_refused_by_its_name_and_a_byte_order_mark_is_n
 }
 
 #[test]
-fn a_word_that_could_not_be_written_down_is_not_said_to_be_kept() {
+fn a_hold_that_could_not_be_stored_is_not_reported_as_stored() {
     let node = Node::builder().model("echo", ECHO).on_disk("state", 64 << 20, 4096).start();
     assert_eq!(node.http().run("echo", &json!(1)).status, 200);
     node.disk().fill();
@@ -249,7 +249,7 @@ fn a_word_that_could_not_be_written_down_is_not_said_to_be_kept() {
 
 /// Over HTTP/1.0 only the connection's end says that an answer is over: half a one must not look like that.
 #[test]
-fn half_an_answer_over_http_1_0() {
+fn a_broken_answer_over_http_1_0() {
     let model = "def handle_request(request, context):
     yield b'half'
     if request.body.json:

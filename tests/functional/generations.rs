@@ -246,7 +246,7 @@ fn a_candidate_that_is_ready_in_part_takes_no_traffic_from_the_next_scheduler() 
 
 /// What served is known to a scheduler that finds nothing running, and goes on to serve beside content that does not.
 #[test]
-fn what_served_last_serves_after_a_stop_too_until_the_new_content_has_proven_itself() {
+fn the_last_serving_version_serves_after_a_stop_until_new_content_is_proven() {
     let mut node = Node::builder()
         .hold_listeners()
         .model("app", &[("model.py", &model("good", 0.0)), ("omni.toml", "[scaling]\nidle-timeout = \"300ms\"\n")])

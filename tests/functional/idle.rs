@@ -49,7 +49,7 @@ fn listed(node: &Node, model: &str) -> String {
 
 /// The model's own check runs more often than its idle time takes.
 #[test]
-fn an_idle_model_that_is_asked_for_its_health_stops_all_the_same() {
+fn health_checks_do_not_keep_an_idle_model_running() {
     let check = "\ndef healthcheck(context):\n    pass\n";
     let manifest = "schema = 1\n[scaling]\nidle-timeout = \"3s\"\n[timeouts]\nhealthcheck = \"1s\"\n";
     let node = Node::builder()
@@ -69,7 +69,7 @@ fn an_idle_model_that_is_asked_for_its_health_stops_all_the_same() {
 }
 
 #[test]
-fn a_new_version_gets_the_room_of_another_model_that_nobody_asks_for() {
+fn a_new_version_evicts_an_idle_instance_of_another_model() {
     let node = node(&[("a", "340MiB", ""), ("b", "340MiB", ""), ("c", "340MiB", "")]);
     for model in ["a", "b", "c"] {
         answers(&node, model, "old");
@@ -92,7 +92,7 @@ fn a_new_version_gets_the_room_of_another_model_that_nobody_asks_for() {
 
 /// The other model keeps its room, and the version that serves is itself what is idle.
 #[test]
-fn a_new_version_takes_the_place_of_the_old_one_when_nobody_asks_for_that() {
+fn a_new_version_replaces_an_idle_old_one_in_place() {
     let node = node(&[("kept", "600MiB", "min-instances = 1"), ("app", "300MiB", "")]);
     wait_for("what takes the room", PATIENCE, || node.instance("kept"));
     answers(&node, "app", "old");
@@ -110,7 +110,7 @@ fn a_new_version_takes_the_place_of_the_old_one_when_nobody_asks_for_that() {
 }
 
 #[test]
-fn a_further_instance_gets_the_room_of_a_model_that_nobody_asks_for() {
+fn a_further_instance_evicts_an_idle_model() {
     let node = node(&[("idle", "500MiB", ""), ("app", "500MiB", "max-instances = 2")]);
     for model in ["idle", "app"] {
         answers(&node, model, "old");
@@ -137,7 +137,7 @@ fn a_further_instance_gets_the_room_of_a_model_that_nobody_asks_for() {
 }
 
 #[test]
-fn a_stop_by_hand_is_told_as_one() {
+fn a_stop_by_hand_is_reported_as_such() {
     let node = node(&[("app", "300MiB", "")]);
     answers(&node, "app", "old");
     assert_eq!(node.omnictl(["stop", "app", "--wait"]).code, 0);

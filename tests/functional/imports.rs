@@ -171,7 +171,7 @@ tell(shm=os.listdir("/dev/shm"))
 }
 
 #[test]
-fn the_furniture_of_a_machine() {
+fn time_zones_certificates_locales_and_users_are_there() {
     let node = node().start();
     let code = r#"
 import ctypes.util, datetime, getpass, grp, locale, mimetypes, pathlib, platform, pwd, random, socket, sqlite3, ssl, tempfile, time, uuid, zoneinfo

@@ -67,7 +67,7 @@ fn many_large_bodies_over_one_connection() {
 }
 
 #[test]
-fn large_bodies_that_are_sent_one_behind_the_other() {
+fn pipelined_large_bodies() {
     let node = node();
     let mut connection = node.http().connect();
     let mut reader = BufReader::new(connection.try_clone().unwrap());
@@ -150,7 +150,7 @@ fn a_connection_behind_a_large_body_has_the_bounds_of_any_other() {
 
 /// Who takes over has the connection from the first one, as it has any that is between two requests.
 #[test]
-fn a_connection_behind_a_large_body_goes_over_to_a_successor() {
+fn a_connection_behind_a_large_body_is_handed_over_to_a_successor() {
     let mut node = node();
     let mut connection = node.http().connect();
     let reader = BufReader::new(connection.try_clone().unwrap());

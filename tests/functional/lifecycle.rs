@@ -82,7 +82,7 @@ fn a_launcher_that_serves_another_folder_is_replaced() {
 }
 
 #[test]
-fn what_keeps_the_launcher_running_is_itself_replaced() {
+fn the_watcher_of_the_launcher_is_itself_restarted() {
     let node = Node::builder().model("one", ECHO).start();
     node.says("one", "well");
     let engine = node.engine("one");
@@ -101,7 +101,7 @@ fn what_keeps_the_launcher_running_is_itself_replaced() {
 }
 
 #[test]
-fn an_upgrade_reaches_what_the_launcher_does() {
+fn an_upgrade_applies_to_the_launcher() {
     let manifest = ("omni.toml", "[network]\naccess = \"host\"\n");
     let mut node = Node::builder().model("talks", &[ECHO[0], manifest]).start();
     assert_ne!(node.http().run("talks", &json!(0)).status, 200);

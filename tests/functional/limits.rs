@@ -110,7 +110,7 @@ fn a_stream_that_nobody_reads_waits_in_the_model() {
 }
 
 #[test]
-fn answers_that_are_not_taken_give_way_to_others() {
+fn unread_answers_give_way_to_others() {
     let much = "def handle_request(request, context):\n    return 'x' * (12 << 20)\n";
     let node = Node::builder().model("much", &[("model.py", much)]).config("[server]\nbuffered-bytes = \"64MiB\"\n");
     let node = node.start();
@@ -189,7 +189,7 @@ fn bodies_over_the_limit() {
 }
 
 #[test]
-fn a_refusal_reaches_who_sends_all_before_it_reads() {
+fn a_refusal_reaches_a_client_that_reads_only_after_sending() {
     let node = Node::builder().model("measure", &[("model.py", MEASURE), ("omni.toml", "schema = 1\n")]).start();
     let head = |model: &str, media: &str, framing: &str| {
         format!("POST /ai/run/{model} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {media}\r\n{framing}\r\n\r\n")

@@ -27,7 +27,7 @@ fn look(node: &Node, model: &str) -> BTreeMap<String, i64> {
 }
 
 #[test]
-fn what_one_holds_is_not_missing_at_another() {
+fn memory_of_one_model_does_not_reduce_another_models() {
     let node = Node::builder()
         .model("large", &[("model.py", probe::MODEL), ("omni.toml", LARGE)])
         .model("small", &[("model.py", probe::MODEL), ("omni.toml", SMALL)])

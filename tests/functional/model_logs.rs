@@ -54,7 +54,7 @@ fn lines_of(node: &Node, model: &str, id: &str, words: &str) -> Vec<LogEntry> {
 }
 
 #[test]
-fn where_a_handler_was_is_in_the_log_with_its_request() {
+fn the_stack_of_a_stuck_handler_is_logged_with_its_request() {
     let node = Node::builder().model("m", &[("model.py", STUCK), ("omni.toml", SHORT)]).start();
     assert_eq!(ask(&node, "m", "fine", ""), 200);
     for (id, way, status, others) in [
@@ -95,7 +95,7 @@ fn lines_of_libraries_and_of_print_are_found_by_their_request() {
 }
 
 #[test]
-fn omnictl_shows_where_a_model_is_though_it_holds_the_interpreter() {
+fn omnictl_shows_the_stack_of_a_model_that_holds_the_interpreter() {
     let node = Node::builder().model("m", &[("model.py", STUCK)]).start();
     let none = node.omnictl(["stack", "m"]);
     assert_ne!(none.code, 0);
@@ -113,7 +113,7 @@ fn omnictl_shows_where_a_model_is_though_it_holds_the_interpreter() {
 }
 
 #[test]
-fn an_authors_word_in_the_middle_of_a_stream_reaches_the_client() {
+fn an_http_error_in_the_middle_of_a_stream_reaches_the_client() {
     let code = "from omni import errors\ndef handle_request(request, context):\n    yield 1\n    raise errors.HTTPError(429, 'the context is \"full\"')\n";
     let node = Node::builder().model("m", &[("model.py", code)]).start();
     let events = node.http().stream("m", &json!(null)).events();

@@ -266,7 +266,7 @@ fn start_stop_and_restart() {
 }
 
 #[test]
-fn a_build_that_fails_is_told_in_the_builders_words() {
+fn a_failed_build_is_reported_with_the_builders_message() {
     let code = ("model.py", "def handle_request(request, context):\n    return 'well'\n");
     let node = Node::builder().model("unmet", &[code, ("requirements.txt", "cowsay==0.0.999\n")]).start();
     let failed = node.omnictl(["start", "unmet", "--wait"]);
@@ -291,7 +291,7 @@ fn a_build_that_fails_is_told_in_the_builders_words() {
 
 /// As after each start and each upgrade, for some milliseconds; here the launcher stands still meanwhile.
 #[test]
-fn a_node_that_does_not_know_its_models_yet_does_not_say_that_there_is_none() {
+fn a_node_that_does_not_know_its_models_yet_does_not_deny_them() {
     let mut node = node();
     node.crash();
     let launcher = node.launcher().expect("a launcher, which goes on");

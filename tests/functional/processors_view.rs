@@ -64,7 +64,7 @@ fn manifest(cpus: &str) -> String {
 }
 
 #[test]
-fn everybody_counts_the_processors_of_the_limit() {
+fn all_ways_to_count_processors_give_the_limit() {
     let files = ["/sys/devices/system/cpu/online", "/proc/swaps"];
     let before = files.map(|file| fs::read_to_string(file).unwrap());
     let host = std::thread::available_parallelism().unwrap().get();

@@ -209,7 +209,7 @@ fn http_2_with_prior_knowledge() {
 }
 
 #[test]
-fn concurrency_is_what_the_manifest_says() {
+fn concurrency_follows_the_manifest() {
     // Each request waits until three are there together: with fewer at once nobody returns, with more the peak shows it.
     let model = |kind: &str, wait: &str, barrier: &str| {
         format!(

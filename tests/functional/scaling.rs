@@ -114,7 +114,7 @@ fn all_instances_survive_their_scheduler() {
 }
 
 #[test]
-fn a_session_meets_its_instance_while_that_has_room() {
+fn a_session_keeps_its_instance_while_that_has_room() {
     let manifest = manifest("min-instances = 3\nmax-instances = 3\nconcurrency = 4");
     let code = "import asyncio\nasync def handle_request(request, context):\n    await asyncio.sleep(request.body.json or 0)\n    return context.instance\n";
     let node = Node::builder().model("app", &[("model.py", code), ("omni.toml", &manifest)]).start();

@@ -42,7 +42,7 @@ fn assert_failure(what: &str, answer: &Answer, status: u16, code: u64) {
 }
 
 #[test]
-fn the_cow_answers() {
+fn a_model_answers() {
     let node = Node::builder().example("cowsay").start();
     for path in ["/ai/run/cowsay", "/client/v4/accounts/any/ai/run/cowsay"] {
         let headers = [("content-type", "application/json"), ("x-request-id", "cow-1")];
@@ -198,7 +198,7 @@ def cut():
 }
 
 #[test]
-fn bad_input_harms_nobody() {
+fn bad_input_fails_only_its_own_request() {
     let node = Node::builder().model("echo", ECHO).start();
     let http = node.http();
     assert_eq!(http.post(&run("echo"), &json!(0)).status, 200);
@@ -249,7 +249,7 @@ fn a_model_sees_its_own_memory_limit() {
 }
 
 #[test]
-fn the_node_says_how_it_is() {
+fn the_node_reports_its_state() {
     let mut node = Node::builder().model("echo", ECHO).start();
     let admin = node.admin();
     assert_eq!((admin.get("/livez").status, admin.get("/readyz").status), (200, 200));

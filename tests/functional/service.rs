@@ -80,7 +80,7 @@ fn a_single_model_is_ready_before_its_service_is() {
 }
 
 #[test]
-fn a_manager_hears_how_the_node_is_and_reloads_it() {
+fn a_service_manager_receives_the_nodes_state_and_reloads_it() {
     let manager = Manager::new();
     let builder = Node::builder().hold_listeners().model("one", ECHO).environment("NOTIFY_SOCKET", &manager.path());
     let mut node = builder.environment("WATCHDOG_USEC", "3000000").start();
@@ -122,7 +122,7 @@ fn a_manager_hears_how_the_node_is_and_reloads_it() {
 
 /// It stops the service by the process that it takes for the main one.
 #[test]
-fn a_stop_reaches_the_successor_that_the_manager_has_not_heard_of_yet() {
+fn a_stop_reaches_a_successor_that_the_manager_does_not_know_yet() {
     let manager = Manager::new();
     let code = "import time\ndef handle_request(request, context):\n    for number in range(request.body.json):\n        \
                 yield str(number)\n        time.sleep(0.05)\n";
@@ -143,7 +143,7 @@ fn a_stop_reaches_the_successor_that_the_manager_has_not_heard_of_yet() {
 }
 
 #[test]
-fn people_are_told_what_a_new_configuration_changes() {
+fn a_reload_reports_the_changes_of_the_configuration() {
     let mut node = Node::builder().config("[server]\nconnections = 70\n").start();
     node.configure("[server]\nconnections = 71\n[logs]\nlines-per-second = 9\n");
     let said = node.omnictl(["upgrade"]);
@@ -157,7 +157,7 @@ fn people_are_told_what_a_new_configuration_changes() {
 }
 
 #[test]
-fn a_start_that_a_wrong_file_ends_leaves_nothing_running() {
+fn a_start_that_fails_on_a_wrong_file_leaves_nothing_running() {
     let folder = TempDir::with_prefix("omni-files").unwrap();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
     let file = |name: &str, mode| {

@@ -79,7 +79,7 @@ fn upgrade(node: &mut Node) {
 }
 
 #[test]
-fn it_serves_one_model_and_is_ready_when_that_is() {
+fn a_single_model_node_is_ready_when_its_model_is() {
     let quick = "schema = 1\n[scaling]\nidle-timeout = \"1s\"\n";
     let files = [("model.py", &*says("one")), ("omni.toml", quick)];
     let node = Node::builder().model("a", &files).model("b", &[("model.py", &says("b"))]).single("a").start();
@@ -112,7 +112,7 @@ fn it_serves_one_model_and_is_ready_when_that_is() {
 }
 
 #[test]
-fn nothing_is_watched_and_a_reload_or_a_restart_looks_again() {
+fn changes_apply_only_after_a_reload_or_a_restart() {
     let mut node = Node::builder().model("m", &[("model.py", &says("one"))]).single("m").start();
     let engine = node.engine("m");
     let is_launcher = |pid: &nix::unistd::Pid| {
@@ -180,7 +180,7 @@ fn a_crash_ends_the_service_after_it_has_answered() {
 }
 
 #[test]
-fn a_client_that_hangs_up_ends_no_service_however_often() {
+fn clients_that_hang_up_never_end_the_service() {
     let files = [("model.py", DEAF), ("omni.toml", "schema = 1\n[timeouts]\ncancel-grace = \"100ms\"\n")];
     let node = Node::builder().model("m", &files).single("m").start();
     // In the handler's code: before, it is cancelled without a word of the model.
@@ -205,7 +205,7 @@ fn a_client_that_hangs_up_ends_no_service_however_often() {
 }
 
 #[test]
-fn what_fails_at_the_start_fails_the_service_with_its_reason() {
+fn a_failed_start_fails_the_service_with_its_reason() {
     let well = says("well");
     let late = "schema = 1\n[timeouts]\nstartup = \"1s\"\n";
     for (files, reason) in [
@@ -222,7 +222,7 @@ fn what_fails_at_the_start_fails_the_service_with_its_reason() {
 }
 
 #[test]
-fn what_no_restart_can_mend_is_a_wrong_configuration() {
+fn a_permanent_failure_exits_as_a_wrong_configuration() {
     let well = says("well");
     for (files, reason) in [
         (&[("model.py", &*well), ("omni.toml", "schema = 1\n[scaling]\nconcurency = 2\n")][..], "concurency"),
@@ -249,7 +249,7 @@ fn what_no_restart_can_mend_is_a_wrong_configuration() {
 }
 
 #[test]
-fn wrong_flags_are_told() {
+fn wrong_flags_are_reported() {
     let run = |arguments: &[&str]| {
         let output = Command::new(program("omni-scheduler")).args(arguments).output().unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
@@ -262,7 +262,7 @@ fn wrong_flags_are_told() {
 }
 
 #[test]
-fn sigterm_is_no_failure_even_before_the_model_is_ready() {
+fn sigterm_exits_with_success_even_before_the_model_is_ready() {
     let mut node = Node::builder().model("m", &[("model.py", SLOW)]).single("m").begin();
     node.await_listeners();
     wait_for("the model to be starting", PATIENCE, || {

@@ -99,7 +99,7 @@ def handle_request(request, context):
 "#;
 
 #[test]
-fn an_answer_goes_out_as_the_handler_made_it_or_fails_aloud() {
+fn an_answer_is_sent_as_the_handler_made_it_or_fails_with_an_error() {
     let node = Node::builder().model("answers", &[("model.py", ANSWERS)]).start();
     let ask = |what: &str| node.http().run("answers", &json!(what));
 

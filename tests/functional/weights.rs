@@ -101,7 +101,7 @@ tell(dir=str(context.weights_dir), inode=file.stat().st_ino, text=file.read_text
 }
 
 #[test]
-fn a_zygote_has_them_when_it_imports() {
+fn a_zygote_has_the_weights_when_it_imports() {
     let dir = folders();
     let text = format!("{}[python]\npreload = [\"loaded\"]\n", manifest(&dir.path().join("weights/llama")));
     let loaded = "import os\npid = os.getpid()\ntext = open('/weights/w.txt').read()\n";
@@ -115,7 +115,7 @@ tell(preloaded=loaded.pid != os.getpid(), text=loaded.text, same=(context.weight
 }
 
 #[test]
-fn a_folder_that_is_missing_or_closed_is_told_and_served_once_it_is_there() {
+fn a_missing_or_unreadable_folder_is_reported_and_served_once_it_is_there() {
     let dir = folders();
     let node = node(&dir, &[("late", "weights/late")]).start();
     let late = dir.path().join("weights/late");
@@ -138,7 +138,7 @@ fn a_folder_that_is_missing_or_closed_is_told_and_served_once_it_is_there() {
 }
 
 #[test]
-fn an_upgrade_lists_a_folder() {
+fn an_upgrade_adds_a_folder() {
     let dir = folders();
     let mut node = node(&dir, &[("m", "secret")]).start();
     assert!(refused(&node, "m").contains("[weights] folders"));

@@ -58,7 +58,7 @@ fn another_version_has_another_zygote() {
 }
 
 #[test]
-fn a_launcher_that_is_killed_finds_it_again() {
+fn a_restarted_launcher_finds_the_zygote_again() {
     let node = node(PRELOAD);
     ask(&node);
     node.replace_launcher(Signal::SIGKILL);
@@ -69,7 +69,7 @@ fn a_launcher_that_is_killed_finds_it_again() {
 }
 
 #[test]
-fn it_is_used_where_the_manifest_says() {
+fn a_zygote_is_used_where_the_manifest_asks_for_it() {
     for (manifest, forked) in [
         ("schema = 1\n", false),
         ("schema = 1\n[python]\nzygote = true\n", true),
@@ -82,7 +82,7 @@ fn it_is_used_where_the_manifest_says() {
 }
 
 #[test]
-fn a_model_whose_preload_fails_answers_all_the_same_and_its_log_says_why() {
+fn a_model_whose_preload_fails_still_answers_and_logs_the_reason() {
     let node = node("schema = 1\n[python]\npreload = [\"not_there\"]\n");
     assert_eq!(ask(&node)["forked"], false);
     let log = node.omnictl(["logs", "m"]).stdout;
@@ -91,7 +91,7 @@ fn a_model_whose_preload_fails_answers_all_the_same_and_its_log_says_why() {
 }
 
 #[test]
-fn one_without_instances_counts_and_makes_room_at_once() {
+fn an_idle_zygote_counts_and_is_evicted_at_once() {
     let small = format!("{PRELOAD}[resources]\nmemory = \"256MiB\"\n");
     let large = "schema = 1\n[resources]\nmemory = \"600MiB\"\n";
     let plain = "def handle_request(request, context):\n    return context.model\n";

@@ -70,7 +70,7 @@ fn memory_of_an_idle_model_leaves_the_card_for_another_and_comes_back_for_its_re
 }
 
 #[test]
-fn a_new_scheduler_finds_memory_where_it_is() {
+fn a_new_scheduler_adopts_gpu_memory_where_it_is() {
     let mut node = Node::builder().gpus(&[card(512)], "memory-budget = \"96MiB\"").start();
     publish(&node, "first");
     assert_eq!(node.http().run("first", &json!({})).status, 200, "{}", node.log());
@@ -113,7 +113,7 @@ fn a_node_without_a_gpu_says_why_and_serves_the_rest() {
 }
 
 #[test]
-fn a_model_that_goes_past_the_shim_is_ended() {
+fn a_model_that_bypasses_the_shim_is_ended() {
     let node = Node::builder().gpus(&[card(4096)], "memory-budget = \"2GiB\"").start();
     let manifest = "schema = 1\n[resources]\ngpu-memory = \"64MiB\"\n";
     let cheat = CHEAT.replace("{child}", &json!(PAST_THE_SHIM).to_string());

@@ -47,7 +47,7 @@ fn knows(node: &Node, expected: [u64; 3]) {
 }
 
 #[test]
-fn memory_is_where_it_was_after_a_crash_and_after_a_handover() {
+fn memory_stays_in_place_over_a_crash_and_a_handover() {
     let mut node = node();
     for round in 0..rounds(60) {
         // Somebody else is away each time.
@@ -106,7 +106,7 @@ fn a_crash_while_memory_moves() {
 
 /// What runs for the scheduler before keeps its memory on the card until it has ended, whoever waits at the one after.
 #[test]
-fn nothing_is_moved_under_a_request_of_the_scheduler_before() {
+fn nothing_is_moved_under_a_request_of_the_previous_scheduler() {
     let config = "memory-budget = \"64MiB\"\nquantum = \"50ms\"";
     let mut node = Node::builder().gpus(&[card(512)], config).start();
     for name in ["other", "slow"] {

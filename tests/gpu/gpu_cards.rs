@@ -64,7 +64,7 @@ fn a_model_sees_its_own_card_only_and_both_are_used() {
 }
 
 #[test]
-fn a_place_that_becomes_free_is_the_next_ones() {
+fn a_freed_place_goes_to_the_next_model() {
     let node = Node::builder().gpus(&two(), "memory-budget = \"64MiB\"").start();
     for name in ["a", "b"] {
         model(name, 60).publish(&node);

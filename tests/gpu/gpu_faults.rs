@@ -44,7 +44,7 @@ fn ended(node: &Node, name: &str, why: &str) {
 }
 
 #[test]
-fn memory_that_cannot_leave_costs_its_model_its_place() {
+fn memory_that_cannot_be_evicted_costs_its_model_its_place() {
     let node = node();
     set(&node, &Faults { prefetch: Prefetch::Fails(999), ..Faults::default() });
     // The memory of `two` comes by faults, once the room is there: slow, and right. The successor of `one` then asks for
@@ -62,7 +62,7 @@ fn memory_that_cannot_leave_costs_its_model_its_place() {
 }
 
 #[test]
-fn a_move_that_hangs_costs_its_model_its_place_when_the_time_is_over() {
+fn a_move_that_hangs_costs_its_model_its_place_after_the_timeout() {
     let node = node();
     set(&node, &Faults { prefetch: Prefetch::Hangs, ..Faults::default() });
     thread::scope(|scope| {

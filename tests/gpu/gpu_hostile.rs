@@ -61,7 +61,7 @@ except ConnectionError:
 ";
 
 #[test]
-fn one_that_holds_all_by_its_own_words_and_never_answers_is_ended_when_its_time_is_over() {
+fn a_model_that_claims_everything_and_never_answers_is_ended_after_the_timeout() {
     let node = node();
     // What is to leave is asked of who has the most.
     let _ = run(&node, "hostile", &format!("{CONNECT}\nline.send(HELLO_WITH_ALL)"));
@@ -76,7 +76,7 @@ fn one_that_holds_all_by_its_own_words_and_never_answers_is_ended_when_its_time_
 }
 
 #[test]
-fn one_with_a_connection_that_never_answers_is_ended_when_its_memory_is_to_come_back() {
+fn a_model_with_a_silent_connection_is_ended_when_its_memory_must_return() {
     let node = node();
     let _ = run(&node, "hostile", &format!("{CONNECT}\nline.send(HELLO)"));
     // Who says that it has nothing is not asked to give some: the others get their room.
@@ -91,7 +91,7 @@ fn one_with_a_connection_that_never_answers_is_ended_when_its_memory_is_to_come_
 }
 
 #[test]
-fn one_with_a_connection_that_says_nothing_is_served_as_if_it_were_not_there() {
+fn a_silent_connection_is_ignored() {
     let node = node();
     let _ = run(&node, "hostile", CONNECT);
     for _ in 0..3 {
@@ -103,7 +103,7 @@ fn one_with_a_connection_that_says_nothing_is_served_as_if_it_were_not_there() {
 }
 
 #[test]
-fn a_model_that_stands_still_is_ended_when_another_needs_its_room() {
+fn a_stopped_model_is_ended_when_another_needs_its_room() {
     let node = node();
     process::stop(node.engine("hostile").unwrap());
     honest_is_well(&node);
@@ -112,7 +112,7 @@ fn a_model_that_stands_still_is_ended_when_another_needs_its_room() {
 }
 
 #[test]
-fn one_that_says_nonsense_is_disconnected_and_nothing_else_happens() {
+fn invalid_messages_only_disconnect_their_process() {
     let node = node();
     for packets in ["b'nonsense'", "HELLO[:-1]", "HELLO + b'x' * 4096", "HELLO, HELLO", "done(1)", "HELLO, done(1)"] {
         let _ =
@@ -130,7 +130,7 @@ fn one_that_says_nonsense_is_disconnected_and_nothing_else_happens() {
 }
 
 #[test]
-fn one_that_answers_with_lies_gets_nothing_by_them() {
+fn false_reports_gain_a_model_nothing() {
     let node = node();
     let lies = format!(
         "{CONNECT}
@@ -160,7 +160,7 @@ threading.Thread(target=answer, daemon=True).start()"
 
 /// The file that the shims of one instance share is the model's own to spoil.
 #[test]
-fn an_account_filled_with_nonsense_or_cut_off_harms_its_model_only() {
+fn a_corrupted_or_truncated_account_harms_only_its_model() {
     let node = node();
     let ways = [
         "open('/gpu/account', 'r+b').write(b'\\xff' * 36864)",
@@ -239,7 +239,7 @@ tell(**found)
 /// A set-user-id program of the machine is a program like any other in a sandbox: it gains no right, so the dynamic linker
 /// treats it like any other too, and the shim is in it.
 #[test]
-fn a_setuid_program_gains_nothing_and_has_the_shim() {
+fn a_setuid_program_gains_no_privilege_and_keeps_the_shim() {
     let node = node();
     let code = r#"
 import glob, stat, subprocess
@@ -265,7 +265,7 @@ tell(
 
 /// Who goes past the shim altogether is met by what the driver says of its processes.
 #[test]
-fn one_that_takes_more_than_its_limit_past_the_shim_is_ended() {
+fn a_model_over_its_limit_past_the_shim_is_ended() {
     let node = node();
     let code = format!(
         r#"

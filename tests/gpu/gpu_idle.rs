@@ -32,7 +32,7 @@ fn replaced(node: &Node, name: &str, before: Option<&String>) {
 }
 
 #[test]
-fn a_model_that_starts_has_the_place_of_the_one_that_is_idle_longest() {
+fn a_starting_model_takes_the_place_of_the_longest_idle_one() {
     let node = Node::builder().gpus(&[card(512)], "memory-budget = \"64MiB\"\novercommit = 1.5").start();
     for (name, weights) in [("one", 48), ("two", 48), ("third", 16)] {
         model(name, weights).publish(&node);
@@ -57,7 +57,7 @@ fn memory_that_cannot_move_makes_room_while_its_model_is_idle() {
 }
 
 #[test]
-fn a_further_instance_has_the_place_of_a_model_that_nobody_uses() {
+fn a_further_instance_takes_the_place_of_an_idle_model() {
     let node = Node::builder().gpus(&[card(512)], "memory-budget = \"64MiB\"\novercommit = 1.0").start();
     model("other", 32).publish(&node);
     ask(&node, "other");
@@ -78,7 +78,7 @@ fn a_further_instance_has_the_place_of_a_model_that_nobody_uses() {
 }
 
 #[test]
-fn a_new_version_has_the_place_of_a_model_that_nobody_asks_for() {
+fn a_new_version_takes_the_place_of_an_idle_model() {
     let node = Node::builder().gpus(&[card(512)], "memory-budget = \"64MiB\"\novercommit = 1.0").start();
     for name in ["other", "app"] {
         model(name, 32).publish(&node);
@@ -93,7 +93,7 @@ fn a_new_version_has_the_place_of_a_model_that_nobody_asks_for() {
 
 /// The other model keeps its place, and the version that serves is itself what is idle.
 #[test]
-fn a_new_version_has_the_place_of_the_old_one_when_nobody_asks_for_that() {
+fn a_new_version_takes_the_place_of_its_idle_predecessor() {
     let node = Node::builder().gpus(&[card(512)], "memory-budget = \"64MiB\"\novercommit = 1.0").start();
     model("kept", 32).manifest("[scaling]\nmin-instances = 1\n").publish(&node);
     ask(&node, "kept");

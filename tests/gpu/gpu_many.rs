@@ -115,6 +115,6 @@ fn thirteen_models_at_four_times_the_card() {
 }
 
 #[test]
-fn thirteen_models_over_a_link_that_takes_time() {
+fn thirteen_models_over_a_slow_link() {
     serve(&Settings { to_device: 2 << 30, to_host: 2 << 30, by_fault: 1 << 28, driver: 13000, ..card(512) });
 }

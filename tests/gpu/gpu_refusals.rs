@@ -37,7 +37,7 @@ fn never_started(node: &Node, name: &str, why: &str) {
 }
 
 #[test]
-fn more_than_may_be_committed_is_refused_until_somebody_goes() {
+fn memory_beyond_the_commit_limit_is_refused_until_some_is_freed() {
     let node = Node::builder().gpus(&[card(512)], "memory-budget = \"64MiB\"\novercommit = 1.5").start();
     for name in ["first-tenant", "second-tenant"] {
         model(name, 48).manifest(KEPT).publish(&node);
@@ -61,7 +61,7 @@ fn more_than_may_be_committed_is_refused_until_somebody_goes() {
 }
 
 #[test]
-fn more_than_may_wait_in_the_host_is_refused() {
+fn memory_beyond_the_host_budget_is_refused() {
     let config = "memory-budget = \"64MiB\"\nhost-budget = \"32MiB\"";
     let node = Node::builder().gpus(&[card(512)], config).start();
     // 16 MiB do not fit together, and as much more is away while they change places.
@@ -80,7 +80,7 @@ fn more_than_may_wait_in_the_host_is_refused() {
 }
 
 #[test]
-fn a_model_that_is_larger_than_the_budget_is_refused_without_a_try() {
+fn a_model_larger_than_the_budget_is_refused_at_once() {
     let node = Node::builder().gpus(&[card(512)], "memory-budget = \"64MiB\"").start();
     model("beside", 64).publish(&node);
     model("large", 65).publish(&node);
@@ -100,7 +100,7 @@ fn a_model_that_is_larger_than_the_budget_is_refused_without_a_try() {
 
 /// One that is kept without requests asks of itself, again and again, and the log says so once.
 #[test]
-fn a_model_that_is_always_on_asks_for_room_until_there_is_some() {
+fn an_always_on_model_retries_until_there_is_room() {
     let node = Node::builder().gpus(&[card(512)], "memory-budget = \"64MiB\"").start();
     model("stays", 40).device().manifest(KEPT).publish(&node);
     ask(&node, "stays");
@@ -122,7 +122,7 @@ fn a_model_that_is_always_on_asks_for_room_until_there_is_some() {
 
 /// `device` memory never leaves: what it and another would need together is not promised.
 #[test]
-fn memory_that_never_leaves_is_not_promised_twice() {
+fn device_memory_is_not_promised_twice() {
     let node = Node::builder().gpus(&[card(512)], "memory-budget = \"64MiB\"").start();
     model("stays", 40).device().manifest(KEPT).publish(&node);
     model("moves", 32).publish(&node);

@@ -36,7 +36,7 @@ fn is_resident(node: &Node, model: &str) -> bool {
 }
 
 #[test]
-fn c_comes_in_b_goes_partly_back_then_b_returns_for_a_and_a_for_c() {
+fn three_models_swap_partly_and_back_byte_for_byte() {
     let node = node();
     ask(&node, "b");
     ask(&node, "a");
@@ -84,7 +84,7 @@ fn c_comes_in_b_goes_partly_back_then_b_returns_for_a_and_a_for_c() {
 }
 
 #[test]
-fn what_is_seen_of_it_in_metrics() {
+fn swaps_are_visible_in_metrics() {
     let node = node();
     for model in ["b", "a", "c", "b", "a"] {
         ask(&node, model);

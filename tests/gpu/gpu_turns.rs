@@ -62,7 +62,7 @@ fn turns(mut served: Vec<Served>) -> Vec<Vec<Served>> {
 }
 
 #[test]
-fn two_models_under_load_both_get_on_and_none_is_moved_under_its_requests() {
+fn two_models_under_load_take_turns_and_are_never_moved_under_requests() {
     let config = format!("memory-budget = \"64MiB\"\nquantum = \"{}ms\"", QUANTUM * 1000.0);
     let node = Node::builder().gpus(&[card(512)], &config).start();
     for name in ["one", "two"] {

@@ -55,7 +55,7 @@ fn node() -> Node {
 }
 
 #[test]
-fn every_way_to_ask_shows_the_share_in_both_modes() {
+fn every_query_shows_the_share_in_both_modes() {
     let node = node();
     model("unified", 16).limit(64).publish(&node);
     model("device", 16).limit(64).device().publish(&node);
@@ -96,7 +96,7 @@ fn out_of_memory() -> u64 {
 
 /// Evicted memory is the host's: there is room for it in the group, of which the model is not told.
 #[test]
-fn what_waits_in_the_host_has_room_in_the_group_and_is_not_shown() {
+fn evicted_memory_has_room_in_the_control_group_and_is_hidden_from_the_model() {
     let node = node();
     model("unified", 4).limit(64).publish(&node);
     model("device", 4).limit(64).device().publish(&node);

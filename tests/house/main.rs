@@ -29,7 +29,7 @@ fn every_file(extensions: &[&str], rule: impl Fn(&str, &str) -> Vec<String>) {
 }
 
 #[test]
-fn what_belongs_to_one_layer_stays_there() {
+fn layers_keep_their_functions_to_themselves() {
     every_file(&["rs"], layers::confined);
 }
 
@@ -39,7 +39,7 @@ fn policy_is_pure() {
 }
 
 #[test]
-fn unsafe_is_fenced_and_explained() {
+fn unsafe_is_confined_and_explained() {
     every_file(&["rs"], unsafety::fenced);
     every_file(&["rs"], unsafety::explained);
     assert_none(&unsafety::stale(&Tree::read().files));
@@ -90,13 +90,13 @@ fn every_file_of_tests_is_built() {
 }
 
 #[test]
-fn what_is_fuzzed_is_what_is_built() {
+fn fuzz_targets_use_the_versions_that_are_built() {
     let (built, fuzzed) = (include_str!("../../Cargo.lock"), include_str!("../../fuzz/Cargo.lock"));
     assert_none(&manifests::same_versions(built, fuzzed));
 }
 
 #[test]
-fn the_toolchain_is_pinned_and_the_commands_exist() {
+fn the_toolchain_is_pinned_and_documented_commands_exist() {
     let tree = Tree::read();
     assert_none(&manifests::toolchain(&tree.files["rust-toolchain.toml"], &tree.files["Cargo.toml"]));
     assert_none(&documents::commands(&tree.files["README.md"], &tree.files["Makefile"]));
@@ -110,7 +110,7 @@ fn every_page_is_found_from_the_readme_and_no_link_is_broken() {
 }
 
 #[test]
-fn pages_name_what_there_is() {
+fn pages_name_only_existing_metrics_commands_and_messages() {
     let tree = Tree::read();
     let known = include_str!(
         "../../scheduler/src/snapshots/omni_scheduler__metrics__tests__names_are_those_of_the_design.snap"

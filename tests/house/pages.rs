@@ -103,7 +103,7 @@ fn unknown_commands_are_found() {
 }
 
 #[test]
-fn messages_that_nobody_says_are_found() {
+fn unknown_messages_are_found() {
     let source = "#[error(\"cannot {what} {}: \\\n     make it\", x)]\nformat!(\"mode = \\\"a\\\" is not here\")";
     let of = |page: &str| {
         messages(&Files::from([("a.rs".to_owned(), source.to_owned()), (MESSAGES.to_owned(), page.to_owned())]))

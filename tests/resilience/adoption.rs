@@ -106,7 +106,7 @@ fn a_scheduler_that_is_killed_under_load_loses_only_what_is_in_flight() {
 }
 
 #[test]
-fn a_launcher_that_is_killed_is_missed_by_nobody() {
+fn a_killed_launcher_interrupts_no_requests() {
     let mut node =
         Node::builder().hold_listeners().model("old", SERIAL).model("new", SERIAL).model("newer", SERIAL).start();
     let http = node.http();
@@ -141,7 +141,7 @@ fn a_launcher_that_is_killed_is_missed_by_nobody() {
 }
 
 #[test]
-fn a_launcher_that_is_killed_while_it_starts_a_model_is_asked_again() {
+fn a_start_is_repeated_after_the_launcher_was_killed() {
     let soon = ("omni.toml", "schema = 1\n[scaling]\nidle-timeout = \"200ms\"\n");
     let node = Node::builder().model("cold", &[SERIAL[0], soon]).start();
     let http = node.http();
@@ -162,7 +162,7 @@ fn a_launcher_that_is_killed_while_it_starts_a_model_is_asked_again() {
 }
 
 #[test]
-fn a_launcher_whose_program_is_away_for_a_moment_is_started_all_the_same() {
+fn a_launcher_whose_program_is_missing_for_a_moment_is_started_later() {
     let programs = Programs::new();
     let node = Node::builder().model("one", SERIAL).programs(&programs).start();
     let (program, away) = (programs.folder().join("omni-launcher"), programs.folder().join("away"));
@@ -201,7 +201,7 @@ fn sigusr2_leaves_the_models_and_sigterm_lets_requests_finish() {
 }
 
 #[test]
-fn a_scheduler_that_leaves_answers_the_first_request_of_a_connection_that_it_has_accepted() {
+fn a_draining_scheduler_answers_the_first_request_of_an_accepted_connection() {
     let mut node = Node::builder().hold_listeners().model("one", SERIAL).start();
     let http = node.http();
     for (signal, says) in [(Signal::SIGUSR2, "leaving the models"), (Signal::SIGTERM, "draining")] {
@@ -222,7 +222,7 @@ fn a_scheduler_that_leaves_answers_the_first_request_of_a_connection_that_it_has
 }
 
 #[test]
-fn a_worker_that_is_killed_takes_its_instance_along_and_nothing_else() {
+fn a_killed_worker_ends_its_instance_and_nothing_else() {
     let node = Node::builder().model("one", SERIAL).model("neighbour", SERIAL).start();
     let http = node.http();
     for model in ["one", "neighbour"] {
@@ -262,7 +262,7 @@ fn a_worker_that_is_killed_takes_its_instance_along_and_nothing_else() {
 }
 
 #[test]
-fn a_second_scheduler_is_turned_away() {
+fn a_second_scheduler_refuses_to_start() {
     let node = Node::builder().model("one", SERIAL).start();
     assert_eq!(node.http().post(&run("one"), &json!(0)).status, 200);
     let engine = node.engine("one");
@@ -274,7 +274,7 @@ fn a_second_scheduler_is_turned_away() {
 }
 
 #[test]
-fn an_instance_that_was_asked_for_by_a_scheduler_that_is_gone_does_not_stay() {
+fn an_instance_started_for_a_dead_scheduler_is_removed() {
     let mut node = Node::builder().hold_listeners().model("one", SERIAL).start();
     assert_eq!(node.http().post(&run("one"), &json!(null)).status, 200);
     let (id, engine) = (node.instance("one").unwrap().id, node.engine("one").unwrap());

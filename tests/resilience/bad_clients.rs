@@ -71,7 +71,7 @@ fn post(path: &str, headers: &str, body: &str) -> String {
 }
 
 #[test]
-fn requests_that_are_none() {
+fn malformed_requests() {
     let node = Node::builder().model("echo", ECHO).start();
     serves(&node, "the start");
     let before = at_rest(&node);
@@ -158,7 +158,7 @@ fn requests_that_are_none() {
 }
 
 #[test]
-fn clients_that_go_away() {
+fn clients_that_disconnect() {
     let node = Node::builder().model("echo", ECHO).start();
     serves(&node, "the start");
     let before = at_rest(&node);
@@ -198,7 +198,7 @@ fn reset(connection: &TcpStream) {
 }
 
 #[test]
-fn clients_that_take_their_time() {
+fn slow_clients() {
     let config = "[server]\nheader-timeout = \"1s\"\nconnections = 20\n";
     let node = Node::builder().model("echo", ECHO).config(config).start();
     serves(&node, "the start");
@@ -262,7 +262,7 @@ def handle_request(request, context):
 )];
 
 #[test]
-fn the_time_to_take_an_answer_is_no_matter_of_the_next_one() {
+fn the_time_to_read_an_answer_does_not_count_for_the_next() {
     let node = Node::builder().model("much", MUCH).start();
     assert_eq!(node.http().run("much", &json!(0)).status, 200);
     let mut client = node.http().connect();
@@ -296,7 +296,7 @@ fn held_by_kernel(ends: [u16; 2]) -> Option<u64> {
 }
 
 #[test]
-fn clients_that_do_not_take_their_answer() {
+fn clients_that_do_not_read_their_answer() {
     let (node, before) = talkative();
     for asked in ["\"events\"", "\"text\"", "\"bytes\""] {
         let mut client = node.http().connect();
@@ -327,7 +327,7 @@ fn clients_that_do_not_take_their_answer() {
 }
 
 #[test]
-fn a_client_of_http_2_that_does_not_take_its_answers() {
+fn an_http_2_client_that_does_not_read_its_answers() {
     let (node, before) = talkative();
     Runtime::new().unwrap().block_on(async {
         let socket = tokio::net::TcpStream::connect(node.data_address()).await.unwrap();

@@ -77,7 +77,7 @@ fn fails(node: &Node, name: &str, words: &[&str]) -> Model {
 }
 
 #[test]
-fn what_lies_in_the_directory() {
+fn odd_files_in_the_directory() {
     let node = with_neighbour().config("[snapshots]\nfiles = 50\n").start();
     let outside = tempfile::tempdir().unwrap();
     fs::write(outside.path().join("secret"), "not for models").unwrap();
@@ -155,7 +155,7 @@ fn what_lies_in_the_directory() {
 }
 
 #[test]
-fn names_that_are_none() {
+fn invalid_names() {
     let node = with_neighbour().start();
     let long = "x".repeat(65);
     let names: &[(&[u8], &str)] = &[
@@ -199,7 +199,7 @@ fn names_that_are_none() {
 }
 
 #[test]
-fn manifests() {
+fn invalid_manifests() {
     let json = format!("'[{}1]'", "\"a\",".repeat(7_500));
     let two_values = format!("[env]\nA = {json}\nB = {json}\n");
     let table: &[(&str, &str, &[&str])] = &[

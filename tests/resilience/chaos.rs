@@ -115,7 +115,7 @@ fn kill_somebody(node: &mut Node, chance: &mut fastrand::Rng) -> String {
 }
 
 #[test]
-fn whoever_is_killed_the_node_comes_back_to_what_it_was() {
+fn the_node_recovers_from_the_death_of_any_process() {
     let scaling = |count: usize| format!("[scaling]\nmin-instances = {count}\nmax-instances = {count}\n");
     let manifest = |count, more: &str| format!("schema = 1\n{}{more}", scaling(count));
     let several = manifest(2, "concurrency = 8\n");

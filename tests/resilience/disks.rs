@@ -49,7 +49,7 @@ fn limits() -> Option<PathBuf> {
 }
 
 #[test]
-fn who_writes_without_end_is_slowed_down() {
+fn endless_writers_are_throttled() {
     let Some(limits) = limits() else {
         eprintln!("left out: blkio of version 1 is not mounted, or the kernel bounds no device's dirty pages");
         return;

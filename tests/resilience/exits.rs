@@ -69,7 +69,7 @@ fn metric(node: &Node, line: &str) -> u64 {
 }
 
 #[test]
-fn every_end_is_named_right() {
+fn every_end_is_classified() {
     let node = Node::builder().model("ends", &[("model.py", ENDS), ("omni.toml", SMALL)]).start();
     assert_eq!(post(&node, "ends", &json!("")).json()["result"], "well");
     let mut deaths = 0;
@@ -162,7 +162,7 @@ fn the_first_restart_is_at_once_and_later_ones_wait() {
 }
 
 #[test]
-fn what_cannot_work_is_not_tried_again_until_it_changes() {
+fn a_permanent_failure_is_not_retried_until_the_content_changes() {
     let good = "def handle_request(request, context):\n    return 'good'\n";
     let broken = [
         ("syntax", "def handle_request(request, context):\n    return (\n", "SyntaxError"),
@@ -197,7 +197,7 @@ fn what_cannot_work_is_not_tried_again_until_it_changes() {
 }
 
 #[test]
-fn what_was_answered_before_the_end_counts_and_what_was_not_taken_goes_to_the_next_instance() {
+fn answers_before_a_crash_count_and_untouched_requests_go_to_the_next_instance() {
     let manifest = "schema = 1\n[scaling]\nconcurrency = 2\n";
     let node = Node::builder().model("ends", &[("model.py", LAST_WORDS), ("omni.toml", manifest)]).start();
     let http = node.http();

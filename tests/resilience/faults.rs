@@ -292,7 +292,7 @@ tests! {
 
 /// The reader is the sandbox itself, on its way to the engine. A zygote that hangs there is not needed by its instance.
 #[test]
-fn an_answer_of_the_files_of_proc_that_is_lost_costs_its_start_only() {
+fn a_lost_answer_of_the_proc_files_costs_only_its_start() {
     for kind in [Kind::Plain, Kind::Zygote] {
         let faulty = Faulty::new(kind);
         let writes = nix::libc::SYS_writev.cast_unsigned();

@@ -34,7 +34,7 @@ fn waits_for_fuse(pid: Pid) -> bool {
 }
 
 #[test]
-fn a_worker_that_dies_while_its_model_reads_proc_meminfo_takes_it_along() {
+fn a_worker_that_dies_during_a_read_of_proc_meminfo_ends_its_model() {
     let node = Node::builder().model("reads", READS).model("neighbour", READS).start();
     let http = node.http();
     for model in ["reads", "neighbour"] {
@@ -122,7 +122,7 @@ fn an_instance_whose_control_group_is_taken_away_can_still_be_ended() {
 }
 
 #[test]
-fn the_parent_group_is_made_again_when_somebody_has_removed_it() {
+fn a_removed_parent_group_is_created_again() {
     let node = Node::builder().model("m", READS).start();
     node.says("m", "well");
     let parents: Vec<PathBuf> = groups(node.engine("m").expect("a process"))
@@ -148,7 +148,7 @@ fn open_files(pid: Pid) -> (String, String) {
 }
 
 #[test]
-fn the_node_takes_as_many_descriptors_as_it_may_have() {
+fn the_node_raises_its_descriptor_limit_to_the_maximum() {
     let node = Node::builder().model("m", READS).start();
     // As a service manager starts it: whatever the scheduler has, the launcher begins with little.
     let keeper = process::parent(node.launcher().expect("a launcher")).expect("its keeper");

@@ -76,7 +76,7 @@ fn a_full_inode_table_stops_new_content_and_nothing_else() {
 
 /// A successor reads from the disk what models remember.
 #[test]
-fn nobody_takes_over_while_what_models_remember_cannot_be_written() {
+fn a_takeover_is_refused_while_model_state_cannot_be_written() {
     let mut node = Node::builder().on_disk("state", 64 * MIB, 4096).model("old", WELL).start();
     node.says("old", "well");
     let scheduler = node.pid();
@@ -93,7 +93,7 @@ fn nobody_takes_over_while_what_models_remember_cannot_be_written() {
 }
 
 #[test]
-fn a_full_disk_below_caches_and_environments_is_told_to_those_who_need_it() {
+fn a_full_disk_below_caches_and_environments_is_reported_to_affected_models() {
     let cache = ("omni.toml", "schema = 1\n[limits]\ncache = \"64MiB\"\n");
     let none = ("omni.toml", "schema = 1\n[scaling]\nmin-instances = 1\n");
     let node = Node::builder()
@@ -182,7 +182,7 @@ impl Drop for Few {
 }
 
 #[test]
-fn a_launcher_without_processes_to_spare_still_takes_its_dead_away() {
+fn a_launcher_without_spare_processes_still_removes_ended_instances() {
     let soon = ("omni.toml", "schema = 1\n[scaling]\nidle-timeout = \"300s\"\n");
     let build = |builder: NodeBuilder| builder.model("old", &[WELL[0], soon]).model("new", WELL);
     let node = build(Node::builder()).start();

@@ -238,7 +238,7 @@ def handle_request(request, context):
 }
 
 #[test]
-fn a_setup_that_fails_or_hangs_is_told() {
+fn a_setup_that_fails_or_hangs_is_reported() {
     let handler = "def handle_request(request, context):\n    return 'well'\n";
     let with = |setup: &str| format!("import os, time\n{setup}\n{handler}");
     let startup = "schema = 1\n[timeouts]\nstartup = \"1s\"\n";

@@ -70,7 +70,7 @@ fn await_other(node: &Node, model: &str, than: &Value) {
 }
 
 #[test]
-fn others_in_the_instance_get_their_answers_while_it_is_replaced_beside() {
+fn other_requests_of_an_instance_are_answered_while_it_is_replaced() {
     let node = Node::builder().model("m", &[("model.py", COMPUTES), ("omni.toml", PATIENT)]).start();
     let http = node.http();
     let before = instance(&node, "m");
@@ -97,7 +97,7 @@ fn others_in_the_instance_get_their_answers_while_it_is_replaced_beside() {
 }
 
 #[test]
-fn a_handler_that_ends_late_costs_one_answer_that_nobody_wants() {
+fn a_handler_that_ends_late_costs_no_other_request() {
     let manifest = "schema = 1\n[scaling]\nconcurrency = 2\n[timeouts]\ncancel-grace = \"100ms\"\n[resources]\nmemory = \"600MiB\"\n[python]\nzygote = false\n";
     // Beside this instance there is no room for another one.
     let room = "[capacity]\nmemory = \"1GiB\"\n";
@@ -127,7 +127,7 @@ fn a_handler_that_ends_late_costs_one_answer_that_nobody_wants() {
 }
 
 #[test]
-fn ten_hang_ups_in_a_row_cost_polite_clients_no_answer() {
+fn ten_hang_ups_in_a_row_cost_other_clients_no_answer() {
     let serial = "schema = 1\n[timeouts]\ncancel-grace = \"100ms\"\n";
     let threads = "schema = 1\n[scaling]\nconcurrency = 4\n[timeouts]\ncancel-grace = \"100ms\"\n";
     let node = Node::builder()

@@ -111,7 +111,7 @@ fn a_worker_that_hangs_is_killed_and_its_model_started_again() {
 }
 
 #[test]
-fn a_worker_whose_connection_is_lost_is_connected_to_again() {
+fn a_lost_connection_to_a_worker_is_made_again() {
     let node = Node::builder().model("one", &[("model.py", ECHO)]).start();
     answers(&node, "one");
     let engine = node.engine("one").expect("a process");
@@ -200,7 +200,7 @@ def handle_request(request, context):
 }
 
 #[test]
-fn a_model_that_is_not_well_by_its_own_word_is_replaced() {
+fn a_model_whose_healthcheck_fails_is_replaced() {
     const SICK: &str = r#"
 sick = False
 
@@ -229,7 +229,7 @@ def handle_request(request, context):
 
 /// A handler takes far longer than checks are apart, and holds the interpreter all the while.
 #[test]
-fn an_instance_that_works_is_not_asked() {
+fn busy_instances_are_not_checked() {
     const SLOW: &str = "import ctypes\ndef handle_request(request, context):\n    ctypes.PyDLL(None).sleep(4 if request.body.json == 'slow' else 0)\n    return request.body.json\n";
     let node = Node::builder().model("one", &[("model.py", SLOW), ("omni.toml", OFTEN)]).start();
     answers(&node, "one");

@@ -42,7 +42,7 @@ const ECHO: &str = "def handle_request(request, context):\n    return request.bo
 const RATE: u32 = 200;
 
 #[test]
-fn the_neighbour_of_a_model_that_runs_out_of_memory_does_not_notice() {
+fn a_model_that_runs_out_of_memory_does_not_disturb_its_neighbour() {
     let node = Node::builder()
         .model("eats", &[("model.py", EATS), ("omni.toml", MANIFEST)])
         .model("neighbour", &[("model.py", ECHO)])

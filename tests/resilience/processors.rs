@@ -39,7 +39,7 @@ fn is_one(list: &str) -> bool {
 }
 
 #[test]
-fn who_computes_all_the_time_leaves_processors_to_the_others() {
+fn a_model_that_computes_all_the_time_leaves_processors_to_others() {
     let node = Node::builder()
         .model("busy", &[("model.py", BUSY), ("omni.toml", "[resources]\ncpus = 1.0\n")])
         .model("calm", &[("model.py", BUSY), ("omni.toml", "[resources]\ncpus = 1.0\n")])

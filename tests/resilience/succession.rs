@@ -70,7 +70,7 @@ fn a_second_takeover_waits_for_the_end_of_the_first() {
 
 /// It has as many connections as it may, and more that were handed over.
 #[test]
-fn a_full_successor_hears_what_the_scheduler_before_says_and_asks() {
+fn a_busy_successor_still_answers_its_predecessor() {
     let mut node = Node::builder().config("[server]\nconnections = 200\n").model("serial", SERIAL).start();
     let http = node.http();
     assert_eq!(http.run("serial", &json!(0)).status, 200);
@@ -100,7 +100,7 @@ fn a_full_successor_hears_what_the_scheduler_before_says_and_asks() {
 }
 
 #[test]
-fn who_asks_for_a_takeover_during_one_is_refused_and_holds_nobody_up() {
+fn a_takeover_during_a_takeover_is_refused_at_once() {
     let mut node = Node::builder().model("serial", SERIAL).start();
     let first = node.pid();
     // The successor waits until somebody writes its configuration.
@@ -130,7 +130,7 @@ fn who_asks_for_a_takeover_during_one_is_refused_and_holds_nobody_up() {
 }
 
 #[test]
-fn who_has_lost_its_successor_finishes_and_is_in_nobodys_way() {
+fn a_scheduler_that_lost_its_successor_finishes_and_blocks_nothing() {
     let mut node = Node::builder().model("events", EVENTS).start();
     let [short, long] = two_streams(&node);
     let engine = node.engine("events");
@@ -149,7 +149,7 @@ fn who_has_lost_its_successor_finishes_and_is_in_nobodys_way() {
 
 /// The first scheduler asks again what no instance had, and the second dies before an instance has it.
 #[test]
-fn who_was_asked_again_at_a_successor_that_died_is_told() {
+fn requests_passed_to_a_successor_that_died_fail_with_an_answer() {
     const NEVER_READY: &[(&str, &str)] = &[(
         "model.py",
         "import time\ndef setup(context):\n    time.sleep(3600)\ndef handle_request(request, context):\n    pass\n",
@@ -184,7 +184,7 @@ fn who_was_asked_again_at_a_successor_that_died_is_told() {
 }
 
 #[test]
-fn a_stop_while_nobody_has_the_models_is_passed_on() {
+fn a_stop_during_a_hand_over_is_passed_on() {
     let mut node = Node::builder().model("serial", SERIAL).start();
     assert_eq!(node.http().run("serial", &json!(0)).status, 200);
     let first = node.pid();
@@ -211,7 +211,7 @@ fn a_stop_while_nobody_has_the_models_is_passed_on() {
 
 /// What is wrong is found while the scheduler before still serves.
 #[test]
-fn a_successor_that_could_not_write_down_what_lasts_changes_nothing() {
+fn a_successor_that_cannot_store_its_state_changes_nothing() {
     let mut node = Node::builder().model("events", EVENTS).start();
     let scheduler = node.pid();
     let own_state = node.folder().with_file_name("state").join("scheduler");

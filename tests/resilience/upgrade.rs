@@ -107,7 +107,7 @@ fn engines(node: &Node) -> Vec<Pid> {
 }
 
 #[test]
-fn nobody_notices_that_scheduler_and_launcher_are_replaced_under_load() {
+fn scheduler_and_launcher_are_replaced_under_load_without_a_failed_request() {
     let mut node =
         Node::builder().model("serial", SERIAL).model("concurrent", CONCURRENT).model("length", LENGTH).start();
     let http = node.http();
@@ -232,7 +232,7 @@ fn a_successor_that_cannot_serve_changes_nothing() {
 }
 
 #[test]
-fn what_waits_for_a_cold_model_is_asked_again_at_the_successor() {
+fn requests_that_wait_for_a_cold_model_are_passed_to_the_successor() {
     const SLOW_START: &[(&str, &str)] = &[(
         "model.py",
         "import time\ndef setup(context):\n    time.sleep(2)\ndef handle_request(request, context):\n    return request.body.json\n",
@@ -253,7 +253,7 @@ fn what_waits_for_a_cold_model_is_asked_again_at_the_successor() {
 }
 
 #[test]
-fn the_old_scheduler_stays_for_what_came_by_the_control_socket() {
+fn the_old_scheduler_finishes_requests_of_the_control_socket() {
     let code = "import time\ndef handle_request(request, context):\n    print('a line', flush=True)\n    time.sleep(request.body.json)\n    return 'well'\n";
     let mut node = Node::builder().model("serial", &[("model.py", code)]).start();
     assert_eq!(node.http().run("serial", &json!(0)).status, 200);
@@ -279,7 +279,7 @@ fn the_old_scheduler_stays_for_what_came_by_the_control_socket() {
 }
 
 #[test]
-fn what_is_left_of_a_body_is_no_request_of_the_successor() {
+fn the_rest_of_a_body_is_not_a_request_to_the_successor() {
     let mut node = Node::builder().model("serial", SERIAL).start();
     let http = node.http();
     assert_eq!(http.run("serial", &json!(0)).status, 200);
@@ -329,7 +329,7 @@ fn speak_of_old(node: &Node, model: &str) -> mpsc::Receiver<()> {
 }
 
 #[test]
-fn a_worker_that_cannot_be_spoken_to_finishes_and_is_replaced() {
+fn a_worker_of_an_unknown_protocol_finishes_and_is_replaced() {
     let code =
         "import time\ndef handle_request(request, context):\n    time.sleep(request.body.json)\n    return 'well'\n";
     let mut node = Node::builder().model("idle", &[("model.py", code)]).model("busy", &[("model.py", code)]).start();
@@ -356,7 +356,7 @@ fn a_worker_that_cannot_be_spoken_to_finishes_and_is_replaced() {
 }
 
 #[test]
-fn an_instance_that_streams_for_the_scheduler_before_serves_the_next_one_too() {
+fn an_instance_that_streams_for_the_previous_scheduler_serves_the_next_one_too() {
     let threads = "import time\ndef handle_request(request, context):\n    for number in range(request.body.json):\n        \
                    yield str(number)\n        time.sleep(0.05)\n";
     let manifest = CONCURRENT[1];

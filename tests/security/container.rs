@@ -121,7 +121,7 @@ fn a_node_serves_with_the_capabilities_that_its_readme_names() {
 }
 
 #[test]
-fn doctor_finds_nothing_missing_in_it() {
+fn doctor_finds_nothing_missing_in_a_container() {
     let folder = folder();
     for name in ["cache-dir/models", "state-dir", "runtime-dir"] {
         fs::create_dir_all(folder.path().join(name)).unwrap();

@@ -37,7 +37,7 @@ impl Program {
 }
 
 #[test]
-fn who_may_look_and_who_may_change() {
+fn roles_separate_reading_from_changing() {
     let node = Node::builder().config(&format!("admin-group = {ADMINS}\n")).model("echo", ECHO).start();
     let file = fs::metadata(node.control_socket()).unwrap();
     let (own, readers) = (file.uid(), file.gid());
@@ -87,7 +87,7 @@ fn who_may_look_and_who_may_change() {
 }
 
 #[test]
-fn roles_outlast_a_takeover_and_a_socket_that_is_made_again() {
+fn roles_survive_a_takeover_and_a_recreated_socket() {
     let mut node = Node::builder().config(&format!("admin-group = {ADMINS}\n")).model("echo", ECHO).start();
     let readers = fs::metadata(node.control_socket()).unwrap().gid();
     let omnictl = Program::new();

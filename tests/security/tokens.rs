@@ -60,7 +60,7 @@ fn ask_at(http: Client, token: Option<&str>, model: &str, seconds: f64) -> Answe
 }
 
 #[test]
-fn who_is_let_in_and_to_which_models() {
+fn tokens_grant_access_to_their_models() {
     let file = File::new(&format!("[ci]\nsha256 = \"{ONE}\"\nmodels = [\"echo\"]\n[web]\nsha256 = \"{TWO}\"\n"));
     let mut node = Node::builder().config(&file.config()).model("echo", MODEL).model("other", MODEL).start();
     for (token, model, status, code) in [
@@ -113,7 +113,7 @@ fn who_is_let_in_and_to_which_models() {
 }
 
 #[test]
-fn limits_are_each_tokens_own() {
+fn limits_are_separate_for_each_token() {
     let file = File::new(&format!(
         "[ci]\nsha256 = \"{ONE}\"\nin-flight = 1\n[web]\nsha256 = \"{TWO}\"\nrequests-per-second = 0.01\n"
     ));
@@ -141,7 +141,7 @@ fn run(node: &Node, seconds: &str) -> Child {
 }
 
 #[test]
-fn what_was_admitted_once_is_not_held_against_its_rate_again() {
+fn an_admitted_request_counts_once_against_its_rate() {
     const MANY: usize = 4;
     let file = File::new(&format!("[ci]\nsha256 = \"{ONE}\"\nrequests-per-second = 2\n[web]\nsha256 = \"{TWO}\"\n"));
     let mut node = Node::builder().config(&file.config()).model("serial", &MODEL[..1]).start();
@@ -167,7 +167,7 @@ fn what_was_admitted_once_is_not_held_against_its_rate_again() {
 }
 
 #[test]
-fn what_waits_is_asked_again_by_the_way_it_came() {
+fn waiting_requests_keep_their_token_or_socket_over_a_takeover() {
     let file = File::new(&format!("[ci]\nsha256 = \"{ONE}\"\nin-flight = 1\n"));
     let mut node = Node::builder().config(&file.config()).model("serial", &MODEL[..1]).start();
     assert_eq!(ask(&node, Some("one"), "serial", 0.0).status, 200);

@@ -232,7 +232,7 @@ def handle_request(request, context):
 
 /// What it announces is room that others cannot have, and a second one for which there is none is refused at once.
 #[test]
-fn an_answer_that_never_becomes_whole_counts_from_its_beginning() {
+fn an_incomplete_answer_counts_from_its_beginning() {
     let model = SOCKETS.to_owned()
         + r#"
 def handle_request(request, context):

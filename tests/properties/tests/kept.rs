@@ -38,7 +38,7 @@ macro_rules! tests {
 tests!(answer gpu_account gpu_control http manifest messages node requirements);
 
 #[test]
-fn every_folder_is_a_targets() {
+fn every_folder_belongs_to_a_fuzz_target() {
     for of in ["kept", "cases", "fuzz_targets"] {
         for path in files(of, "") {
             let name = path.file_stem().unwrap().to_str().unwrap();

@@ -27,7 +27,7 @@ fn state(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn links_that_a_model_leaves_lead_nowhere() {
+fn links_left_by_a_model_are_not_followed() {
     // The control: the same traps below a folder, and somebody who makes the same things there without looking.
     let folder = tempfile::tempdir().unwrap();
     let (world, target) = (folder.path().join("world"), folder.path().join("target"));

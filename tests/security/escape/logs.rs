@@ -42,7 +42,7 @@ fn forged(log: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_a_model_writes_is_its_own_line_and_moves_nobodys_terminal() {
+fn output_of_a_model_forges_no_log_line_and_controls_no_terminal() {
     // The control: the same words, printed as they are.
     let raw = Command::new("python3").arg("-B").arg(format!("{FOLDER}/probes/forger.py")).output().unwrap();
     let raw = String::from_utf8_lossy(&raw.stdout).into_owned();

@@ -38,7 +38,7 @@ fn try_in(place: &'static str) {
 }
 
 #[test]
-fn every_probe_succeeds_where_nothing_stands_in_its_way() {
+fn every_probe_succeeds_without_a_sandbox() {
     let places = Places::start(places::BUILD);
     let found = control::run(&places.interpreter());
     assert_all_tried(&found);

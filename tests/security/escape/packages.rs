@@ -180,7 +180,7 @@ fn assert_installed_in_place(names: &[&str]) {
 }
 
 #[test]
-fn archives_of_packages_lead_elsewhere_when_they_are_unpacked_as_they_stand() {
+fn the_same_archives_escape_a_naive_unpacker() {
     let (scratch, target) = (folder(), folder());
     wheels(&[Path::new("make"), scratch.path(), target.path()]);
     let ways = ["climbs", "absolute", "inside", "scripts", "data", "backslash", "link", "command", "headers"];
@@ -197,16 +197,16 @@ fn archives_of_packages_lead_elsewhere_when_they_are_unpacked_as_they_stand() {
 }
 
 #[test]
-fn archives_of_packages_are_unpacked_nowhere_else() {
+fn archives_of_packages_cannot_write_outside_their_environment() {
     assert_installed_in_place(&["climbs", "absolute", "inside"]);
 }
 
 #[test]
-fn odd_members_of_archives_lead_nowhere_else() {
+fn special_members_of_archives_cannot_lead_outside() {
     assert_installed_in_place(&["backslash", "link", "data"]);
 }
 
 #[test]
-fn what_packages_bring_beside_their_modules_is_put_nowhere_else() {
+fn data_files_of_packages_stay_inside_their_environment() {
     assert_installed_in_place(&["scripts", "command", "headers"]);
 }

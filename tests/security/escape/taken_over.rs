@@ -91,7 +91,7 @@ fn until_touched(precious: &Precious, mut step: impl FnMut()) -> Option<usize> {
 }
 
 #[test]
-fn the_attacker_wins_where_root_works_by_path_in_a_folder_of_its_users() {
+fn the_attack_succeeds_where_root_works_by_path() {
     const USER: u32 = 71_201;
     let folder = TempDir::with_prefix("omni-taken-over").unwrap();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
@@ -170,7 +170,7 @@ fn a_taken_over_scheduler_changes_no_file_of_root() {
 }
 
 #[test]
-fn what_a_taken_over_scheduler_says_reaches_no_file_of_root() {
+fn messages_of_a_taken_over_scheduler_reach_no_file_of_root() {
     let node = Node::builder().config(crate::ROOMY).model("one", &ECHO).model("other", &ECHO).start();
     node.says("one", "well");
     node.says("other", "well");

@@ -38,7 +38,7 @@ fn held(pid: Pid) -> usize {
 }
 
 #[test]
-fn descriptors_that_a_model_sends_are_kept_by_nobody() {
+fn descriptors_sent_by_a_model_are_closed() {
     // The control: whoever reads them as they are sent has them all.
     let (reader, writer) = UnixStream::pair().unwrap();
     let program = [format!("{FOLDER}/probes/flood.py"), MESSAGES.to_string()];

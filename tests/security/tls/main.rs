@@ -43,7 +43,7 @@ fn sum(body: &[u8]) -> Value {
 }
 
 #[test]
-fn clients_get_what_they_get_without() {
+fn clients_are_served_over_tls_as_without() {
     let certificate = Certificate::new();
     let folder = Folder::new(&certificate);
     folder.write("tokens.toml", &format!("[ci]\nsha256 = \"{ONE}\"\n"));
@@ -120,7 +120,7 @@ for version in ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3:
 }
 
 #[test]
-fn who_does_not_speak_tls_costs_only_its_own_connection() {
+fn a_client_without_tls_costs_only_its_own_connection() {
     let certificate = Certificate::new();
     let folder = Folder::new(&certificate);
     let bounds = "connections = 4\nheader-timeout = \"2s\"\n";
@@ -155,7 +155,7 @@ fn who_does_not_speak_tls_costs_only_its_own_connection() {
 }
 
 #[test]
-fn the_first_end_in_the_chain_is_a_metric() {
+fn the_earliest_expiry_in_the_chain_is_a_metric() {
     let (own, above) = (Certificate::until(2050), Certificate::until(2040));
     let folder = Folder::new(&own);
     folder.write("certificate.pem", &format!("{}{}", own.pem, above.pem));

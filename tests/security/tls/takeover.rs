@@ -98,7 +98,7 @@ fn a_takeover_loses_nothing() {
 }
 
 #[test]
-fn tls_is_begun_and_ended_by_a_reload() {
+fn a_reload_turns_tls_on_and_off() {
     let certificate = Certificate::new();
     let folder = Folder::new(&certificate);
     let mut node = builder(TRUSTED).start();

@@ -70,7 +70,7 @@ def write_answer(directory, word):
 
 
 def answered(port):
-    """What the model answers."""
+    """The answer of the model."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     with contextlib.closing(connection):
         return json.loads(ask(connection, 1)[2])["result"]

@@ -74,7 +74,7 @@ def test_two_connections_share_the_concurrency_limit(start, tmp_path, define):
     one.touch()
     assert first.read().json == str(one)
     assert second.read().json == "waits"
-    # What a connection leaves behind at its end is room for the other one.
+    # The places of a closed connection are free for the other one.
     second.ask(3, b"/nonexistent")
     second.ask(4, b"/nonexistent")
     second.close()

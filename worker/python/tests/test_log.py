@@ -252,7 +252,7 @@ def test_an_engine_that_has_answered_does_not_answer_again(start, define, concur
 
 
 def waits_for_the_signal(pid: int) -> bool:
-    """Whether no signal is left and a thread is in `sigwait`, where the kernel has the signal unblocked."""
+    """True if no signal is left and a thread is in `sigwait`, where the kernel has the signal unblocked."""
     statuses = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/status")]
     pending, blocked = (
         [int(re.findall(rf"{mask}:\t(\w+)", text)[0], 16) for text in statuses] for mask in ("ShdPnd", "SigBlk")
