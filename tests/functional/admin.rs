@@ -1,4 +1,4 @@
-//! What machines see of a node: health, capacity, metrics.
+//! Endpoints for machines: health, capacity, metrics.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use nix::sys::signal::{Signal, kill};

@@ -10,7 +10,7 @@ use std::thread;
 
 const MIB: usize = 1 << 20;
 
-/// What came: its length, and its bytes as one number. How it is read is said in a header.
+/// Answers length and checksum of a body. A header selects how it is read.
 const MEASURE: &str = r#"
 import shutil, zlib
 
@@ -296,7 +296,7 @@ def handle_request(request, context):
     return "read"
 "#;
 
-/// What is left in the model's hands: of each socket its family, and what came of using it.
+/// Sockets that the model still holds: the family of each, and the result of using it.
 fn kept(node: &Node, model: &str) -> Vec<Value> {
     let answer = node.http().run(model, &json!(0));
     answer.json()["result"].as_array().unwrap_or_else(|| panic!("{}", answer.text())).clone()
@@ -361,7 +361,7 @@ fn a_trusted_model_reads_the_connection_itself() {
         for piece in body[first..].chunks(piece) {
             connection.write_all(piece).unwrap();
         }
-        connection.write_all(head("measure", 2, "").as_bytes()).unwrap(); // what follows is no request
+        connection.write_all(head("measure", 2, "").as_bytes()).unwrap(); // the bytes that follow are not a request
         let (answer, reader) = Stream::read(reader).whole_then();
         assert_eq!(answer.json()["result"], expected, "{first} bytes with the head, then {piece} at a time");
         assert_eq!(answer.header("connection"), Some("close"));
@@ -380,7 +380,7 @@ fn a_trusted_model_reads_the_connection_itself() {
     assert!(kept(&node, "keeps").is_empty());
     let printed = |model: &str, line: &str| node.omnictl(["logs", model]).stdout.contains(line);
     let mut gone = node.http().connect();
-    // Its end lies behind bytes that nobody reads: it is noticed at the deadline.
+    // The end of the body lies behind bytes that nobody reads: it is noticed at the deadline.
     gone.write_all(head("keeps", 8 * MIB, "x-stop: 1\r\nx-omni-timeout-ms: 5000\r\n").as_bytes()).unwrap();
     gone.write_all(&body[..MIB]).unwrap();
     wait_for("the handler", PATIENCE, || printed("keeps", "it sleeps").then_some(()));

@@ -59,7 +59,7 @@ tell(bounded=(folder / 'big').stat().st_size < 16 << 20)
         json!({"kept": "by one", "private": "x", "own": true, "now": "by two", "full": "ENOSPC", "bounded": true});
     assert_eq!(json!(found), expected);
 
-    // It lasts over a death and over a change of the content.
+    // The directory survives a death and a change of the content.
     kill(node.engine("one").unwrap(), Signal::SIGKILL).unwrap();
     wait_for("its end to be known", PATIENCE, || (node.model("one").restarts == 1).then_some(()));
     let read = "tell(kept=(context.cache_dir / 'deep/kept').open().read())";
@@ -187,8 +187,8 @@ fn cache_directories_never_fill_the_disk() {
     let status = node.omnictl(["status", "vast"]);
     let told = "`cache` in [limits] is 1TiB, and this node gives a model 500GiB at most";
     assert!(status.stdout.contains(told), "{status:?}");
-    // One that asks for more than fits gets a part of it, and all may be full at once: none loses what it wrote, and
-    // there is a place for the next one.
+    // A model that asks for more than fits gets a part of it, and all directories may be full at once: none loses what
+    // it wrote, and there is a place for the next one.
     assert_eq!(wrote("large", 3000), Errno::ENOSPC as i32, "{}", node.log());
     assert_eq!(wrote("usual", 1), 1, "{}", node.log());
     assert_eq!(wrote("fills", 100), Errno::ENOSPC as i32);

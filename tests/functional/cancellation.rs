@@ -1,5 +1,4 @@
-//! What becomes of a request that nobody waits for any more: the client hung up, or the deadline passed. The model says
-//! itself what it saw.
+//! Cancelled requests: the client hung up, or the deadline passed. The model reports what it saw.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use omni_tests::{Node, PATIENCE, wait_for};
@@ -7,7 +6,7 @@ use serde_json::{Value, json};
 use std::thread;
 use std::time::Instant;
 
-/// What `def` handlers do until somebody stops them. `seen` answers what became of the others.
+/// `def` handlers that run until they are stopped. `seen` answers the outcome of the others.
 const SYNC: &str = r#"
 import time
 SEEN = []
@@ -142,7 +141,7 @@ fn a_client_that_hangs_up_cancels_the_handler() {
         assert_eq!((after.in_flight, after.queued, after.restarts), (0, 0, 0), "{model}");
     }
 
-    // Who hangs up while he waits is not served at all; who waits behind him is.
+    // A client that hangs up while it waits is not served at all; the client behind it is.
     let running = http.send("serial", &json!("busy 2"));
     await_line(&node, "serial", "busy 2 began");
     let waiting = http.send("serial", &json!("busy 3"));

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 /// Run as root of a user namespace with mounts of its own: there is no device but the one that programs cannot do without.
 const CONTAINER: &str = "mount -t tmpfs none /dev && : >/dev/null && exec \"$@\"";
-/// Nobody's on the machine.
+/// A uid of no user on the machine.
 const USER: &str = "1999999999";
 
 /// A configuration with folders of its own, which is removed with its folder.
@@ -134,13 +134,13 @@ fn in_a_container_without_privileges_exactly_the_missing_parts_are_named() {
     let answer = doctor_as_user(&container, folder.path(), &config);
     let missing = ["privileges", "limits of groups", "FUSE", "cache directories"];
     assert_eq!(answer.in_state("missing"), missing, "{:#}", answer.0);
-    // They need the control group that could not be made.
+    // Both need the control group that could not be made.
     assert_eq!(answer.in_state("unknown"), ["processors of groups", "sandbox"]);
     assert_eq!((answer.1, &answer.0["serves"]), (Some(6), &Value::Bool(false)));
     assert!(answer.found("FUSE").contains("/dev/fuse"), "{}", answer.found("FUSE"));
     assert!(answer.found("privileges").contains("user namespace"));
     assert!(answer.found("limits of groups").contains("Permission denied"), "{}", answer.found("limits of groups"));
-    // What a user namespace gives is there, so nobody is sent after it.
+    // A user namespace provides it: no hint is given.
     assert_eq!(answer.found("system call filter"), "seccomp takes it");
     assert_eq!(answer.found("mounts"), "made, copied, nowhere attached");
 }

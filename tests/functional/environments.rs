@@ -243,7 +243,7 @@ fn a_packages_build_reaches_nothing_of_the_node() {
 
 #[test]
 fn an_existing_environment_is_used_as_it_is() {
-    // Everybody may pass: a model is not root.
+    // Open to all users: a model is not root.
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
     let [mine, foreign] = ["mine", "foreign"].map(|name| {
@@ -255,7 +255,7 @@ fn an_existing_environment_is_used_as_it_is() {
     let version = fs::read_dir(mine.join("lib")).unwrap().next().unwrap().unwrap().path();
     let module = version.join("site-packages/existing.py");
     fs::write(&module, "WORD = 'there already'").unwrap();
-    // Its mode would let a model write to it: only the mount does not.
+    // The file's mode would let a model write to it: only the mount prevents it.
     fs::set_permissions(&module, Permissions::from_mode(0o666)).unwrap();
     chown(&foreign, Some(54_321), None).unwrap();
 

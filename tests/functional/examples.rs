@@ -5,7 +5,7 @@
 use omni_tests::{Answer, Node};
 use serde_json::{Value, json};
 
-/// What `cowsay.get_output_string("cow", "hi")` of cowsay 6.1 returns.
+/// Output of `cowsay.get_output_string("cow", "hi")` of cowsay 6.1.
 const COW: &str = r"  __
 | hi |
   ==
@@ -83,7 +83,7 @@ fn thumbnail(node: &Node) {
     let large = bitmap(1200, 900);
     assert!(large.len() as u64 > 3 * MIB);
     assert_eq!(size(&ask(&[], &large).body), (128, 96));
-    // What comes out can go in.
+    // The output is a valid input.
     assert_eq!(size(&ask(&[("x-thumbnail-size", "8")], &ask(&[], &picture).body).body), (8, 4));
     assert!(refusal(&ask(&[], b"not a picture")).contains("not an image"));
     assert!(refusal(&ask(&[("x-thumbnail-size", "-1")], &picture)).contains("whole number"));

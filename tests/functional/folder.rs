@@ -59,7 +59,7 @@ fn new_models_are_served_and_half_written_ones_are_not() {
     node.says("other", "other");
     assert_eq!(names(&node), ["other"]);
 
-    // One rename makes it a model, whole and at once, at any depth.
+    // A single rename makes it a model, whole and at once, at any depth.
     fs::rename(folder.join(".new"), folder.join("new")).unwrap();
     node.says("new", "half");
     fs::rename(folder.join("@cf/meta/.half"), folder.join("@cf/meta/whole")).unwrap();
@@ -93,7 +93,7 @@ fn a_removed_model_is_drained() {
     wait_for("the process to end", PATIENCE, || (!omni_tests::process::is_alive(engine)).then_some(()));
     wait_for("its files to go", PATIENCE, || node.traces().is_empty().then_some(()));
 
-    // It can come back, also while its predecessor is at work.
+    // The model can come back, also while its predecessor drains.
     node.publish("going", &[("model.py", &version("again"))]);
     node.says("going", "again");
     let begun = begin(&node, "going", "again");
@@ -147,7 +147,7 @@ fn a_changed_model_is_started_again() {
     let before = node.model("changing");
     let other = node.engine("other");
 
-    // What is in flight ends on the old content; what comes meanwhile goes to the new one.
+    // Requests in flight end on the old content; new ones go to the new content.
     let begun = begin(&node, "changing", "one");
     let model = node.folder().join("changing/model.py");
     let replace = |text: &str| {
@@ -223,7 +223,7 @@ fn an_unservable_model_reports_the_reason_until_it_is_repaired() {
         (model.directory.refused.is_none() && model.directory.version == model.version).then_some(())
     });
 
-    // Its code is found to be wrong by running it.
+    // The error in its code is found only by running it.
     let model = node.folder().join("odd/model.py");
     fs::write(&model, "def handle_request(request, context:\n").unwrap();
     refuses(&["SyntaxError", "model.py"]);

@@ -1,5 +1,5 @@
-//! What the listeners take and refuse before a model has anything to do with it: names, pages of other sites, heads, bodies that
-//! nobody wants, connections; and what a model may say in its answer's head.
+//! Requests that the listeners accept or refuse before any model is involved: names, pages of other sites, heads,
+//! unwanted bodies, connections; and the headers that a model may set in its answer.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use bytes::Bytes;
@@ -185,7 +185,7 @@ fn connections_of_one_address_are_bounded_where_that_is_configured() {
 
 #[test]
 fn clients_leave_open_files_to_the_node() {
-    // Of this test and the node that it starts.
+    // Limit of this test and of the node that it starts.
     setrlimit(Resource::RLIMIT_NOFILE, 256, 256).unwrap();
     let node = Node::builder().model("echo", ECHO).start();
     assert_eq!(metric(&node, "omni_http_connections_limit "), 80);
@@ -198,7 +198,7 @@ fn clients_leave_open_files_to_the_node() {
     node.stop();
 }
 
-/// Whoever refuses it, the engine or the scheduler: no such header leaves the node, and the model's log names it.
+/// Refused by the engine or by the scheduler: no such header leaves the node, and the model's log names it.
 #[test]
 fn a_model_cannot_set_headers_of_the_node() {
     let speaks = "import omni\n\ndef handle_request(request, context):\n    name = request.body.json\n    \

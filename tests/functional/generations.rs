@@ -205,7 +205,7 @@ fn a_scheduler_that_is_killed_during_a_change_goes_on_with_it() {
     node.stop();
 }
 
-/// Its first instance is ready at once, and the others are not before somebody lets them.
+/// The first instance is ready at once, the others only when the test lets them.
 #[test]
 fn a_candidate_that_is_ready_in_part_takes_no_traffic_from_the_next_scheduler() {
     let manifest = ("omni.toml", "[scaling]\nmin-instances = 2\nmax-instances = 2\n");
@@ -244,7 +244,8 @@ fn a_candidate_that_is_ready_in_part_takes_no_traffic_from_the_next_scheduler() 
     node.stop();
 }
 
-/// What served is known to a scheduler that finds nothing running, and goes on to serve beside content that does not.
+/// A scheduler that finds nothing running remembers the last serving version, and serves it beside content that is not
+/// ready.
 #[test]
 fn the_last_serving_version_serves_after_a_stop_until_new_content_is_proven() {
     let mut node = Node::builder()

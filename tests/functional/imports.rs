@@ -1,5 +1,5 @@
-//! What people import works inside the sandbox: real packages from the index, and what they take for granted of a machine
-//! (processes, threads, semaphores, temporary files, a user with a name, time zones, certificates, locales).
+//! Imports inside the sandbox: real packages from the index, and the parts of a machine that they rely on (processes,
+//! threads, semaphores, temporary files, a user with a name, time zones, certificates, locales).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use omni_tests::probe::{self, assert_found};

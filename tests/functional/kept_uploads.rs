@@ -9,7 +9,7 @@ use std::thread;
 
 const MIB: usize = 1 << 20;
 
-/// What came, as its length and one number; with `x-stop` it reads little and answers at once, or not at all.
+/// Answers length and checksum of a body; with `x-stop` it reads little and answers at once, or not at all.
 const MEASURE: &str = "
 import zlib
 
@@ -148,7 +148,7 @@ fn a_connection_behind_a_large_body_has_the_bounds_of_any_other() {
     node.stop();
 }
 
-/// Who takes over has the connection from the first one, as it has any that is between two requests.
+/// The successor gets the connection like any other that is between two requests.
 #[test]
 fn a_connection_behind_a_large_body_is_handed_over_to_a_successor() {
     let mut node = node();

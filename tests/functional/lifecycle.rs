@@ -106,7 +106,7 @@ fn an_upgrade_applies_to_the_launcher() {
     let mut node = Node::builder().model("talks", &[ECHO[0], manifest]).start();
     assert_ne!(node.http().run("talks", &json!(0)).status, 200);
     let (first, scheduler) = (node.launcher().expect("a launcher"), node.pid());
-    // What is the scheduler's alone leaves it alone.
+    // A key of the scheduler alone does not replace the launcher.
     node.configure("[server]\nconnections = 77\n");
     node.upgrade();
     wait_for("the scheduler before to end", PATIENCE, || (!is_alive(scheduler)).then_some(()));

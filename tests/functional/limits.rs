@@ -148,7 +148,7 @@ fn bodies_over_the_limit() {
     assert_eq!(chunked(&node, "measure", "application/json", 2 * MIB, MIB / 4).json()["result"], 2 * MIB);
     assert_eq!(chunked(&node, "measure", "image/x", 2 * MIB, MIB / 4).json()["result"][0], 2 * MIB);
 
-    // One byte more, or so much more that the answer comes while the client still writes.
+    // A single byte more, or enough that the answer comes while the client still writes.
     for size in [2 * MIB + 1, 32 * MIB] {
         for media in ["application/json", "image/x"] {
             let declared =
@@ -219,7 +219,7 @@ fn a_refusal_reaches_a_client_that_reads_only_after_sending() {
     late.write_all(b"1").unwrap();
     assert_eq!(Stream::read(BufReader::new(late)).whole().status, 404);
 
-    // One that came with its head was read, and the connection goes on.
+    // A small body that came with its head was read, and the connection goes on.
     let small = [head("no-such-model", "application/json", "content-length: 2"), b"11".to_vec()].concat();
     let mut kept = BufReader::new(node.http().connect());
     for _ in 0..2 {
@@ -297,7 +297,7 @@ async def handle_request(request, context):
         assert_eq!(refused.header("x-should-retry"), None);
     }
     go("other");
-    // Who hangs up makes room.
+    // A client that hangs up makes room.
     drop(asked.drain(..3));
     wait_for("room", PATIENCE, || is_at(2, 0));
     go("holds");

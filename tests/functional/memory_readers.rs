@@ -16,7 +16,7 @@ const SMALL: &str = "schema = 1\n[resources]\nmemory = \"256MiB\"\n";
 const LARGE_KIB: i64 = 7 << 20;
 const SMALL_KIB: i64 = 256 << 10;
 const HELD_KIB: i64 = 512 << 10;
-/// What two looks may differ by that nobody caused: other allocations, and pages that each CPU has reserved.
+/// Tolerated difference of two readings: other allocations, and pages that each CPU has reserved.
 const SLACK_KIB: i64 = 48 << 10;
 
 /// The model's `/proc/meminfo`, in kB.

@@ -1,5 +1,5 @@
-//! What a model's log says of its requests: stacks of handlers that are stuck, killed or crash, lines of libraries and of
-//! `print`, and how they are found.
+//! Lines of a model's log about its requests: stacks of handlers that are stuck, killed or crash, lines of libraries
+//! and of `print`, and how they are found.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use omni_control_api::LogEntry;

@@ -1,4 +1,4 @@
-//! What people see of a node: every command of `omnictl` against a real one, with its exit codes.
+//! Every command of `omnictl` against a real node, with its exit codes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use nix::sys::signal::{Signal, kill};
@@ -203,11 +203,11 @@ fn logs() {
         let error = format!("{word} as an error");
         assert_eq!(seen, [(json!("stderr"), json!(error)), (json!("stdout"), json!(word))]);
     }
-    // What a model writes cannot play with the terminal.
+    // Output of a model cannot control the terminal.
     let plain = node.omnictl(["logs", "model"]).stdout;
     assert!(plain.contains("[31mthird") && !plain.contains('\u{1b}'), "{plain:?}");
 
-    // It goes on over a restart of the model, and ends with the model itself.
+    // Following continues over a restart of the model, and ends with the model itself.
     assert_eq!(node.omnictl(["restart", "model", "--wait"]).code, 0);
     say("fourth");
     let after =
@@ -256,7 +256,7 @@ fn start_stop_and_restart() {
         assert_eq!(code(arguments), 2, "{arguments:?}");
     }
 
-    // Who may: the scheduler's user and group, and nobody else.
+    // Access: the scheduler's user and group, and no other.
     let socket = fs::metadata(node.control_socket()).unwrap();
     let scheduler = fs::metadata(format!("/proc/{}", node.pid())).unwrap();
     assert_eq!(socket.permissions().mode() & 0o7777, 0o660);

@@ -7,7 +7,7 @@ use omni_tests::probe::{self, assert_found, probe};
 use serde_json::{Value, json};
 use std::fs;
 
-/// What everybody who counts processors says.
+/// Results of all ways to count processors.
 const COUNT: &str = r#"
 import glob, subprocess
 def run(*command, **env):

@@ -38,7 +38,7 @@ impl Reader {
         let output = uv.output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         let installed = said.lines().filter_map(|line| line.trim().strip_prefix("+ ")?.split("==").next());
-        // What is wrong with a file's hash is not the text's matter.
+        // A wrong hash is a matter of the file, not of the text.
         let is_read = output.status.success() || said.contains("Hash mismatch");
         Verdict { is_read, installed: installed.map(str::to_owned).collect(), said }
     }

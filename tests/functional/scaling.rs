@@ -77,7 +77,7 @@ fn an_instance_that_dies_leaves_the_requests_of_the_others_alone() {
         let asked: Vec<_> = (0..3).map(|_| scope.spawn(|| ask(http, 3.0))).collect();
         let busy = || ready(&node).iter().filter(|instance| instance.in_flight == 1).count() == 3;
         wait_for("a request at each", PATIENCE, || busy().then_some(()));
-        // They wait for the first that is free.
+        // Requests wait for the first free instance.
         let waiting: Vec<_> = (0..3).map(|_| scope.spawn(|| ask(http, 0.0))).collect();
         wait_for("requests that wait", PATIENCE, || (node.model("app").queued == 3).then_some(()));
         let victim = ready(&node)[1].pid.expect("a process");

@@ -20,7 +20,7 @@ fn run(model: &str) -> String {
     format!("/ai/run/{model}")
 }
 
-/// What is true of every failure: a status of its own, the envelope, and no word about the inside.
+/// Asserts the form of a failure: a status of its own, the envelope, and nothing about the inside.
 fn assert_failure(what: &str, answer: &Answer, status: u16, code: u64) {
     assert_eq!(answer.status, status, "{what}: {}", answer.text());
     let body = answer.json();
@@ -179,7 +179,8 @@ def cut():
     let broken = events("stream", &json!({"kind": "breaks"}));
     assert_eq!(broken.len(), 2, "{broken:?}");
     assert!(broken[1].contains("\"error\"") && !broken[1].contains("secret"), "{broken:?}");
-    // Of a stream of bytes the client has the head and what came before the failure, and sees that the end is missing.
+    // In a broken stream of bytes the client gets the head and everything sent before the failure, and sees that the
+    // end is missing.
     for _ in 0..10 {
         let body = json!({"kind": "cut"}).to_string();
         let head =
@@ -204,7 +205,7 @@ fn bad_input_fails_only_its_own_request() {
     assert_eq!(http.post(&run("echo"), &json!(0)).status, 200);
     let many: String = (0..5000).map(|n| format!("x-{n}: y\r\n")).collect();
     let long = "x".repeat(1 << 20);
-    // What is refused must say so; what only hangs up must leave nothing behind.
+    // A refusal must be answered; a hang-up must leave nothing behind.
     let refused = [
         ("no HTTP", "\x16\x03\x01\x02\x00\x01\r\n\r\n".to_owned()),
         ("too many headers", format!("POST /ai/run/echo HTTP/1.1\r\nhost: localhost\r\n{many}\r\n")),

@@ -1,4 +1,4 @@
-//! What a service manager is told of a node, and asks of it: ready, how it is, reloads, the watchdog, its end.
+//! The service manager's interface of a node: ready, status, reloads, the watchdog, its end.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use nix::sys::signal::{Signal, kill};
@@ -120,7 +120,7 @@ fn a_service_manager_receives_the_nodes_state_and_reloads_it() {
     manager.hears("STOPPING=1");
 }
 
-/// It stops the service by the process that it takes for the main one.
+/// The manager stops the service by the process that it considers the main one.
 #[test]
 fn a_stop_reaches_a_successor_that_the_manager_does_not_know_yet() {
     let manager = Manager::new();

@@ -63,7 +63,7 @@ fn ends(files: &[(&str, &str)]) -> Output {
     Node::builder().model("m", files).single("m").begin().ends_by_itself()
 }
 
-/// What stands behind these words, which are said once.
+/// The text behind this message, which is printed once.
 fn after<'a>(said: &'a Output, words: &str) -> &'a str {
     let mut parts = said.stderr.split(words).skip(1);
     let (after, again) = (parts.next(), parts.next());
@@ -83,12 +83,12 @@ fn a_single_model_node_is_ready_when_its_model_is() {
     let quick = "schema = 1\n[scaling]\nidle-timeout = \"1s\"\n";
     let files = [("model.py", &*says("one")), ("omni.toml", quick)];
     let node = Node::builder().model("a", &files).model("b", &[("model.py", &says("b"))]).single("a").start();
-    // Nobody has asked it for anything yet.
+    // The model has had no request yet.
     assert_eq!(node.model("a").state, State::Ready);
     assert_eq!(node.http().run("a", &Value::Null).json()["result"], "one");
     assert_eq!(node.http().run("b", &Value::Null).status, 404);
     assert_eq!(node.models().len(), 1);
-    // It stays, whatever its manifest says of idle times.
+    // The instance stays, whatever its manifest says of idle times.
     let explained: Value = serde_json::from_str(&node.omnictl(["explain", "a", "-o", "json"]).stdout).unwrap();
     assert_eq!(explained["min"], 1, "{explained}");
 
@@ -123,7 +123,7 @@ fn changes_apply_only_after_a_reload_or_a_restart() {
     let descriptors = fs::read_dir(format!("/proc/{launcher}/fd")).unwrap().flatten();
     let links: Vec<_> = descriptors.filter_map(|fd| fs::read_link(fd.path()).ok()).collect();
     let count = |what: &str| links.iter().filter(|link| link.to_string_lossy().contains(what)).count();
-    // One watch is that of the links in the runtime directory.
+    // A single watch remains: that of the links in the runtime directory.
     assert_eq!((count("signalfd"), count("inotify")), (1, 1), "{links:?}");
 
     // The same content: the process goes on.

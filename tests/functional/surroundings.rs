@@ -1,5 +1,5 @@
-//! What a model finds around it as any program does: its user's variables, caches that last, `/dev/stdout`; and that what it
-//! returns goes out as it says.
+//! The environment of a model as a program: its user's variables, caches that last, `/dev/stdout`; and answers sent as
+//! the handler made them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use omni_tests::probe::{self, assert_found, probe};

@@ -48,7 +48,7 @@ fn memory_of_an_idle_model_leaves_the_card_for_another_and_comes_back_for_its_re
     let card = &node.cards()[0];
     assert_eq!(card.state().unwrap().resident(), 40 * MIB);
 
-    // Its start alone needs more than what is left.
+    // A start alone needs more than what is left.
     let answer = node.http().run("second", &json!({}));
     assert_eq!(answer.status, 200, "{}\n{}", answer.text(), node.log());
     assert!(card.state().unwrap().counters.prefetch_to_host > 0, "{:?}", card.state());

@@ -50,7 +50,7 @@ fn knows(node: &Node, expected: [u64; 3]) {
 fn memory_stays_in_place_over_a_crash_and_a_handover() {
     let mut node = node();
     for round in 0..rounds(60) {
-        // Somebody else is away each time.
+        // In each round another model is evicted.
         ask(&node, MODELS[round % 3]);
         let (before, have, seen) = (engines(&node), on_cards(&node), moved(&node));
         assert!(have.iter().sum::<u64>() <= 64 && have.contains(&28), "{have:?}");
@@ -104,7 +104,7 @@ fn a_crash_while_memory_moves() {
     node.stop();
 }
 
-/// What runs for the scheduler before keeps its memory on the card until it has ended, whoever waits at the one after.
+/// Memory in use by requests of the previous scheduler stays on the card until they end, whoever waits at the next one.
 #[test]
 fn nothing_is_moved_under_a_request_of_the_previous_scheduler() {
     let config = "memory-budget = \"64MiB\"\nquantum = \"50ms\"";

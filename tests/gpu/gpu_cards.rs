@@ -56,7 +56,7 @@ fn a_model_sees_its_own_card_only_and_both_are_used() {
         });
         assert_eq!(run(&node, name, LOOK), expected, "{name}");
     }
-    // They fit where they are: nothing moves.
+    // All fit where they are: nothing moves.
     names.iter().rev().for_each(|name| drop(ask(&node, name)));
     let moves = |index: usize| node.cards()[index].state().unwrap().counters.prefetch_to_host;
     assert_eq!([moves(0), moves(1)], [0, 0]);
@@ -79,7 +79,7 @@ fn a_freed_place_goes_to_the_next_model() {
     assert_eq!((card_of(&node, "c"), card_of(&node, "b")), (of_a, of_b));
     assert_eq!(used(&node), [60, 60]);
     assert_eq!(node.cards()[of_b].state().unwrap().counters.prefetch_to_host, 0, "its neighbour never moved");
-    // What competes, competes on one card: the other goes on.
+    // Competition is on one card: the model on the other card goes on.
     model("d", 60).publish(&node);
     ask(&node, "d");
     let of_d = card_of(&node, "d");

@@ -9,10 +9,10 @@ use std::process::Command;
 use tempfile::TempDir;
 
 const CARD: u64 = 2 << 30;
-/// What an instance may have. Odd, so that a client that sees the right number sees no other by accident.
+/// Memory limit of an instance. Odd, so that no client sees it by accident.
 const SHARE: u64 = (1 << 30) + (6 << 20);
 
-/// What stands between a client and the driver.
+/// Layers between a client and the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Between {
     Nothing,
@@ -124,7 +124,7 @@ impl Bench {
         client
     }
 
-    /// It succeeds, and has used the card, of which nothing is taken afterwards.
+    /// Runs a client: it succeeds and uses the card, and leaves nothing allocated.
     fn run(&self, mut client: Command, between: Between) {
         let output = client.output().expect("the client starts");
         let told = format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

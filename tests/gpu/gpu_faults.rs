@@ -100,7 +100,7 @@ fn a_model_that_is_killed_while_its_memory_comes_back() {
         let waits = scope.spawn(|| node.http().run("two", &json!(null)));
         wait_for("it", PATIENCE, || matches!(place(&node, "two"), Some((Residency::Restoring, _))).then_some(()));
         kill(node.engine("two").unwrap(), Signal::SIGKILL).unwrap();
-        // It was not handed over yet: the next instance may answer it.
+        // The request was not handed over yet: the next instance may answer it.
         let answer = waits.join().unwrap();
         assert!([200, 502, 503].contains(&answer.status), "{}", answer.text());
     });
@@ -119,7 +119,7 @@ fn a_model_that_hangs_while_its_memory_is_away_is_replaced_when_it_is_asked() {
     thread::scope(|scope| {
         let waits = scope.spawn(|| node.http().run("two", &json!(null)));
         ended(&node, "two", "did not answer an order to move its GPU memory");
-        // It was not handed over yet: the next instance may answer it.
+        // The request was not handed over yet: the next instance may answer it.
         let answer = waits.join().unwrap();
         assert!([200, 502, 503].contains(&answer.status), "{}", answer.text());
     });

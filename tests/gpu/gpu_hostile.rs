@@ -21,7 +21,7 @@ fn node() -> Node {
 
 /// The one that was lied to goes on as if nothing were.
 fn honest_is_well(node: &Node) {
-    // Who was ended for what it did starts again, and a start takes room from the others until it is over.
+    // A model that was ended starts again, and its start takes room from the others until it is over.
     wait_for("all of its memory", PATIENCE, || {
         ask(node, "honest");
         (on_card(node, "honest") == 40).then_some(())
@@ -63,7 +63,7 @@ except ConnectionError:
 #[test]
 fn a_model_that_claims_everything_and_never_answers_is_ended_after_the_timeout() {
     let node = node();
-    // What is to leave is asked of who has the most.
+    // The model with the most memory is asked to leave.
     let _ = run(&node, "hostile", &format!("{CONNECT}\nline.send(HELLO_WITH_ALL)"));
     // On a machine that is busy the worker may take the first order before it takes this connection.
     wait_for("an order that reaches it", PATIENCE, || {
@@ -79,7 +79,7 @@ fn a_model_that_claims_everything_and_never_answers_is_ended_after_the_timeout()
 fn a_model_with_a_silent_connection_is_ended_when_its_memory_must_return() {
     let node = node();
     let _ = run(&node, "hostile", &format!("{CONNECT}\nline.send(HELLO)"));
-    // Who says that it has nothing is not asked to give some: the others get their room.
+    // A model that reports no memory is not asked to give any: the others get their room.
     honest_is_well(&node);
     assert_eq!(node.model("hostile").restarts, 0);
     // Back is for all.
@@ -170,7 +170,7 @@ fn a_corrupted_or_truncated_account_harms_only_its_model() {
         "os.truncate('/gpu/account', 0)",
     ];
     for way in ways {
-        // What becomes of the model is its own affair: it may end, and it may go on.
+        // The model may end or go on.
         let spoiled = node.http().run(
             "hostile",
             &json!(format!("{way}\nattempt('cuMemAlloc_v2', ctypes.byref(ctypes.c_uint64()), ctypes.c_size_t(4))")),
@@ -179,7 +179,7 @@ fn a_corrupted_or_truncated_account_harms_only_its_model() {
         honest_is_well(&node);
         let engine = node.engine("hostile");
         if let Some(engine) = engine.filter(|engine| process::is_alive(*engine)) {
-            // Its end is the operator's, if it is nobody else's.
+            // Killed by the test, if nothing else ended it.
             let _ = kill(engine, Signal::SIGKILL);
             wait_for("its end", PATIENCE, || (node.engine("hostile") != Some(engine)).then_some(()));
         }
@@ -263,7 +263,7 @@ tell(
     node.stop();
 }
 
-/// Who goes past the shim altogether is met by what the driver says of its processes.
+/// A model that bypasses the shim is found by what the driver reports of its processes.
 #[test]
 fn a_model_over_its_limit_past_the_shim_is_ended() {
     let node = node();

@@ -88,7 +88,7 @@ fn serve(card: &Settings) {
     let state = node.cards()[0].state().unwrap();
     let counters = state.counters;
     assert!(counters.prefetch_to_device > 0 && counters.prefetch_to_host > 0, "{counters:?}");
-    // Nobody ran before its memory was there, and the driver had nothing to decide.
+    // No request ran before its memory was there, and the driver had nothing to decide.
     assert_eq!((counters.fault_to_device, counters.evicted), (0, 0), "{counters:?}");
     for number in 0..MODELS {
         let model = node.model(&name(number));

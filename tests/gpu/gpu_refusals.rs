@@ -7,7 +7,7 @@ use omni_tests::gpu::{ask, card, model, on_card, place};
 use omni_tests::{Answer, Node, PATIENCE, wait_for};
 use serde_json::json;
 
-/// It makes no room for others while it is idle.
+/// Not evicted while idle.
 const KEPT: &str = "[scaling]\nmin-instances = 1\n";
 
 /// The request is refused as one that another node may serve; the client learns nothing of this node and its models.
@@ -98,7 +98,7 @@ fn a_model_larger_than_the_budget_is_refused_at_once() {
     node.stop();
 }
 
-/// One that is kept without requests asks of itself, again and again, and the log says so once.
+/// A model that is kept without requests retries by itself, and the log says so once.
 #[test]
 fn an_always_on_model_retries_until_there_is_room() {
     let node = Node::builder().gpus(&[card(512)], "memory-budget = \"64MiB\"").start();

@@ -17,7 +17,7 @@ fn node() -> Node {
     node
 }
 
-/// What is on the card, by the card and by the node.
+/// Asserts the memory on the card, by the card and by the node.
 fn have(node: &Node, expected: [u64; 3]) {
     assert_eq!(MODELS.map(|model| on_card(node, model)), expected, "{:?}", node.cards()[0].state());
     let said = || MODELS.map(|model| place(node, model).map_or(0, |(_, resident)| resident));
@@ -106,7 +106,7 @@ fn swaps_are_visible_in_metrics() {
     ] {
         wait_for(line, PATIENCE, || (metric(&node, line) == expected).then_some(()));
     }
-    // Who is gone holds nothing, and is not shown with what it held.
+    // A removed model holds nothing, and is not listed with its former memory.
     node.unpublish("a");
     wait_for("its place to be free", PATIENCE, || place(&node, "a").is_none().then_some(()));
     assert_eq!(metric(&node, "omni_gpu_resident_bytes{model=\"a\"}"), None);

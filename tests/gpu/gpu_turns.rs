@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 const QUANTUM: f64 = 0.5;
-/// So many that a model's queue is never empty: only then is its turn not over when it has nothing to do.
+/// Number of clients that keeps a model's queue from ever being empty: otherwise its turn would end early.
 const CLIENTS: usize = 6;
 
 /// A request that was served: which model, and its beginning and end in seconds of the machine's clock.
@@ -72,7 +72,7 @@ fn two_models_under_load_take_turns_and_are_never_moved_under_requests() {
     let before = moved(&node);
     let served = contend(&node, &["one", "two"], rounds(100));
     let turns = turns(served.clone());
-    // They never run at the same time: one of them would have run without all of its memory.
+    // The models never run at the same time: one of them would have run without all of its memory.
     for pair in turns.windows(2) {
         let ended = pair[0].iter().map(|served| served.ended).fold(0.0, f64::max);
         assert!(ended <= pair[1][0].began, "{:?} while {:?}", pair[1][0], pair[0].last());

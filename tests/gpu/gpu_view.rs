@@ -1,4 +1,4 @@
-//! What a model sees of its card, and where its share ends: over all of its processes, by every way to ask.
+//! A model's view of its card, and the limit of its share: over all of its processes, by every way to ask.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use omni_tests::gpu::{MIB, ask, card, instance, model, on_card, run};
@@ -108,7 +108,7 @@ fn evicted_memory_has_room_in_the_control_group_and_is_hidden_from_the_model() {
     node.stop();
 }
 
-/// Of the control group that a model's engine is in, in bytes.
+/// Limit of the control group of a model's engine, in bytes.
 fn group_limit(node: &Node, model: &str) -> u64 {
     let groups = fs::read_to_string(format!("/proc/{}/cgroup", node.engine(model).unwrap())).unwrap();
     let limits = groups.lines().filter_map(|line| {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 /// Where readers begin.
 const ENTRANCES: &[&str] = &["README.md", "ARCHITECTURE.md"];
-/// What the README promises, in this order.
+/// Commands that the README names, in this order.
 const COMMANDS: &[&str] = &["run", "test"];
 /// All targets of the design that exist by now.
 const TARGETS: &[&str] = &["run", "test", "soak", "build", "bench", "check"];

@@ -67,8 +67,8 @@ const CONFINED: &[Confined] = &[
     },
 ];
 
-/// What a pure module may not name: the runtime, system calls, the clock, files, sockets, threads, the environment,
-/// chance. (Constants of libc and writers into memory are plain values.)
+/// Names that a pure module may not use: the runtime, system calls, the clock, files, sockets, threads, the
+/// environment, chance. (Constants of libc and writers into memory are plain values.)
 const IMPURE: &[&str] = &[
     "tokio",
     "hyper",

@@ -5,7 +5,7 @@ use crate::tree::Files;
 use std::collections::BTreeMap;
 use toml::{Table, Value};
 
-/// One member of the workspace.
+/// A member of the workspace.
 pub(crate) struct Crate<'a> {
     /// With a slash at its end.
     pub(crate) dir: &'a str,
@@ -201,7 +201,7 @@ pub(crate) fn same_versions(built: &str, fuzzed: &str) -> Vec<String> {
     other.map(|(name, versions, _)| format!("fuzz/Cargo.lock: {name} is {versions:?}, and not what is built")).collect()
 }
 
-/// One exact release, which is also the least that the crates claim to need.
+/// An exact release, which is also the least that the crates claim to need.
 pub(crate) fn toolchain(pin: &str, root: &str) -> Vec<String> {
     let (pin, root): (Table, Table) = (pin.parse().expect("rust-toolchain.toml"), root.parse().expect("Cargo.toml"));
     let channel = pin["toolchain"]["channel"].as_str().unwrap_or("");

@@ -50,7 +50,7 @@ fn members(span: &str) -> Vec<String> {
     }
 }
 
-/// What stands in straight quotes in rows of tables.
+/// Texts in straight quotes in rows of tables.
 fn quoted(page: &str) -> Vec<String> {
     let rows = page.lines().filter(|line| line.starts_with("| "));
     let unescaped: String = rows.map(|row| row.replace("\\\"", "'") + "\n").collect();
@@ -65,7 +65,7 @@ fn plain(source: &str) -> String {
     joined.replace("\\\"", "'")
 }
 
-/// Whether all parts of a message stand near each other, in its order.
+/// Returns true if all parts of a message stand near each other, in its order.
 fn says(source: &str, message: &str) -> bool {
     let parts: Vec<&str> = message.split('…').map(str::trim).filter(|part| !part.is_empty()).collect();
     let Some((first, rest)) = parts.split_first() else { return false };

@@ -73,7 +73,7 @@ pub(crate) fn has_extension(path: &str, extensions: &[&str]) -> bool {
     path.rsplit_once('.').is_some_and(|(_, extension)| extensions.contains(&extension))
 }
 
-/// Whether the file is a test, an example or a benchmark: outside the product, and free to prepare its own world.
+/// Returns true for a test, an example or a benchmark: outside the product, and free to prepare its own world.
 pub(crate) fn is_test(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     path.split('/').any(|part| matches!(part, "tests" | "examples" | "benches"))

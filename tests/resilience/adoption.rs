@@ -1,4 +1,4 @@
-//! Who may die without taking a model along: scheduler, launcher, both; and what a worker's death does take along.
+//! Deaths that models survive: scheduler, launcher, both; and the extent of a worker's death.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use nix::sys::signal::{Signal, kill};
@@ -27,7 +27,7 @@ fn run(model: &str) -> String {
     format!("/ai/run/{model}")
 }
 
-/// One request of the load: when, and whether it was answered with 200.
+/// A request of the load: its time, and whether it was answered with 200.
 #[derive(Debug, Clone)]
 struct Asked {
     begun: Instant,
@@ -213,7 +213,7 @@ fn a_draining_scheduler_answers_the_first_request_of_an_accepted_connection() {
         let body = "POST /ai/run/one HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\n\r\n0";
         fresh.write_all(body.as_bytes()).unwrap();
         let answer = Stream::read(BufReader::new(fresh));
-        assert!([200, 503].contains(&answer.status), "{}", answer.status); // of models that stop it is refused
+        assert!([200, 503].contains(&answer.status), "{}", answer.status); // requests to models that stop are refused
         assert!(node.wait_for_end().success(), "{}", node.log());
         if signal == Signal::SIGUSR2 {
             node.start_again();

@@ -33,14 +33,14 @@ print("here", flush=True)
 sys.stdin.read()
 "#;
 
-/// What every other client sees, whatever one of them does.
+/// Asserts that other clients are served, whatever one of them does.
 fn serves(node: &Node, after: &str) {
     let answer = node.http().run("echo", &json!({ "still": "here" }));
     assert_eq!(answer.status, 200, "after {after}: {}", answer.text());
     assert_eq!(answer.json()["result"], json!({ "still": "here" }), "after {after}");
 }
 
-/// What the scheduler has open when no client is there, and it is not writing down what must last.
+/// Descriptors of the scheduler without clients and without pending writes of its state.
 fn at_rest(node: &Node) -> Vec<String> {
     wait_for("the end of all connections", PATIENCE, || (node.connections() == 0).then_some(()));
     wait_for("its state to be written", PATIENCE, || {
@@ -203,7 +203,7 @@ fn slow_clients() {
     let node = Node::builder().model("echo", ECHO).config(config).start();
     serves(&node, "the start");
     let before = at_rest(&node);
-    // Whatever is begun and not gone on with is ended by the node.
+    // Anything that is begun and not continued is ended by the node.
     let beginnings =
         ["", "P", "PRI * HTTP/2.0\r\n", "POST /ai/run/echo HTTP/1.1\r\n", "POST /ai/run/echo HTTP/1.1\r\nx: y"];
     let begun = beginnings.map(|beginning| {
@@ -285,8 +285,8 @@ fn talkative() -> (Node, Vec<String>) {
     (node, before)
 }
 
-/// What the kernel has taken from the node for a client and not got rid of, in bytes; `None` when the node has no such
-/// connection any more. The ports of the two.
+/// Bytes that the kernel holds of the node's answers to a client; `None` when the node has closed the connection. By
+/// the two ports.
 fn held_by_kernel(ends: [u16; 2]) -> Option<u64> {
     let ends = ends.map(|port| format!(":{port:04X}"));
     let table = fs::read_to_string("/proc/net/tcp").unwrap();
@@ -306,7 +306,8 @@ fn clients_that_do_not_read_their_answer() {
             let mut byte = [0];
             matches!(client.peek(&mut byte), Ok(1)).then_some(())
         });
-        // It reads nothing from here on: at its deadline it is given up, and the model is free for others.
+        // The client reads nothing from here on: at its deadline the request is given up, and the model is free for
+        // others.
         let ends = [client.peer_addr(), client.local_addr()].map(|end| end.unwrap().port());
         let mut most = 0;
         wait_for("the node to give it up", PATIENCE, || match held_by_kernel(ends) {
@@ -342,7 +343,7 @@ fn an_http_2_client_that_does_not_read_its_answers() {
         };
         let answer = sender.send_request(ask("much", "1000")).await.unwrap();
         assert_eq!(answer.status(), 200);
-        // One that may take longer gives the first no more time.
+        // A request with a longer deadline gives the first no more time.
         let other = sender.send_request(ask("more", "3600000")).await.unwrap();
         assert_eq!(other.status(), 200);
         // A stream cannot be given up alone while its window is closed: nobody asks for more of it. The connection is.
@@ -373,7 +374,7 @@ fn ten_thousand_connections() {
         assert_eq!(said, "here\n");
         wait_for("all of them", PATIENCE, || (node.connections() >= 10_000).then_some(()));
         serves(&node, "ten thousand others came");
-        // One that was there before them, too.
+        // A connection that was there before them, too.
         let answer;
         (answer, kept) = Stream::read(kept).whole_then();
         assert_eq!(answer.json()["result"], 1);

@@ -177,7 +177,7 @@ fn invalid_names() {
         symlink("neighbour", node.folder().join("linked")).unwrap();
         wait_for("the link to be seen", PATIENCE, || (node.models().len() == 2).then_some(()));
         fails(&node, "linked", &["symbolic link", "the directory itself"]);
-        // They are no models; the log says which directories are not served, and why.
+        // Not models; the log says which directories are not served, and why.
         for (name, word) in names {
             let shown = format!("{:?}", String::from_utf8_lossy(name));
             let told = || {

@@ -1,5 +1,5 @@
-//! Anybody of a node may be killed at any moment: all models that are wanted are ready again by themselves, and nothing
-//! is left of those that were.
+//! Death of any process of a node at any moment: all models that are wanted are ready again by themselves, and nothing
+//! of their predecessors is left.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use nix::sys::signal::{Signal, kill};
@@ -30,9 +30,9 @@ const LONG: Duration = Duration::from_secs(40);
 const KILLS: usize = 4;
 const BETWEEN: u64 = 400;
 
-/// What the node is when all is well: processes, control groups, mounts, loop devices, files of instances, descriptors of
-/// scheduler and launcher. There is no more of it after any round: nothing was left, nothing grows. There may be less: a
-/// zygote that died is not made again for a while.
+/// Resources of a node at rest: processes, control groups, mounts, loop devices, files of instances, descriptors of
+/// scheduler and launcher. No round may add to them: nothing is left behind, nothing grows. There may be fewer: a
+/// zygote that died is not started again for a while.
 fn shape(node: &Node) -> Vec<String> {
     let named = |who: &'static str, pid: Pid| descriptors(pid).into_iter().map(move |open| format!("{who} has {open}"));
     // The launcher looks at a group that is there from its next look on; that it lets go of one that is not is what counts.
@@ -66,7 +66,7 @@ fn without_numbers(lines: impl Iterator<Item = String>) -> Vec<String> {
     all
 }
 
-/// What is in `these` and not in `those`, as often as it is there.
+/// Items of `these` that are not in `those`, as often as they occur.
 fn beyond(these: &[String], those: &[String]) -> Vec<String> {
     let mut rest = those.to_vec();
     let is_more = |line: &&String| match rest.iter().position(|other| other == *line) {
@@ -93,7 +93,7 @@ fn kill_somebody(node: &mut Node, chance: &mut fastrand::Rng) -> String {
     if chance.u8(..4) == 0 {
         node.crash();
         if chance.bool() {
-            // Its successor dies as well, somewhere in its start.
+            // The successor dies as well, at some point of its start.
             node.begin_again();
             thread::sleep(Duration::from_millis(chance.u64(..100)));
             node.crash();
@@ -131,7 +131,7 @@ fn the_node_recovers_from_the_death_of_any_process() {
     let ask = |client: usize| {
         let (model, _) = MODELS[client % MODELS.len()];
         let head = "host: localhost\r\nconnection: close\r\ncontent-length: 4\r\n\r\nnull";
-        // Whether it is answered depends on who was killed.
+        // The answer depends on which process was killed.
         drop(http.raw(format!("POST /ai/run/{model} HTTP/1.1\r\n{head}").as_bytes(), false));
         thread::sleep(Duration::from_millis(20));
     };

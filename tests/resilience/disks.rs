@@ -73,7 +73,8 @@ fn endless_writers_are_throttled() {
     wait_for("its device to be slow", PATIENCE, || is_slow(&writes).then_some(()));
     assert!(!is_slow(&calm), "who writes nothing may write");
 
-    // Who decided it is gone. The next one comes to the same, and is who lets it go: before that it may be slow still.
+    // The launcher that decided is gone. The next one decides the same, and lifts the limit: until then the model may
+    // still be slow.
     let killed = node.launcher().unwrap();
     kill(killed, Signal::SIGKILL).unwrap();
     wait_for("the next launcher", PATIENCE, || node.launcher().filter(|pid| *pid != killed));

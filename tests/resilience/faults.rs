@@ -26,14 +26,14 @@ const SHORT: &str = "[timeouts]\nstartup = \"8s\"\n";
 /// How long each of the kinds of starts is tried when this is not a soak. It always begins with other calls.
 const LONG: Duration = Duration::from_secs(8);
 
-/// So many answers of the files of `/proc` are tried at most, until two were lost.
+/// Most answers of the files of `/proc` that are tried, until two were lost.
 const ANSWERS: usize = 8;
 
-/// What may come of a fault beside a step that failed. Lost is a worker that was killed, or that ended itself because
-/// its standard library could not go on.
+/// Outcomes of a fault beside a failed step. Lost is a worker that was killed, or that ended itself because its
+/// standard library could not go on.
 const UNTOLD: [&str; 3] = ["not reached", "did not matter", "lost together with its worker"];
 
-/// What is tried.
+/// Kinds of starts that are tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// The start of an instance by itself.
@@ -106,7 +106,7 @@ impl Faulty {
         faulty
     }
 
-    /// One start under a plan: how `omnictl start` ended, and what it said.
+    /// A start under a plan: how `omnictl start` ended, and its output.
     fn hit(&self, plan: &Plan) -> (i32, String) {
         // Without one that waits, the instance starts by itself, which is another start.
         if self.kind == Kind::Forked {
@@ -137,7 +137,7 @@ impl Faulty {
         wait_for("the tracer's word", PATIENCE, || self.programs.made())
     }
 
-    /// What came of a start with a fault. In the end all is as before.
+    /// The outcome of a start with a fault. In the end all is as before.
     fn try_at(&self, at: &Place, fault: Fault) -> String {
         let plan = Plan { at: Some(at.clone()), fault };
         let deaths = self.node.model("m").restarts;
@@ -149,9 +149,9 @@ impl Faulty {
         let told = match (code, died) {
             (0, false) if !reached => UNTOLD[0].to_owned(),
             (0, false) => UNTOLD[1].to_owned(),
-            // It was built again at once.
+            // Built again at once.
             (0, true) if self.kind == Kind::Build => self.built_badly(),
-            // It was started again at once.
+            // Started again at once.
             (0, true) => model.last_exit.unwrap_or_default(),
             _ => words,
         };
@@ -160,7 +160,7 @@ impl Faulty {
                 let is_late = told.ends_with("it was not ready within 8s, its `startup` in [timeouts]");
                 told.starts_with("could not be started: ") || is_late || UNTOLD.contains(&told.as_str())
             }
-            // Whatever it is called, it was said, and was no time-out.
+            // The failure was reported, under any name, and was no time-out.
             Kind::Build => !told.trim().is_empty() && !told.contains("did not end") && !told.contains(UNTOLD[2]),
             Kind::Zygote => UNTOLD[..2].contains(&told.as_str()),
         };
@@ -276,7 +276,7 @@ macro_rules! tests {
 
 const FAILS: Fault = Fault::Error(Errno::EIO);
 
-// Of what, what happens at each of its calls, and how many calls it makes at least.
+// Kind of start, what happens at each of its calls, and how many calls it makes at least.
 tests! {
     any_call_of_a_start_may_fail: Plain, FAILS, 300;
     a_worker_may_be_killed_at_any_call_of_a_start: Plain, Fault::Kill, 300;

@@ -25,7 +25,7 @@ def handle_request(request, context):
 "#,
 )];
 
-/// Whether a thread of this process waits for a file system that a program serves.
+/// Returns true if a thread of this process waits for a file system in user space.
 fn waits_for_fuse(pid: Pid) -> bool {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     threads
@@ -41,7 +41,7 @@ fn a_worker_that_dies_during_a_read_of_proc_meminfo_ends_its_model() {
         assert!(http.run(model, &json!(1)).json()["result"].as_str().unwrap().starts_with("MemTotal:"));
     }
     let neighbour = node.engine("neighbour");
-    // Whoever is killed first: the server, or the model while it waits for a server that does not answer.
+    // Killed first: the server, or the model while it waits for a server that does not answer.
     for server_first in [true, false] {
         let instance = node.instance("reads").expect("an instance");
         let engine = Pid::from_raw(instance.pid.expect("a process"));

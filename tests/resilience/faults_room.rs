@@ -200,7 +200,7 @@ fn a_launcher_without_spare_processes_still_removes_ended_instances() {
     let refused = node.omnictl(["start", "new", "--wait"]);
     assert_eq!(refused.code, 3, "{refused:?}\n{}", node.log());
     is_told(&node, "new", "Resource temporarily unavailable");
-    // What ends meanwhile is gone whole, and is told.
+    // An instance that ends meanwhile is removed completely, and reported.
     let engine = node.engine("old").expect("a process");
     kill(engine, Signal::SIGKILL).unwrap();
     wait_for("its end", PATIENCE, || (!is_alive(engine) && node.engine("old").is_none()).then_some(()));

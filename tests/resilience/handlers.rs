@@ -9,7 +9,7 @@ use serde_json::json;
 use std::fs;
 
 const SHORT: &str = "schema = 1\n[timeouts]\nrequest = \"1s\"\ncancel-grace = \"300ms\"\n";
-/// What a scheduler may take for buffers while a model floods it.
+/// Buffers that a scheduler may allocate while a model floods it.
 const BUFFERS: u64 = 24 << 20;
 
 #[test]

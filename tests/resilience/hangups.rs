@@ -1,5 +1,5 @@
-//! What a client that hangs up, or is out of time, costs the others: nothing. The handlers here compute in C, where nobody can
-//! interrupt them, for as long as their request says.
+//! Effect of a client that hangs up, or is out of time, on the others: none. The handlers here compute in C, where
+//! nothing can interrupt them, for as long as their request says.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use omni_tests::{Node, PATIENCE, wait_for};
@@ -75,7 +75,7 @@ fn other_requests_of_an_instance_are_answered_while_it_is_replaced() {
     let http = node.http();
     let before = instance(&node, "m");
     thread::scope(|scope| {
-        // They outlive the grace and the start of the next instance by far.
+        // Requests that outlive the grace and the start of the next instance by far.
         let others: Vec<_> = [5, 6].map(|seconds| scope.spawn(move || http.run("m", &json!(seconds)))).into();
         let streamed = scope.spawn(|| http.stream("m", &json!([6])).events());
         wait_for("three requests", PATIENCE, || (node.model("m").in_flight == 3).then_some(()));
@@ -114,7 +114,7 @@ fn a_handler_that_ends_late_costs_no_other_request() {
     wait_for("nothing in flight", PATIENCE, || (node.model("m").in_flight == 0).then_some(()));
     assert_eq!(instance(&node, "m"), before, "it is as good as it was");
     assert_eq!(node.model("m").restarts, 0);
-    // One that never ends is replaced in place when nobody else is there.
+    // A handler that never ends is replaced in place when the instance has no other requests.
     thread::scope(|scope| {
         let other = scope.spawn(|| node.http().run("m", &json!(3.5)).status);
         wait_for("it to begin", PATIENCE, || node.log().contains("began 3.5").then_some(()));

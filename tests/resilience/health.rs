@@ -1,4 +1,5 @@
-//! What is stuck is found in bounded time and repaired: the scheduler itself, the launcher, a worker, an engine, a wire.
+//! Stuck parts are found in bounded time and repaired: the scheduler itself, the launcher, a worker, an engine, a
+//! connection.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use nix::sys::ptrace;
@@ -59,7 +60,7 @@ fn a_scheduler_whose_runtime_hangs_ends_and_its_successor_serves_on() {
     }
     let flags = Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG);
     for thread in threads {
-        // Who froze a thread has to take note of its end.
+        // The tracer that froze a thread has to take note of its end.
         wait_for("the watchdog", PATIENCE, || {
             let told = waitpid(thread, flags);
             let lives =
@@ -236,7 +237,7 @@ fn busy_instances_are_not_checked() {
     let engine = node.engine("one");
     thread::scope(|scope| {
         let slow = scope.spawn(|| node.http().run("one", &json!("slow")).status);
-        // It waits behind the slow one.
+        // The request waits behind the slow one.
         wait_for("the slow one to run", PATIENCE, || (node.model("one").in_flight == 1).then_some(()));
         assert_eq!(node.http().run("one", &json!(1)).status, 200);
         assert_eq!(slow.join().unwrap(), 200);
@@ -246,7 +247,7 @@ fn busy_instances_are_not_checked() {
     node.stop();
 }
 
-/// One that works has the deadline of its request, and `cancel-grace`.
+/// A busy instance has the deadline of its request, and `cancel-grace`.
 #[test]
 fn an_engine_that_hangs_in_a_request_is_replaced_after_its_deadline() {
     let manifest = "schema = 1\n[timeouts]\nrequest = \"1s\"\ncancel-grace = \"300ms\"\n";

@@ -57,7 +57,7 @@ fn a_model_that_computes_all_the_time_leaves_processors_to_others() {
         wait_for("the busy model to be on one processor", PATIENCE, || Some(allowed(busy)).filter(|on| is_one(on)));
     assert_eq!(allowed(calm), all, "who does nothing may be anywhere");
 
-    // Who decided it is gone; the next one comes to the same.
+    // The launcher that decided is gone; the next one decides the same.
     let killed = node.launcher().unwrap();
     kill(killed, Signal::SIGKILL).unwrap();
     wait_for("the next launcher", PATIENCE, || node.launcher().filter(|pid| *pid != killed));

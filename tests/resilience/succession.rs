@@ -1,4 +1,4 @@
-//! What comes between two schedulers while a takeover is under way: another takeover, the successor's end, a stop.
+//! Events during a takeover: another takeover, the successor's end, a stop.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use nix::sys::signal::{Signal, kill};
@@ -39,7 +39,7 @@ fn upgrade(node: &Node) -> Child {
     command.args(["upgrade", "-o", "json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Who serves, as an upgrade that has succeeded says.
+/// The process that serves, by the output of a successful upgrade.
 fn successor(said: &Output, node: &Node) -> Pid {
     let answer: Value = serde_json::from_slice(&said.stdout).unwrap_or_else(|_| panic!("{said:?}\n{}", node.log()));
     Pid::from_raw(answer["pid"].as_i64().unwrap().try_into().unwrap())
@@ -68,7 +68,7 @@ fn a_second_takeover_waits_for_the_end_of_the_first() {
     node.stop();
 }
 
-/// It has as many connections as it may, and more that were handed over.
+/// The successor has as many connections as it may, and more that were handed over.
 #[test]
 fn a_busy_successor_still_answers_its_predecessor() {
     let mut node = Node::builder().config("[server]\nconnections = 200\n").model("serial", SERIAL).start();
@@ -113,7 +113,7 @@ fn a_takeover_during_a_takeover_is_refused_at_once() {
         let line = |pid: &Pid| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         node.processes().iter().any(|pid| line(pid).contains("--succeed")).then_some(())
     });
-    // One waits for its turn, the other one is refused at once.
+    // The first waits for its turn, the second is refused at once.
     let mut late = vec![upgrade(&node), upgrade(&node)];
     let refused =
         wait_for("a refusal", PATIENCE, || late.iter_mut().position(|late| late.try_wait().unwrap().is_some()));
@@ -209,7 +209,7 @@ fn a_stop_during_a_hand_over_is_passed_on() {
     await_end(second);
 }
 
-/// What is wrong is found while the scheduler before still serves.
+/// The error is found while the previous scheduler still serves.
 #[test]
 fn a_successor_that_cannot_store_its_state_changes_nothing() {
     let mut node = Node::builder().model("events", EVENTS).start();

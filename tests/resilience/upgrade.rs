@@ -291,7 +291,7 @@ fn the_rest_of_a_body_is_not_a_request_to_the_successor() {
     let mut client = http.connect();
     client.write_all(format!("{late}1").as_bytes()).unwrap();
     let reader = BufReader::new(client.try_clone().unwrap());
-    // It is still coming in when the successor takes over, and refused by the old scheduler at its deadline.
+    // The body is still coming in when the successor takes over, and is refused by the old scheduler at its deadline.
     let old = node.pid();
     node.upgrade();
     let (refused, mut reader) = Stream::read(reader).whole_then();
@@ -376,7 +376,7 @@ fn an_instance_that_streams_for_the_previous_scheduler_serves_the_next_one_too()
             ["{\"response\":\"0\"}", "{\"response\":\"1\"}", "[DONE]"]
         );
     }
-    // One that takes a request at a time is not asked yet: another instance could be.
+    // An instance that takes one request at a time gets none yet: another instance could take it.
     let waiting = node.http().send("single", &json!(0));
     wait_for("a request in the queue", PATIENCE, || (node.model("single").queued == 1).then_some(()));
     // Nor is one that has as many of the old one's as it takes. When one of them ends, it is.

@@ -109,7 +109,7 @@ fn a_node_serves_with_the_capabilities_that_its_readme_names() {
     });
     assert_eq!((answer.status, &answer.json()["result"]), (200, &serde_json::json!("524288")), "{}", said());
 
-    // Its first process is the scheduler, which an engine tells to end.
+    // The first process of the container is the scheduler, which a container engine stops.
     let unshare = node.0.id();
     let children = fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children")).unwrap();
     kill(Pid::from_raw(children.trim().parse().unwrap()), Signal::SIGTERM).unwrap();

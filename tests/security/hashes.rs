@@ -94,7 +94,7 @@ fn where_hashes_are_required_nothing_else_is_installed() {
     assert_eq!(result(&node, "both"), "two");
     assert_eq!(result(&node, "included"), "one");
     assert_eq!(environments(&node), 3);
-    // What was installed by who does not ask is no environment for who does.
+    // Packages installed without hashes are no environment for a model that requires them.
     assert_eq!(result(&node, "careless"), "one");
     assert_eq!(environments(&node), 4);
     assert!(!names(&node, "").iter().any(|name| name.starts_with("build-")), "{:?}", names(&node, ""));

@@ -1,6 +1,6 @@
-//! What a model cannot reach through a whole node: other models, the node, the machine. The attempts are made by the
-//! model's own code, and what they must not have changed is looked at from outside. `worker/tests` tries every wall on
-//! its own; here they stand as a node builds them. Single calls and tricks are tried in `tests/security/escape`.
+//! Reach of a model through a whole node: not other models, not the node, not the machine. The attempts are made by the
+//! model's own code, and their targets are checked from outside. `worker/tests` tries every wall on its own; here they
+//! stand as a node builds them. Single calls and tricks are tried in `tests/security/escape`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use omni_tests::Node;
@@ -39,7 +39,7 @@ fn another_model_is_out_of_reach() {
     let victim = node.engine("victim").expect("a process");
     let keepers = [victim, parent(victim).unwrap(), node.worker(victim).unwrap(), node.launcher().unwrap(), node.pid()];
 
-    // Its process, by the number that the host has for it and by any other.
+    // The process, by the number that the host has for it and by any other.
     let numbers = keepers.map(|pid| pid.to_string()).join(", ");
     let code = r#"
 import ctypes, glob, socket
@@ -84,7 +84,7 @@ for name in ("mem", "environ", "root", "cwd", "fd", "exe", "maps"):
     });
     assert_eq!(json!(found), expected);
 
-    // Its files, wherever they might show: by name, and by the word in whatever can be read.
+    // The files, wherever they might show: by name, and by their content in anything readable.
     let code = r#"
 import socket
 names, said = [], []
@@ -198,7 +198,7 @@ tell(directories=directories, cwd=os.getcwd())
         }),
     );
 
-    // What a node could be changed by.
+    // Files and sockets that could change a node.
     let code = r#"
 import shutil
 places = ["/usr/x", "/bin/sh", "/x", "/etc/passwd", "/etc/x", "/dev/x", "/run/x", "/var/x", "/model/model.py", "/model/x",

@@ -1,5 +1,5 @@
-//! What a model's process has, as the kernel shows it to the host: the descriptors of an allow-list, a user of its own,
-//! no privilege, and the host's network only where the node's configuration says so.
+//! Privileges of a model's process, as the kernel shows them to the host: the descriptors of an allow-list, a user of
+//! its own, no capability, and the host's network only where the node's configuration says so.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use nix::unistd::Pid;

@@ -1,4 +1,4 @@
-//! Who may do what by the control socket: processes of other users and groups, with `omnictl`.
+//! Roles at the control socket: processes of other users and groups, with `omnictl`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use omni_tests::{Node, PATIENCE, program, wait_for};
@@ -47,7 +47,7 @@ fn roles_separate_reading_from_changing() {
         &[&["list"], &["status"], &["status", "echo"], &["logs", "echo"], &["history", "echo"], &["top", "--once"]];
     let changes: &[&[&str]] = &[&["run", "echo", "1"], &["rollback", "echo"], &["stop", "echo"], &["start", "echo"]];
 
-    // Who may only look, by the effective group or by a supplementary one.
+    // Read-only access, by the effective group or by a supplementary one.
     for groups in [&[readers][..], &[SOMEBODY, 4, readers], &[SOMEBODY, readers, 5]] {
         for arguments in looks {
             let said = omnictl.run(&node, SOMEBODY, groups, arguments);
@@ -65,7 +65,7 @@ fn roles_separate_reading_from_changing() {
     }
     assert_eq!(node.model("echo").instances.len(), 0, "nothing was started");
 
-    // Who may do everything: a member of both groups, the scheduler's own user, root.
+    // Full access: a member of both groups, the scheduler's own user, root.
     for (uid, groups) in [(SOMEBODY, &[SOMEBODY, readers, ADMINS][..]), (own, &[readers]), (0, &[0])] {
         for arguments in looks {
             // The model is on its way up, and its status says so.

@@ -9,10 +9,10 @@ use serde_json::json;
 use std::time::Instant;
 
 const SHORT: &str = "schema = 1\n[timeouts]\nrequest = \"1s\"\ncancel-grace = \"300ms\"\n";
-/// What a scheduler may take for buffers while a model floods it.
+/// Buffers that a scheduler may allocate while a model floods it.
 const BUFFERS: u64 = 24 << 20;
 
-/// What a model that attacks its own sockets shares: the engine's data socket, and the number of the request.
+/// Shared code of models that attack their own sockets: the engine's data socket, and the number of the request.
 const SOCKETS: &str = r#"
 import array, ctypes, os, socket, struct, sys, time
 
@@ -218,7 +218,7 @@ def handle_request(request, context):
     let begun = Instant::now();
     let answer = node.http().open("POST", "/ai/run/floods", &headers, SECONDS.to_string().as_bytes());
     let pieces = answer.whole().body.len() as f64;
-    // What its share is since the request came, what an idle instance has saved up, and what lies in its socket.
+    // The share since the request came, an idle instance's savings, and the content of its socket.
     let share = 250_000.0 * (begun.elapsed().as_secs_f64() + 0.25) + 65_536.0;
     assert!(pieces > 100_000.0, "{pieces} pieces");
     assert!(pieces <= share, "{pieces} pieces instead of {share}");
@@ -230,7 +230,7 @@ def handle_request(request, context):
     node.stop();
 }
 
-/// What it announces is room that others cannot have, and a second one for which there is none is refused at once.
+/// The announced size is room that others cannot have, and a second answer without room is refused at once.
 #[test]
 fn an_incomplete_answer_counts_from_its_beginning() {
     let model = SOCKETS.to_owned()
@@ -260,8 +260,8 @@ def handle_request(request, context):
     node.stop();
 }
 
-/// One that comes to its end costs its instance nothing, and one that does not the instance: its next request is another
-/// one's.
+/// A refused answer that ends costs its instance nothing; one that does not end costs the instance: its next request
+/// goes to another one.
 #[test]
 fn an_answer_that_is_refused_costs_no_other_request_its_time() {
     let model = SOCKETS.to_owned()

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// Looks in a row, 5 ms apart, that find the same before a node counts as at rest.
 const SETTLED: usize = 20;
 
-/// What the kernel and the node's folders say.
+/// Resources by the kernel's and the node's folders.
 #[derive(Debug, PartialEq)]
 pub struct Belongings {
     scheduler: Vec<String>,
@@ -74,7 +74,7 @@ impl Belongings {
         assert!(self.covers(&after), "before: {self:?}\nafter: {after:?}\n{}", node.log());
     }
 
-    /// Whether all that is there now was there before.
+    /// Returns true if everything that is there now was there before.
     fn covers(&self, after: &Self) -> bool {
         let few =
             |before: &[usize; 2], after: &[usize; 2]| before.iter().zip(after).all(|(before, after)| after <= before);
@@ -87,7 +87,7 @@ impl Belongings {
     }
 }
 
-/// Whether each line of `after` is in `before`, as often at least.
+/// Returns true if each line of `after` is in `before`, at least as often.
 fn holds(before: &[String], after: &[String]) -> bool {
     let mut rest = before.to_vec();
     after.iter().all(|line| rest.iter().position(|other| other == line).map(|at| rest.swap_remove(at)).is_some())

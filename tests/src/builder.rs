@@ -1,4 +1,4 @@
-//! What a test's node is made of before it runs: folders, configuration, models, the scheduler's command line.
+//! Preparation of a test's node before it runs: folders, configuration, models, the scheduler's command line.
 
 use crate::fault::Programs;
 use crate::leftovers::Marks;
@@ -29,7 +29,7 @@ pub fn python() -> String {
     env::var(PYTHON).unwrap_or_else(|_| "3.11".to_owned())
 }
 
-/// What a node will serve and how. Models can also be published later, on the running node.
+/// A node to be started: its models and its configuration. Models can also be published later, on the running node.
 #[derive(Debug)]
 pub struct NodeBuilder {
     folder: TempDir,

@@ -31,7 +31,7 @@ impl Disk {
         while !is_full(&File::create(self.ballast().join(format!("{:?}", names.next()))).map(drop)) {}
     }
 
-    /// What is left, in bytes.
+    /// Free space, in bytes.
     #[must_use]
     pub fn left(&self) -> u64 {
         let disk = statvfs(&self.0).expect("a disk");

@@ -46,14 +46,14 @@ pub fn model(name: &str, weights: u64) -> GpuModel {
 }
 
 impl GpuModel {
-    /// Its `gpu-memory`, in MiB.
+    /// Sets `gpu-memory`, in MiB.
     #[must_use]
     pub fn limit(mut self, mib: u64) -> Self {
         self.limit = mib;
         self
     }
 
-    /// Its `gpu-mode` is `device`.
+    /// Sets `gpu-mode` to `device`.
     #[must_use]
     pub fn device(mut self) -> Self {
         self.mode = "device";
@@ -138,7 +138,7 @@ pub fn place(node: &Node, model: &str) -> Option<(Residency, u64)> {
     instance(node, model).map(|instance| (instance.residency, instance.resident_bytes / MIB))
 }
 
-/// What a model has on the first card, as the card says, in MiB.
+/// Memory of a model on the first card, by the card, in MiB.
 #[must_use]
 pub fn on_card(node: &Node, model: &str) -> u64 {
     let Some(engine) = node.engine(model) else { return 0 };
@@ -147,10 +147,11 @@ pub fn on_card(node: &Node, model: &str) -> u64 {
     own.map(|process| process.resident + process.device).sum::<u64>() / MIB
 }
 
-/// What crossed the link of the first card since it had seen `since` moves: whose, where to, how many MiB. Moves of one
-/// model in one direction that follow each other are one.
+/// Transfers over the link of the first card since it had seen `since` moves: model, direction, MiB. Consecutive moves
+/// of one model in one direction are merged.
 ///
 /// # Panics
+///
 /// When something moved for another reason than a prefetch, or of another process than these.
 #[must_use]
 pub fn crossed<'a>(node: &Node, since: u64, engines: &[(&'a str, Pid)]) -> Vec<(&'a str, Direction, u64)> {

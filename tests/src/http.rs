@@ -31,7 +31,7 @@ pub struct Stream<R = TcpStream> {
 }
 
 impl Client {
-    /// Of the listener at this address.
+    /// A client of the listener at this address.
     #[must_use]
     pub fn new(address: SocketAddr) -> Self {
         Self { address }
@@ -61,22 +61,24 @@ impl Client {
         self.request("POST", path, &[("content-type", "application/json")], body.to_string().as_bytes())
     }
 
-    /// One request to a model, whole.
+    /// Sends a request to a model and reads the whole answer.
     #[must_use]
     pub fn run(&self, model: &str, body: &Value) -> Answer {
         self.stream(model, body).whole()
     }
 
-    /// One request to a model; returns when the head of the answer is there.
+    /// Sends a request to a model; returns when the head of the answer is there.
     #[must_use]
     pub fn stream(&self, model: &str, body: &Value) -> Stream {
         let (path, body) = (format!("/ai/run/{model}"), body.to_string());
         self.open("POST", &path, &[("content-type", "application/json")], body.as_bytes())
     }
 
-    /// One request to a model, whose answer is not awaited: [`Stream::read`] takes it, dropping the connection hangs up.
+    /// Sends a request to a model without waiting for the answer: [`Stream::read`] reads it, dropping the connection
+    /// hangs up.
     ///
     /// # Panics
+    ///
     /// When it cannot be sent.
     #[must_use]
     pub fn send(&self, model: &str, body: &Value) -> BufReader<TcpStream> {
@@ -112,10 +114,11 @@ impl Client {
         Stream::read(BufReader::new(connection))
     }
 
-    /// One request in these pieces, from a client that sends every byte before it reads one; returns when the head of the
-    /// answer is there. A client that cannot send is a failed test.
+    /// Sends a request in these pieces, as a client that sends every byte before it reads one; returns when the head of
+    /// the answer is there. A client that cannot send is a failed test.
     ///
     /// # Panics
+    ///
     /// When the node closes before all is sent, or no answer comes.
     #[must_use]
     pub fn write_all_then_read(&self, pieces: &[&[u8]]) -> Stream {

@@ -9,14 +9,14 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use tempfile::TempDir;
 
-/// What the index does with those who ask.
+/// Behaviour of the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mood {
-    /// It answers.
+    /// Answers.
     Serves,
-    /// It answers everything but the packages themselves, whose readers wait.
+    /// Answers everything but the packages themselves, whose readers wait.
     Holds,
-    /// It hangs up.
+    /// Hangs up.
     Fails,
 }
 
@@ -70,14 +70,14 @@ impl Index {
         thread::spawn(move || {
             for connection in listener.incoming().flatten() {
                 let (files, mood) = (files.clone(), Arc::clone(&shared));
-                // Who hangs up in the middle has its own reasons.
+                // Clients may hang up in the middle.
                 thread::spawn(move || answer(&connection, &files, &mood));
             }
         });
         Self { folder, address, mood }
     }
 
-    /// Its address, for `index-url`.
+    /// Address, for `index-url`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}/simple", self.address)

@@ -8,7 +8,7 @@ impl Node {
     /// The launcher's process id; `None` while there is none.
     #[must_use]
     pub fn launcher(&self) -> Option<Pid> {
-        // Its keeper runs the same program with another argument.
+        // The launcher's watcher runs the same program with another argument.
         self.process(|line| line.contains("omni-launcher\0") && line.contains("\0--kept\0"))
     }
 

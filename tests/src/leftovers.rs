@@ -1,5 +1,5 @@
-//! What a node could leave on the machine, asked of the kernel and not of the node: processes, mounts, control groups,
-//! loop devices. Also the broom, for tests that failed.
+//! Leftovers of a node on the machine, by the kernel's lists and not by the node: processes, mounts, control groups,
+//! loop devices. Also removes them, for tests that failed.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -122,7 +122,7 @@ mod tests {
         let mut inside = sleeping(Path::new("-"));
         fs::write(group.join("cgroup.procs"), inside.id().to_string()).unwrap();
         let mut named = sleeping(folder.path());
-        // Its command line is there once it has begun to execute.
+        // The command line is there once it has begun to execute.
         wait_for("two processes", PATIENCE, || (marks.processes().len() == 2).then_some(()));
 
         marks.sweep();

@@ -1,4 +1,5 @@
-//! What end-to-end tests share: a node of their own, a plain HTTP client, and the proof that nothing is left behind.
+//! Shared parts of end-to-end tests: a node of their own, a plain HTTP client, and the check that nothing is left
+//! behind.
 //!
 //! Tests know the node only from outside: its programs, its listeners, `omnictl`, and the kernel's own lists of
 //! processes, mounts and control groups. They run as root and start real sandboxes.

@@ -4,11 +4,12 @@ use crate::{PATIENCE, SetOnDrop, wait_for};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-/// So many clients that each `ask` one time after the other until `during` is over, or has failed. `during` is given a
-/// function that waits until some more were answered. Returns what was asked, by client.
+/// Runs clients that each `ask` one time after the other until `during` is over, or has failed. `during` is given a
+/// function that waits until some more were answered. Returns all requests, by client.
 ///
 /// # Panics
-/// When a client or `during` does, or nobody is answered.
+///
+/// When a client or `during` does, or nothing is answered.
 pub fn under_load<T: Send>(
     clients: usize,
     ask: impl Fn(usize) -> T + Sync,

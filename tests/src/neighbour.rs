@@ -22,7 +22,7 @@ pub fn is_well(node: &Node, after: &str) {
     assert_eq!(node.model(NAME).restarts, 0, "after {after}");
 }
 
-/// One request to a model.
+/// Sends a request to a model.
 #[must_use]
 pub fn post(node: &Node, model: &str, body: &Value) -> Answer {
     node.http().post(&format!("/ai/run/{model}"), body)

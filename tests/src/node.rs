@@ -43,7 +43,7 @@ struct Listeners {
     admin: SocketAddr,
 }
 
-/// What a command printed and how it ended.
+/// Output of a command, and its exit code.
 #[derive(Debug)]
 pub struct Output {
     /// The exit code; 128 and the signal's number when a signal ended it.
@@ -135,7 +135,7 @@ impl Node {
         self.succeeded(Pid::from_raw(pid))
     }
 
-    /// This process serves by now.
+    /// Adopts the process that serves by now.
     pub fn succeeded(&mut self, by: Pid) -> Pid {
         *self.successor.insert(by)
     }
@@ -150,7 +150,7 @@ impl Node {
         self.setup.process(is)
     }
 
-    /// Its simulated cards, as [`NodeBuilder::gpus`] made them.
+    /// Simulated cards, as [`NodeBuilder::gpus`] made them.
     #[must_use]
     pub fn cards(&self) -> &[Card] {
         &self.setup.cards
@@ -212,12 +212,12 @@ impl Node {
         self.setup.marks().processes().into_iter().map(Pid::from_raw).collect()
     }
 
-    /// Whether a text names one of this node's folders.
+    /// Returns true if a text names one of this node's folders.
     pub(crate) fn is_named(&self, text: &str) -> bool {
         self.setup.marks().names(text)
     }
 
-    /// What the kernel has of this node: processes, mounts, control groups, loop devices, one line each.
+    /// Resources of this node by the kernel: processes, mounts, control groups, loop devices, one line each.
     #[must_use]
     pub fn found(&self) -> Vec<String> {
         self.setup.marks().found()
@@ -290,7 +290,7 @@ impl Node {
     /// # Panics
     /// When it ends instead.
     pub fn await_listeners(&mut self) {
-        // It writes this file once it listens, and is ready once it knows every model in the folder.
+        // The scheduler writes this file once it listens, and is ready once it knows every model in the folder.
         let file = self.setup.runtime_dir().join("node.json");
         let pid = self.scheduler.id();
         let ready = wait_for("the node to be ready", PATIENCE, || {
@@ -357,7 +357,7 @@ impl Drop for Node {
     }
 }
 
-/// What is left once the kernel has had the time to take processes apart; `help` is called until then.
+/// Leftovers after the kernel has had the time to take processes apart; `help` is called until then.
 fn settle(marks: &Marks, help: impl Fn(&Marks)) -> Vec<String> {
     let end = Instant::now() + Duration::from_secs(10);
     loop {

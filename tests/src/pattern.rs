@@ -1,6 +1,6 @@
 //! Bodies whose every byte can be checked.
 
-/// So many bytes, of which no two neighbours are alike.
+/// Bytes of which no two neighbours are alike.
 #[must_use]
 pub fn pattern(size: usize) -> Vec<u8> {
     (0..size).map(|at| (at % 251) as u8).collect()

@@ -1,4 +1,4 @@
-//! What the kernel knows of a process.
+//! Facts of the kernel about a process.
 
 use crate::wait::{PATIENCE, wait_for};
 use nix::sys::signal::{Signal, kill};
@@ -6,13 +6,13 @@ use nix::unistd::Pid;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Its parent; `None` when it is gone.
+/// Parent of a process; `None` when it is gone.
 #[must_use]
 pub fn parent(pid: Pid) -> Option<Pid> {
     status(pid, "PPid").map(|parent| Pid::from_raw(i32::try_from(parent).unwrap_or_default()))
 }
 
-/// Its state, such as `R`, `S`, `D` or `Z`; `None` when it is gone.
+/// State, such as `R`, `S`, `D` or `Z`; `None` when it is gone.
 #[must_use]
 pub fn state(pid: Pid) -> Option<char> {
     state_in(&PathBuf::from(format!("/proc/{pid}/stat")))
@@ -37,14 +37,15 @@ pub fn stop(pid: Pid) {
     });
 }
 
-/// Whether it runs: a zombie does not, but one whose other threads are still about to end has its files and locks.
+/// Returns true if it runs: a zombie does not, but one whose other threads are still about to end has its files and
+/// locks.
 #[must_use]
 pub fn is_alive(pid: Pid) -> bool {
     let threads = || fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
     state(pid).is_some_and(|state| state != 'Z' || threads() > 1)
 }
 
-/// What its descriptors are open on, sorted; numbers of sockets and pipes are left out, so that two lists compare.
+/// Open files of the descriptors, sorted; numbers of sockets and pipes are left out, so that two lists compare.
 #[must_use]
 pub fn descriptors(pid: Pid) -> Vec<String> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();

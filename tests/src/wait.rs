@@ -30,7 +30,7 @@ pub fn rounds(full: usize) -> usize {
     if is_soak() { full } else { (full / 20).max(1) }
 }
 
-/// Whether this is `make soak`.
+/// Returns true under `make soak`.
 #[must_use]
 pub fn is_soak() -> bool {
     env::var_os("OMNI_SOAK").is_some_and(|value| value == "1")

@@ -1,5 +1,5 @@
-//! What a model sends of its answers, from its first byte to what a client gets: frames, the requests that it has, and
-//! answers, events and failures of HTTP.
+//! Answers of a model, from its first byte to the client's response: frames, the requests that it has, and answers,
+//! events and failures of HTTP.
 
 use crate::scheduler::{RUNTIME, content};
 use bytes::{Bytes, BytesMut};
@@ -26,13 +26,13 @@ use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::oneshot::{self, Receiver};
 use tokio::task::yield_now;
 
-/// Who speaks, and who does not.
+/// The instance that sends, and an instance that does not.
 const MODEL: InstanceNumber = InstanceNumber(1);
 const OTHER: InstanceNumber = InstanceNumber(2);
 /// Requests that the model has; of the last one the client is gone.
 const ITS: [u64; 4] = [1, 2, 3, 4];
 const GONE: u64 = 4;
-/// One that another instance has, and one that nobody has yet.
+/// A request of another instance, and a request that no instance has yet.
 const OTHERS: u64 = 5;
 const UNSENT: u64 = 6;
 /// The type of server-sent events.
@@ -55,7 +55,7 @@ enum Client {
 /// A client gets what no model may have it get, two answers, or none.
 pub fn holds(data: &[u8]) {
     RUNTIME.with(|runtime| {
-        // Its driver lets go of the sockets of the run before.
+        // The driver of the run before releases its sockets.
         runtime.block_on(yield_now());
         let _inside = runtime.enter();
         let (mut requests, mut clients) = begin();
@@ -132,7 +132,7 @@ impl Client {
         if let Self::Waits(answer) = self {
             *self = match answer.try_recv() {
                 Err(TryRecvError::Empty) => return,
-                // Nobody is left who could answer: told as a death.
+                // No instance is left that could answer: reported as a death.
                 Err(TryRecvError::Closed) => Self::Done,
                 Ok(Ok(answer)) => answered(answer, payload),
                 Ok(Err(Unanswered::Failed(failure))) => {

@@ -35,7 +35,7 @@ fn file(file: &[u8]) {
         (all.host, odd.host, even.host),
     ];
     assert!(both.iter().all(|(all, odd, even)| *all == odd.saturating_add(*even)), "{all:?}");
-    // What is behind the last slot there can be is nobody's.
+    // Bytes behind the last possible slot belong to no slot.
     assert_eq!(sum(&file[..file.len().min(FILE_BYTES)], |_| true), all);
 }
 

@@ -1,5 +1,5 @@
-//! What a client sends, from its first byte to what a model is told of the request: through the listener's own hyper, the
-//! routes, and all headers that mean something to the node.
+//! Requests of a client, from the first byte to the model's view of them: through the listener's own hyper, the routes,
+//! and all headers that mean something to the node.
 
 use crate::scheduler::{RUNTIME, content};
 use bytes::Bytes;
@@ -29,10 +29,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// What the model allows.
+/// Limits of the model.
 const MANIFEST: &str = "[limits]\nbody = \"1KiB\"\n[timeouts]\nrequest = \"20s\"\n[scaling]\npriority = 5\n";
 const LIMIT: usize = 1024;
-/// Of the node, for bodies.
+/// Budget of the node for bodies.
 const BUDGET: u64 = 4096;
 /// As the listener has them.
 const HEADERS: usize = 100;
@@ -46,7 +46,7 @@ struct Client {
     said: Bytes,
 }
 
-/// What every request of a connection is looked at with.
+/// Context in which every request of a connection is checked.
 struct World {
     content: Arc<Content>,
     budget: Arc<BodyBudget>,
@@ -75,7 +75,7 @@ pub fn holds(data: &[u8]) {
             let client = Client { said: Bytes::copy_from_slice(data) };
             let builder = builder(bounds);
             let connection = builder.serve_connection(client, service);
-            // What hyper has against the client is between the two.
+            // Errors of the protocol are between hyper and the client.
             let _ = tokio::time::timeout(ENDS_WITHIN, connection).await.expect("the connection ends with its client");
             tokio::task::yield_now().await;
         });
@@ -134,7 +134,7 @@ fn refused(response: Response<AnswerBody>) -> Response<AnswerBody> {
     response
 }
 
-/// What a client may choose: within what the manifest allows, and exactly what it said where that is a number.
+/// Terms that a client may choose: within what the manifest allows, and exactly as sent where that is a number.
 fn terms(headers: &HeaderMap, content: &Content) {
     let (most, highest) = (content.manifest.timeouts.request, content.manifest.scaling.priority);
     let said = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<u64>().ok();
@@ -145,7 +145,7 @@ fn terms(headers: &HeaderMap, content: &Content) {
     assert_eq!(session(headers).is_some(), headers.contains_key("x-session-affinity"));
 }
 
-/// What the model is told is a head that it can read, says what the client said, and has no credentials in it.
+/// The model's head is readable, repeats the client's values, and has no credentials in it.
 fn told(parts: &Parts, id: &[u8], length: Option<u64>) {
     let mut json = head(parts, id, length, false);
     json.extend_from_slice(b",\"timeout_ms\":5}");
@@ -161,14 +161,14 @@ fn told(parts: &Parts, id: &[u8], length: Option<u64>) {
     }
 }
 
-/// Whether one of the two routes begins the path, with a name behind it.
+/// Returns true if one of the two routes begins the path, with a name behind it.
 fn is_route(path: &str) -> bool {
     let Some((before, tail)) = path.split_once("/ai/run/") else { return false };
     let account = before.strip_prefix("/client/v4/accounts/");
     !tail.is_empty() && (before.is_empty() || account.is_some_and(|name| !name.is_empty() && !name.contains('/')))
 }
 
-/// What follows the route, with each `%` and two digits made the byte that they stand for, once.
+/// The rest behind the route, with each `%` and two digits decoded, once.
 fn decoded(path: &str) -> Option<Vec<u8>> {
     let (_, tail) = path.split_once("/ai/run/")?;
     let mut parts = tail.split('%');

@@ -1,8 +1,8 @@
-//! What must hold of whatever comes from outside, each as a function of bytes that panics when it does not.
+//! Properties of foreign bytes, each as a function of bytes that panics when it is violated.
 //!
 //! Called by the fuzz targets in `fuzz/`, which make the bytes up, and by `tests/kept.rs`, which goes through all that
-//! was worth keeping: a flaw that the fuzzer found stays found. What always holds: a function depends on its bytes
-//! alone, and leaves nothing behind.
+//! was worth keeping: a flaw that the fuzzer found stays found. Invariant: a function depends on its bytes alone, and
+//! leaves nothing behind.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a property that is broken is a panic")]
 
 pub mod answer;

@@ -1,4 +1,4 @@
-//! What holds of each refusal of a configuration text: it can be read, by a person and by what reads logs by the line.
+//! Properties of each refusal of a configuration text: readable by people and by line-based log readers.
 
 use omni_config::Problem;
 
@@ -30,7 +30,7 @@ pub(crate) fn holds(text: &str, problems: &[Problem], message: &str) {
     }
 }
 
-/// What ends a line, speaks to a terminal, or changes the order in which a line is read.
+/// Characters that end a line, control a terminal, or change the order in which a line is read.
 fn is_unsound(character: char) -> bool {
     let orders = ['\u{200e}', '\u{200f}', '\u{2028}', '\u{2029}'];
     character.is_control()

@@ -31,7 +31,7 @@ pub fn holds(data: &[u8]) {
     beside_others(&text, &found);
 }
 
-/// What stands before a text, or behind its last line, changes nothing of what is found in it.
+/// Text before or behind another one changes nothing of what is found in it.
 fn beside_others(text: &str, found: &[Unhashed]) {
     if !text.starts_with('\u{feff}') {
         let before = without_hash(&format!("{HASHED}{BARE}{text}"));

@@ -1,4 +1,4 @@
-//! What the scheduler's parts need around them: a runtime, and the content of a model.
+//! Surroundings of the scheduler's parts: a runtime, and the content of a model.
 
 use omni_config::{ModelName, NodeConfig};
 use omni_node_protocol::id::SnapshotDigest;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::runtime::{Builder, Runtime};
 
 thread_local! {
-    /// Of this thread: what is spawned on it runs while something is waited for.
+    /// Runtime of this thread: its tasks run while something is waited for.
     pub(crate) static RUNTIME: Runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
 }
 

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What every copy of the secret begins with.
+/// Prefix of every copy of the secret.
 pub(crate) const SECRET: &str = "sesame-of-the-neighbour";
 /// Where the probes and their programs are.
 pub(crate) const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/security/escape");

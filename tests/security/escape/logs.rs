@@ -1,4 +1,4 @@
-//! What a model writes to its log: nobody's terminal obeys it, and it passes for nobody else's words.
+//! Output of a model in its log: it controls no terminal, and passes for no other line.
 
 use crate::control::FOLDER;
 use omni_tests::{Node, PATIENCE, wait_for};
@@ -61,7 +61,7 @@ fn output_of_a_model_forges_no_log_line_and_controls_no_terminal() {
     assert_eq!(foreign(&logs(), &instance), Vec::<&str>::new());
 
     assert_eq!(node.http().run("failing", &json!(0)).status, 503);
-    // What lies in a directory may have such a name, and the launcher says why it serves nothing of it.
+    // Files in a directory may have such a name, and the launcher says why it serves nothing of it.
     node.publish("odd", &[("model.py", FORGER)]);
     symlink("/name \u{9b}2J\u{202e}order", node.folder().join("odd/link")).unwrap();
     wait_for("the refusal", PATIENCE, || node.log().contains("model refused").then_some(()));

@@ -9,7 +9,7 @@ pub(crate) type Outcomes = BTreeMap<String, Value>;
 
 const SEEN_BY_ALL: &str = "files of the system are one for all, and whoever reads them may lock them";
 
-/// What is open to foreign code in some places, and why. Each must succeed there, or it does not belong here.
+/// Probes that succeed in some places by design, and why. Each must succeed there, or it does not belong here.
 const BY_DESIGN: &[(&str, &str, &str)] = &[
     ("networked", "connect_by_port", "the node's configuration gives it the host's network"),
     ("build", "connect_by_port", "a build fetches packages"),
@@ -49,7 +49,7 @@ pub(crate) fn assert_all_refused(place: &str, found: &Outcomes) {
     println!("in {place}:\n{}", all.join("\n"));
 }
 
-/// Whether the running kernel is older.
+/// Returns true if the running kernel is older.
 fn is_before(release: (u32, u32)) -> bool {
     let uname = nix::sys::utsname::uname().unwrap();
     let text = uname.release().to_str().unwrap();

@@ -1,5 +1,5 @@
-//! What an author puts into `requirements.txt`, and what a package's archive holds: neither reaches a file of the host, and
-//! neither changes what another model gets.
+//! `requirements.txt` and package archives of a hostile author: neither reaches a file of the host, and neither changes
+//! packages of another model.
 
 use crate::control::{FOLDER, SECRET};
 use omni_tests::index::{Index, Mood};
@@ -148,11 +148,11 @@ fn an_authors_further_index_gives_nothing_to_other_models() {
     assert_others_are_not_poisoned("--extra-index-url", "omni-one");
 }
 
-/// What packages of `probes/wheels.py` would leave elsewhere: each takes another way out.
+/// Files that packages of `probes/wheels.py` would leave elsewhere: each takes another way out.
 const LED: [&str; 9] =
     ["climbed", "absolute", "inside", "scripted", "data", "backslashed", "linked", "commanded", "headed.h"];
 
-/// What lies in a folder.
+/// Entries of a folder.
 fn entries(folder: &Path) -> Vec<PathBuf> {
     fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
 }

@@ -52,7 +52,7 @@ pub(crate) struct Places {
     node: Node,
     place: &'static str,
     victim: Pid,
-    /// What the victim says of itself.
+    /// The victim's own facts.
     facts: Value,
     index: Index,
     /// Packages from source.
@@ -78,7 +78,7 @@ impl Host {
         let bound = UnixListener::bind(folder.path().join("socket")).unwrap();
         let named = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
         let manager = UnixDatagram::bind(folder.path().join("notify")).unwrap();
-        // Everybody may write to these: no sandbox should rest on their modes.
+        // Writable for all users: no sandbox should rest on their modes.
         for socket in ["socket", "notify"] {
             fs::set_permissions(folder.path().join(socket), Permissions::from_mode(0o777)).unwrap();
         }
@@ -137,7 +137,7 @@ impl Places {
         fs::canonicalize(python).unwrap()
     }
 
-    /// What every probe came to.
+    /// Outcomes of all probes.
     pub(crate) fn try_all(&self) -> Outcomes {
         let found = if self.place == BUILD {
             self.publish_build();
@@ -151,7 +151,7 @@ impl Places {
         serde_json::from_value(found).expect("an object")
     }
 
-    /// Nobody has heard, lost or changed anything.
+    /// Asserts that nothing was heard, lost or changed.
     pub(crate) fn assert_untouched(self) {
         let Self { node, place: _, victim, facts, index: _index, links: _links, host } = self;
         assert_eq!(answer(&node, "victim", &json!(null)), facts);
@@ -165,7 +165,7 @@ impl Places {
         assert_eq!(fs::read_to_string(host.folder.path().join("mark")).unwrap(), SECRET);
     }
 
-    /// What probes must know of the host, and where they would find it.
+    /// Facts of the host that probes need, with their paths there.
     fn world(&self) -> Value {
         let (node, facts) = (&self.node, &self.facts);
         let folder = node.folder().parent().expect("the node's folder").to_owned();
@@ -241,7 +241,7 @@ impl Places {
     }
 }
 
-/// What a model answers.
+/// Answer of a model.
 fn answer(node: &Node, model: &str, body: &Value) -> Value {
     let answer = node.http().run(model, body);
     let why = || format!("{:?}\n{}", node.model(model), node.log());

@@ -36,7 +36,7 @@ impl Precious {
         self.0.path().join("shadow")
     }
 
-    /// Whether it is as it was, and alone in its folder.
+    /// Returns true if the file is unchanged, and alone in its folder.
     fn is_untouched(&self) -> bool {
         let found = fs::metadata(self.path()).unwrap();
         let alone = fs::read_dir(self.0.path()).unwrap().count() == 1;
@@ -179,7 +179,7 @@ fn messages_of_a_taken_over_scheduler_reach_no_file_of_root() {
     let run = node.control_socket().parent().unwrap().to_owned();
     let user = fs::metadata(format!("/proc/{}", node.pid())).unwrap().uid();
     let precious = Precious::new();
-    // What it would have run as root.
+    // Program that the attack would run as root.
     let program = run.join("control/program");
     fs::write(&program, format!("#!/bin/sh\nid >{}\n", precious.0.path().join("ran").display())).unwrap();
     fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
@@ -202,7 +202,7 @@ fn messages_of_a_taken_over_scheduler_reach_no_file_of_root() {
     let expected = json!({
         // The control: it is heard.
         "a start as it should be": "started",
-        // What it may: say which model it is that runs.
+        // Allowed: to choose which model runs.
         "under another model's name": "started",
         "ids": all("ends", 7),
         "snapshots": ["ends", "ends", "start-failed", "ends"],

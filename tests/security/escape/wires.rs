@@ -54,7 +54,7 @@ fn descriptors_sent_by_a_model_are_closed() {
     let keepers = [node.pid(), node.launcher().unwrap(), worker];
     let before = keepers.map(held);
     for round in 0..3 {
-        // Its sockets are full of what nobody asked for: the instance may end over it, and only it.
+        // The model's sockets are full of unsolicited data: the instance may end over it, and only it.
         let _ = neighbour::post(&node, "floods", &json!(MESSAGES));
         neighbour::is_well(&node, "a flood of descriptors");
         wait_for("the model to serve again", PATIENCE, || {

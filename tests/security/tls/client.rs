@@ -36,7 +36,7 @@ impl Certificate {
         Self::until(2001)
     }
 
-    /// One that ends with the beginning of this year.
+    /// A certificate that expires with the beginning of this year.
     pub(crate) fn until(year: i32) -> Self {
         let mut params = CertificateParams::new([NAME.to_owned()]).unwrap();
         (params.not_before, params.not_after) = (date_time_ymd(2000, 1, 1), date_time_ymd(year, 1, 1));

@@ -95,7 +95,7 @@ fn clients_are_served_over_tls_as_without() {
         assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
     });
 
-    // One that we did not write, in both versions of TLS that there are.
+    // A third-party client, in both versions of TLS.
     let script = "\
 import http.client, socket, ssl, sys
 host, port, certificate, name = sys.argv[1:]

@@ -1,4 +1,4 @@
-//! What a reload and a takeover change of TLS, and what they do not lose.
+//! TLS over a reload and a takeover: what changes, and that nothing is lost.
 
 use crate::client::{Certificate, Connection, Folder, ask, connect, over_http2, runtime, send, shown};
 use crate::{TRUSTED, body, builder, sum};
@@ -10,7 +10,7 @@ use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
 use std::thread;
 
-/// What `omnictl upgrade` says when it succeeds.
+/// Runs `omnictl upgrade` and returns its output.
 fn upgrade(node: &mut Node) -> Value {
     let said = node.omnictl(["upgrade", "-o", "json"]);
     let answer: Value = serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("{said:?}\n{}", node.log()));
@@ -43,7 +43,7 @@ fn a_reload_shows_a_new_certificate_and_refuses_a_wrong_one() {
     let change = said["changes"][0].as_str().unwrap_or_default();
     assert!(change.starts_with("tls.sha256 = \"") && change.contains(", was \""), "{said}");
     shows(&node, &second);
-    // What is spoken on a connection cannot go to another process: it serves once more, and says so.
+    // An encrypted connection cannot move to another process: it serves once more, and closes.
     let (answer, _) = ask(kept, "serial", &json!(0));
     assert_eq!((answer.status, answer.header("connection")), (200, Some("close")), "{}", answer.text());
     node.stop();

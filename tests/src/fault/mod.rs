@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use tempfile::TempDir;
 
-/// Whose worker.
+/// The worker that a plan is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
     /// An instance's.
@@ -35,28 +35,28 @@ impl Whose {
     }
 }
 
-/// What is to happen to the next start of a worker.
+/// A fault of the next start of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// Where; `None` to let it pass and only list what it does.
     pub at: Option<Place>,
-    /// What.
+    /// The fault.
     pub fault: Fault,
 }
 
-/// One kernel call of a start. Calls of each kind are counted by themselves: how many a C library makes for its own
-/// memory depends on what the other threads map meanwhile.
+/// A kernel call of a start. Calls of each kind are counted separately: how many a C library makes for its own memory
+/// depends on what the other threads map meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// Whose: `worker`, or with a dot and a number for each birth, `worker.1.2`.
+    /// Task that makes the call: `worker`, or with a dot and a number for each birth, `worker.1.2`.
     pub task: String,
-    /// Its number in the kernel's table.
+    /// Number in the kernel's table.
     pub number: u64,
     /// How many of that number this task has made before.
     pub before: usize,
 }
 
-/// What happens there.
+/// Effect of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// The call is not carried out and gives this error.
@@ -110,13 +110,13 @@ impl Programs {
         fs::rename(self.folder().join("plan.new"), self.folder().join(whose.file())).unwrap();
     }
 
-    /// Whether a start has the last plan.
+    /// Returns true once a start has taken the last plan.
     #[must_use]
     pub fn is_taken(&self, whose: Whose) -> bool {
         !self.folder().join(whose.file()).exists()
     }
 
-    /// What came of the last plan: all calls that were listed, or the one that was hit; `None` while that is open.
+    /// Result of the last plan: all calls that were listed, or the one that was hit; `None` while that is open.
     #[must_use]
     pub fn made(&self) -> Option<Vec<Place>> {
         let text = fs::read_to_string(self.folder().join(MADE)).ok()?;

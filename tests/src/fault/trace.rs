@@ -33,7 +33,7 @@ pub fn worker() -> io::Error {
         let mut tracer = Command::new(folder.join("omni-worker"));
         tracer.arg(std::process::id().to_string()).arg(plan).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut attached = tracer.spawn().expect("a tracer").stdout.expect("a pipe");
-        // Its end means that it is there, or that it never will be.
+        // The end of the stream means that the tracer is attached, or never will be.
         attached.read_to_end(&mut Vec::new()).expect("a word of the tracer");
     }
     Command::new(folder.join(REAL)).arg0("omni-worker").exec()
@@ -90,7 +90,7 @@ pub fn tracer(worker: Pid, plan: &Path) {
     if trace.kills {
         let _ = kill(worker, Signal::SIGKILL);
     }
-    // Who is stopped goes on when the tracer ends.
+    // A stopped task continues when the tracer ends.
 }
 
 struct Task {
