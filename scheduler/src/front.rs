@@ -3,14 +3,10 @@
 //! Made by [`crate::serve`] before the first connection is accepted.
 
 use crate::http::admin;
-use crate::http::conversation::Rules;
-use crate::http::door::Door;
-use crate::http::listener::Bounds;
-use crate::http::origin::Names;
 use crate::http::run;
-use crate::metrics::HttpMetrics;
 use omni_body::BodyBudget;
 use omni_config::node::NodeConfig;
+use omni_ingress::{Bounds, Door, HttpMetrics, Names, Rules};
 use std::net::SocketAddr;
 use std::sync::Arc;
 

@@ -6,7 +6,6 @@ pub mod announcement;
 pub mod args;
 pub mod capacity;
 pub mod control_socket;
-pub mod descriptors;
 pub mod exposure;
 pub mod front;
 pub mod gpu;
@@ -23,7 +22,6 @@ pub mod single;
 pub mod startup;
 pub mod state;
 pub mod takeover;
-pub mod tls;
 pub mod watchdog;
 pub mod wire;
 

@@ -4,13 +4,13 @@ use clap::Parser;
 use omni_auth::{TokensFileError, read_tokens};
 use omni_config::node::{MISCONFIGURED, NodeConfig};
 use omni_config::tokens::Token;
+use omni_ingress::tls::{self, Tls, TlsFileError};
 use omni_machine::Service;
 use omni_scheduler::args::{Args, ArgsError, Directories};
 use omni_scheduler::policy::single::Fault;
 use omni_scheduler::serve::{self, Start};
 use omni_scheduler::startup::{self, Listeners, StartupError};
 use omni_scheduler::takeover::Predecessor;
-use omni_scheduler::tls::{self, TlsFileError};
 use omni_scheduler::{exposure, gpu, machine};
 use std::collections::BTreeMap;
 use std::io::{Write, stdout};
@@ -74,7 +74,7 @@ fn prepare(
     let admins = Args::admins(&config)?;
     if args.check_config {
         tokens(&config)?;
-        tls::read(&config)?;
+        tls(&config)?;
         return Ok(None);
     }
     if args.probe {
@@ -83,7 +83,7 @@ fn prepare(
         return Ok(None);
     }
     let config = on_machine(config);
-    let read = || Ok::<_, Box<dyn std::error::Error>>((tokens(&config)?, tls::read(&config)?));
+    let read = || Ok::<_, Box<dyn std::error::Error>>((tokens(&config)?, tls(&config)?));
     let (listeners, (tokens, tls)) =
         startup::set_up(&config, &directories, args.config_file().as_deref(), handed, read)?;
     Ok(Some(Start { config, directories, admins, tokens, tls, listeners, program, predecessor: None }))
@@ -92,6 +92,11 @@ fn prepare(
 /// Tokens of the data listener, by name; `None` when the configuration names no file of them.
 fn tokens(config: &NodeConfig) -> Result<Option<BTreeMap<String, Token>>, TokensFileError> {
     config.server.tokens.as_ref().map(read_tokens).transpose()
+}
+
+/// Certificate of the data listener; `None` when the configuration names none.
+fn tls(config: &NodeConfig) -> Result<Option<Tls>, TlsFileError> {
+    config.tls.files().map(|(certificate, key)| tls::read(certificate, key)).transpose()
 }
 
 /// The configuration, with bounds that the machine decides where none are set.

@@ -4,18 +4,17 @@
 mod builds;
 mod capacity;
 mod gpu;
-mod http;
 mod model;
 
 pub use builds::BuildMetrics;
 pub use capacity::CapacityMetrics;
 pub use gpu::GpuMetrics;
-pub use http::HttpMetrics;
 pub use model::{ModelMetrics, Outcomes};
 
 use model::Families;
 use omni_auth::TokenMetrics;
 use omni_body::BodyMetrics;
+use omni_ingress::HttpMetrics;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};

@@ -62,7 +62,7 @@ const CONFINED: &[Confined] = &[
     },
     Confined {
         words: &["StatusCode"],
-        only: &["scheduler/src/http/", "omnictl/src/client.rs"],
+        only: &["gateway/", "scheduler/src/http/", "omnictl/src/client.rs"],
         why: "status codes belong to the HTTP module and the client",
     },
 ];

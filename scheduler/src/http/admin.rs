@@ -1,6 +1,6 @@
 //! The admin listener: is it alive, is it ready, what does it measure, what can it take.
 
-use super::answer::{AnswerBody, Left};
+use super::answer::AnswerBody;
 use super::failure;
 use crate::model::{Message, Model};
 use crate::node::Node;
@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH};
 use hyper::{Method, Request, Response, StatusCode};
 use omni_control_api::State;
+use omni_ingress::Left;
 use omni_node_protocol::instance::{GpuUse, Stats};
 use omni_request_error::Failure;
 use serde::Serialize;
@@ -26,6 +27,10 @@ const INSTANCES: usize = 4096;
 
 /// Serves one request.
 pub async fn serve(node: &Node, request: Request<Incoming>) -> Response<AnswerBody> {
+    answer(node, request).await.map(AnswerBody::full)
+}
+
+async fn answer(node: &Node, request: Request<Incoming>) -> Response<Bytes> {
     if request.method() != Method::GET && request.method() != Method::HEAD {
         return text(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "this listener takes GET\n".into());
     }
@@ -43,7 +48,7 @@ pub async fn serve(node: &Node, request: Request<Incoming>) -> Response<AnswerBo
 }
 
 /// A refusal by a request's head.
-pub fn refuse(_headers: &HeaderMap, failure: &Failure) -> Response<AnswerBody> {
+pub fn refuse(_headers: &HeaderMap, failure: &Failure) -> Response<Bytes> {
     let mut response = text(failure::status(failure), "text/plain", format!("{failure}\n"));
     response.extensions_mut().insert(Left);
     response
@@ -92,7 +97,7 @@ fn together(a: Stats, b: &Stats) -> Stats {
     }
 }
 
-fn readyz(node: &Node) -> Response<AnswerBody> {
+fn readyz(node: &Node) -> Response<Bytes> {
     let not_ready = if node.draining() {
         "the node is shutting down\n"
     } else if !node.scanned() {
@@ -130,7 +135,7 @@ struct ModelCapacity {
     estimated_wait_ms: Option<u64>,
 }
 
-fn capacity(node: &Node, known: Option<&HeaderValue>) -> Response<AnswerBody> {
+fn capacity(node: &Node, known: Option<&HeaderValue>) -> Response<Bytes> {
     let away = node.context.gpu.away();
     let models = node.models().iter().map(|model| model_capacity(model, &away)).collect();
     let capacity = Capacity { idle_since_unix_ms: node.idle_since(), draining: node.draining(), models };
@@ -174,8 +179,8 @@ fn model_capacity(model: &Model, away: &HashSet<String>) -> ModelCapacity {
     }
 }
 
-fn text(status: StatusCode, media: &'static str, body: String) -> Response<AnswerBody> {
-    let mut response = Response::new(AnswerBody::full(Bytes::from(body)));
+fn text(status: StatusCode, media: &'static str, body: String) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from(body));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media));
     response

@@ -1,72 +1,35 @@
 //! Answer bodies, and how a model's answer becomes a response: envelope, bytes, server-sent events.
 
 use super::failure::code_of_handler;
-use super::model_headers::written;
 use super::run::Waiter;
-use super::upload::Uploading;
 use crate::wire::reply::{Answer, Body as Content};
 use crate::wire::stream::{End, Maker, Read, Reader, Shape};
 use bytes::{Bytes, BytesMut};
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode, Version};
 use omni_body::{BudgetShare, ResponsePermit};
 use omni_engine_protocol::frame::AnswerHead;
+use omni_ingress::body::Uploading;
+use omni_ingress::response_headers::written;
+use omni_ingress::{ResponseBody, Slow, StreamCut};
 use omni_request_error::Failure;
 use std::borrow::Cow;
-use std::convert::Infallible;
 use std::fmt::{self, Display, Formatter};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::time::Sleep;
 
 /// Up to this size an envelope is joined to one buffer.
 const JOIN: usize = 64 * 1024;
-/// An answer over HTTP/2 that does not count as memory.
-const SMALL: usize = 1024;
 const BEFORE: &[u8] = b"{\"result\":";
 const AFTER: &[u8] = b",\"success\":true,\"errors\":[],\"messages\":[]}";
 const EVENTS: &str = "text/event-stream";
 
-/// The body of every answer.
-#[derive(Debug)]
-pub enum AnswerBody {
-    /// Up to three pieces, sent in order.
-    Pieces([Bytes; 3]),
-    /// What the model streams.
-    Stream(Box<StreamBody>),
-    /// Lines that are made as they come (logs).
-    Lines(tokio::sync::mpsc::Receiver<Bytes>),
-    /// What a successor answers.
-    Forwarded(Incoming),
-}
-
-/// On a response that its client may be slow to take.
-#[derive(Debug, Clone)]
-pub struct Slow {
-    /// When the client must have all of it.
-    pub until: Instant,
-    /// The room that it has until then; a stream has none.
-    pub untaken: Option<Arc<ResponsePermit>>,
-}
-
-/// On a response before which the request's body was not read to its end.
-#[derive(Debug, Clone, Copy)]
-pub struct Left;
-
-/// A large answer in memory: its room is lent until the last of it was written.
-struct Kept {
-    bytes: Bytes,
-    _untaken: Arc<ResponsePermit>,
-}
-
-impl AsRef<[u8]> for Kept {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
+/// Body of a response of this node.
+pub type AnswerBody = ResponseBody<Box<StreamBody>>;
 
 /// A streamed answer: cancels the request when it is dropped before its end.
 #[derive(Debug)]
@@ -84,68 +47,16 @@ pub struct StreamBody {
     cut: Option<StreamCut>,
 }
 
-impl AnswerBody {
-    /// A body of one piece.
-    #[must_use]
-    pub fn full(bytes: Bytes) -> Self {
-        Self::Pieces([bytes, Bytes::new(), Bytes::new()])
-    }
-
-    /// All of it, when it is there already.
-    #[must_use]
-    pub fn bytes(&self) -> Option<Vec<u8>> {
-        match self {
-            Self::Pieces(pieces) => Some(pieces.concat()),
-            Self::Stream(_) | Self::Lines(_) | Self::Forwarded(_) => None,
-        }
-    }
-}
-
-impl Body for AnswerBody {
+impl Body for StreamBody {
     type Data = Bytes;
     type Error = StreamCut;
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StreamCut>>> {
-        match self.get_mut() {
-            Self::Pieces(pieces) => {
-                let next = pieces.iter_mut().find(|piece| !piece.is_empty()).map(std::mem::take);
-                Poll::Ready(next.map(|piece| Ok(Frame::data(piece))))
-            }
-            Self::Stream(stream) => stream.poll(context),
-            Self::Lines(lines) => lines.poll_recv(context).map(|line| line.map(|line| Ok(Frame::data(line)))),
-            Self::Forwarded(body) => {
-                let frame = Pin::new(body).poll_frame(context);
-                frame.map(|frame| frame.map(|frame| frame.map_err(|_| StreamCut("the answer broke off".into()))))
-            }
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Pieces(pieces) => pieces.iter().all(Bytes::is_empty),
-            Self::Stream(_) | Self::Lines(_) => false,
-            Self::Forwarded(body) => body.is_end_stream(),
-        }
+        self.get_mut().poll(context)
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Pieces(pieces) => SizeHint::with_exact(pieces.iter().map(|piece| piece.len() as u64).sum()),
-            Self::Stream(stream) => stream.left.map_or_else(SizeHint::default, SizeHint::with_exact),
-            Self::Lines(_) => SizeHint::default(),
-            Self::Forwarded(body) => body.size_hint(),
-        }
-    }
-}
-
-/// A stream of bytes failed on the way: the connection is cut, so that the client cannot take it for complete.
-#[derive(Debug, thiserror::Error)]
-#[error("the model's stream failed: {0}")]
-pub struct StreamCut(Cow<'static, str>);
-
-impl From<Infallible> for StreamCut {
-    fn from(never: Infallible) -> Self {
-        match never {}
+        self.left.map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 }
 
@@ -227,22 +138,11 @@ pub fn keep(
     version: Version,
     share: &Arc<BudgetShare>,
 ) -> Result<Option<Arc<ResponsePermit>>, Failure> {
-    let room = answer.room.take();
-    // Over HTTP/2 a connection can have many answers untaken at a time.
-    let small = if version == Version::HTTP_2 { SMALL } else { JOIN };
-    let bytes = match &mut answer.body {
-        Content::Json(bytes) | Content::Bytes(bytes) if bytes.len() > small => bytes,
-        Content::Json(_) | Content::Bytes(_) | Content::Stream(_) => return Ok(None),
-    };
-    let now = Instant::now();
-    let untaken = match room {
-        Some(room) => room.into_response(now), // since its beginning came
-        None => share.response(bytes.len() as u64, now).ok_or(Failure::AnswerNotKept)?,
-    };
-    let untaken = Arc::new(untaken);
-    let kept = Kept { bytes: std::mem::take(bytes), _untaken: Arc::clone(&untaken) };
-    *bytes = Bytes::from_owner(kept);
-    Ok(Some(untaken))
+    let reserved = answer.room.take();
+    match &mut answer.body {
+        Content::Json(bytes) | Content::Bytes(bytes) => omni_ingress::keep(bytes, reserved, version, share),
+        Content::Stream(_) => Ok(None),
+    }
 }
 
 /// The response to a model's answer, with the room that it has. A stream takes the upload with it; any other answer ends it.

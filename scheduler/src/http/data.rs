@@ -1,15 +1,15 @@
 //! The routes of the data listener.
 
 use super::answer::AnswerBody;
-use super::forward::{AlreadyAdmitted, By, late};
+use super::forward::{By, late};
 use super::run::{refuse_whole, run};
 use crate::node::Node;
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response};
 use omni_auth::Admission;
 use omni_config::name::ModelName;
+use omni_ingress::{AlreadyAdmitted, ResponseGuard};
 use omni_request_error::Failure;
-use std::sync::Arc;
 
 /// Serves one request.
 pub async fn serve(node: &Node, request: Request<Incoming>) -> Response<AnswerBody> {
@@ -36,9 +36,9 @@ pub async fn serve(node: &Node, request: Request<Incoming>) -> Response<AnswerBo
     match holder.admit(&name, admission) {
         Err(failure) => refuse_whole(request, &failure).await,
         Ok(admitted) => {
-            let admitted = Arc::new(admitted); // until the answer is whole
+            let guard = ResponseGuard::new(admitted); // until the answer is whole
             let mut response = run(node, By::Data, name.as_str(), request).await;
-            response.extensions_mut().insert(admitted);
+            response.extensions_mut().insert(guard);
             response
         }
     }

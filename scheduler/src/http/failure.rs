@@ -1,6 +1,5 @@
 //! Rendering of a [`Failure`] as a response of the Workers AI API: status, error code, retry advice.
 
-use super::answer::AnswerBody;
 use bytes::Bytes;
 use hyper::header::{ACCEPT_ENCODING, ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use hyper::{Response, StatusCode};
@@ -53,14 +52,14 @@ pub fn status(failure: &Failure) -> StatusCode {
 
 /// The error response of the Workers AI API.
 #[must_use]
-pub fn workers_ai(failure: &Failure) -> Response<AnswerBody> {
+pub fn workers_ai(failure: &Failure) -> Response<Bytes> {
     let body = serde_json::json!({
         "result": null,
         "success": false,
         "errors": [{ "code": code(failure), "message": failure.to_string() }],
         "messages": [],
     });
-    let mut response = Response::new(AnswerBody::full(Bytes::from(body.to_string())));
+    let mut response = Response::new(Bytes::from(body.to_string()));
     *response.status_mut() = status(failure);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -142,7 +141,7 @@ mod tests {
                 header("retry-after"),
                 header("x-should-retry"),
                 header("x-omni-retry"),
-                String::from_utf8_lossy(&response.body().bytes().unwrap()),
+                String::from_utf8_lossy(response.body()),
             );
         }
         insta::assert_snapshot!(table);

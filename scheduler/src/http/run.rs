@@ -1,25 +1,24 @@
 //! The run API: one request to one model.
 
-use super::answer::{AnswerBody, Left, keep, respond, server_timing};
-use super::body::{self, Arriving, Taken};
+use super::answer::{AnswerBody, keep, respond, server_timing};
 use super::failure::workers_ai;
 use super::forward::{By, unsent};
 use super::head::{REQUEST_ID, head, priority, request_id, session, timeout};
-use super::hold::Hold;
-use super::model_headers;
-use super::upload::{Upload, Uploading};
 use crate::machine;
 use crate::model::Model;
 use crate::model::requests::Submission;
 use crate::node::{Node, NotFound};
 use crate::policy::dispatch::{RequestId, Ticket};
 use crate::wire::reply::{Answer, Unanswered};
+use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Request, Response};
 use omni_body::BodyPermit;
 use omni_engine_protocol::frame::{CancelReason, INITIAL_CREDIT};
+use omni_ingress::body::{self, Arriving, BodyLimits, Taken, Upload, Uploading};
+use omni_ingress::{Hold, Left, response_headers};
 use omni_request_error::Failure;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -101,7 +100,7 @@ impl Drop for Waiter {
 }
 
 /// A refusal of a request that is for no model, with an id as every answer has one. Its body is left.
-pub fn refuse(headers: &HeaderMap, failure: &Failure) -> Response<AnswerBody> {
+pub fn refuse(headers: &HeaderMap, failure: &Failure) -> Response<Bytes> {
     let mut response = workers_ai(failure);
     response.headers_mut().insert(REQUEST_ID, request_id(headers));
     response.extensions_mut().insert(Left);
@@ -115,7 +114,7 @@ pub(super) async fn refuse_whole(request: Request<Incoming>, failure: &Failure) 
     if !Arriving::Unread(body).is_left(&parts).await {
         response.extensions_mut().remove::<Left>();
     }
-    response
+    response.map(AnswerBody::full)
 }
 
 /// Serves one request to `name`, which is decoded already.
@@ -124,14 +123,14 @@ pub(super) async fn run(node: &Node, by: By, name: &str, request: Request<Incomi
     let id = request_id(&parts.headers);
     let mut body = Arriving::Unread(body);
     let mut response = match find(node, name).await {
-        Err(failure) => workers_ai(&failure),
+        Err(failure) => workers_ai(&failure).map(AnswerBody::full),
         Ok(model) => {
             let arrived = Instant::now();
             match serve(node, by, &model, &parts, &mut body, id.as_bytes(), arrived).await {
                 Ok(response) => response,
                 Err(failure) => {
                     count(&model, &failure);
-                    workers_ai(&failure)
+                    workers_ai(&failure).map(AnswerBody::full)
                 }
             }
         }
@@ -171,8 +170,10 @@ async fn serve(
     let deadline = arrived + timeout(&parts.headers, &content);
     let hold = parts.extensions.get::<Arc<Hold>>().cloned();
     let incoming = arriving.begin()?;
+    let limits = &content.manifest.limits;
+    let limits = BodyLimits { bytes: limits.body.bytes(), hand_over: limits.body_handover };
     let Taken { body, length, handed, held, upload } =
-        body::take(parts, hold, incoming, &content.manifest.limits, &model.room, deadline).await?;
+        body::take(parts, hold, incoming, limits, &model.room, deadline).await?;
     if upload.is_none() {
         *arriving = Arriving::Read;
     }
@@ -219,7 +220,7 @@ async fn serve(
             return Err(build.map_or(Failure::Deadline, |build| Failure::DeadlineBuilding { build }));
         }
     };
-    if let Some(Err(failure)) = answer.head.as_ref().map(|head| model_headers::check(&head.headers)) {
+    if let Some(Err(failure)) = answer.head.as_ref().map(|head| response_headers::check(&head.headers)) {
         note(model, request_id, &failure);
         waiter.give_up();
         return Err(failure);

@@ -2,13 +2,12 @@
 
 use super::changes::changes;
 use super::{TakeoverError, Working};
-use crate::http::listener::Inherited;
-use crate::http::stream::Stream;
 use crate::node::Node;
 use crate::packet_socket::PacketSocket;
 use crate::startup::Listeners;
 use nix::unistd::dup2_stdin;
 use omni_engine_protocol::packet::{recv_packet, send_packet};
+use omni_ingress::{Inherited, Stream};
 use omni_log::Kind;
 use omni_node_protocol::takeover::{FromSuccessor, Listener, PROTOCOL, ToSuccessor};
 use serde_json::Value;

@@ -1,13 +1,13 @@
 //! The side of the scheduler that serves: starts the successor, lets go, and stays until everything it took is answered.
 
 use super::{Heir, TakeoverError};
-use crate::http::listener::Phase;
 use crate::node::Node;
 use crate::packet_socket::PacketSocket;
 use crate::service;
 use crate::startup::{self, Listeners};
 use omni_control_api::Upgrade;
 use omni_engine_protocol::packet::PacketError;
+use omni_ingress::Phase;
 use omni_log::Kind;
 use omni_node_protocol::id::InstanceId;
 use omni_node_protocol::takeover::{FromSuccessor, Listener, PROTOCOL, ToSuccessor};

@@ -206,7 +206,7 @@ fn failed(failure: &Failure) {
     let response = workers_ai(failure);
     let status = response.status().as_u16();
     assert!((400..600).contains(&status), "{status}");
-    let body: Value = serde_json::from_slice(&response.body().bytes().expect("all of it")).expect("JSON");
+    let body: Value = serde_json::from_slice(response.body()).expect("JSON");
     assert_eq!((&body["success"], &body["result"]), (&Value::Bool(false), &Value::Null));
     assert_eq!(body["errors"][0]["message"], failure.to_string());
     if let Failure::Handler { status: said, .. } = failure {

@@ -11,13 +11,12 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, Version};
 use omni_body::{BodyBudget, BodyMetrics, BudgetShare, RequestBody};
 use omni_engine_protocol::frame::RequestHead;
+use omni_ingress::body::{self, BodyLimits, STREAM_FROM, is_json, passes_hyper};
+use omni_ingress::{Bounds, builder};
 use omni_scheduler::http::answer::{AnswerBody, envelope};
-use omni_scheduler::http::body::{self, STREAM_FROM, is_json, passes_hyper};
-use omni_scheduler::http::conversation::builder;
 use omni_scheduler::http::data::model_of;
 use omni_scheduler::http::failure::workers_ai;
 use omni_scheduler::http::head::{head, priority, request_id, session, timeout};
-use omni_scheduler::http::listener::Bounds;
 use omni_scheduler::model::content::Content;
 use serde_json::Value;
 use std::convert::Infallible;
@@ -96,7 +95,7 @@ async fn serve(world: &World, request: Request<Incoming>) -> Response<AnswerBody
     let name = match model_of(method, path) {
         Ok(name) => name,
         Err(failure) => {
-            let response = workers_ai(&failure);
+            let response = workers_ai(&failure).map(AnswerBody::full);
             let is_allowed_elsewhere = response.headers().get("allow").is_some_and(|allowed| allowed == "POST");
             assert_eq!(
                 (response.status() == 405, is_allowed_elsewhere),
@@ -111,9 +110,10 @@ async fn serve(world: &World, request: Request<Incoming>) -> Response<AnswerBody
     terms(&parts.headers, &world.content);
     let deadline = Instant::now() + timeout(&parts.headers, &world.content);
     let limits = &world.content.manifest.limits;
+    let limits = BodyLimits { bytes: limits.body.bytes(), hand_over: limits.body_handover };
     let taken = match body::take(&parts, None, body, limits, &world.room, deadline).await {
         Ok(taken) => taken,
-        Err(failure) => return refused(workers_ai(&failure)),
+        Err(failure) => return refused(workers_ai(&failure).map(AnswerBody::full)),
     };
     match &taken.body {
         RequestBody::Collected(_, bytes) => {

@@ -35,7 +35,7 @@ _OF_THE_NODE = frozenset(
         "x-should-retry",
     )
 )
-"""Headers of the node or of the connection, as `scheduler/src/http/model_headers.rs` lists them."""
+"""Headers of the node or of the connection, as `gateway/ingress/src/response_headers.rs` lists them."""
 _OF_OTHERS = frozenset(
     (
         "accept-ch",

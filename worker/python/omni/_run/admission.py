@@ -1,4 +1,4 @@
-"""Requests that reach no handler, as a node on loopback refuses them (`scheduler/src/http/origin.rs`)."""
+"""Requests that reach no handler, as a node on loopback refuses them (`gateway/ingress/src/check/host.rs`)."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Duplex for T {}
 
 impl Stream {
     /// The same connection once more.
-    pub(super) fn duplicate(&self) -> io::Result<std::net::TcpStream> {
+    pub(crate) fn duplicate(&self) -> io::Result<std::net::TcpStream> {
         match self {
             Self::Tcp(stream) => Ok(stream.as_fd().try_clone_to_owned()?.into()),
             Self::Tls(_) | Self::Asked { .. } => Err(io::ErrorKind::Unsupported.into()),
@@ -49,7 +49,7 @@ impl Stream {
     }
 
     /// What is not sent yet is not wanted.
-    pub(super) fn forget_unsent(&self) {
+    pub(crate) fn forget_unsent(&self) {
         let client = match self {
             Self::Tcp(stream) => stream,
             Self::Tls(stream) => stream.get_ref().0,
@@ -59,7 +59,7 @@ impl Stream {
     }
 
     /// What is below TLS, where nothing that comes is of use any more.
-    pub(super) fn beneath(self) -> Self {
+    pub(crate) fn beneath(self) -> Self {
         match self {
             Self::Tls(stream) => Self::Tcp(stream.into_inner().0),
             Self::Tcp(_) | Self::Asked { .. } => self,

@@ -43,7 +43,7 @@ impl Names {
     ///
     /// # Errors
     /// It names no host or several; one that this listener does not answer to; or it is another site's.
-    pub(super) fn check(
+    pub(crate) fn check(
         &self,
         method: &Method,
         uri: &Uri,

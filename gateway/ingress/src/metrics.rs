@@ -18,30 +18,32 @@ pub struct HttpMetrics {
     refused: Family<Labels, Counter>,
     closed: Family<Labels, Counter>,
     /// Connections of clients.
-    pub(crate) connections: Gauge,
+    pub connections: Gauge,
     /// The most of them.
-    pub(crate) limit: Gauge,
+    pub limit: Gauge,
 }
 
 impl HttpMetrics {
-    pub(super) fn register(r: &mut Registry) -> Self {
+    /// Adds the metrics to a registry.
+    pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let help = "Requests that were refused by their heads";
-        r.register("http_refusals", help, metrics.refused.clone());
+        registry.register("http_refusals", help, metrics.refused.clone());
         let help = "Connections that the node closed";
-        r.register("http_closed_connections", help, metrics.closed.clone());
-        r.register("http_connections", "Connections to the data listener", metrics.connections.clone());
-        r.register("http_connections_limit", "The most of them", metrics.limit.clone());
+        registry.register("http_closed_connections", help, metrics.closed.clone());
+        registry.register("http_connections", "Connections to the data listener", metrics.connections.clone());
+        registry.register("http_connections_limit", "The most of them", metrics.limit.clone());
         metrics
     }
 
     /// The same for another listener than the data listener.
-    pub(crate) fn without_connections(&self) -> Self {
+    #[must_use]
+    pub fn without_connections(&self) -> Self {
         Self { connections: Gauge::default(), limit: Gauge::default(), ..self.clone() }
     }
 
     /// A request was refused before anything was done for it.
-    pub(crate) fn refused(&self, failure: &Failure) {
+    pub fn refused(&self, failure: &Failure) {
         let reason = match failure {
             Failure::NoHost => "no-host",
             Failure::UnknownHost { .. } => "host",
@@ -53,7 +55,7 @@ impl HttpMetrics {
     }
 
     /// A connection was closed, since nothing was asked over it or its address had too many.
-    pub(crate) fn closed(&self, reason: &'static str) {
+    pub fn closed(&self, reason: &'static str) {
         self.closed.get_or_create(&Labels { reason }).inc();
     }
 }

@@ -1,22 +1,31 @@
 //! One client's connection from its first byte to its last: requests in, answers out, as [`super::listener`] bounds them and for
 //! as long as the scheduler has it.
 
-use super::answer::{AnswerBody, Left, Slow};
-use super::body::{may_be_left, passes_hyper};
-use super::connection::{Answering, Known, Socket};
-use super::door::{Door, HEADERS};
-use super::forward::AlreadyAdmitted;
-use super::head_timer::HeadTimer;
-use super::hold::drain;
-use super::listener::{Bounds, Phase, UNREAD};
-use super::stream::Stream;
-use hyper::body::Incoming;
+mod handoff;
+mod head_timer;
+mod http2_frames;
+mod socket;
+mod state;
+mod stream;
+
+pub use self::handoff::Hold;
+pub use self::stream::Stream;
+
+use self::handoff::drain;
+use self::head_timer::HeadTimer;
+use self::socket::Socket;
+use self::state::{Answering, Known};
+use crate::body::{may_be_left, passes_hyper};
+use crate::check::{Door, HEADERS};
+use crate::listener::{Bounds, Phase, UNREAD};
+use crate::response::{Left, ResponseBody, ResponseGuard, Slow, StreamCut};
+use bytes::Bytes;
+use hyper::body::{Body, Incoming};
 use hyper::header::{CONNECTION, HeaderMap, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use omni_auth::QuotaPermit;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -33,12 +42,16 @@ const HEAD_HTTP2: u32 = 16 * 1024;
 /// Streams of one HTTP/2 connection.
 const STREAMS: u32 = 256;
 /// What a client may send of one body over HTTP/2 before somebody reads it, and of all bodies of a connection.
-pub(super) const STREAM_WINDOW: u32 = 256 * 1024;
+pub(crate) const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// For the first request of a connection to come when all are closed: it may be on its way already, and would be reset.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
 /// For a client to close an HTTP/2 connection that it was told to let go of.
 const LET_GO: Duration = Duration::from_secs(5);
+
+/// Extension of a request that the predecessor has admitted. Only a connection from the predecessor sets it.
+#[derive(Debug, Clone, Copy)]
+pub struct AlreadyAdmitted;
 
 /// How the connections of a listener are served.
 #[derive(Debug)]
@@ -80,10 +93,12 @@ pub fn builder(bounds: Bounds) -> auto::Builder<TokioExecutor> {
 }
 
 /// Serves a connection to its end: by one hyper after the other, where each begins behind a body that passed the one before.
-pub(super) async fn converse<H, F>(stream: Stream, rules: &Arc<Rules>, phase: watch::Receiver<Phase>, handler: H)
+pub(crate) async fn converse<H, F, S>(stream: Stream, rules: &Arc<Rules>, phase: watch::Receiver<Phase>, handler: H)
 where
     H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
-    F: Future<Output = Response<AnswerBody>> + Send + 'static,
+    F: Future<Output = Response<ResponseBody<S>>> + Send + 'static,
+    S: Body<Data = Bytes> + Send + Unpin + 'static,
+    S::Error: Into<StreamCut>,
 {
     let mut builder = rules.builder.clone();
     let mut next = serve(stream, &builder, rules, phase.clone(), handler.clone()).await;
@@ -96,7 +111,7 @@ where
 }
 
 /// Serves a connection until hyper lets go of it. Returns it where it goes on.
-async fn serve<H, F>(
+async fn serve<H, F, S>(
     stream: Stream,
     builder: &auto::Builder<TokioExecutor>,
     rules: &Arc<Rules>,
@@ -105,7 +120,9 @@ async fn serve<H, F>(
 ) -> Option<Stream>
 where
     H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
-    F: Future<Output = Response<AnswerBody>> + Send + 'static,
+    F: Future<Output = Response<ResponseBody<S>>> + Send + 'static,
+    S: Body<Data = Bytes> + Send + Unpin + 'static,
+    S::Error: Into<StreamCut>,
 {
     let is_tcp = matches!(stream, Stream::Tcp(_));
     let asked = match stream {
@@ -135,7 +152,7 @@ where
         async move {
             let mut answer = match answer {
                 Ok(answer) => answer.await,
-                Err(refusal) => *refusal,
+                Err(refusal) => refusal.map(ResponseBody::full),
             };
             // What was collected has been read; a refusal comes before the body is, or while it is.
             let is_left = may_be_left && answer.extensions_mut().remove::<Left>().is_some();
@@ -145,10 +162,8 @@ where
                 answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             let slow = slow(&mut answer, version);
-            let admitted = answer.extensions_mut().remove::<Arc<QuotaPermit>>();
-            Ok::<_, Infallible>(
-                answer.map(|body| Answering::new(body, open, slow, version == Version::HTTP_10, admitted)),
-            )
+            let guard = answer.extensions_mut().remove::<ResponseGuard>();
+            Ok::<_, Infallible>(answer.map(|body| Answering::new(body, open, slow, version == Version::HTTP_10, guard)))
         }
     });
     let socket = TokioIo::new(Socket::new(stream, Arc::clone(&known)));
@@ -257,7 +272,7 @@ where
     S: hyper::service::Service<Request<Incoming>, Response = Response<B>>,
     S::Future: 'static,
     S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    B: hyper::body::Body + 'static,
+    B: Body + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     TokioExecutor: auto::HttpServerConnExec<S::Future, B>,
 {
@@ -316,8 +331,8 @@ fn says_close(headers: &HeaderMap) -> bool {
 
 /// When an answer must have been taken. Over HTTP/2 a small one can be left untaken, too: a window is closed though the
 /// connection flows.
-fn slow(answer: &mut Response<AnswerBody>, version: Version) -> Option<Slow> {
-    let is_left = version == Version::HTTP_2 && matches!(answer.body(), AnswerBody::Pieces(_));
+fn slow<S>(answer: &mut Response<ResponseBody<S>>, version: Version) -> Option<Slow> {
+    let is_left = version == Version::HTTP_2 && matches!(answer.body(), ResponseBody::Pieces(_));
     let left = || is_left.then(|| Slow { until: (Instant::now() + UNREAD).into_std(), untaken: None });
     answer.extensions_mut().remove::<Slow>().or_else(left)
 }
@@ -342,5 +357,4 @@ fn may_end(end: &Phase, known: &Known) -> bool {
 }
 
 #[cfg(test)]
-#[path = "conversation_tests.rs"]
 mod tests;

@@ -4,7 +4,7 @@
 //! scheduler does not start; whether clients trust the certificate is theirs to say.
 
 use omni_auth::secret::{self, SecretError};
-use omni_config::node::NodeConfig;
+use omni_config::node::SecretFile;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -77,14 +77,13 @@ pub struct Tls {
     ends: Option<i64>,
 }
 
-/// Certificate and key that the configuration names; `None` when it names none.
+/// Reads certificate and key.
 ///
 /// # Errors
-/// [`TlsFileError`]
-pub fn read(config: &NodeConfig) -> Result<Option<Tls>, TlsFileError> {
-    let Some((certificate, key)) = config.tls.files() else { return Ok(None) };
+/// A file cannot be read, has not what it should have, or the key is not the certificate's.
+pub fn read(certificate: &SecretFile, key: &SecretFile) -> Result<Tls, TlsFileError> {
     let (certificate, text) = secret::read("certificate", certificate)?;
-    let chain = chain(&certificate, &text)?;
+    let (leaf, chain) = chain(&certificate, &text)?;
     let (key, text) = secret::read("private key", key)?;
     let private = PrivateKeyDer::from_pem_slice(&text).map_err(|error| match error {
         pem::Error::NoItemsFound => TlsFileError::Missing {
@@ -94,17 +93,16 @@ pub fn read(config: &NodeConfig) -> Result<Option<Tls>, TlsFileError> {
         },
         source => TlsFileError::Pem { what: "private key", path: key.clone(), source },
     })?;
-    let [leaf, ..] = chain.as_slice() else { return Ok(None) }; // it has at least one
     let provider = Arc::new(ring::default_provider());
     let damaged = |source| TlsFileError::Content { what: "certificate", path: certificate.clone(), source };
-    let parsed = ParsedCertificate::try_from(leaf).map_err(damaged)?;
+    let parsed = ParsedCertificate::try_from(&leaf).map_err(damaged)?;
     if let Some(word) = untimely(&parsed, &provider) {
         tracing::warn!(
             "the certificate in {} {word}: clients will refuse it, until there is another one and the node reloads",
             certificate.display()
         );
     }
-    let (sha256, ends) = (secret::short_digest(&Sha256::digest(leaf)), first_end(&chain));
+    let (sha256, ends) = (secret::short_digest(&Sha256::digest(&leaf)), first_end(&chain));
     let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = builder.and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, private));
     let mut config = config.map_err(|error| match error {
@@ -114,19 +112,20 @@ pub fn read(config: &NodeConfig) -> Result<Option<Tls>, TlsFileError> {
         source => TlsFileError::Content { what: "private key", path: key.clone(), source },
     })?;
     config.alpn_protocols = ALPN.map(<[u8]>::to_vec).into();
-    Ok(Some(Tls { config: Arc::new(config), sha256, ends }))
+    Ok(Tls { config: Arc::new(config), sha256, ends })
 }
 
-/// All certificates of a file, at least one.
-fn chain(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
+/// The first certificate of a file, and all of them.
+fn chain(path: &Path, text: &[u8]) -> Result<(CertificateDer<'static>, Vec<CertificateDer<'static>>), TlsFileError> {
     let chain = CertificateDer::pem_slice_iter(text).collect::<Result<Vec<_>, _>>();
+    let missing = || TlsFileError::Missing {
+        what: "certificate",
+        expected: "one in PEM: -----BEGIN CERTIFICATE-----",
+        path: path.to_owned(),
+    };
     match chain {
-        Ok(chain) if !chain.is_empty() => Ok(chain),
-        Ok(_) | Err(pem::Error::NoItemsFound) => Err(TlsFileError::Missing {
-            what: "certificate",
-            expected: "one in PEM: -----BEGIN CERTIFICATE-----",
-            path: path.to_owned(),
-        }),
+        Ok(chain) => chain.first().cloned().map(|leaf| (leaf, chain)).ok_or_else(missing),
+        Err(pem::Error::NoItemsFound) => Err(missing()),
         Err(source) => Err(TlsFileError::Pem { what: "certificate", path: path.to_owned(), source }),
     }
 }

@@ -1,9 +1,9 @@
 //! The client's socket, as hyper reads and writes it: what passes is noted in [`Known`], and what hyper may not have is kept
 //! from it.
 
-use super::Known;
-use crate::http::frames::{Frames, Verdict};
-use crate::http::stream::Stream;
+use super::http2_frames::{Frames, Verdict};
+use super::state::Known;
+use super::stream::Stream;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio::time::{Sleep, sleep_until};
 
 /// The client's socket.
 #[derive(Debug)]
-pub(in crate::http) struct Socket {
+pub(crate) struct Socket {
     /// `None` once it was bequeathed.
     stream: Option<Stream>,
     known: Arc<Known>,
@@ -26,7 +26,7 @@ pub(in crate::http) struct Socket {
 }
 
 impl Socket {
-    pub(in crate::http) fn new(stream: Stream, known: Arc<Known>) -> Self {
+    pub(crate) fn new(stream: Stream, known: Arc<Known>) -> Self {
         Self { stream: Some(stream), known, frames: Frames::default(), pause: None }
     }
 

@@ -6,17 +6,12 @@
 //! cannot go, since TLS is spoken on it, stays for one more request, whose answer says that the connection ends with it: so
 //! none is closed while a request may be on its way.
 
-mod socket;
-
-pub(super) use socket::Socket;
-
-use super::answer::{AnswerBody, Slow, StreamCut};
-use super::door::Heads;
-use super::hold::Hold;
+use super::handoff::Hold;
 use super::stream::Stream;
+use crate::check::Heads;
+use crate::response::{ResponseBody, ResponseGuard, Slow, StreamCut};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
-use omni_auth::QuotaPermit;
 use omni_body::SlowReader;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -37,53 +32,53 @@ const AT_ONCE: usize = 32 * 1024;
 
 /// What is known of a connection.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(crate) struct Known {
     /// A request came.
-    begun: AtomicBool,
+    pub(super) begun: AtomicBool,
     /// Requests whose answers are not whole yet.
-    open: AtomicUsize,
+    pub(super) open: AtomicUsize,
     /// Something was read since the last write.
-    heard: AtomicBool,
+    pub(super) heard: AtomicBool,
     /// Bytes of [`PREFACE`] that it began with.
-    preface: AtomicUsize,
+    pub(super) preface: AtomicUsize,
     /// Hyper asked for more after the last write, and there was nothing.
-    asked: AtomicBool,
+    pub(super) asked: AtomicBool,
     /// One that is held ends with the answer that is due, whoever serves.
-    pub(super) hold: Arc<Hold>,
+    pub(crate) hold: Arc<Hold>,
     /// How many [`Until::open`] has: asked at every turn of the connection.
-    slow: AtomicUsize,
+    pub(super) slow: AtomicUsize,
     /// When they must have been taken.
-    until: Mutex<Until>,
+    pub(super) until: Mutex<Until>,
     /// Large answers that hyper has, in part or in whole.
-    debtor: Arc<SlowReader>,
+    pub(super) debtor: Arc<SlowReader>,
     /// It is cut: what the kernel has yet to send is not wanted either.
-    cut: AtomicBool,
+    pub(super) cut: AtomicBool,
     /// Where it goes when hyper lets go of it.
-    heir: OnceLock<mpsc::Sender<TcpStream>>,
+    pub(super) heir: OnceLock<mpsc::Sender<TcpStream>>,
     /// It stays until its next answer, which says that it is the last.
-    runs_out: AtomicBool,
+    pub(super) runs_out: AtomicBool,
     /// Hyper may close it with a part of a body unread, which nobody can hold.
-    lingers: AtomicBool,
+    pub(super) lingers: AtomicBool,
     /// It, once hyper has done so.
-    left: Mutex<Option<Stream>>,
+    pub(super) left: Mutex<Option<Stream>>,
     /// Heads of its requests over HTTP/2.
-    pub(super) heads: Arc<Heads>,
+    pub(crate) heads: Arc<Heads>,
     /// What may still be read of it in this turn, over HTTP/2.
-    at_once: AtomicUsize,
+    pub(super) at_once: AtomicUsize,
     /// When the last request ended of those that were open, over HTTP/2.
-    ended: Mutex<Option<tokio::time::Instant>>,
+    pub(super) ended: Mutex<Option<tokio::time::Instant>>,
     /// Hyper was told to let go of it.
-    told: AtomicBool,
+    pub(super) told: AtomicBool,
     /// Its client sent trailers that are too large.
-    overdone: AtomicBool,
+    pub(super) overdone: AtomicBool,
     /// Hyper leaves it behind a body that it has not read and somebody else has: the next request may follow.
-    goes_on: AtomicBool,
-    waker: Mutex<Option<Waker>>,
+    pub(super) goes_on: AtomicBool,
+    pub(super) waker: Mutex<Option<Waker>>,
 }
 
 /// When a client must have taken what it asked for.
 #[derive(Debug, Default)]
-struct Until {
+pub(super) struct Until {
     /// Answers that are not over, of which none lies in memory for long: streams, and small ones over HTTP/2.
     open: Vec<Instant>,
     /// The last of the answers that are whole.
@@ -92,33 +87,33 @@ struct Until {
 
 impl Known {
     /// Whether there was a request.
-    pub(super) fn has_begun(&self) -> bool {
+    pub(crate) fn has_begun(&self) -> bool {
         self.begun.load(Ordering::Relaxed)
     }
 
     /// Whether it speaks HTTP/2.
-    pub(super) fn is_http2(&self) -> bool {
+    pub(crate) fn is_http2(&self) -> bool {
         self.preface.load(Ordering::Relaxed) == PREFACE.len()
     }
 
     /// Whether it speaks HTTP/2 as far as it has spoken.
-    fn may_be_http2(&self) -> bool {
+    pub(super) fn may_be_http2(&self) -> bool {
         self.preface.load(Ordering::Relaxed) <= PREFACE.len()
     }
 
     /// It ends for what its client sent beyond the bound of trailers.
-    fn overdoes(&self) {
+    pub(super) fn overdoes(&self) {
         self.overdone.store(true, Ordering::Relaxed);
     }
 
     /// Whether it ended so.
-    pub(super) fn has_overdone(&self) -> bool {
+    pub(crate) fn has_overdone(&self) -> bool {
         self.overdone.load(Ordering::Relaxed)
     }
 
     /// Whether nothing is in the air, as far as this side can know. Hyper asks for the next request, and finds none; after
     /// an answer to a request that was not read to its end it closes instead.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         !self.is_http2()
             && !self.hold.is_held()
             && !self.debtor.has_unread()
@@ -128,7 +123,7 @@ impl Known {
     }
 
     /// When the client is given up that does not take what it asked for; `None` while it owes nothing.
-    pub(super) fn until(&self) -> Option<Instant> {
+    pub(crate) fn until(&self) -> Option<Instant> {
         if !self.owes() {
             return None;
         }
@@ -144,102 +139,102 @@ impl Known {
     }
 
     /// Whether its room is needed for others; if not, who asked last is woken when it is.
-    pub(super) fn is_given_up(&self, context: &Context<'_>) -> bool {
+    pub(crate) fn is_given_up(&self, context: &Context<'_>) -> bool {
         self.debtor.is_evicted(context)
     }
 
     /// The client loses its connection, and sees that it did.
-    pub(super) fn cut(&self) {
+    pub(crate) fn cut(&self) {
         self.cut.store(true, Ordering::Relaxed);
     }
 
     /// Nothing is read from here on, and the connection is not closed: hyper is about to let go of it.
-    pub(super) fn bequeath(&self, heir: mpsc::Sender<TcpStream>) {
+    pub(crate) fn bequeath(&self, heir: mpsc::Sender<TcpStream>) {
         let _ = self.heir.set(heir); // the first one counts
     }
 
     /// A connection of HTTP/1.1 that no successor can have: its next answer says that it is the last one.
-    pub(super) fn run_out(&self) {
+    pub(crate) fn run_out(&self) {
         self.runs_out.store(true, Ordering::Relaxed);
     }
 
     /// Whether an answer is the last one, and has to say so. HTTP/2 has GOAWAY for that.
-    pub(super) fn runs_out(&self) -> bool {
+    pub(crate) fn runs_out(&self) -> bool {
         self.runs_out.load(Ordering::Relaxed) && !self.is_http2()
     }
 
     /// Whether the answer that goes out may come before the end of its request's body, a part of which hyper leaves then.
-    pub(super) fn linger(&self, may: bool) {
+    pub(crate) fn linger(&self, may: bool) {
         self.lingers.store(may, Ordering::Relaxed);
     }
 
     /// Hyper is told to let go of it: an answer that begins from now on says that it is the last.
-    pub(super) fn tell(&self) {
+    pub(crate) fn tell(&self) {
         self.told.store(true, Ordering::Relaxed);
     }
 
     /// Whether it goes on behind the answer that begins now: the body was held, and is read to its last byte.
-    pub(super) fn may_go_on(&self) -> bool {
+    pub(crate) fn may_go_on(&self) -> bool {
         let may = self.hold.is_read() && !self.told.load(Ordering::Relaxed) && !self.runs_out();
         self.goes_on.store(may, Ordering::Relaxed);
         may
     }
 
     /// Hyper gets its turn.
-    pub(super) fn turn(&self) {
+    pub(crate) fn turn(&self) {
         self.at_once.store(AT_ONCE, Ordering::Relaxed);
     }
 
     /// Since when nothing was asked over HTTP/2; `None` while something is.
-    pub(super) fn unused_since(&self) -> Option<tokio::time::Instant> {
+    pub(crate) fn unused_since(&self) -> Option<tokio::time::Instant> {
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         ended.filter(|_| self.open.load(Ordering::Relaxed) == 0)
     }
 
     /// Hyper has done what it can for now. Between two requests nothing is left of the first one, and it may close at once.
-    pub(super) fn settle(&self) {
+    pub(crate) fn settle(&self) {
         if self.lingers.load(Ordering::Relaxed) && self.is_idle() {
             self.linger(false);
         }
     }
 
     /// What hyper does not want any more, for who does.
-    fn keep(&self, stream: Stream) {
+    pub(super) fn keep(&self, stream: Stream) {
         *self.left.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream);
     }
 
     /// Whether so much was read in this turn that the requests in it are to be looked at first.
-    fn has_read_enough(&self) -> bool {
+    pub(super) fn has_read_enough(&self) -> bool {
         self.is_http2() && self.at_once.load(Ordering::Relaxed) == 0
     }
 
     /// Who serves it is woken when an answer over a held connection is over: hyper does not see by itself that nobody wants
     /// the rest of the body.
-    pub(super) fn awaits_end(&self, context: &Context<'_>) {
+    pub(crate) fn awaits_end(&self, context: &Context<'_>) {
         if self.hold.is_held() {
             *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(context.waker().clone());
         }
     }
 
     /// Whether [`Known::left`] is to be served on.
-    pub(super) fn goes_on(&self) -> bool {
+    pub(crate) fn goes_on(&self) -> bool {
         self.goes_on.load(Ordering::Relaxed)
     }
 
     /// What hyper has closed, and its client perhaps not: it may send on, and read its answer only then.
-    pub(super) fn left(&self) -> Option<Stream> {
+    pub(crate) fn left(&self) -> Option<Stream> {
         self.left.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// A request came; it is open until what is returned goes.
-    pub(super) fn begin(self: &Arc<Self>) -> Open {
+    pub(crate) fn begin(self: &Arc<Self>) -> Open {
         self.begun.store(true, Ordering::Relaxed);
         self.open.fetch_add(1, Ordering::Relaxed);
         Open(Arc::clone(self))
     }
 
     /// A write was tried, and went through or not.
-    fn wrote(&self, through: bool) {
+    pub(super) fn wrote(&self, through: bool) {
         self.asked.store(false, Ordering::Relaxed);
         if through {
             self.heard.store(false, Ordering::Relaxed);
@@ -247,16 +242,16 @@ impl Known {
     }
 
     /// Hyper closes, perhaps in more than one step: it waits for no request.
-    fn closes(&self) {
+    pub(super) fn closes(&self) {
         self.asked.store(false, Ordering::Relaxed);
     }
 
     /// Hyper asked for bytes, and there were none.
-    fn found_nothing(&self) {
+    pub(super) fn found_nothing(&self) {
         self.asked.store(true, Ordering::Relaxed);
     }
 
-    fn read(&self, bytes: &[u8]) {
+    pub(super) fn read(&self, bytes: &[u8]) {
         if self.is_http2() {
             let left = self.at_once.load(Ordering::Relaxed);
             self.at_once.store(left.saturating_sub(bytes.len()), Ordering::Relaxed);
@@ -276,7 +271,7 @@ impl Known {
 
 /// A request that is not answered in full.
 #[derive(Debug)]
-pub(super) struct Open(Arc<Known>);
+pub(crate) struct Open(Arc<Known>);
 
 impl Drop for Open {
     fn drop(&mut self) {
@@ -294,25 +289,25 @@ impl Drop for Open {
 
 /// An answer's body, which keeps its request open.
 #[derive(Debug)]
-pub(super) struct Answering {
-    body: AnswerBody,
+pub(crate) struct Answering<S> {
+    body: ResponseBody<S>,
     open: Open,
     /// Its own in [`Until::open`].
     until: Option<Instant>,
     /// Only the end of the connection says that it is over, which one that broke off must not look like.
     by_end: bool,
-    /// Its place among the requests of a token.
-    _admitted: Option<Arc<QuotaPermit>>,
+    /// Dropped once the response was written.
+    _guard: Option<ResponseGuard>,
 }
 
-impl Answering {
+impl<S> Answering<S> {
     /// One that takes until `slow` at most; `by_end`: over HTTP/1.0.
-    pub(super) fn new(
-        body: AnswerBody,
+    pub(crate) fn new(
+        body: ResponseBody<S>,
         open: Open,
         slow: Option<Slow>,
         by_end: bool,
-        admitted: Option<Arc<QuotaPermit>>,
+        guard: Option<ResponseGuard>,
     ) -> Self {
         let mut own = None;
         if let Some(Slow { until, untaken }) = slow {
@@ -329,11 +324,11 @@ impl Answering {
                 known.slow.fetch_add(1, Ordering::Relaxed);
             }
         }
-        Self { body, open, until: own, by_end, _admitted: admitted }
+        Self { body, open, until: own, by_end, _guard: guard }
     }
 }
 
-impl Drop for Answering {
+impl<S> Drop for Answering<S> {
     fn drop(&mut self) {
         if let Some(own) = self.until {
             let known = &self.open.0;
@@ -345,7 +340,11 @@ impl Drop for Answering {
     }
 }
 
-impl Body for Answering {
+impl<S> Body for Answering<S>
+where
+    S: Body<Data = Bytes> + Unpin,
+    S::Error: Into<StreamCut>,
+{
     type Data = Bytes;
     type Error = StreamCut;
 
@@ -370,5 +369,5 @@ impl Body for Answering {
 }
 
 #[cfg(test)]
-#[path = "connection_tests.rs"]
+#[path = "state_tests.rs"]
 mod tests;

@@ -1,11 +1,13 @@
 //! Accepting connections: HTTP/1.1 and HTTP/2 on one socket, told apart by their first bytes, bounded in number; with TLS
 //! under both where the node has a certificate.
 
-use super::addresses::{Addresses, Counted};
-use super::answer::AnswerBody;
-use super::conversation::{Rules, converse};
-use super::stream::Stream;
-use hyper::body::Incoming;
+mod address_limit;
+
+use self::address_limit::{Addresses, Counted};
+use crate::connection::{Rules, Stream, converse};
+use crate::response::{ResponseBody, StreamCut};
+use bytes::Bytes;
+use hyper::body::{Body, Incoming};
 use hyper::{Request, Response};
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::{TcpNoDelay, TcpUserTimeout};
@@ -32,7 +34,7 @@ pub struct Bounds {
 /// A client that takes nothing of its answer for this long is gone: as far as the kernel is concerned, in milliseconds, and
 /// of a small one over HTTP/2.
 const UNREAD_MS: u32 = 120_000;
-pub(super) const UNREAD: Duration = Duration::from_millis(UNREAD_MS as u64);
+pub(crate) const UNREAD: Duration = Duration::from_millis(UNREAD_MS as u64);
 /// What the kernel takes of an answer beyond what is on its way; in bytes. Without it, it keeps megabytes for each client
 /// that is slow to take its answer, which nobody counts.
 const UNSENT: u32 = 256 * 1024;
@@ -84,7 +86,7 @@ pub struct Inherited {
 }
 
 /// Serves until `phase` says otherwise, then lets requests under way finish. `tls`: what clients have to speak, if so.
-pub async fn serve<H, F>(
+pub async fn serve<H, F, S>(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     rules: Rules,
@@ -93,7 +95,9 @@ pub async fn serve<H, F>(
     handler: H,
 ) where
     H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
-    F: Future<Output = Response<AnswerBody>> + Send + 'static,
+    F: Future<Output = Response<ResponseBody<S>>> + Send + 'static,
+    S: Body<Data = Bytes> + Send + Unpin + 'static,
+    S::Error: Into<StreamCut>,
 {
     bequeath_options(&listener);
     let bounds = rules.bounds;
@@ -201,5 +205,4 @@ async fn accept(
 }
 
 #[cfg(test)]
-#[path = "listener_tests.rs"]
 mod tests;

@@ -16,7 +16,7 @@ type Running = Pin<Box<tokio::time::Sleep>>;
 
 /// The timer of one connection, while no deadline has it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct HeadTimer(Arc<Mutex<Option<Running>>>);
+pub(crate) struct HeadTimer(Arc<Mutex<Option<Running>>>);
 
 /// A deadline.
 #[derive(Debug)]

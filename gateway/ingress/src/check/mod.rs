@@ -5,9 +5,12 @@
 //! HTTP/2, where a head takes a hundred times as much memory as it had bytes on the wire, heads beyond a connection's first
 //! [`FREE`] bytes are lent by the node's [`BodyBudget`](omni_body::BodyBudget).
 
-use super::answer::AnswerBody;
-use super::origin::Names;
+mod host;
+
+pub use self::host::Names;
+
 use crate::metrics::HttpMetrics;
+use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::HeaderMap;
 use hyper::{Request, Response, Version};
@@ -17,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 /// Most headers of a request.
-pub(super) const HEADERS: usize = 100;
+pub(crate) const HEADERS: usize = 100;
 /// What a header takes beside its bytes: its place in a map, and in a table of places.
 const EACH: u64 = 128;
 /// Heads of one connection that the budget does not count: as much as HTTP/1.1 has for the only one.
@@ -28,7 +31,7 @@ const MOST: u64 = 1024 * 1024;
 const STEP: u64 = 64 * 1024;
 
 /// How a refusal is said, in the words of the listener.
-pub type Refuse = fn(&HeaderMap, &Failure) -> Response<AnswerBody>;
+pub type Refuse = fn(&HeaderMap, &Failure) -> Response<Bytes>;
 
 /// What one listener asks.
 #[derive(Debug, Clone)]
@@ -45,7 +48,7 @@ pub struct Door {
 
 /// Heads of the requests that are open on one HTTP/2 connection.
 #[derive(Debug, Default)]
-pub(super) struct Heads(Mutex<State>);
+pub(crate) struct Heads(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -66,11 +69,11 @@ impl Door {
     ///
     /// # Errors
     /// What it has to be told instead.
-    pub(super) fn enter(
+    pub(crate) fn enter(
         &self,
         request: &mut Request<Incoming>,
         heads: &Arc<Heads>,
-    ) -> Result<(), Box<Response<AnswerBody>>> {
+    ) -> Result<(), Box<Response<Bytes>>> {
         let entered = self.names.check(request.method(), request.uri(), request.version(), request.headers());
         let entered = entered.and_then(|()| self.room(request, heads));
         entered.map_err(|failure| {

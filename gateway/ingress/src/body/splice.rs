@@ -4,7 +4,7 @@
 //! socket to that of the other. What always holds: exactly as many bytes are taken from the connection as were asked for, at
 //! most what pipe and socket hold is under way, and waiting for a model that does not read ends when the client is gone.
 
-use super::hold::Hold;
+use crate::connection::Hold;
 use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice as splice_once};
 use nix::sys::socket::{setsockopt, sockopt::SndBuf};
 use nix::unistd::pipe2;
@@ -19,7 +19,7 @@ const ROOM: usize = 1024 * 1024;
 
 /// How it ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Spliced {
+pub(crate) enum Spliced {
     /// All bytes are in the model's socket.
     Whole,
     /// The model has closed its socket.
@@ -30,7 +30,7 @@ pub(super) enum Spliced {
 ///
 /// # Errors
 /// The client closed the connection before, or it broke; or there are no descriptors left.
-pub(super) async fn splice(from: &TcpStream, to: &UnixStream, length: u64, hold: &Hold) -> io::Result<Spliced> {
+pub(crate) async fn splice(from: &TcpStream, to: &UnixStream, length: u64, hold: &Hold) -> io::Result<Spliced> {
     let (reader, writer) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
     let _ = fcntl(&writer, FcntlArg::F_SETPIPE_SZ(ROOM as i32));
     let _ = setsockopt(to, SndBuf, &ROOM);

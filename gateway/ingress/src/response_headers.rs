@@ -68,7 +68,7 @@ fn is_of_others(name: &str) -> bool {
 ///
 /// # Errors
 /// One cannot: which, and why.
-pub(super) fn check(headers: &[(String, String)]) -> Result<(), Failure> {
+pub fn check(headers: &[(String, String)]) -> Result<(), Failure> {
     let refused = |name: &str, why: &str| {
         let shown: String = name.chars().take(SHOWN).flat_map(char::escape_default).collect();
         Failure::AnswerNotSendable(format!("the header `{shown}` {why}"))
@@ -95,7 +95,7 @@ pub(super) fn check(headers: &[(String, String)]) -> Result<(), Failure> {
 }
 
 /// Headers that were checked, as they are sent.
-pub(super) fn written(headers: &[(String, String)]) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
+pub fn written(headers: &[(String, String)]) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
     headers.iter().take(MOST).filter_map(|(name, value)| {
         let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
         let is_models = !is_of_node(name.as_str()) && !is_of_others(name.as_str());

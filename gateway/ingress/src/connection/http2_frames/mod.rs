@@ -28,7 +28,7 @@ const HEADER: usize = 9;
 
 /// What a connection has sent so far.
 #[derive(Debug)]
-pub(super) struct Frames {
+pub(crate) struct Frames {
     /// The header at hand, and how much of it is here.
     header: [u8; HEADER],
     known: usize,
@@ -44,7 +44,7 @@ pub(super) struct Frames {
 
 /// What is to be done with a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// It is read on.
     Go,
     /// It is not read before this moment.
@@ -70,7 +70,7 @@ impl Default for Frames {
 
 impl Frames {
     /// Takes what was read.
-    pub(super) fn take(&mut self, mut bytes: &[u8], now: Instant) -> Verdict {
+    pub(crate) fn take(&mut self, mut bytes: &[u8], now: Instant) -> Verdict {
         let before = self.answered;
         while !bytes.is_empty() {
             if self.left > 0 {
@@ -130,5 +130,4 @@ impl Frames {
 }
 
 #[cfg(test)]
-#[path = "frames_tests.rs"]
 mod tests;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// All of a listener.
 #[derive(Debug)]
-pub(super) struct Addresses {
+pub(crate) struct Addresses {
     /// The most of each address; `None`: no bound.
     most: Option<u32>,
     open: Mutex<HashMap<IpAddr, u32>>,
@@ -16,15 +16,15 @@ pub(super) struct Addresses {
 
 /// A connection that counts, for as long as this lives.
 #[derive(Debug, Default)]
-pub(super) struct Counted(Option<(Arc<Addresses>, IpAddr)>);
+pub(crate) struct Counted(Option<(Arc<Addresses>, IpAddr)>);
 
 impl Addresses {
-    pub(super) fn new(most: Option<u32>) -> Arc<Self> {
+    pub(crate) fn new(most: Option<u32>) -> Arc<Self> {
         Arc::new(Self { most, open: Mutex::default() })
     }
 
     /// A connection from there; `None` when it is one too many.
-    pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Counted> {
+    pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Counted> {
         let Some(most) = self.most else { return Some(Counted::default()) };
         let address = network(address);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);

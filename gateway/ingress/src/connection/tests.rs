@@ -1,9 +1,7 @@
 //! Connections that a client keeps, in a time that passes while nobody has anything to do.
 
 use super::*;
-use crate::http::answer::AnswerBody;
-use crate::http::origin::Names;
-use crate::http::run;
+use crate::check::Names;
 use crate::metrics::HttpMetrics;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
@@ -22,7 +20,7 @@ fn rules() -> Arc<Rules> {
         names: Names::new([127, 0, 0, 1].into(), BTreeSet::new(), false, false),
         room: BodyBudget::new(1 << 20, 1, BodyMetrics::default()).share(),
         metrics: HttpMetrics::default(),
-        refuse: run::refuse,
+        refuse: |_, _| Response::new(Bytes::new()),
     };
     Arc::new(Rules::new(BOUNDS, door))
 }
@@ -34,7 +32,7 @@ async fn client() -> (SendRequest<Empty<Bytes>>, JoinHandle<()>) {
     let handler = |request: Request<Incoming>| async move {
         let seconds = request.uri().path().trim_start_matches('/').parse().unwrap();
         tokio::time::sleep(Duration::from_secs(seconds)).await;
-        Response::new(AnswerBody::full(Bytes::from_static(b"small")))
+        Response::new(ResponseBody::<Empty<Bytes>>::full(Bytes::from_static(b"small")))
     };
     let serving = tokio::spawn(async move {
         let _open = open;
@@ -72,7 +70,7 @@ async fn an_unused_http2_connection_is_not_kept_by_a_client_that_does_not_let_go
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let (mut ours, theirs) = UnixStream::pair().unwrap();
     let (_open, phase) = watch::channel(Phase::Open);
-    let handler = |_| async { Response::new(AnswerBody::full(Bytes::from_static(b"small"))) };
+    let handler = |_| async { Response::new(ResponseBody::<Empty<Bytes>>::full(Bytes::from_static(b"small"))) };
     let serving = tokio::spawn(async move {
         converse(Stream::Asked { stream: theirs, admitted: false }, &rules(), phase, handler).await;
     });
@@ -102,7 +100,13 @@ async fn a_small_answer_over_http2_is_not_kept_for_a_client_that_never_takes_it(
         let answers = Arc::clone(&answered);
         let handler = move |_| {
             answers.store(true, Ordering::Relaxed);
-            async { Response::new(AnswerBody::Pieces([Bytes::from_static(b"small"), Bytes::new(), Bytes::new()])) }
+            async {
+                Response::new(ResponseBody::<Empty<Bytes>>::Pieces([
+                    Bytes::from_static(b"small"),
+                    Bytes::new(),
+                    Bytes::new(),
+                ]))
+            }
         };
         let serving = tokio::spawn(async move {
             let stream = Stream::Asked { stream: theirs, admitted: false };

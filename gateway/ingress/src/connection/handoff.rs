@@ -55,12 +55,12 @@ impl Hold {
     }
 
     /// Whether exactly the body was taken from the connection: the next byte is not the body's.
-    pub(super) fn is_read(&self) -> bool {
+    pub(crate) fn is_read(&self) -> bool {
         self.is_held() && self.unread.load(Ordering::Relaxed) == 0 && !self.handed.load(Ordering::Relaxed)
     }
 
     /// Hyper has nothing left: who waits gets the connection, once.
-    pub(super) fn give(&self, duplicate: impl FnOnce() -> io::Result<std::net::TcpStream>) {
+    pub(crate) fn give(&self, duplicate: impl FnOnce() -> io::Result<std::net::TcpStream>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if !state.given {
             state.given = true;
@@ -73,7 +73,7 @@ impl Hold {
 
     /// Hyper is about to close it; this is for what is to be done then. One that a model has is shut for both at once: of what
     /// the client sends when it sees its answer's end, not one byte is the model's.
-    pub(super) fn closing(&self, duplicate: Option<std::net::TcpStream>) {
+    pub(crate) fn closing(&self, duplicate: Option<std::net::TcpStream>) {
         if let Some(stream) = duplicate.as_ref().filter(|_| self.handed.load(Ordering::Relaxed)) {
             let _ = stream.shutdown(std::net::Shutdown::Both); // closed already is as well
         }
@@ -128,7 +128,7 @@ impl Hold {
 }
 
 /// Reads and drops so many bytes, or all until the end, for a while.
-pub(super) async fn drain(mut stream: impl AsyncRead + Unpin, mut unread: u64) {
+pub(crate) async fn drain(mut stream: impl AsyncRead + Unpin, mut unread: u64) {
     let mut sink = vec![0; 64 * 1024];
     let (silence, whole) = LINGER;
     let _ = tokio::time::timeout(whole, async {

@@ -10,8 +10,8 @@
 //! instead of an end. So there lies a byte, which is read at the end of a complete body, and only then: whether the client,
 //! the limit or the end of this process cuts the body off.
 
-use super::hold::Hold;
 use super::splice::{self, Spliced};
+use crate::connection::Hold;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
@@ -121,7 +121,7 @@ impl Upload {
     }
 }
 
-pub(super) fn broke_off(why: impl std::fmt::Display) -> Failure {
+pub(crate) fn broke_off(why: impl std::fmt::Display) -> Failure {
     Failure::BadRequest(format!("the request's body broke off: {why}"))
 }
 

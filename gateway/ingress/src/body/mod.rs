@@ -3,9 +3,13 @@
 //! JSON is collected. Anything else that is longer than [`STREAM_FROM`], or of unknown length, is an [`Upload`]: the
 //! scheduler does not hold it.
 
-use super::conversation::STREAM_WINDOW;
-use super::hold::Hold;
-use super::upload::{Upload, Way, broke_off};
+mod splice;
+mod upload;
+
+pub use self::upload::{Upload, Uploading, Way};
+
+use self::upload::broke_off;
+use crate::connection::{Hold, STREAM_WINDOW};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
@@ -13,7 +17,6 @@ use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, Head
 use hyper::http::request::Parts;
 use hyper::{Request, Version};
 use omni_body::{BodyKind, BodyPermit, BudgetShare, RequestBody};
-use omni_config::manifest::Limits;
 use omni_request_error::Failure;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,6 +41,15 @@ pub enum Arriving {
     Read,
     /// In part, or it is being read.
     Left,
+}
+
+/// Limits of a request's body.
+#[derive(Debug, Clone, Copy)]
+pub struct BodyLimits {
+    /// Longest body.
+    pub bytes: u64,
+    /// The model may read a large body from the client's connection itself.
+    pub hand_over: bool,
 }
 
 /// A body that is ready to be handed to a model.
@@ -140,11 +152,11 @@ pub async fn take(
     parts: &Parts,
     held: Option<Arc<Hold>>,
     body: Incoming,
-    limits: &Limits,
+    limits: BodyLimits,
     share: &Arc<BudgetShare>,
     deadline: Instant,
 ) -> Result<Taken, Failure> {
-    let (headers, limit) = (&parts.headers, limits.body.bytes());
+    let (headers, limit) = (&parts.headers, limits.bytes);
     if let Some(encoding) = encoding(headers) {
         return Err(Failure::BodyEncoded { encoding });
     }
@@ -155,7 +167,7 @@ pub async fn take(
     }
     if is_streamed(headers, exact) {
         let way = match (held, exact) {
-            (Some(hold), Some(length)) if limits.body_handover => Way::HandedOver(hold, length),
+            (Some(hold), Some(length)) if limits.hand_over => Way::HandedOver(hold, length),
             (Some(hold), Some(length)) => Way::Spliced(hold, length),
             _ => Way::Copied(limit),
         };

@@ -1,0 +1,27 @@
+//! HTTP front of a node or a router: listeners with TLS, connections with their limits, bodies of requests, and the hand-over of
+//! connections to a successor. It knows no model and no process: requests go to a handler that the binary gives it.
+//!
+//! ```text
+//! listener ─▶ connection (one hyper, several limits that hyper has not) ─▶ check of the head ─▶ handler of the binary
+//!                  │                                                                              │ body, forward
+//!                  └─ hand-off: of an idle connection to a successor, of a large body to a model ◀┘
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod body;
+mod check;
+mod connection;
+pub mod descriptors;
+pub mod forward;
+mod listener;
+mod metrics;
+mod response;
+pub mod response_headers;
+pub mod tls;
+
+pub use check::{Door, Names, Refuse};
+pub use connection::{AlreadyAdmitted, Hold, Rules, Stream, builder};
+pub use listener::{Bounds, Inherited, Phase, serve};
+pub use metrics::HttpMetrics;
+pub use response::{Left, ResponseBody, ResponseGuard, Slow, StreamCut, keep};
