@@ -158,7 +158,7 @@ mod tests {
         gpus.ended("silent");
         let capacity = metrics.of_capacity();
         let committed = Amounts { memory: 11, millicpus: 1500, processes: 13 };
-        capacity.set(&View { budget: committed, committed, seats: 1, waiting: 2 });
+        capacity.set(&View { budget: committed, committed, reservations: 1, waiting: 2 });
         capacity.refused(Resource::Memory, "full");
         metrics.of_tokens().count("ci", "admitted");
         metrics.of_http().refused(&omni_request_error::Failure::NoHost);

@@ -4,7 +4,7 @@
 
 use crate::model::Model;
 use crate::node::Node;
-use crate::policy::single::{Fault, Turn, turn};
+use crate::policy::single::{Fault, ServiceAction, decide};
 use omni_config::{Foreign, ModelName};
 use std::future::pending;
 use std::sync::Arc;
@@ -45,11 +45,11 @@ impl Single {
         let Some(model) = self.node.find(name.as_str()) else { return pending().await };
         let mut view = model.subscribe();
         loop {
-            let turn = turn(view.borrow_and_update().seen());
-            let news = match turn {
-                Turn::Ready => Some(News::Ready),
-                Turn::End(fault) => Some(News::Fault(fault)),
-                Turn::Wait => None,
+            let action = decide(view.borrow_and_update().seen());
+            let news = match action {
+                ServiceAction::Ready => Some(News::Ready),
+                ServiceAction::End(fault) => Some(News::Fault(fault)),
+                ServiceAction::Wait => None,
             };
             if let Some(news) = news.filter(|news| self.said != Some(*news)) {
                 if let News::Fault(fault) = news {

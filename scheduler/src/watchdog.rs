@@ -11,7 +11,7 @@
 //! - the end waits for nothing, not even for the log.
 
 use crate::policy::Moment;
-use crate::policy::liveness::{Liveness, Look};
+use crate::policy::liveness::{Check, Liveness};
 use sd_notify::NotifyState;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -126,7 +126,7 @@ impl Watchdog {
         let run = move || {
             loop {
                 thread::sleep(round);
-                match watchdog.look(watchdog.began.elapsed()) {
+                match watchdog.check(watchdog.began.elapsed()) {
                     Ok(all_answer) if all_answer && manager.is_some() => {
                         let _ = sd_notify::notify(&[NotifyState::Watchdog]); // it will say so if it matters
                     }
@@ -139,7 +139,7 @@ impl Watchdog {
     }
 
     /// One look at all tasks: whether nobody owes a turn, or who is stuck.
-    fn look(&self, now: Moment) -> Result<bool, String> {
+    fn check(&self, now: Moment) -> Result<bool, String> {
         let mut all_answer = true;
         let mut silent = Vec::new();
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
@@ -148,11 +148,11 @@ impl Watchdog {
             if beat.turned.swap(false, Ordering::Relaxed) {
                 liveness.heard(now);
             }
-            match liveness.look(now) {
-                Look::Fine => all_answer &= !liveness.is_asked(),
+            match liveness.check(now) {
+                Check::Alive => all_answer &= !liveness.is_asked(),
                 // Who is asked now has until the next look: with many tasks somebody is asked in every one.
-                Look::Ask => beat.asked.notify_one(),
-                Look::Silent => silent.push(beat),
+                Check::Probe => beat.asked.notify_one(),
+                Check::Unresponsive => silent.push(beat),
             }
             true
         });
@@ -222,16 +222,16 @@ mod tests {
         runtime.block_on(async { idle(&watchdog, "idle", said) });
         await_turn(&turns);
         let mut now = Duration::from_secs(1000);
-        assert_eq!(watchdog.look(now), Ok(true), "it took its first turn");
+        assert_eq!(watchdog.check(now), Ok(true), "it took its first turn");
         for _ in 0..10 {
             now += EVERY;
-            assert_eq!(watchdog.look(now), Ok(true), "it was asked just now");
+            assert_eq!(watchdog.check(now), Ok(true), "it was asked just now");
             await_turn(&turns);
             now += ROUND;
-            assert_eq!(watchdog.look(now), Ok(true));
+            assert_eq!(watchdog.check(now), Ok(true));
         }
         drop(runtime);
-        assert_eq!(watchdog.look(now + EVERY * 3), Ok(true), "who has ended is not asked");
+        assert_eq!(watchdog.check(now + EVERY * 3), Ok(true), "who has ended is not asked");
     }
 
     #[test]
@@ -251,10 +251,10 @@ mod tests {
         });
         await_turn(&has_begun);
         let now = Duration::from_secs(1000);
-        assert_eq!(watchdog.look(now), Ok(true));
-        assert_eq!(watchdog.look(now + EVERY), Ok(true), "they are asked");
-        assert_eq!(watchdog.look(now + EVERY + ROUND), Ok(false), "they owe an answer");
-        let stuck = watchdog.look(now + EVERY * 2).unwrap_err();
+        assert_eq!(watchdog.check(now), Ok(true));
+        assert_eq!(watchdog.check(now + EVERY), Ok(true), "they are asked");
+        assert_eq!(watchdog.check(now + EVERY + ROUND), Ok(false), "they owe an answer");
+        let stuck = watchdog.check(now + EVERY * 2).unwrap_err();
         assert!(stuck.ends_with("; in the middle of a step: hung; waiting: idle"), "{stuck}");
         drop(let_go);
     }
@@ -265,9 +265,9 @@ mod tests {
         let (watchdog, runtime) = (Watchdog::default(), runtime());
         runtime.block_on(async { watchdog.pulse("waits").spawn(|_pulse| std::future::pending()) });
         let now = Duration::from_secs(1000);
-        assert_eq!(watchdog.look(now), Ok(true), "it is asked");
-        assert_eq!(watchdog.look(now + ROUND), Ok(false), "it owes an answer");
-        let stuck = watchdog.look(now + EVERY).unwrap_err();
+        assert_eq!(watchdog.check(now), Ok(true), "it is asked");
+        assert_eq!(watchdog.check(now + ROUND), Ok(false), "it owes an answer");
+        let stuck = watchdog.check(now + EVERY).unwrap_err();
         assert!(stuck.ends_with("being asked for one; waiting: waits"), "{stuck}");
     }
 
@@ -275,8 +275,8 @@ mod tests {
     fn the_last_words_are_bounded() {
         let watchdog = Watchdog::default();
         let pulses: Vec<_> = (0..20).map(|number| watchdog.pulse(number.to_string())).collect();
-        watchdog.look(Duration::from_secs(1000)).unwrap();
-        let stuck = watchdog.look(Duration::from_secs(1000) + EVERY).unwrap_err();
+        watchdog.check(Duration::from_secs(1000)).unwrap();
+        let stuck = watchdog.check(Duration::from_secs(1000) + EVERY).unwrap_err();
         assert!(stuck.ends_with("; waiting: 0, 1, 2, 3, 4, 5, 6, 7, …"), "{stuck}");
         drop(pulses);
     }

@@ -15,15 +15,15 @@ pub const FORGIVEN_AFTER: Duration = Duration::from_secs(60);
 
 /// Deaths of a model's instances, in a row and in all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tally {
+pub struct FailureTally {
     in_a_row: u32,
     total: u64,
 }
 
-impl Tally {
+impl FailureTally {
     /// Counts a death. `ready_since` is when the instance became ready, if it did; `jitter` is in `0.0..1.0`.
     /// Returns how long to wait: zero for the first death in a row.
-    pub fn death(&mut self, ready_since: Option<Moment>, now: Moment, jitter: f64) -> Duration {
+    pub fn record_failure(&mut self, ready_since: Option<Moment>, now: Moment, jitter: f64) -> Duration {
         if ready_since.is_some_and(|since| now.saturating_sub(since) >= FORGIVEN_AFTER) {
             self.in_a_row = 0;
         }
@@ -33,7 +33,7 @@ impl Tally {
     }
 
     /// New content or a person's word: the past does not count.
-    pub fn forgive(&mut self) {
+    pub fn reset(&mut self) {
         self.in_a_row = 0;
     }
 
@@ -61,18 +61,18 @@ mod tests {
 
     #[test]
     fn the_first_restart_is_at_once_then_pauses_double() {
-        let mut tally = Tally::default();
-        let pauses: Vec<_> = (0..10).map(|_| tally.death(None, Duration::ZERO, 1.0).as_millis()).collect();
+        let mut tally = FailureTally::default();
+        let pauses: Vec<_> = (0..10).map(|_| tally.record_failure(None, Duration::ZERO, 1.0).as_millis()).collect();
         assert_eq!(pauses, [0, 500, 1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000]);
         assert_eq!(tally.total(), 10);
     }
 
     #[test]
     fn a_minute_of_service_clears_the_tally() {
-        let mut tally = Tally::default();
-        tally.death(None, Duration::ZERO, 1.0);
-        assert!(tally.death(Some(Duration::from_secs(10)), Duration::from_secs(69), 1.0) > Duration::ZERO);
-        assert_eq!(tally.death(Some(Duration::from_secs(100)), Duration::from_secs(160), 1.0), Duration::ZERO);
+        let mut tally = FailureTally::default();
+        tally.record_failure(None, Duration::ZERO, 1.0);
+        assert!(tally.record_failure(Some(Duration::from_secs(10)), Duration::from_secs(69), 1.0) > Duration::ZERO);
+        assert_eq!(tally.record_failure(Some(Duration::from_secs(100)), Duration::from_secs(160), 1.0), Duration::ZERO);
     }
 
     proptest! {

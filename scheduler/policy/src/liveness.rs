@@ -11,13 +11,13 @@ const LATE: Duration = Duration::from_secs(1);
 
 /// What to do about somebody.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Look {
+pub enum Check {
     /// Nothing now.
-    Fine,
+    Alive,
     /// He is to be asked.
-    Ask,
+    Probe,
     /// He was asked and has not answered.
-    Silent,
+    Unresponsive,
 }
 
 /// What is known of somebody.
@@ -46,23 +46,23 @@ impl Liveness {
         self.asked
     }
 
-    /// When to [`Liveness::look`] next.
+    /// When to [`Liveness::check`] next.
     #[must_use]
     pub fn due(&self) -> Moment {
         self.since.saturating_add(self.every)
     }
 
     /// What follows from the time.
-    pub fn look(&mut self, now: Moment) -> Look {
+    pub fn check(&mut self, now: Moment) -> Check {
         let due = self.due();
         if now < due {
-            return Look::Fine;
+            return Check::Alive;
         }
         if self.asked && now <= due + LATE {
-            return Look::Silent;
+            return Check::Unresponsive;
         }
         self.since = now;
-        if std::mem::replace(&mut self.asked, true) { Look::Fine } else { Look::Ask }
+        if std::mem::replace(&mut self.asked, true) { Check::Alive } else { Check::Probe }
     }
 }
 
@@ -79,30 +79,30 @@ mod tests {
     #[test]
     fn who_says_nothing_is_asked_and_then_silent() {
         let mut liveness = Liveness::new(EVERY, at(5));
-        assert_eq!((liveness.look(at(14)), liveness.due()), (Look::Fine, at(15)));
-        assert_eq!((liveness.look(at(15)), liveness.is_asked()), (Look::Ask, true));
-        assert_eq!((liveness.look(at(24)), liveness.due()), (Look::Fine, at(25)));
-        assert_eq!(liveness.look(at(25)), Look::Silent);
-        assert_eq!(liveness.look(at(25)), Look::Silent, "until somebody does something about it");
+        assert_eq!((liveness.check(at(14)), liveness.due()), (Check::Alive, at(15)));
+        assert_eq!((liveness.check(at(15)), liveness.is_asked()), (Check::Probe, true));
+        assert_eq!((liveness.check(at(24)), liveness.due()), (Check::Alive, at(25)));
+        assert_eq!(liveness.check(at(25)), Check::Unresponsive);
+        assert_eq!(liveness.check(at(25)), Check::Unresponsive, "until somebody does something about it");
     }
 
     #[test]
     fn who_speaks_is_not_asked() {
         let mut liveness = Liveness::new(EVERY, at(0));
         liveness.heard(at(9));
-        assert_eq!(liveness.look(at(18)), Look::Fine);
-        assert_eq!(liveness.look(at(19)), Look::Ask);
+        assert_eq!(liveness.check(at(18)), Check::Alive);
+        assert_eq!(liveness.check(at(19)), Check::Probe);
         liveness.heard(at(28));
-        assert_eq!((liveness.look(at(37)), liveness.is_asked()), (Look::Fine, false));
+        assert_eq!((liveness.check(at(37)), liveness.is_asked()), (Check::Alive, false));
     }
 
     /// A scheduler that was stopped for an hour must not end everything that it finds silent when it goes on.
     #[test]
     fn who_looks_late_waits_once_more() {
         let mut liveness = Liveness::new(EVERY, at(0));
-        assert_eq!(liveness.look(at(10)), Look::Ask);
-        assert_eq!((liveness.look(at(3600)), liveness.is_asked()), (Look::Fine, true));
-        assert_eq!(liveness.look(at(3609)), Look::Fine);
-        assert_eq!(liveness.look(at(3610)), Look::Silent);
+        assert_eq!(liveness.check(at(10)), Check::Probe);
+        assert_eq!((liveness.check(at(3600)), liveness.is_asked()), (Check::Alive, true));
+        assert_eq!(liveness.check(at(3609)), Check::Alive);
+        assert_eq!(liveness.check(at(3610)), Check::Unresponsive);
     }
 }

@@ -9,7 +9,7 @@ pub const EX_CONFIG: u8 = 78;
 
 /// What the model's task publishes, as far as the service depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seen {
+pub struct ServiceStatus {
     /// Its directory has nothing that can be served, and no instance of an earlier scheduler serves.
     pub refused: bool,
     /// Environments, starts and instances of what serves that have failed since this scheduler began. A new content that is
@@ -25,7 +25,7 @@ pub struct Seen {
 
 /// What the service makes of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
+pub enum ServiceAction {
     /// Nothing is known that decides.
     Wait,
     /// The service is ready.
@@ -56,12 +56,14 @@ impl Fault {
 
 /// What follows.
 #[must_use]
-pub const fn turn(seen: Seen) -> Turn {
-    match seen {
-        Seen { failures: 1.., .. } | Seen { no_card: true, .. } => Turn::End(Fault::Failed),
-        Seen { refused: true, .. } | Seen { too_big: true, .. } => Turn::End(Fault::Unservable),
-        Seen { ready: true, .. } => Turn::Ready,
-        Seen { ready: false, .. } => Turn::Wait,
+pub const fn decide(status: ServiceStatus) -> ServiceAction {
+    match status {
+        ServiceStatus { failures: 1.., .. } | ServiceStatus { no_card: true, .. } => ServiceAction::End(Fault::Failed),
+        ServiceStatus { refused: true, .. } | ServiceStatus { too_big: true, .. } => {
+            ServiceAction::End(Fault::Unservable)
+        }
+        ServiceStatus { ready: true, .. } => ServiceAction::Ready,
+        ServiceStatus { ready: false, .. } => ServiceAction::Wait,
     }
 }
 
@@ -71,22 +73,26 @@ mod tests {
 
     #[test]
     fn the_models_failure_is_the_services() {
-        let seen = Seen { refused: false, failures: 0, too_big: false, no_card: false, ready: false };
-        let ready = Seen { ready: true, ..seen };
-        let (failed, unservable) = (Turn::End(Fault::Failed), Turn::End(Fault::Unservable));
-        for (what, seen, expected) in [
-            ("it is not seen yet, or being prepared or started", seen, Turn::Wait),
-            ("it serves", ready, Turn::Ready),
-            ("its directory or manifest is refused", Seen { refused: true, ..seen }, unservable),
-            ("the node is too small for it", Seen { too_big: true, ..seen }, unservable),
-            ("no card fits it", Seen { no_card: true, ..seen }, failed),
-            ("no environment, a failed setup, too late", Seen { failures: 1, ..seen }, failed),
-            ("its only instance crashed", Seen { failures: 1, ready: false, ..ready }, failed),
-            ("one of its instances crashed", Seen { failures: 1, ..ready }, failed),
-            ("it was started again before anybody looked", Seen { failures: 2, ..ready }, failed),
-            ("it failed, and then its directory was refused", Seen { failures: 1, refused: true, ..seen }, failed),
+        let status = ServiceStatus { refused: false, failures: 0, too_big: false, no_card: false, ready: false };
+        let ready = ServiceStatus { ready: true, ..status };
+        let (failed, unservable) = (ServiceAction::End(Fault::Failed), ServiceAction::End(Fault::Unservable));
+        for (what, status, expected) in [
+            ("it is not status yet, or being prepared or started", status, ServiceAction::Wait),
+            ("it serves", ready, ServiceAction::Ready),
+            ("its directory or manifest is refused", ServiceStatus { refused: true, ..status }, unservable),
+            ("the node is too small for it", ServiceStatus { too_big: true, ..status }, unservable),
+            ("no card fits it", ServiceStatus { no_card: true, ..status }, failed),
+            ("no environment, a failed setup, too late", ServiceStatus { failures: 1, ..status }, failed),
+            ("its only instance crashed", ServiceStatus { failures: 1, ready: false, ..ready }, failed),
+            ("one of its instances crashed", ServiceStatus { failures: 1, ..ready }, failed),
+            ("it was started again before anybody looked", ServiceStatus { failures: 2, ..ready }, failed),
+            (
+                "it failed, and then its directory was refused",
+                ServiceStatus { failures: 1, refused: true, ..status },
+                failed,
+            ),
         ] {
-            assert_eq!(turn(seen), expected, "{what}");
+            assert_eq!(decide(status), expected, "{what}");
         }
         assert_eq!([Fault::Failed, Fault::Unservable].map(Fault::exit_code), [70, 78]);
     }

@@ -1,8 +1,8 @@
 //! Idle instances that make room on a card. Which of them do is decided by the cards' own ledger; that they may, and what
 //! they are told, is the same as for the node's capacity.
 
-use super::reservation::{CapacityHandle, Room, Told};
-use crate::policy::capacity::{Cause, Event, Others, SeatKey};
+use super::reservation::{CapacityHandle, Decision, DisplacedFrom};
+use crate::policy::capacity::{Event, Reclaimable, ReservationId, StartReason};
 use std::sync::Arc;
 
 impl CapacityHandle {
@@ -10,24 +10,24 @@ impl CapacityHandle {
     /// at once: no second one counts on them, and no model loses more than it may.
     pub fn displace_from_card<T>(
         &self,
-        asker: SeatKey,
-        cause: Cause,
-        choose: impl FnOnce(Others<SeatKey>) -> (Vec<SeatKey>, T),
+        requester: ReservationId,
+        reason: StartReason,
+        choose: impl FnOnce(Reclaimable<ReservationId>) -> (Vec<ReservationId>, T),
     ) -> T {
-        let mut book = self.0.book();
-        book.look();
-        let others = book.ledger.others(asker, cause, self.0.started.elapsed());
-        let Some((purpose, others)) = others else { return choose(Others::default()).1 };
-        let by = book.ledger.model(asker).map(Arc::clone);
-        let (displaced, chosen) = choose(others);
-        for seat in displaced {
+        let mut state = self.0.state();
+        state.poll();
+        let reclaimable = state.ledger.reclaimable(requester, reason, self.0.started.elapsed());
+        let Some((purpose, reclaimable)) = reclaimable else { return choose(Reclaimable::default()).1 };
+        let by = state.ledger.model(requester).map(Arc::clone);
+        let (displaced, chosen) = choose(reclaimable);
+        for reservation in displaced {
             if let Some(by) = by.clone() {
-                book.step(&Event::Leaves(seat));
-                book.metrics.displaced();
-                book.told.push((seat, Told::Displaced { by, purpose, room: Room::Card }));
+                state.step(&Event::Leaving(reservation));
+                state.metrics.displaced();
+                state.decisions.push((reservation, Decision::Displaced { by, purpose, from: DisplacedFrom::Card }));
             }
         }
-        drop(book);
+        drop(state);
         self.0.notify.notify_one();
         chosen
     }

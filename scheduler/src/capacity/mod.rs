@@ -1,7 +1,7 @@
 //! The node's room for instances: memory, processor time and processes, shared out by [`crate::policy::capacity`].
 //!
-//! A model's task asks for a [`CapacitySeat`] before it starts an instance, and drops it when the instance is gone. The
-//! ledger is behind a lock that nobody holds for longer than one step; answers come into the model's inbox as [`Told`],
+//! A model's task asks for a [`Reservation`] before it starts an instance, and drops it when the instance is gone. The
+//! ledger is behind a lock that nobody holds for longer than one step; answers come into the model's inbox as [`Decision`],
 //! carried by one task, in the order in which they were decided. Being busy or idle, which changes with every request,
 //! is a number in the seat that is looked at when somebody asks.
 
@@ -11,8 +11,8 @@ mod reservation;
 mod settings;
 mod waiters;
 
-pub use messages::stay;
-pub use reservation::{Applicant, CapacityHandle, CapacitySeat, Room, Told};
+pub use messages::retained;
+pub use reservation::{CapacityHandle, Decision, DisplacedFrom, Reservation, ReservationRequest};
 pub use settings::{need, zygote_need};
 
 use crate::machine;
@@ -30,6 +30,6 @@ const _: () =
 #[must_use]
 pub fn start(config: &Capacity, metrics: CapacityMetrics, started: Instant, pulse: Pulse) -> CapacityHandle {
     let (handle, answers) = reservation::new(settings::budget(config, machine::memory()), metrics, started);
-    pulse.spawn(|pulse| answers.carry(pulse));
+    pulse.spawn(|pulse| answers.run(pulse));
     handle
 }

@@ -3,36 +3,41 @@
 //! Who is idle is known by the node's capacity, where all instances have their seats. The policy decides under its lock, so
 //! that what it counts on cannot be given to another asker meanwhile.
 
-use super::placed::Seated;
+use super::placed::PlacedInstance;
 use super::task::GpuTask;
-use crate::policy::capacity::{Others, SeatKey};
+use crate::policy::capacity::{Reclaimable, ReservationId};
 use crate::policy::residency::{Action, Event, InstanceKey};
 use std::collections::HashMap;
 
 impl GpuTask {
     /// Looks for those that hope for a place, in the order in which they asked.
-    pub(super) async fn look_for_room(&mut self) {
-        for instance in self.policy.hoping() {
-            self.ask_for_room(instance, |others| Event::Look { instance, others }).await;
+    pub(super) async fn retry_placements(&mut self) {
+        for instance in self.policy.pending_placements() {
+            self.place_with(instance, |others| Event::RetryPlacement { instance, others }).await;
         }
     }
 
     /// Feeds an ask to the policy, with what the others could do for it.
-    pub(super) async fn ask_for_room(&mut self, key: InstanceKey, ask: impl FnOnce(Others<InstanceKey>) -> Event) {
-        let Some(Seated { applicant, .. }) = self.seated.get(&key) else { return };
-        let (seat, cause, now) = (applicant.seat, applicant.cause, self.now());
-        let keys: HashMap<SeatKey, InstanceKey> =
-            self.seated.iter().map(|(key, seated)| (seated.applicant.seat, *key)).collect();
-        let (policy, seated) = (&mut self.policy, &self.seated);
-        let actions = self.capacity.displace_from_card(seat, cause, |others| {
-            let actions = policy.step(&ask(others.renamed(|seat| keys.get(&seat).copied())), now);
+    pub(super) async fn place_with(
+        &mut self,
+        key: InstanceKey,
+        place_event: impl FnOnce(Reclaimable<InstanceKey>) -> Event,
+    ) {
+        let Some(PlacedInstance { request, .. }) = self.placed.get(&key) else { return };
+        let (reservation, reason, now) = (request.reservation, request.reason, self.now());
+        let keys: HashMap<ReservationId, InstanceKey> =
+            self.placed.iter().map(|(key, placed)| (placed.request.reservation, *key)).collect();
+        let (policy, placed) = (&mut self.policy, &self.placed);
+        let actions = self.capacity.displace_from_card(reservation, reason, |others| {
+            let actions =
+                policy.step(&place_event(others.map_keys(|reservation| keys.get(&reservation).copied())), now);
             let seat_of = |action: &Action| match action {
-                Action::Displace { instance, .. } => seated.get(instance).map(|seated| seated.applicant.seat),
+                Action::Displace { instance, .. } => placed.get(instance).map(|placed| placed.request.reservation),
                 Action::Placed { .. }
                 | Action::Refused { .. }
                 | Action::Grant { .. }
                 | Action::Yield { .. }
-                | Action::Order { .. }
+                | Action::Command { .. }
                 | Action::End { .. } => None,
             };
             (actions.iter().filter_map(seat_of).collect(), actions)

@@ -2,26 +2,31 @@
 //!
 //! A text stands in the model's own status, so it names no other model.
 
-use crate::capacity::stay;
-use crate::policy::residency::{EndCause, Refusal, Stay};
+use crate::capacity::retained;
+use crate::policy::residency::{EndCause, Refusal, Retained};
 
 /// A refusal, for who asked.
 pub(super) struct Refused {
     /// Label of the metric.
     pub(super) reason: &'static str,
     /// Trying again cannot help before somebody changes the model or the node.
-    pub(super) hopeless: bool,
+    pub(super) permanent: bool,
     /// There would be room in place of the model's instances that serve.
-    pub(super) in_place: bool,
+    pub(super) recreate_fits: bool,
     /// For people.
     pub(super) message: String,
 }
 
 /// `limit` is what was asked for; `none` says why the node has no card, if it has none.
-pub(super) fn refused(why: Refusal, limit: u64, (in_place, idle): (bool, Stay), none: Option<&str>) -> Refused {
+pub(super) fn refused(
+    refusal: Refusal,
+    limit: u64,
+    (recreate_fits, idle): (bool, Retained),
+    none: Option<&str>,
+) -> Refused {
     let wanted = about(limit);
-    let nobody = format!("no idle instance can make room{}", stay(idle.kept, idle.recent));
-    let (reason, hopeless, message) = match why {
+    let nobody = format!("no idle instance can make room{}", retained(idle.kept, idle.recent));
+    let (reason, permanent, message) = match refusal {
         Refusal::NoCard => {
             let none = none.unwrap_or("no card can be used");
             ("no-card", true, format!("it needs a GPU, and this node has none for models: {none}"))
@@ -59,13 +64,13 @@ pub(super) fn refused(why: Refusal, limit: u64, (in_place, idle): (bool, Stay), 
             ),
         ),
     };
-    Refused { reason, hopeless, in_place, message }
+    Refused { reason, permanent, recreate_fits, message }
 }
 
 /// Its memory was to be movable, and no card here can do that.
 pub(super) fn not_movable(why: &str) -> Refused {
     let message = format!("gpu-mode = \"unified\" cannot be had on this node's cards: {why}; \"device\" can");
-    Refused { reason: "not-movable", hopeless: true, in_place: false, message }
+    Refused { reason: "not-movable", permanent: true, recreate_fits: false, message }
 }
 
 /// An end, for the model that meets it.
@@ -94,7 +99,7 @@ pub(super) fn ended(why: EndCause) -> Ended {
             "still-on-card",
             false,
             format!(
-                "it was told to leave the GPU and said that it had, but held {} there ({} are allowed): it was ended",
+                "it was decision to leave the GPU and said that it had, but held {} there ({} are allowed): it was ended",
                 about(seen),
                 about(allowed)
             ),
@@ -102,12 +107,14 @@ pub(super) fn ended(why: EndCause) -> Ended {
         EndCause::Silent => (
             "silent",
             false,
-            "it did not answer an order to move its GPU memory within `evict-timeout` of [gpu]: it was ended"
+            "it did not answer an command to move its GPU memory within `evict-timeout` of [gpu]: it was ended"
                 .to_owned(),
         ),
-        EndCause::DidNotLeave { error: 0 } => {
-            ("did-not-leave", false, "it did not move its GPU memory to the host when told to: it was ended".to_owned())
-        }
+        EndCause::DidNotLeave { error: 0 } => (
+            "did-not-leave",
+            false,
+            "it did not move its GPU memory to the host when decision to: it was ended".to_owned(),
+        ),
         EndCause::DidNotLeave { error } => (
             "did-not-leave",
             false,
@@ -156,9 +163,9 @@ mod tests {
         ];
         let mut text = String::new();
         for why in refusals {
-            let idle = Stay { kept: 1, recent: 2 };
-            let Refused { reason, hopeless, message, .. } = refused(why, 100 * gib, (false, idle), Some("no driver"));
-            text += &format!("{reason} hopeless={hopeless}\n  {message}\n");
+            let idle = Retained { kept: 1, recent: 2 };
+            let Refused { reason, permanent, message, .. } = refused(why, 100 * gib, (false, idle), Some("no driver"));
+            text += &format!("{reason} permanent={permanent}\n  {message}\n");
         }
         text += &format!("{}\n", not_movable("it has no concurrent managed access").message);
         for why in [

@@ -1,9 +1,9 @@
 //! The node's GPUs: what cards there are, and whose memory is on them.
 //!
 //! One task ([`task`]) owns all cards. It feeds the policy ([`crate::policy::residency`]) and carries out what that
-//! decides; a thread of its own ([`probe`]) talks to the driver. Models' tasks hold a [`Seat`] for each instance that has
+//! decides; a thread of its own ([`probe`]) talks to the driver. Models' tasks hold a [`Placement`] for each instance that has
 //! GPU memory ([`queue`]): through it they ask for a place and for residency, and answers come into their inbox as
-//! [`Told`]. The task never touches an instance: orders about memory go through the model's task, which owns it.
+//! [`Decision`]. The task never touches an instance: orders about memory go through the model's task, which owns it.
 
 mod cuda;
 mod displacement;
@@ -17,7 +17,7 @@ mod task;
 mod view;
 pub(crate) mod wire;
 
-pub use queue::{Applicant, GpuHandle, Seat, Told};
+pub use queue::{Decision, GpuHandle, Placement, PlacementRequest};
 
 use crate::capacity::CapacityHandle;
 use crate::metrics::GpuMetrics;
@@ -29,10 +29,10 @@ use omni_machine::Tried;
 /// a place is told why there is none.
 #[must_use]
 pub fn start(config: &Gpu, capacity: CapacityHandle, metrics: GpuMetrics, pulse: Pulse) -> GpuHandle {
-    let (handle, ends) = queue::new();
+    let (handle, receiver) = queue::new();
     let probe = probe::start(config.clone());
     let config = config.clone();
-    pulse.spawn(|pulse| task::run(config, probe, ends, (capacity, metrics), pulse));
+    pulse.spawn(|pulse| task::run(config, probe, receiver, (capacity, metrics), pulse));
     handle
 }
 
@@ -52,33 +52,33 @@ pub fn found(config: &Gpu) -> Tried<Vec<omni_machine::Card>> {
 /// The other side of the desk, for tests of who speaks there.
 #[cfg(test)]
 pub(crate) mod testing {
-    use super::{Applicant, GpuHandle, queue};
-    use crate::policy::capacity::Cause;
+    use super::{GpuHandle, PlacementRequest, queue};
+    use crate::policy::capacity::{ReservationId, StartReason};
     use omni_node_protocol::id::InstanceId;
     use omni_node_protocol::launcher::GpuMode;
     use tokio::sync::mpsc;
 
     /// An instance that asks for one byte of a card, and hears nothing.
-    pub(crate) fn applicant() -> Applicant {
+    pub(crate) fn request() -> PlacementRequest {
         let (inbox, _) = mpsc::channel(1);
         let instance = InstanceId::parse("0123456789ab").unwrap();
-        let (model, mode, cause) = ("m".into(), GpuMode::Unified, Cause::Load);
-        Applicant { model, instance, limit: 1, mode, seat: 0, cause, inbox }
+        let (model, mode, reason) = ("m".into(), GpuMode::Unified, StartReason::Load);
+        PlacementRequest { model, instance, limit: 1, mode, reservation: ReservationId(0), reason, inbox }
     }
 
     /// What was said.
-    pub(crate) struct Listener(queue::Ends);
+    pub(crate) struct Listener(queue::QueueReceiver);
 
     impl Listener {
         /// The words since the last call.
         pub(crate) fn heard(&self) -> Vec<String> {
-            self.0.take().iter().map(|(_, word)| format!("{word:?}")).collect()
+            self.0.take().iter().map(|(_, event)| format!("{event:?}")).collect()
         }
     }
 
     /// A desk without a task.
     pub(crate) fn listener() -> (GpuHandle, Listener) {
-        let (handle, ends) = queue::new();
-        (handle, Listener(ends))
+        let (handle, receiver) = queue::new();
+        (handle, Listener(receiver))
     }
 }

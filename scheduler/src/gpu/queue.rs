@@ -6,7 +6,7 @@
 
 use super::view::View;
 use crate::model::Message;
-use crate::policy::capacity::{Cause, SeatKey};
+use crate::policy::capacity::{ReservationId, StartReason};
 use crate::policy::residency::{Command, InstanceKey};
 use omni_control_api as api;
 use omni_node_protocol::id::InstanceId;
@@ -19,30 +19,30 @@ use tokio::sync::{Notify, mpsc, watch};
 
 /// What a model's task is told of its instance's GPU memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
+pub enum Decision {
     /// Start it, with this.
     Placed(GpuSpec),
     /// Do not start it.
     Refused {
         /// Trying again cannot help before somebody changes the model or the node.
-        hopeless: bool,
+        permanent: bool,
         /// There would be room in place of the model's instances that serve.
-        in_place: bool,
+        recreate_fits: bool,
         /// Why, for people on the node; names no other model.
         message: String,
     },
-    /// Its memory is on the card: send requests until [`Told::Yield`].
+    /// Its memory is on the card: send requests until [`Decision::Yield`].
     Granted,
-    /// Send no more requests, and say so ([`Seat::yielded`]) when nothing is in flight.
+    /// Send no more requests, and say so ([`Placement::yielded`]) when nothing is in flight.
     Yield,
-    /// Send the worker this order; its report goes back with [`Seat::moved`].
-    Order {
+    /// Send the worker this order; its report goes back with [`Placement::moved`].
+    Command {
         /// Comes back in the report.
         number: u64,
         /// What to do.
-        order: Command,
+        command: Command,
     },
-    /// Ask the worker what it uses; the answer goes back with [`Seat::used`].
+    /// Ask the worker what it uses; the answer goes back with [`Placement::used`].
     Report,
     /// End the instance.
     End {
@@ -55,7 +55,7 @@ pub enum Told {
 
 /// Who asks for a place.
 #[derive(Debug)]
-pub struct Applicant {
+pub struct PlacementRequest {
     /// The model's name.
     pub model: String,
     /// The instance.
@@ -65,18 +65,18 @@ pub struct Applicant {
     /// Whether its memory can be moved.
     pub mode: GpuMode,
     /// Its share of the node.
-    pub seat: SeatKey,
+    pub reservation: ReservationId,
     /// Why an instance is asked for.
-    pub cause: Cause,
+    pub reason: StartReason,
     /// Where the answers go.
     pub inbox: mpsc::Sender<Message>,
 }
 
 /// What an instance says.
 #[derive(Debug)]
-pub(super) enum Word {
-    Place(Box<Applicant>),
-    Adopted { applicant: Box<Applicant>, uuid: String, ready: bool },
+pub(super) enum InstanceEvent {
+    Place(Box<PlacementRequest>),
+    Adopted { request: Box<PlacementRequest>, uuid: String, ready: bool },
     Ready,
     Want,
     Unwanted,
@@ -88,10 +88,10 @@ pub(super) enum Word {
     Gone,
 }
 
-impl Word {
+impl InstanceEvent {
     /// Whether it changes where the instance's memory is or goes. The others are said again and again: they are shown a
     /// little later, and there is nothing in them that a look at the card could contradict.
-    pub(super) fn is_news(&self) -> bool {
+    pub(super) fn moves_memory(&self) -> bool {
         match self {
             Self::Busy | Self::Idle | Self::Used(_) => false,
             Self::Place(_)
@@ -107,46 +107,49 @@ impl Word {
 }
 
 #[derive(Debug, Default)]
-struct Desk {
-    words: Mutex<Vec<(InstanceKey, Word)>>,
+struct EventQueue {
+    events: Mutex<Vec<(InstanceKey, InstanceEvent)>>,
     notify: Notify,
     keys: AtomicU64,
 }
 
-impl Desk {
-    fn words(&self) -> MutexGuard<'_, Vec<(InstanceKey, Word)>> {
-        self.words.lock().unwrap_or_else(PoisonError::into_inner)
+impl EventQueue {
+    fn events(&self) -> MutexGuard<'_, Vec<(InstanceKey, InstanceEvent)>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn say(&self, key: InstanceKey, word: Word) {
-        let mut words = self.words();
-        match word {
-            Word::Busy | Word::Idle if turns_back(&mut words, key, &word) => {}
-            Word::Place(_)
-            | Word::Adopted { .. }
-            | Word::Ready
-            | Word::Want
-            | Word::Unwanted
-            | Word::Busy
-            | Word::Idle
-            | Word::Yielded
-            | Word::Used(_)
-            | Word::Moved(_)
-            | Word::Gone => words.push((key, word)),
+    fn push(&self, key: InstanceKey, event: InstanceEvent) {
+        let mut events = self.events();
+        match event {
+            InstanceEvent::Busy | InstanceEvent::Idle if cancels_out(&mut events, key, &event) => {}
+            InstanceEvent::Place(_)
+            | InstanceEvent::Adopted { .. }
+            | InstanceEvent::Ready
+            | InstanceEvent::Want
+            | InstanceEvent::Unwanted
+            | InstanceEvent::Busy
+            | InstanceEvent::Idle
+            | InstanceEvent::Yielded
+            | InstanceEvent::Used(_)
+            | InstanceEvent::Moved(_)
+            | InstanceEvent::Gone => events.push((key, event)),
         }
-        drop(words);
+        drop(events);
         self.notify.notify_one();
     }
 }
 
 /// Whether the instance said this already and then the opposite, and nothing else since: the opposite is taken back.
-fn turns_back(words: &mut Vec<(InstanceKey, Word)>, key: InstanceKey, word: &Word) -> bool {
-    let mut own = words.iter().enumerate().rev().filter(|(_, (whose, _))| *whose == key);
+fn cancels_out(events: &mut Vec<(InstanceKey, InstanceEvent)>, key: InstanceKey, event: &InstanceEvent) -> bool {
+    let mut own = events.iter().enumerate().rev().filter(|(_, (whose, _))| *whose == key);
     let (Some((last, (_, opposite))), Some((_, (_, same)))) = (own.next(), own.next()) else { return false };
-    let back =
-        matches!((same, opposite, word), (Word::Busy, Word::Idle, Word::Busy) | (Word::Idle, Word::Busy, Word::Idle));
+    let back = matches!(
+        (same, opposite, event),
+        (InstanceEvent::Busy, InstanceEvent::Idle, InstanceEvent::Busy)
+            | (InstanceEvent::Idle, InstanceEvent::Busy, InstanceEvent::Idle)
+    );
     if back {
-        words.remove(last);
+        events.remove(last);
     }
     back
 }
@@ -154,27 +157,27 @@ fn turns_back(words: &mut Vec<(InstanceKey, Word)>, key: InstanceKey, word: &Wor
 /// For models' tasks and for who wants to see the cards.
 #[derive(Debug, Clone)]
 pub struct GpuHandle {
-    desk: Arc<Desk>,
+    queue: Arc<EventQueue>,
     view: watch::Receiver<View>,
 }
 
 impl GpuHandle {
-    /// Asks for a place for an instance that is to be started: [`Told::Placed`] or [`Told::Refused`] follows.
+    /// Asks for a place for an instance that is to be started: [`Decision::Placed`] or [`Decision::Refused`] follows.
     #[must_use]
-    pub fn place(&self, applicant: Applicant) -> Seat {
-        self.seat(Word::Place(Box::new(applicant)))
+    pub fn place(&self, request: PlacementRequest) -> Placement {
+        self.placement(InstanceEvent::Place(Box::new(request)))
     }
 
     /// An instance of an earlier scheduler, on the card with this uuid. It is not granted.
     #[must_use]
-    pub fn adopt(&self, applicant: Applicant, uuid: &str, ready: bool) -> Seat {
-        self.seat(Word::Adopted { applicant: Box::new(applicant), uuid: uuid.to_owned(), ready })
+    pub fn adopt(&self, request: PlacementRequest, uuid: &str, ready: bool) -> Placement {
+        self.placement(InstanceEvent::Adopted { request: Box::new(request), uuid: uuid.to_owned(), ready })
     }
 
-    fn seat(&self, word: Word) -> Seat {
-        let key = self.desk.keys.fetch_add(1, Ordering::Relaxed);
-        self.desk.say(key, word);
-        Seat { key, desk: Arc::clone(&self.desk) }
+    fn placement(&self, event: InstanceEvent) -> Placement {
+        let key = InstanceKey(self.queue.keys.fetch_add(1, Ordering::Relaxed));
+        self.queue.push(key, event);
+        Placement { key, queue: Arc::clone(&self.queue) }
     }
 
     /// The cards and who is on them.
@@ -192,12 +195,12 @@ impl GpuHandle {
 
 /// An instance's place in the ledger. Dropped when the instance is gone, which frees what it had.
 #[derive(Debug)]
-pub struct Seat {
+pub struct Placement {
     key: InstanceKey,
-    desk: Arc<Desk>,
+    queue: Arc<EventQueue>,
 }
 
-impl Seat {
+impl Placement {
     /// Which instance the answers are for.
     #[must_use]
     pub fn key(&self) -> InstanceKey {
@@ -206,128 +209,128 @@ impl Seat {
 
     /// Its engine is ready: it is granted from now on.
     pub fn ready(&self) {
-        self.desk.say(self.key, Word::Ready);
+        self.queue.push(self.key, InstanceEvent::Ready);
     }
 
     /// A request waits, and the instance is ready and not granted.
     pub fn want(&self) {
-        self.desk.say(self.key, Word::Want);
+        self.queue.push(self.key, InstanceEvent::Want);
     }
 
     /// No request waits any more.
     pub fn unwanted(&self) {
-        self.desk.say(self.key, Word::Unwanted);
+        self.queue.push(self.key, InstanceEvent::Unwanted);
     }
 
     /// Something is in flight now, or nothing is any more.
     pub fn busy(&self, busy: bool) {
-        self.desk.say(self.key, if busy { Word::Busy } else { Word::Idle });
+        self.queue.push(self.key, if busy { InstanceEvent::Busy } else { InstanceEvent::Idle });
     }
 
-    /// The answer to [`Told::Yield`]: nothing is in flight, and nothing will be until it is granted again.
+    /// The answer to [`Decision::Yield`]: nothing is in flight, and nothing will be until it is granted again.
     pub fn yielded(&self) {
-        self.desk.say(self.key, Word::Yielded);
+        self.queue.push(self.key, InstanceEvent::Yielded);
     }
 
     /// What its accounting says.
     pub fn used(&self, usage: GpuUse) {
-        self.desk.say(self.key, Word::Used(usage));
+        self.queue.push(self.key, InstanceEvent::Used(usage));
     }
 
     /// What came of an order.
     pub fn moved(&self, report: GpuReport) {
-        self.desk.say(self.key, Word::Moved(Box::new(report)));
+        self.queue.push(self.key, InstanceEvent::Moved(Box::new(report)));
     }
 }
 
-impl Drop for Seat {
+impl Drop for Placement {
     fn drop(&mut self) {
-        self.desk.say(self.key, Word::Gone);
+        self.queue.push(self.key, InstanceEvent::Gone);
     }
 }
 
 /// The ends that stay with the GPU task.
 #[derive(Debug)]
-pub(super) struct Ends {
-    desk: Arc<Desk>,
+pub(super) struct QueueReceiver {
+    queue: Arc<EventQueue>,
     pub(super) view: watch::Sender<View>,
 }
 
-impl Ends {
+impl QueueReceiver {
     /// What was said since the last look, in order.
-    pub(super) fn take(&self) -> Vec<(InstanceKey, Word)> {
-        std::mem::take(&mut *self.desk.words())
+    pub(super) fn take(&self) -> Vec<(InstanceKey, InstanceEvent)> {
+        std::mem::take(&mut *self.queue.events())
     }
 
     /// Waits until something was said.
     pub(super) async fn changed(&self) {
-        self.desk.notify.notified().await;
+        self.queue.notify.notified().await;
     }
 }
 
 /// A desk, seen from both sides.
-pub(super) fn new() -> (GpuHandle, Ends) {
+pub(super) fn new() -> (GpuHandle, QueueReceiver) {
     let (sender, view) = watch::channel(View::asking());
-    let desk = Arc::new(Desk::default());
-    (GpuHandle { desk: Arc::clone(&desk), view }, Ends { desk, view: sender })
+    let queue = Arc::new(EventQueue::default());
+    (GpuHandle { queue: Arc::clone(&queue), view }, QueueReceiver { queue, view: sender })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gpu::testing::applicant;
+    use crate::gpu::testing::request;
 
-    fn seats() -> ([Seat; 2], Ends) {
-        let (handle, ends) = new();
-        let seats = [0, 1].map(|_| handle.place(applicant()));
-        assert_eq!(ends.take().len(), 2);
-        (seats, ends)
+    fn seats() -> ([Placement; 2], QueueReceiver) {
+        let (handle, receiver) = new();
+        let seats = [0, 1].map(|_| handle.place(request()));
+        assert_eq!(receiver.take().len(), 2);
+        (seats, receiver)
     }
 
-    fn said(ends: &Ends) -> String {
-        let words = ends.take();
-        words.iter().map(|(key, word)| format!("{key} {word:?}")).collect::<Vec<_>>().join(", ")
+    fn said(receiver: &QueueReceiver) -> String {
+        let events = receiver.take();
+        events.iter().map(|(key, event)| format!("{} {event:?}", key.0)).collect::<Vec<_>>().join(", ")
     }
 
     #[test]
     fn work_that_begins_and_ends_takes_two_words_at_most() {
-        let ([one, two], ends) = seats();
+        let ([one, two], receiver) = seats();
         for round in 0..1000 {
             one.busy(true);
             two.busy(round % 2 == 0);
             one.busy(false);
         }
-        assert_eq!(said(&ends), "0 Busy, 1 Busy, 1 Idle, 0 Idle");
+        assert_eq!(said(&receiver), "0 Busy, 1 Busy, 1 Idle, 0 Idle");
         one.busy(true);
         one.busy(false);
         one.busy(true);
-        assert_eq!(said(&ends), "0 Busy");
+        assert_eq!(said(&receiver), "0 Busy");
     }
 
     #[test]
     fn what_was_said_in_between_keeps_its_place() {
-        let ([one, _two], ends) = seats();
+        let ([one, _two], receiver) = seats();
         one.busy(true);
         one.busy(false);
         one.yielded();
         one.want();
         one.busy(true);
-        assert_eq!(said(&ends), "0 Busy, 0 Idle, 0 Yielded, 0 Want, 0 Busy");
+        assert_eq!(said(&receiver), "0 Busy, 0 Idle, 0 Yielded, 0 Want, 0 Busy");
     }
 
     #[test]
     fn a_dropped_seat_says_that_the_instance_is_gone() {
-        let ([one, two], ends) = seats();
+        let ([one, two], receiver) = seats();
         drop(two);
         one.want();
-        assert_eq!(said(&ends), "1 Gone, 0 Want");
+        assert_eq!(said(&receiver), "1 Gone, 0 Want");
     }
 
     #[tokio::test]
     async fn a_word_wakes_the_task_also_when_it_came_first() {
-        let ([one, _two], ends) = seats();
+        let ([one, _two], receiver) = seats();
         one.want();
-        ends.changed().await;
-        assert_eq!(said(&ends), "0 Want");
+        receiver.changed().await;
+        assert_eq!(said(&receiver), "0 Want");
     }
 }

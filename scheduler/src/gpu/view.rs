@@ -2,7 +2,7 @@
 
 use super::probe::Card;
 use crate::policy::Moment;
-use crate::policy::residency::{CardView, InstanceKey, InstanceView, Place};
+use crate::policy::residency::{CardView, InstanceKey, InstanceView, MemoryLocation};
 use omni_control_api as api;
 use std::collections::HashSet;
 use tokio::time::Instant;
@@ -58,7 +58,7 @@ pub(super) fn card(
             limit_bytes: view.limit,
             allocated_bytes: view.allocated,
             resident_bytes: view.resident,
-            residency: residency(view.place),
+            residency: residency(view.location),
             idle_seconds: view.idle_since.map(|since| now.saturating_sub(since).as_secs_f64()),
         })
     };
@@ -76,12 +76,12 @@ pub(super) fn card(
     }
 }
 
-fn residency(place: Place) -> api::Residency {
-    match place {
-        Place::Resident => api::Residency::Resident,
-        Place::Evicted => api::Residency::Evicted,
-        Place::Waiting => api::Residency::Waiting,
-        Place::Restoring => api::Residency::Restoring,
-        Place::Evicting => api::Residency::Evicting,
+fn residency(location: MemoryLocation) -> api::Residency {
+    match location {
+        MemoryLocation::Resident => api::Residency::Resident,
+        MemoryLocation::Evicted => api::Residency::Evicted,
+        MemoryLocation::Waiting => api::Residency::Waiting,
+        MemoryLocation::Restoring => api::Residency::Restoring,
+        MemoryLocation::Evicting => api::Residency::Evicting,
     }
 }

@@ -15,8 +15,8 @@ pub(crate) fn order(command: Command) -> GpuOrder {
 
 /// Report of a command.
 pub(super) fn report(report: &GpuReport) -> Report {
-    let GpuReport { number, usage, error, silent, moved_bytes: _, micros: _ } = *report;
-    Report { number, usage: self::usage(usage), error, silent }
+    let GpuReport { number, usage, error, silent: unanswered, moved_bytes: _, micros: _ } = *report;
+    Report { number, usage: self::usage(usage), error, unanswered }
 }
 
 /// Usage as an instance's accounting has it; its pinned host memory is of no account to the policy.

@@ -49,7 +49,7 @@ pub fn priority(headers: &HeaderMap, content: &Content) -> u8 {
 /// The session's name as a number, the same in each scheduler.
 #[must_use]
 pub fn session(headers: &HeaderMap) -> Option<u64> {
-    headers.get(SESSION).map(|name| dispatch::hash(name.as_bytes()))
+    headers.get(SESSION).map(|name| dispatch::hash_name(name.as_bytes()))
 }
 
 /// The client's id when it is sound, else a fresh UUIDv7.

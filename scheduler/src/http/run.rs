@@ -178,7 +178,7 @@ async fn serve(
         *arriving = Arriving::Read;
     }
     let mut upload = upload.map(Upload::begin);
-    let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+    let id = RequestId(NEXT_ID.fetch_add(1, Ordering::Relaxed));
     let (reply, answer) = oneshot::channel();
     let head = head(parts, request_id, length, handed);
     let ticket = Ticket { id, priority: priority(&parts.headers, &content), session: session(&parts.headers) };

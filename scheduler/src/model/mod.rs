@@ -12,10 +12,10 @@ pub mod task;
 pub mod worker_link;
 
 use crate::metrics::ModelMetrics;
-use crate::policy::capacity::SeatKey;
+use crate::policy::capacity::ReservationId;
 use crate::policy::dispatch::RequestId;
 use crate::policy::residency::InstanceKey;
-use crate::policy::single::Seen;
+use crate::policy::single::ServiceStatus;
 use crate::state::Lasting;
 use crate::{capacity, gpu};
 use content::{Content, Unservable};
@@ -95,9 +95,9 @@ pub enum Message {
     /// A person's word, answered with the state after it was taken, or with why it cannot be.
     Order(Order, oneshot::Sender<Result<api::Model, String>>),
     /// The GPU task speaks, of the instance with this key.
-    Gpu(InstanceKey, gpu::Told),
+    Gpu(InstanceKey, gpu::Decision),
     /// The node's capacity speaks, of the instance with this key.
-    Capacity(SeatKey, capacity::Told),
+    Capacity(ReservationId, capacity::Decision),
     /// An instance on the node has ended, after this model was refused room for one.
     Room,
     /// Asks each instance for its use, which is answered by those that are there. The channel has room for all.
@@ -245,9 +245,9 @@ impl View {
 
     /// For a node that serves nothing else.
     #[must_use]
-    pub fn seen(&self) -> Seen {
+    pub fn seen(&self) -> ServiceStatus {
         let model = &self.model;
-        Seen {
+        ServiceStatus {
             refused: model.directory.refused.is_some() && model.version.is_none(),
             failures: self.failures,
             too_big: self.too_big,

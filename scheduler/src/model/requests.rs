@@ -135,11 +135,11 @@ impl Requests {
                     BodyKind::Json => flags::JSON,
                     BodyKind::Bytes => flags::BYTES,
                 };
-                connection.request(id, content, &head, body.clone(), None);
+                connection.request(id.0, content, &head, body.clone(), None);
             }
             RequestBody::Streamed(body) => {
                 let Some(BodySocket { socket, sent }) = body.take() else { return false };
-                connection.request(id, flags::BODY_STREAM | flags::BYTES, &head, Bytes::new(), Some(socket));
+                connection.request(id.0, flags::BODY_STREAM | flags::BYTES, &head, Bytes::new(), Some(socket));
                 let _ = sent.send(BodyReader::Model); // nobody uploads any more: the model reads to the cut
             }
         }
@@ -205,7 +205,7 @@ impl Requests {
         share: &Arc<BudgetShare>,
         now: Instant,
     ) -> Result<bool, BrokenWire> {
-        let entry = self.entries.get_mut(&header.id).ok_or(BrokenWire::Stranger)?;
+        let entry = self.entries.get_mut(&RequestId(header.id)).ok_or(BrokenWire::Stranger)?;
         if entry.sent.as_ref().is_none_or(|sent| sent.to.instance != from) {
             return Err(BrokenWire::Stranger);
         }
@@ -219,7 +219,7 @@ impl Requests {
     /// # Errors
     /// [`BrokenWire`]: the connection is not to be used further.
     pub fn take(&mut self, from: InstanceNumber, header: &Header, payload: Bytes) -> Result<Taken, BrokenWire> {
-        let entry = self.entries.get_mut(&header.id).ok_or(BrokenWire::Stranger)?;
+        let entry = self.entries.get_mut(&RequestId(header.id)).ok_or(BrokenWire::Stranger)?;
         let sent = entry.sent.as_ref().filter(|sent| sent.to.instance == from).ok_or(BrokenWire::Stranger)?;
         match header.kind {
             Kind::Response => {
@@ -231,8 +231,8 @@ impl Requests {
                     Reply::Streaming(_) => return Err(BrokenWire::Content),
                     Reply::Done { .. } => {}
                 }
-                self.entries.remove(&header.id);
-                Ok(Taken::Last(header.id))
+                self.entries.remove(&RequestId(header.id));
+                Ok(Taken::Last(RequestId(header.id)))
             }
             Kind::Stream => {
                 let head = if payload.is_empty() { None } else { Some(answer_head(&payload)?) };
@@ -267,8 +267,8 @@ impl Requests {
                     Reply::Done { .. } => {}
                     Reply::Open(_) => return Err(BrokenWire::Content),
                 }
-                self.entries.remove(&header.id);
-                Ok(Taken::Last(header.id))
+                self.entries.remove(&RequestId(header.id));
+                Ok(Taken::Last(RequestId(header.id)))
             }
             Kind::Error => {
                 let origin = ErrorOrigin::from_byte(header.flags).ok_or(BrokenWire::Content)?;
@@ -281,8 +281,8 @@ impl Requests {
                     ErrorOrigin::Raised | ErrorOrigin::Unserialisable => Failure::Raised,
                     ErrorOrigin::Cancelled => Failure::Cancelled,
                 };
-                self.fail(header.id, &failure);
-                Ok(Taken::Last(header.id))
+                self.fail(RequestId(header.id), &failure);
+                Ok(Taken::Last(RequestId(header.id)))
             }
             Kind::Usage => {
                 if std::mem::replace(&mut entry.has_usage, true) {

@@ -12,7 +12,7 @@ use omni_scheduler::http::failure::workers_ai;
 use omni_scheduler::model::content::Content;
 use omni_scheduler::model::requests::{Recipient, Requests, Submission, Taken};
 use omni_scheduler::policy::InstanceNumber;
-use omni_scheduler::policy::dispatch::Ticket;
+use omni_scheduler::policy::dispatch::{RequestId, Ticket};
 use omni_scheduler::wire::connection::{DataConnection, next_frame};
 use omni_scheduler::wire::reply::{Answer, Body, Unanswered};
 use omni_scheduler::wire::stream::{End, Maker, Read, Reader, Shape};
@@ -69,7 +69,7 @@ pub fn holds(data: &[u8]) {
             }
             match requests.take(MODEL, &header, payload.clone()) {
                 Err(_) => break, // nothing more is read
-                Ok(Taken::Last(id)) => {
+                Ok(Taken::Last(RequestId(id))) => {
                     assert!(id == header.id && ITS.contains(&id) && !ended.contains(&id));
                     ended.push(id);
                 }
@@ -89,7 +89,7 @@ pub fn holds(data: &[u8]) {
             }
         }
         // The connection is at an end, and whoever waited for it hears so.
-        ITS.into_iter().filter(|id| !ended.contains(id)).for_each(|id| requests.fail(id, &Failure::Died));
+        ITS.into_iter().filter(|id| !ended.contains(id)).for_each(|id| requests.fail(RequestId(id), &Failure::Died));
         for (id, mut client) in clients {
             client.poll(&Bytes::new());
             match client {
@@ -112,13 +112,13 @@ fn begin() -> (Requests, BTreeMap<u64, Client>) {
     let content = content("");
     for id in ITS.into_iter().chain([OTHERS, UNSENT]) {
         let (reply, answer) = oneshot::channel();
-        let ticket = Ticket { id, priority: 0, session: None };
+        let ticket = Ticket { id: RequestId(id), priority: 0, session: None };
         let deadline = Instant::now() + Duration::from_secs(60);
         let body = RequestBody::Collected(BodyKind::Json, Bytes::new());
         requests.add(Submission { ticket, head: b"{\"id\":\"x\"".to_vec(), body, deadline, reply });
         let instance = if id == OTHERS { OTHER } else { MODEL };
         let to = Recipient { instance, content: Arc::<Content>::clone(&content), swap: None };
-        assert!(id == UNSENT || requests.send(id, &mut connection, to, Instant::now()));
+        assert!(id == UNSENT || requests.send(RequestId(id), &mut connection, to, Instant::now()));
         if id != GONE {
             clients.insert(id, Client::Waits(answer));
         }

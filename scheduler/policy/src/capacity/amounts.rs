@@ -1,6 +1,6 @@
 //! Amounts of what a node has, and what several instances take of it together. Called by the ledger.
 
-use super::Seat;
+use super::Reservation;
 use crate::Generation;
 use std::collections::BTreeMap;
 
@@ -66,20 +66,20 @@ impl Amounts {
 
 /// What some instances may use, their zygotes counted once each.
 #[derive(Debug, Default)]
-pub(super) struct Tally<'a> {
+pub(super) struct Commitment<'a> {
     sum: Amounts,
     /// Instances by model and generation.
     families: BTreeMap<(&'a str, Generation), u32>,
 }
 
-impl<'a> Tally<'a> {
+impl<'a> Commitment<'a> {
     pub(super) fn sum(&self) -> Amounts {
         self.sum
     }
 
-    pub(super) fn add(&mut self, seat: &'a Seat) {
-        self.sum = self.sum.plus(seat.need);
-        if let (Some(zygote), Some(family)) = (&seat.zygote, seat.family()) {
+    pub(super) fn add(&mut self, reservation: &'a Reservation) {
+        self.sum = self.sum.plus(reservation.need);
+        if let (Some(zygote), Some(family)) = (&reservation.zygote, reservation.family()) {
             let count = self.families.entry(family).or_default();
             *count += 1;
             if *count == 1 {
@@ -89,9 +89,9 @@ impl<'a> Tally<'a> {
     }
 
     /// One that was added.
-    pub(super) fn remove(&mut self, seat: &'a Seat) {
-        self.sum = self.sum.less(seat.need);
-        if let (Some(zygote), Some(family)) = (&seat.zygote, seat.family())
+    pub(super) fn remove(&mut self, reservation: &'a Reservation) {
+        self.sum = self.sum.less(reservation.need);
+        if let (Some(zygote), Some(family)) = (&reservation.zygote, reservation.family())
             && let Some(count) = self.families.get_mut(&family)
         {
             *count -= 1;

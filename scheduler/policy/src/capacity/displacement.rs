@@ -1,9 +1,9 @@
 //! Displacement: whose room an instance gets, or what is said of a node on which nobody makes room. Called by
 //! [`super::Ledger`].
 
-use super::amounts::Tally;
-use super::events::{Purpose, Refusal, SeatKey, Shortage};
-use super::{Ledger, Moment, Phase, Resource, Seat, UNUSED, UNUSED_MODEL};
+use super::amounts::Commitment;
+use super::events::{Purpose, Refusal, ReservationId, Shortage};
+use super::{Ledger, MIN_IDLE, MIN_IDLE_OF_LAST, Moment, Phase, Reservation, Resource};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,44 +12,48 @@ impl Ledger {
     /// Whom to displace so that it fits once everybody who leaves is gone. `hoping`: as if everybody were idle.
     pub(super) fn room_for(
         &self,
-        asker: &Seat,
+        requester: &Reservation,
         purpose: Purpose,
-        hoping: bool,
+        assume_idle: bool,
         now: Moment,
-    ) -> Result<Vec<SeatKey>, Refusal> {
-        let mut alone = Tally::default();
-        alone.add(asker);
+    ) -> Result<Vec<ReservationId>, Refusal> {
+        let mut alone = Commitment::default();
+        alone.add(requester);
         if let Some(resource) = alone.sum().beyond(&self.budget) {
             return Err(Refusal::TooBig { resource, budget: self.budget.of(resource) });
         }
-        let mut taken = self.tally(|phase| phase != Phase::Leaving);
-        taken.add(asker);
+        let mut taken = self.commitment(|phase| phase != Phase::Leaving);
+        taken.add(requester);
         let Some(resource) = taken.sum().beyond(&self.budget) else { return Ok(Vec::new()) };
 
         let mut displaced = Vec::new();
-        for (key, seat) in self.displaceable(&asker.model, purpose, hoping, now) {
-            displaced.push((key, seat));
-            taken.remove(seat);
+        for (key, reservation) in self.displaceable(&requester.model, purpose, assume_idle, now) {
+            displaced.push((key, reservation));
+            taken.remove(reservation);
             if taken.sum().beyond(&self.budget).is_none() {
                 break;
             }
         }
         if taken.sum().beyond(&self.budget).is_some() {
             let candidate = purpose == Purpose::Candidate;
-            let of_model = |seat: &&Seat| candidate && seat.model == asker.model;
-            let serves = |seat: &&Seat| matches!(seat.phase, Phase::Serving { .. });
-            self.seats.values().filter(of_model).filter(serves).for_each(|seat| taken.remove(seat));
-            let in_place = taken.sum().beyond(&self.budget).is_none();
-            return Err(Refusal::Full(self.shortage(resource, &displaced, &asker.model, in_place)));
+            let of_model = |reservation: &&Reservation| candidate && reservation.model == requester.model;
+            let serves = |reservation: &&Reservation| matches!(reservation.phase, Phase::Serving { .. });
+            self.reservations
+                .values()
+                .filter(of_model)
+                .filter(serves)
+                .for_each(|reservation| taken.remove(reservation));
+            let recreate_fits = taken.sum().beyond(&self.budget).is_none();
+            return Err(Refusal::Full(self.shortage(resource, &displaced, &requester.model, recreate_fits)));
         }
         // Some were taken whose room was not enough, and is not needed with that of a later one.
         for at in (0..displaced.len()).rev() {
-            if let Some((_, seat)) = displaced.get(at) {
-                taken.add(seat);
+            if let Some((_, reservation)) = displaced.get(at) {
+                taken.add(reservation);
                 if taken.sum().beyond(&self.budget).is_none() {
                     displaced.remove(at);
                 } else {
-                    taken.remove(seat);
+                    taken.remove(reservation);
                 }
             }
         }
@@ -57,24 +61,30 @@ impl Ledger {
     }
 
     /// What is said of a node on which even all that may be displaced are not enough.
-    fn shortage(&self, resource: Resource, idle: &[(SeatKey, &Seat)], model: &Arc<str>, in_place: bool) -> Shortage {
-        let taken = self.promised();
-        let mut without = self.tally(|phase| phase != Phase::Leaving);
-        idle.iter().for_each(|(_, seat)| without.remove(seat));
+    fn shortage(
+        &self,
+        resource: Resource,
+        idle: &[(ReservationId, &Reservation)],
+        model: &Arc<str>,
+        recreate_fits: bool,
+    ) -> Shortage {
+        let taken = self.committed_after_exits();
+        let mut without = self.commitment(|phase| phase != Phase::Leaving);
+        idle.iter().for_each(|(_, reservation)| without.remove(reservation));
         let (mut kept, mut recent) = (0, 0);
-        for (key, seat) in &self.seats {
-            let is_idle = matches!(seat.phase, Phase::Serving { idle_since: Some(_) });
-            if !is_idle || seat.model == *model || idle.iter().any(|(other, _)| other == key) {
+        for (key, reservation) in &self.reservations {
+            let is_idle = matches!(reservation.phase, Phase::Serving { idle_since: Some(_) });
+            if !is_idle || reservation.model == *model || idle.iter().any(|(other, _)| other == key) {
                 continue;
             }
-            match self.mins.get(&seat.model) {
+            match self.mins.get(&reservation.model) {
                 Some(_) => kept += 1,
                 None => recent += 1,
             }
         }
         let free = self.budget.less(taken).of(resource);
         let idle = taken.less(without.sum()).of(resource);
-        Shortage { resource, free, idle, kept, recent, in_place }
+        Shortage { resource, free, idle, kept, recent, recreate_fits }
     }
 
     /// Who may be displaced for an instance of this model, the one that is idle longest first.
@@ -82,47 +92,46 @@ impl Ledger {
         &self,
         model: &Arc<str>,
         purpose: Purpose,
-        hoping: bool,
+        assume_idle: bool,
         now: Moment,
-    ) -> Vec<(SeatKey, &Seat)> {
+    ) -> Vec<(ReservationId, &Reservation)> {
         if purpose == Purpose::Retry {
             return Vec::new();
         }
         let rests = |since: Moment, least: Duration| since.saturating_add(least) <= now;
-        let idle_since = |seat: &Seat| match seat.phase {
-            Phase::Serving { idle_since: Some(since) } if purpose == Purpose::First || rests(since, UNUSED) => {
+        let idle_since = |reservation: &Reservation| match reservation.phase {
+            Phase::Serving { idle_since: Some(since) } if purpose == Purpose::First || rests(since, MIN_IDLE) => {
                 Some(since)
             }
-            Phase::Serving { .. } | Phase::Starting | Phase::Waiting => hoping.then_some(Moment::MAX),
+            Phase::Serving { .. } | Phase::Starting | Phase::Waiting => assume_idle.then_some(Moment::MAX),
             Phase::Leaving => None,
         };
-        let counts = |seat: &&Seat| match seat.phase {
+        let counts = |reservation: &&Reservation| match reservation.phase {
             Phase::Serving { .. } => true,
-            Phase::Starting | Phase::Waiting => hoping,
+            Phase::Starting | Phase::Waiting => assume_idle,
             Phase::Leaving => false,
         };
         // By model: how many may go, and whether all may.
         let mut spare: BTreeMap<&Arc<str>, (u32, bool)> = BTreeMap::new();
-        for seat in self.seats.values().filter(counts) {
-            let is_unused =
-                matches!(seat.phase, Phase::Serving { idle_since: Some(since) } if rests(since, UNUSED_MODEL));
-            let (count, all_unused) = spare.entry(&seat.model).or_insert((0, true));
+        for reservation in self.reservations.values().filter(counts) {
+            let is_unused = matches!(reservation.phase, Phase::Serving { idle_since: Some(since) } if rests(since, MIN_IDLE_OF_LAST));
+            let (count, all_unused) = spare.entry(&reservation.model).or_insert((0, true));
             *count += 1;
             *all_unused &= is_unused;
         }
         for (other, (count, all_unused)) in &mut spare {
             let min = self.mins.get(*other).copied().unwrap_or(0);
-            let keep_one = purpose == Purpose::Further && !*all_unused;
+            let keep_one = purpose == Purpose::ScaleUp && !*all_unused;
             *count = if *other == model { 0 } else { count.saturating_sub(min.max(u32::from(keep_one))) };
         }
-        let idle = self.seats.iter().filter_map(|(key, seat)| Some((idle_since(seat)?, *key)));
+        let idle = self.reservations.iter().filter_map(|(key, reservation)| Some((idle_since(reservation)?, *key)));
         let mut idle: Vec<_> = idle.collect();
         idle.sort_unstable();
-        let allowed = |(_, key): (Moment, SeatKey)| {
-            let seat = self.seats.get(&key)?;
-            let (count, _) = spare.get_mut(&seat.model)?;
+        let allowed = |(_, key): (Moment, ReservationId)| {
+            let reservation = self.reservations.get(&key)?;
+            let (count, _) = spare.get_mut(&reservation.model)?;
             *count = count.checked_sub(1)?;
-            Some((key, seat))
+            Some((key, reservation))
         };
         idle.into_iter().filter_map(allowed).collect()
     }

@@ -4,8 +4,9 @@ use super::{Amounts, Resource};
 use crate::{Generation, Moment};
 use std::sync::Arc;
 
-/// Names an ask and what comes of it, unique for the life of the scheduler.
-pub type SeatKey = u64;
+/// Id of a request for capacity and of the reservation that it becomes, unique for the life of the scheduler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReservationId(pub u64);
 
 /// What the instances of one generation of a model have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,9 +21,9 @@ pub struct Zygote {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// An instance wants to start.
-    Ask {
+    Request {
         /// Its seat.
-        seat: SeatKey,
+        reservation: ReservationId,
         /// Whose it is.
         model: Arc<str>,
         /// What it may use.
@@ -32,16 +33,16 @@ pub enum Event {
         /// The model's `min`.
         min: u32,
         /// Why it is asked for.
-        cause: Cause,
+        reason: StartReason,
         /// The time.
         now: Moment,
     },
     /// Time has passed, and who is idle may have changed.
-    Look(Moment),
+    Retry(Moment),
     /// An instance of an earlier scheduler, which is there already.
     Adopted {
         /// Its seat.
-        seat: SeatKey,
+        reservation: ReservationId,
         /// Whose it is.
         model: Arc<str>,
         /// What it may use.
@@ -52,25 +53,25 @@ pub enum Event {
         min: u32,
     },
     /// A model's `min` is this from now on. One without a seat says it when it asks.
-    Min {
+    MinInstances {
         /// Of this model.
         model: Arc<str>,
         /// Instances that are kept without requests.
         min: u32,
     },
     /// It takes requests.
-    Serves {
+    Serving {
         /// The instance's seat.
-        seat: SeatKey,
+        reservation: ReservationId,
         /// Since when it has none; `None` while it has one.
         idle_since: Option<Moment>,
     },
     /// It is on its way out, for whatever reason.
-    Leaves(SeatKey),
+    Leaving(ReservationId),
     /// It is gone, or does not want to start any more.
     Gone {
         /// The instance's seat.
-        seat: SeatKey,
+        reservation: ReservationId,
         /// The time.
         now: Moment,
     },
@@ -78,11 +79,11 @@ pub enum Event {
 
 /// Why an instance is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
+pub enum StartReason {
     /// Requests, a person's word, or the model's `min`.
     Load,
     /// A new version, beside the one that serves.
-    Version,
+    Rollout,
     /// A start has failed, and since then nothing has asked.
     Retry,
 }
@@ -95,7 +96,7 @@ pub enum Purpose {
     /// A new version, beside the one that serves.
     Candidate,
     /// One more of a model that serves.
-    Further,
+    ScaleUp,
     /// Another try of a model that failed to start, for which nobody waits: no instance makes room for it.
     Retry,
 }
@@ -110,7 +111,7 @@ pub enum Refusal {
         /// The whole budget.
         budget: u64,
     },
-    /// Others have it, and cannot be displaced.
+    /// Reclaimable have it, and cannot be displaced.
     Full(Shortage),
 }
 
@@ -128,25 +129,25 @@ pub struct Shortage {
     /// Idle instances that had a request too short a while ago.
     pub recent: usize,
     /// There would be room in place of the model's own instances that serve.
-    pub in_place: bool,
+    pub recreate_fits: bool,
 }
 
 /// What to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// It may start.
-    Grant(SeatKey),
+    Grant(ReservationId),
     /// It may not start, now or ever.
     Refuse {
         /// The asker.
-        seat: SeatKey,
+        reservation: ReservationId,
         /// Why.
-        why: Refusal,
+        refusal: Refusal,
     },
     /// This instance has to go: its room is needed.
     Displace {
         /// Its seat.
-        seat: SeatKey,
+        reservation: ReservationId,
         /// The model that has its room then.
         by: Arc<str>,
         /// What that needs it for.
@@ -164,7 +165,7 @@ pub struct View {
     /// What all who have a seat, wait for one or leave one may use, and zygotes that wait for the next instance.
     pub committed: Amounts,
     /// Instances that have a seat.
-    pub seats: usize,
+    pub reservations: usize,
     /// Instances that wait for one.
     pub waiting: usize,
 }

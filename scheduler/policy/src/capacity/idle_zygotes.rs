@@ -4,54 +4,54 @@
 //! itself; so it is counted once. One that has ended earlier, for whatever reason, is counted for that while.
 
 use super::ZYGOTE_LINGER;
-use super::{Amounts, Moment, Seat};
+use super::{Amounts, Moment, Reservation};
 use crate::Generation;
 use std::sync::Arc;
 
 /// The one that waits longest first.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Lingering(Vec<Waiting>);
+pub(super) struct IdleZygotes(Vec<IdleZygote>);
 
 #[derive(Debug, Clone)]
-struct Waiting {
+struct IdleZygote {
     model: Arc<str>,
     generation: Generation,
     need: Amounts,
     until: Moment,
 }
 
-impl Lingering {
+impl IdleZygotes {
     /// What they may use.
     pub(super) fn sum(&self) -> Amounts {
-        self.0.iter().map(|waiting| waiting.need).fold(Amounts::default(), Amounts::plus)
+        self.0.iter().map(|zygote_entry| zygote_entry.need).fold(Amounts::default(), Amounts::plus)
     }
 
     /// The last instance of its generation has gone.
-    pub(super) fn begin(&mut self, gone: &Seat, now: Moment) {
+    pub(super) fn add(&mut self, gone: &Reservation, now: Moment) {
         if let Some(zygote) = gone.zygote {
             let (model, generation) = (Arc::clone(&gone.model), zygote.generation);
-            self.0.push(Waiting { model, generation, need: zygote.need, until: now.saturating_add(ZYGOTE_LINGER) });
+            self.0.push(IdleZygote { model, generation, need: zygote.need, until: now.saturating_add(ZYGOTE_LINGER) });
         }
     }
 
     /// This instance comes from it.
-    pub(super) fn is_used(&mut self, by: &Seat) {
-        self.0.retain(|waiting| Some((&*waiting.model, waiting.generation)) != by.family());
+    pub(super) fn remove_used(&mut self, by: &Reservation) {
+        self.0.retain(|zygote_entry| Some((&*zygote_entry.model, zygote_entry.generation)) != by.family());
     }
 
     /// Those have ended by themselves whose time is over.
     pub(super) fn expire(&mut self, now: Moment) {
-        self.0.retain(|waiting| waiting.until > now);
+        self.0.retain(|zygote_entry| zygote_entry.until > now);
     }
 
     pub(super) fn next_expiry(&self) -> Option<Moment> {
-        self.0.first().map(|waiting| waiting.until)
+        self.0.first().map(|zygote_entry| zygote_entry.until)
     }
 
     /// Whose model is to end them, with all that wait of the same model; `None` when nobody waits.
     pub(super) fn end_first(&mut self) -> Option<Arc<str>> {
         let model = Arc::clone(&self.0.first()?.model);
-        self.0.retain(|waiting| waiting.model != model);
+        self.0.retain(|zygote_entry| zygote_entry.model != model);
         Some(model)
     }
 }

@@ -20,12 +20,12 @@ mod queue;
 mod route;
 mod selection;
 
-pub use queue::HIGHEST;
-pub use selection::hash;
+pub use queue::HIGHEST_PRIORITY;
+pub use selection::hash_name;
 
 use super::{InstanceNumber, Moment};
 use queue::Queue;
-use route::Lane;
+use route::Route;
 use std::time::Duration;
 
 /// Work that may lie ahead in the socket of a serial handler.
@@ -33,15 +33,16 @@ pub const AHEAD_TIME: Duration = Duration::from_millis(1);
 /// The most requests that may lie ahead.
 pub const AHEAD_LIMIT: u32 = 32;
 
-/// A request, unique for the life of the scheduler.
-pub type RequestId = u64;
+/// Id of a request, unique for the life of the scheduler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
 
 /// What dispatch knows of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket {
     /// Which request.
     pub id: RequestId,
-    /// What it may claim, at most [`HIGHEST`].
+    /// What it may claim, at most [`HIGHEST_PRIORITY`].
     pub priority: u8,
     /// The [`hash`] of its session's name: the session's requests would like to meet at one instance.
     pub session: Option<u64>,
@@ -60,7 +61,7 @@ pub enum HandlerMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
     /// It waits for its turn; ask [`Dispatch::next`].
-    Waits,
+    Queued,
     /// The queue is full: refuse it.
     Full,
 }
@@ -69,20 +70,20 @@ pub enum Admission {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cancelled {
     /// It had not been sent: it is forgotten.
-    Unqueued,
+    Dequeued,
     /// This instance has it: tell the model; its last frame is still to come.
-    TellModel(InstanceNumber),
+    InFlight(InstanceNumber),
     /// It is finished already.
     Unknown,
 }
 
 /// What handlers that ignore their cancellation leave of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stuck {
+pub struct StuckHandlers {
     /// Other requests run in it.
-    pub others: bool,
+    pub other_requests: bool,
     /// It can run further ones.
-    pub takes: bool,
+    pub free_slots: bool,
 }
 
 /// Requests of an instance that is gone.
@@ -99,12 +100,12 @@ pub struct Lost {
 pub struct Dispatch {
     queue: Queue,
     /// By number, so that the oldest comes first.
-    lanes: Vec<Lane>,
+    routes: Vec<Route>,
     in_flight: usize,
     /// The most requests that are taken: waiting, and sent to those who take further ones.
     most: usize,
     /// Of the instances that are gone.
-    usual_time: Option<Duration>,
+    average_time: Option<Duration>,
 }
 
 impl Dispatch {
@@ -115,38 +116,38 @@ impl Dispatch {
     }
 
     /// An instance takes requests from now on, `concurrency` at once if it is concurrent. `name`: its [`hash`].
-    pub fn open(&mut self, instance: InstanceNumber, name: u64, mode: HandlerMode, concurrency: u32) {
+    pub fn enable(&mut self, instance: InstanceNumber, name: u64, mode: HandlerMode, concurrency: u32) {
         let at = self.find(instance).unwrap_or_else(|at| {
-            self.lanes.insert(at, Lane::new(instance, name));
+            self.routes.insert(at, Route::new(instance, name));
             at
         });
-        if let Some(lane) = self.lanes.get_mut(at) {
-            lane.open(mode, concurrency);
+        if let Some(route) = self.routes.get_mut(at) {
+            route.enable(mode, concurrency);
         }
     }
 
     /// So many requests of another scheduler the instance has.
-    pub fn set_elsewhere(&mut self, instance: InstanceNumber, requests: u32) {
-        if let Some(lane) = self.find(instance).ok().and_then(|at| self.lanes.get_mut(at)) {
-            lane.elsewhere = requests;
+    pub fn set_external_requests(&mut self, instance: InstanceNumber, requests: u32) {
+        if let Some(route) = self.find(instance).ok().and_then(|at| self.routes.get_mut(at)) {
+            route.external_requests = requests;
         }
     }
 
     /// The instance takes no further requests; those it has go on.
-    pub fn close(&mut self, instance: InstanceNumber) {
-        if let Some(lane) = self.find(instance).ok().and_then(|at| self.lanes.get_mut(at)) {
-            lane.open = false;
+    pub fn disable(&mut self, instance: InstanceNumber) {
+        if let Some(route) = self.find(instance).ok().and_then(|at| self.routes.get_mut(at)) {
+            route.enabled = false;
         }
     }
 
     /// A request came.
     pub fn submit(&mut self, ticket: Ticket, now: Moment) -> Admission {
-        let open = self.lanes.iter().filter(|lane| lane.open).map(Lane::counted);
+        let open = self.routes.iter().filter(|route| route.enabled).map(Route::counted);
         if self.queue.len() + open.sum::<usize>() >= self.most {
             return Admission::Full;
         }
         self.queue.push(ticket, now);
-        Admission::Waits
+        Admission::Queued
     }
 
     /// The next request to send now and the instance to send it to, if there is a request and an instance has room.
@@ -157,22 +158,22 @@ impl Dispatch {
         may_send: impl Fn(InstanceNumber) -> bool,
     ) -> Option<(RequestId, InstanceNumber)> {
         let first = *self.queue.first()?;
-        let at = selection::choose(&self.lanes, first.session, may_send)?;
-        let lane = self.lanes.get_mut(at)?;
+        let at = selection::select(&self.routes, first.session, may_send)?;
+        let route = self.routes.get_mut(at)?;
         self.queue.remove_first(first);
-        lane.send(first, now);
+        route.send(first, now);
         self.in_flight += 1;
-        Some((first.id, lane.instance))
+        Some((first.id, route.instance))
     }
 
     /// Not one byte of this request has reached the instance it was meant for: it waits again, in its old place.
     /// Returns whether it was sent, and nobody has cancelled it.
-    pub fn give_back(&mut self, id: RequestId) -> bool {
+    pub fn requeue(&mut self, id: RequestId) -> bool {
         let is_it = |sent: &route::Sent| sent.id() == id && !sent.is_cancelled();
-        for lane in &mut self.lanes {
-            if let Some(sent) = lane.sent.iter().position(is_it).and_then(|at| lane.sent.remove(at)) {
+        for route in &mut self.routes {
+            if let Some(sent) = route.sent.iter().position(is_it).and_then(|at| route.sent.remove(at)) {
                 self.in_flight -= 1;
-                self.queue.give_back(sent.request);
+                self.queue.requeue(sent.request);
                 return true;
             }
         }
@@ -180,81 +181,81 @@ impl Dispatch {
     }
 
     /// The last frame of a request came. Returns the instance that had it.
-    pub fn finished(&mut self, id: RequestId, now: Moment) -> Option<InstanceNumber> {
-        let lane = self.lanes.iter_mut().find_map(|lane| lane.finished(id, now).then_some(lane.instance));
-        self.in_flight -= usize::from(lane.is_some());
-        lane
+    pub fn finish(&mut self, id: RequestId, now: Moment) -> Option<InstanceNumber> {
+        let route = self.routes.iter_mut().find_map(|route| route.finish(id, now).then_some(route.instance));
+        self.in_flight -= usize::from(route.is_some());
+        route
     }
 
     /// Nobody waits for this request any more.
     pub fn cancel(&mut self, id: RequestId, now: Moment) -> Cancelled {
-        for lane in &mut self.lanes {
-            if let Some(sent) = lane.sent.iter_mut().find(|sent| sent.id() == id) {
+        for route in &mut self.routes {
+            if let Some(sent) = route.sent.iter_mut().find(|sent| sent.id() == id) {
                 sent.cancel(now);
-                return Cancelled::TellModel(lane.instance);
+                return Cancelled::InFlight(route.instance);
             }
         }
-        if self.queue.remove(id) { Cancelled::Unqueued } else { Cancelled::Unknown }
+        if self.queue.remove(id) { Cancelled::Dequeued } else { Cancelled::Unknown }
     }
 
     /// Since when a cancelled request has been running there, whose handler may be ignoring that, but for those that were
     /// written off.
     #[must_use]
     pub fn cancelled_since(&self, instance: InstanceNumber) -> Option<Moment> {
-        self.lane(instance)?.cancelled_since()
+        self.route(instance)?.cancelled_since()
     }
 
     /// Writes off the requests there that have been running cancelled since then or longer: their slots are lost for as
     /// long as their handlers run. Returns them.
     pub fn write_off(&mut self, instance: InstanceNumber, since: Moment) -> Vec<RequestId> {
-        let lane = self.find(instance).ok().and_then(|at| self.lanes.get_mut(at));
-        lane.map(|lane| lane.write_off(since)).unwrap_or_default()
+        let route = self.find(instance).ok().and_then(|at| self.routes.get_mut(at));
+        route.map(|route| route.write_off(since)).unwrap_or_default()
     }
 
     /// What stuck handlers leave of an instance; `None` while it has none.
     #[must_use]
-    pub fn stuck(&self, instance: InstanceNumber) -> Option<Stuck> {
-        self.lane(instance)?.stuck()
+    pub fn stuck_handlers(&self, instance: InstanceNumber) -> Option<StuckHandlers> {
+        self.route(instance)?.stuck_handlers()
     }
 
     /// Requests that are most likely what keeps an instance: those that were cancelled and run on, or else all that may
     /// have begun.
     #[must_use]
     pub fn suspects(&self, instance: InstanceNumber) -> Vec<RequestId> {
-        let begun = || self.lane(instance).into_iter().flat_map(|lane| lane.sent.iter().take(lane.begun()));
+        let begun = || self.route(instance).into_iter().flat_map(|route| route.sent.iter().take(route.begun()));
         let cancelled: Vec<_> = begun().filter(|sent| sent.is_cancelled()).map(route::Sent::id).collect();
         if cancelled.is_empty() { begun().map(route::Sent::id).collect() } else { cancelled }
     }
 
     /// The instance is gone: requests that may have begun are lost, the others wait again.
-    pub fn lost(&mut self, instance: InstanceNumber) -> Lost {
+    pub fn remove_instance(&mut self, instance: InstanceNumber) -> Lost {
         let mut lost = Lost::default();
         let Ok(at) = self.find(instance) else { return lost };
-        let lane = self.lanes.remove(at);
-        self.in_flight -= lane.sent.len();
-        self.usual_time = lane.usual_time().or(self.usual_time);
-        let begun = lane.begun();
-        for (place, sent) in lane.sent.into_iter().enumerate() {
+        let route = self.routes.remove(at);
+        self.in_flight -= route.sent.len();
+        self.average_time = route.average_time().or(self.average_time);
+        let begun = route.begun();
+        for (place, sent) in route.sent.into_iter().enumerate() {
             if place < begun {
                 lost.failed.push(sent.id());
             } else if sent.is_cancelled() {
                 lost.dropped.push(sent.id());
             } else {
-                self.queue.give_back(sent.request);
+                self.queue.requeue(sent.request);
             }
         }
         lost
     }
 
     /// Takes everything that waits, to refuse it.
-    pub fn give_up(&mut self) -> Vec<RequestId> {
+    pub fn drain_queue(&mut self) -> Vec<RequestId> {
         self.queue.drain()
     }
 
     /// All requests that the instance has.
     #[must_use]
-    pub fn sent_ids(&self, instance: InstanceNumber) -> Vec<RequestId> {
-        self.lane(instance).into_iter().flat_map(|lane| &lane.sent).map(route::Sent::id).collect()
+    pub fn ids_in_flight(&self, instance: InstanceNumber) -> Vec<RequestId> {
+        self.route(instance).into_iter().flat_map(|route| &route.sent).map(route::Sent::id).collect()
     }
 
     /// Requests that run or lie in the sockets of instances.
@@ -267,14 +268,14 @@ impl Dispatch {
     /// elsewhere, in a version that is leaving, is nobody's load.
     #[must_use]
     pub fn load(&self) -> usize {
-        let open = self.lanes.iter().filter(|lane| lane.open);
-        self.queue.len() + open.map(Lane::counted).sum::<usize>()
+        let open = self.routes.iter().filter(|route| route.enabled);
+        self.queue.len() + open.map(Route::counted).sum::<usize>()
     }
 
     /// Of them, those that this instance has.
     #[must_use]
     pub fn in_flight_of(&self, instance: InstanceNumber) -> usize {
-        self.lane(instance).map_or(0, |lane| lane.sent.len())
+        self.route(instance).map_or(0, |route| route.sent.len())
     }
 
     /// Requests that wait here.
@@ -285,21 +286,21 @@ impl Dispatch {
 
     /// Time the handler usually takes, once it is known: the average over the instances.
     #[must_use]
-    pub fn usual_time(&self) -> Option<Duration> {
-        let times = || self.lanes.iter().filter_map(Lane::usual_time);
+    pub fn average_time(&self) -> Option<Duration> {
+        let times = || self.routes.iter().filter_map(Route::average_time);
         match u32::try_from(times().count()) {
-            Ok(0) | Err(_) => self.usual_time,
+            Ok(0) | Err(_) => self.average_time,
             Ok(count) => Some(times().sum::<Duration>() / count),
         }
     }
 
-    fn lane(&self, instance: InstanceNumber) -> Option<&Lane> {
-        self.lanes.get(self.find(instance).ok()?)
+    fn route(&self, instance: InstanceNumber) -> Option<&Route> {
+        self.routes.get(self.find(instance).ok()?)
     }
 
     /// Where its lane is, or where it would be.
     fn find(&self, instance: InstanceNumber) -> Result<usize, usize> {
-        self.lanes.binary_search_by_key(&instance, |lane| lane.instance)
+        self.routes.binary_search_by_key(&instance, |route| route.instance)
     }
 }
 

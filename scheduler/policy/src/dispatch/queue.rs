@@ -1,7 +1,7 @@
 //! The order in which requests wait: earliest virtual arrival first.
 //!
 //! A request's virtual arrival is its arrival less a second for each level of its priority. It never changes while the
-//! request waits, so whatever comes more than [`HIGHEST`] seconds later stays behind it: nothing starves. What always
+//! request waits, so whatever comes more than [`HIGHEST_PRIORITY`] seconds later stays behind it: nothing starves. What always
 //! holds: within a level, requests leave in the order in which they came, those that were given back included.
 
 use super::{RequestId, Ticket};
@@ -10,10 +10,10 @@ use std::collections::VecDeque;
 use std::num::NonZeroU64;
 
 /// The highest priority; 0 is the lowest.
-pub const HIGHEST: u8 = 9;
+pub const HIGHEST_PRIORITY: u8 = 9;
 /// What each level is ahead of the one below, in nanoseconds.
 const HEAD_START: u64 = 1_000_000_000;
-const LEVELS: usize = HIGHEST as usize + 1;
+const LEVELS: usize = HIGHEST_PRIORITY as usize + 1;
 
 /// A request that waits, or waited and was sent.
 #[derive(Debug, Clone, Copy)]
@@ -21,7 +21,7 @@ pub(super) struct Waiting {
     pub(super) id: RequestId,
     /// A hash of its session's name; never 0, so that it takes no room.
     pub(super) session: Option<NonZeroU64>,
-    /// Its virtual arrival, in nanoseconds, later by [`HIGHEST`] seconds so that it is never below zero.
+    /// Its virtual arrival, in nanoseconds, later by [`HIGHEST_PRIORITY`] seconds so that it is never below zero.
     rank: u64,
     level: u8,
 }
@@ -47,15 +47,15 @@ impl Queue {
     pub(super) fn push(&mut self, ticket: Ticket, now: Moment) {
         let arrival = nanos(now).max(self.newest + 1);
         self.newest = arrival;
-        let level = ticket.priority.min(HIGHEST);
-        let rank = arrival + u64::from(HIGHEST - level) * HEAD_START;
+        let level = ticket.priority.min(HIGHEST_PRIORITY);
+        let rank = arrival + u64::from(HIGHEST_PRIORITY - level) * HEAD_START;
         let session = ticket.session.and_then(|session| NonZeroU64::new(session.max(1)));
         let waiting = Waiting { id: ticket.id, session, rank, level };
         self.insert(level, |line| line.push_back(waiting));
     }
 
     /// A request waits again, in its old place.
-    pub(super) fn give_back(&mut self, waiting: Waiting) {
+    pub(super) fn requeue(&mut self, waiting: Waiting) {
         self.insert(waiting.level, |line| {
             let at = line.partition_point(|other| other.rank < waiting.rank);
             line.insert(at, waiting);

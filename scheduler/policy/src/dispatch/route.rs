@@ -1,7 +1,7 @@
 //! One instance as dispatch sees it: the requests that it has, how many more it may get, and its pace.
 
 use super::queue::Waiting;
-use super::{AHEAD_LIMIT, AHEAD_TIME, HandlerMode, RequestId, Stuck};
+use super::{AHEAD_LIMIT, AHEAD_TIME, HandlerMode, RequestId, StuckHandlers};
 use crate::{InstanceNumber, Moment, nanos};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -50,15 +50,15 @@ impl Sent {
 
 /// An instance that takes requests, or took some that are not finished.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct Route {
     pub(super) instance: InstanceNumber,
     /// A hash of its name, the same in each scheduler.
     pub(super) name: u64,
     /// Whether it takes further requests.
-    pub(super) open: bool,
+    pub(super) enabled: bool,
     pub(super) sent: VecDeque<Sent>,
     /// Requests of another scheduler that it has.
-    pub(super) elsewhere: u32,
+    pub(super) external_requests: u32,
     /// Of `sent`, those whose handlers ignore their cancellation.
     written_off: usize,
     mode: HandlerMode,
@@ -66,14 +66,14 @@ pub(super) struct Lane {
     pace: Pace,
 }
 
-impl Lane {
+impl Route {
     pub(super) fn new(instance: InstanceNumber, name: u64) -> Self {
         Self {
             instance,
             name,
-            open: false,
+            enabled: false,
             sent: VecDeque::new(),
-            elsewhere: 0,
+            external_requests: 0,
             written_off: 0,
             mode: HandlerMode::Serial,
             concurrency: 1,
@@ -81,8 +81,8 @@ impl Lane {
         }
     }
 
-    pub(super) fn open(&mut self, mode: HandlerMode, concurrency: u32) {
-        self.open = true;
+    pub(super) fn enable(&mut self, mode: HandlerMode, concurrency: u32) {
+        self.enabled = true;
         self.mode = mode;
         self.concurrency = concurrency;
         self.pace = Pace::default();
@@ -94,17 +94,17 @@ impl Lane {
             HandlerMode::Serial => 1 + self.pace.ahead() as usize,
             HandlerMode::Concurrent => self.concurrency as usize,
         };
-        self.open && self.has() < window
+        self.enabled && self.has() < window
     }
 
     /// Whether it has less in flight, by what it can do at once.
-    pub(super) fn is_freer_than(&self, other: &Self) -> bool {
+    pub(super) fn is_less_loaded_than(&self, other: &Self) -> bool {
         self.has() as u64 * other.at_once() < other.has() as u64 * self.at_once()
     }
 
     /// Requests that it has, whoever sent them.
     fn has(&self) -> usize {
-        self.sent.len() + self.elsewhere as usize
+        self.sent.len() + self.external_requests as usize
     }
 
     fn at_once(&self) -> u64 {
@@ -119,7 +119,7 @@ impl Lane {
     }
 
     /// The last frame of a request came; whether the request was here.
-    pub(super) fn finished(&mut self, id: RequestId, now: Moment) -> bool {
+    pub(super) fn finish(&mut self, id: RequestId, now: Moment) -> bool {
         let Some(first) = self.sent.front() else { return false };
         if first.id() != id {
             let found = self.sent.iter().position(|sent| sent.id() == id);
@@ -171,15 +171,15 @@ impl Lane {
     }
 
     /// What its stuck handlers leave of it; `None` while there are none.
-    pub(super) fn stuck(&self) -> Option<Stuck> {
+    pub(super) fn stuck_handlers(&self) -> Option<StuckHandlers> {
         let at_once = usize::try_from(self.at_once()).unwrap_or(usize::MAX);
-        (self.written_off > 0).then(|| Stuck {
-            others: self.elsewhere > 0 || self.begun() > self.written_off,
-            takes: self.written_off < at_once,
+        (self.written_off > 0).then(|| StuckHandlers {
+            other_requests: self.external_requests > 0 || self.begun() > self.written_off,
+            free_slots: self.written_off < at_once,
         })
     }
 
-    pub(super) fn usual_time(&self) -> Option<Duration> {
+    pub(super) fn average_time(&self) -> Option<Duration> {
         self.pace.usual()
     }
 }

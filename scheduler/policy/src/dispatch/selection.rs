@@ -4,40 +4,40 @@
 //! wins. So when a lane comes, only the sessions that it wins move, and when one goes, only its own. What is weighed is
 //! the instance's name, not its number: a scheduler that adopts instances numbers them anew, and has each session stay.
 
-use super::route::Lane;
+use super::route::Route;
 use crate::InstanceNumber;
 use std::num::NonZeroU64;
 
 /// The lane for a request; `None` when no lane that may be sent to has room. A session's home comes first while it has
 /// room, what may lie ahead of a fast handler included; a session never waits for it. Among equals the oldest instance
 /// comes first, so that under light load the others become idle and can go.
-pub(super) fn choose(
-    lanes: &[Lane],
+pub(super) fn select(
+    routes: &[Route],
     session: Option<NonZeroU64>,
     may_send: impl Fn(InstanceNumber) -> bool,
 ) -> Option<usize> {
-    let takes = |lane: &Lane| lane.has_room() && may_send(lane.instance);
-    if let [only] = lanes {
+    let takes = |route: &Route| route.has_room() && may_send(route.instance);
+    if let [only] = routes {
         return takes(only).then_some(0);
     }
-    if let Some(home) = session.and_then(|session| home(lanes, session))
-        && lanes.get(home).is_some_and(takes)
+    if let Some(home) = session.and_then(|session| home(routes, session))
+        && routes.get(home).is_some_and(takes)
     {
         return Some(home);
     }
-    let mut freest: Option<(usize, &Lane)> = None;
-    for (at, lane) in lanes.iter().enumerate() {
-        if freest.is_none_or(|(_, freest)| lane.is_freer_than(freest)) && takes(lane) {
-            freest = Some((at, lane));
+    let mut least_loaded: Option<(usize, &Route)> = None;
+    for (at, route) in routes.iter().enumerate() {
+        if least_loaded.is_none_or(|(_, least_loaded)| route.is_less_loaded_than(least_loaded)) && takes(route) {
+            least_loaded = Some((at, route));
         }
     }
-    freest.map(|(at, _)| at)
+    least_loaded.map(|(at, _)| at)
 }
 
 /// The open lane at which a session is at home.
-fn home(lanes: &[Lane], session: NonZeroU64) -> Option<usize> {
-    let open = lanes.iter().enumerate().filter(|(_, lane)| lane.open);
-    open.max_by_key(|(_, lane)| weight(session, lane.name)).map(|(at, _)| at)
+fn home(routes: &[Route], session: NonZeroU64) -> Option<usize> {
+    let open = routes.iter().enumerate().filter(|(_, route)| route.enabled);
+    open.max_by_key(|(_, route)| weight(session, route.name)).map(|(at, _)| at)
 }
 
 /// As good as random, and always the same: two rounds of the finalizer of SplitMix64.
@@ -48,8 +48,9 @@ fn weight(session: NonZeroU64, name: u64) -> u64 {
 /// The name of a session or an instance as a number: FNV-1a. It is the same in each scheduler, whatever that was built
 /// with, so that the next one sends a session to where it was.
 #[must_use]
-pub fn hash(name: &[u8]) -> u64 {
-    name.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+pub fn hash_name(name: &[u8]) -> u64 {
+    name.iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash_name, byte| (hash_name ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 fn mix(value: u64) -> u64 {

@@ -5,16 +5,16 @@
 //! judged by what is known so far. Nothing that could serve is ended before something else is ready, and a candidate
 //! that is found first, with fewer instances than serve, goes on as a candidate.
 
-use super::generation::{Candidate, Record};
+use super::generation::{Candidate, GenerationState};
 use super::instance::{Instance, Phase};
-use super::{Aim, Fleet, Settings};
+use super::{Fleet, Settings, Target};
 use crate::{Generation, InstanceNumber, Moment};
 
 impl Fleet {
     /// It serves, though it may be cold, until something else has proven itself.
-    pub(super) fn on_served(&mut self, generation: Generation, settings: Settings) {
-        self.generations.entry(generation).or_insert_with(|| Record::new(settings)).proven = true;
-        if self.aim == Aim::Unknown && self.serving.is_none_or(|serving| !self.proven(serving)) {
+    pub(super) fn on_last_served(&mut self, generation: Generation, settings: Settings) {
+        self.generations.entry(generation).or_insert_with(|| GenerationState::new(settings)).was_ready = true;
+        if self.target == Target::Unknown && self.serving.is_none_or(|serving| !self.was_ready(serving)) {
             self.serving = Some(generation);
         }
     }
@@ -35,7 +35,7 @@ impl Fleet {
         self.instances.insert(number, Instance::new(generation, phase));
         // When it had its last request is not known: its idle time is no shorter than this.
         self.used_at = now;
-        if self.aim == Aim::Removed {
+        if self.target == Target::Removed {
             return;
         }
         match self.serving {
@@ -43,10 +43,10 @@ impl Fleet {
             Some(serving) => {
                 let is_other = generation != serving && self.candidate() != Some(generation);
                 // One of what served may be found still; and whether this is a candidate is known with the directory.
-                let may_be_candidate = self.aim == Aim::Unknown && self.proven(serving);
+                let may_be_candidate = self.target == Target::Unknown && self.was_ready(serving);
                 if is_other && ready && self.ready(serving) == 0 && !may_be_candidate {
                     self.serving = Some(generation);
-                    if self.aim == Aim::At(serving) {
+                    if self.target == Target::Content(serving) {
                         self.candidate = Some(Candidate::new(serving));
                     }
                 }

@@ -1,20 +1,20 @@
 //! What the directory and people say: which content there is to be, and whether it is to run.
 
-use super::events::{Action, Settings, Why};
-use super::generation::{Candidate, Record};
-use super::{Aim, Fleet};
+use super::events::{Action, Settings, StopReason};
+use super::generation::{Candidate, GenerationState, RolloutStrategy};
+use super::{Fleet, Target};
 use crate::{Generation, Moment};
 
 impl Fleet {
-    pub(super) fn on_content(&mut self, generation: Generation, settings: Settings, proven: bool) {
-        self.aim = Aim::At(generation);
-        let record = self.generations.entry(generation).or_insert_with(|| Record::new(settings));
+    pub(super) fn on_content(&mut self, generation: Generation, settings: Settings, was_ready: bool) {
+        self.target = Target::Content(generation);
+        let record = self.generations.entry(generation).or_insert_with(|| GenerationState::new(settings));
         record.settings = settings;
-        record.proven |= proven;
-        record.forgive();
+        record.was_ready |= was_ready;
+        record.reset_backoff();
         if self.serving == Some(generation) {
             self.candidate = None;
-        } else if self.serving.is_some_and(|serving| self.proven(serving)) {
+        } else if self.serving.is_some_and(|serving| self.was_ready(serving)) {
             if self.candidate.is_none_or(|candidate| candidate.generation != generation) {
                 self.candidate = Some(Candidate::new(generation));
             }
@@ -25,30 +25,30 @@ impl Fleet {
     }
 
     /// Only what is proven is worth more than the directory's word.
-    pub(super) fn on_bad_content(&mut self) {
-        self.aim = Aim::Unservable;
+    pub(super) fn on_unservable_content(&mut self) {
+        self.target = Target::Unservable;
         self.candidate = None;
-        self.serving = self.serving.filter(|serving| self.proven(*serving));
+        self.serving = self.serving.filter(|serving| self.was_ready(*serving));
     }
 
     pub(super) fn on_removed(&mut self) {
-        self.aim = Aim::Removed;
+        self.target = Target::Removed;
         (self.serving, self.candidate, self.previous) = (None, None, None);
-        (self.wanted, self.owed, self.awaited) = (0, false, false);
+        (self.wanted, self.start_requested, self.awaited) = (0, false, false);
     }
 
     pub(super) fn on_start(&mut self, now: Moment) {
         self.held = false;
-        self.owed = self.aim != Aim::Removed;
+        self.start_requested = self.target != Target::Removed;
         (self.awaited, self.unasked, self.used_at) = (true, false, now);
-        self.generations.values_mut().for_each(Record::forgive);
+        self.generations.values_mut().for_each(GenerationState::reset_backoff);
     }
 
     pub(super) fn on_stop(&mut self) {
         self.held = true;
-        (self.owed, self.awaited) = (false, false);
+        (self.start_requested, self.awaited) = (false, false);
         if let Some(candidate) = &mut self.candidate {
-            candidate.in_place = false;
+            candidate.strategy = RolloutStrategy::Parallel;
         }
     }
 
@@ -58,14 +58,17 @@ impl Fleet {
         self.held = false;
         (self.awaited, self.unasked, self.used_at) = (true, false, now);
         if let Some(candidate) = self.candidate.as_mut() {
-            let lacked_place = self.generations.get(&candidate.generation).is_some_and(Record::lacked_place);
-            candidate.in_place |= lacked_place;
+            let lacked_capacity =
+                self.generations.get(&candidate.generation).is_some_and(GenerationState::lacked_capacity);
+            if lacked_capacity {
+                candidate.strategy = RolloutStrategy::Recreate;
+            }
         } else if let Some(serving) = self.serving {
-            self.owed = true;
+            self.start_requested = true;
             for number in self.numbers(serving) {
-                self.leave(number, Why::Restarted, now, actions);
+                self.leave(number, StopReason::Restarted, now, actions);
             }
         }
-        self.generations.values_mut().for_each(Record::forgive);
+        self.generations.values_mut().for_each(GenerationState::reset_backoff);
     }
 }

@@ -1,204 +1,203 @@
-//! The shapes of what the fleet policy hears and says. No decision is made here.
+//! Input and output of the fleet policy: settings, events, actions.
 
 use crate::{Generation, InstanceNumber};
 use std::time::Duration;
 
-/// The parts of a manifest that decide the life of a generation's instances.
+/// Parts of a manifest that govern a generation's instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// So many instances are kept whether or not requests come.
+    /// Instances kept without requests.
     pub min: u32,
-    /// So many at most, those that are on their way out included.
+    /// Most instances, stopping ones included.
     pub max: u32,
-    /// Without a request for this long an instance that is not needed stops. Deaths and adoptions do not make it longer.
+    /// Time without a request after which an unneeded instance stops. Deaths and adoptions do not prolong it.
     pub idle_timeout: Duration,
-    /// From the start of the sandbox to ready.
+    /// Time from the start of the sandbox to ready.
     pub startup: Duration,
-    /// For requests in flight when an instance has to go.
+    /// Time that requests in flight get when an instance has to go.
     pub drain: Duration,
-    /// The longest that a request may run: its latest deadline.
+    /// Longest time a request may run: its latest deadline.
     pub request: Duration,
 }
 
-/// Something happened.
+/// Something that happened to the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// The directory has this content. Told once for each change, also back to a content that was there before.
+    /// The directory has this content. Sent once for each change, also for a change back to an earlier content.
     Content {
-        /// Its number.
+        /// Generation of the content.
         generation: Generation,
-        /// What its manifest says.
+        /// Settings from its manifest.
         settings: Settings,
-        /// It is known to have been ready once.
-        proven: bool,
+        /// An instance of it is known to have been ready once.
+        was_ready: bool,
     },
     /// The directory has content that cannot be served.
-    BadContent,
+    UnservableContent,
     /// The directory is gone, or the node shuts down.
     Removed,
-    /// A request waits, and no lane takes it now or soon. Said again after an instance is gone and requests wait still.
+    /// A request waits, and no instance takes it now or soon. Sent again when an instance is gone and requests still wait.
     Demand,
-    /// So many instances are wanted for the load there is. It starts further ones, never the first: that takes a
-    /// request.
-    Wanted(u32),
-    /// Something is in flight on the instance now, or waits for its GPU memory.
+    /// Number of instances the load calls for. Starts further instances, never the first: that takes a request.
+    DesiredInstances(u32),
+    /// The instance has a request in flight, or one waits for its GPU memory.
     Busy(InstanceNumber),
-    /// Nothing is any more.
+    /// The instance has nothing in flight any more.
     Idle(InstanceNumber),
-    /// The environment is there.
+    /// The environment is ready for use.
     Prepared(Generation),
-    /// It is not.
+    /// Preparing the environment failed.
     PrepareFailed {
-        /// Whose it was to be.
+        /// Generation whose environment failed.
         generation: Generation,
-        /// Trying again cannot help.
+        /// Another try cannot help.
         permanent: bool,
     },
-    /// The environment's build timed out: the next try is not before this time has passed.
+    /// The build of the environment timed out.
     PrepareTimedOut {
-        /// The generation.
+        /// Generation whose build timed out.
         generation: Generation,
-        /// The least pause.
+        /// Shortest pause before the next try.
         after: Duration,
     },
-    /// The instance waited for its place and has it: it is being started from now on.
+    /// The instance was waiting for capacity and has it: its start begins now.
     Placed(InstanceNumber),
-    /// There is no place for the instance, neither on a GPU nor within the node's budgets; there never was a process.
-    NoPlace {
-        /// Which.
+    /// Capacity was refused, on a GPU or within the node's budgets; no process was ever started.
+    NoCapacity {
+        /// The refused instance.
         instance: InstanceNumber,
-        /// Trying again cannot help: it would not fit on an empty node.
-        hopeless: bool,
-        /// There would be one in place of the model's instances that serve.
-        in_place: bool,
+        /// Another try cannot help: the instance would not fit on an empty node.
+        permanent: bool,
+        /// The instance would fit if the model's serving instances went first.
+        recreate_fits: bool,
     },
-    /// An instance on the node has ended: there may be room now for what had no place.
-    Room,
-    /// Another model needs the place of this instance, which has nothing to do.
+    /// An instance on the node has ended: capacity may be free for a generation that was refused some.
+    CapacityFreed,
+    /// Another model takes the capacity of this instance, which is idle.
     Displaced(InstanceNumber),
-    /// The launcher is away, so that nothing was asked of it, or not answered: there is no environment, and nothing of
-    /// this instance if there was to be one. Nobody died of it.
-    NotAsked {
-        /// Whose it was to be.
+    /// The launcher is away: it was not asked, or did not answer. There is no environment, and no process of the
+    /// instance, if one was to be started. Not a failure of the model.
+    LauncherUnavailable {
+        /// Generation that was to be prepared or started.
         generation: Generation,
-        /// What was to be started.
+        /// Instance that was to be started.
         instance: Option<InstanceNumber>,
     },
     /// The engine takes requests.
     Ready(InstanceNumber),
-    /// The engine says that it cannot work with this content; `Gone` follows.
-    EngineRefused(InstanceNumber),
-    /// For an earlier scheduler this one took the traffic last, and was ready.
-    Served {
-        /// Which.
+    /// The engine reports that it cannot work with this content; `Gone` follows.
+    ContentRejected(InstanceNumber),
+    /// Generation that served last under an earlier scheduler, where it was ready.
+    LastServed {
+        /// The generation.
         generation: Generation,
-        /// What its manifest says.
+        /// Settings from its manifest.
         settings: Settings,
     },
-    /// An instance of an earlier scheduler serves on. Its number is from [`Fleet::next_number`](super::Fleet::next_number).
+    /// An instance of an earlier scheduler goes on here. Its number is from [`Fleet::next_number`](super::Fleet::next_number).
     Adopted {
-        /// Which.
+        /// The instance.
         instance: InstanceNumber,
-        /// What it runs.
+        /// Generation it runs.
         generation: Generation,
-        /// What the manifest says that it was started with.
+        /// Settings of the manifest it was started with.
         settings: Settings,
-        /// Whether its engine is ready.
+        /// Its engine is ready.
         ready: bool,
-        /// Whether it is known that one of its generation was ready once.
-        proven: bool,
+        /// An instance of its generation is known to have been ready once.
+        was_ready: bool,
     },
-    /// All processes of the instance are gone, or none could be made.
+    /// All processes of the instance are gone, or none could be started.
     Gone(InstanceNumber),
-    /// The engine broke the wire, or it or its worker does not answer.
+    /// The engine violated the protocol, or the engine or its worker does not answer.
     Unresponsive(InstanceNumber),
-    /// Handlers of the instance ignore their cancellation: those requests are over for the clients, and not for the
-    /// instance. Told again when what they leave of it changes.
-    Overran {
-        /// Which.
+    /// Handlers of the instance ignore their cancellation: their requests are over for the clients, not for the
+    /// instance. Sent again when a field changes.
+    StuckHandlers {
+        /// The instance.
         instance: InstanceNumber,
         /// Other requests run in it.
-        others: bool,
-        /// It can run further ones.
-        takes: bool,
+        other_requests: bool,
+        /// It can run further requests.
+        free_slots: bool,
     },
-    /// The last of them has ended after all.
+    /// The last stuck handler of the instance has ended after all.
     Recovered(InstanceNumber),
-    /// The launcher is lost: what it was asked is not going to be answered.
+    /// The connection to the launcher is lost: no pending answer will come.
     LauncherLost,
-    /// A person says start.
+    /// Command to start the model.
     Start,
-    /// A person says stop.
+    /// Command to stop the model and hold it.
     Stop,
-    /// A person says restart.
+    /// Command to replace the instances, or to try a refused content again.
     Restart,
-    /// A person says that this generation, which served before, is to serve again.
+    /// Command to serve this generation, which served before, again.
     RollBack {
-        /// Which.
+        /// The generation.
         generation: Generation,
-        /// What its manifest says: the policy may have forgotten it.
+        /// Settings from its manifest: the policy may have forgotten them.
         settings: Settings,
     },
     /// Time passed; see [`Fleet::wake_at`](super::Fleet::wake_at).
     Tick,
 }
 
-/// Why an instance is stopped that does well.
+/// Why a healthy instance is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
-    /// It had no request for its `idle_timeout`.
+pub enum StopReason {
+    /// No request for its `idle_timeout`.
     Idle,
-    /// Another model needs its place.
+    /// Another model takes its capacity.
     Displaced,
-    /// A person said stop.
+    /// The model is held by the `Stop` command.
     Held,
-    /// A person said restart.
+    /// The `Restart` command.
     Restarted,
-    /// Another version takes its place.
+    /// Another version replaces its generation.
     Replaced,
     /// The model is gone, or the node shuts down.
     Removed,
 }
 
-/// What the model's task has to do, in this order.
+/// Steps for the model's task to carry out, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Ask the launcher for the environment.
     Prepare(Generation),
-    /// Tell the launcher that the environment is not waited for any more.
-    Unprepare(Generation),
-    /// Ask for a place, then the launcher, for an instance.
+    /// Withdraw the request for the environment.
+    CancelPreparation(Generation),
+    /// Reserve capacity for an instance, then have the launcher start it.
     Start {
-        /// Its number, a new one.
+        /// A new number.
         instance: InstanceNumber,
-        /// What it runs.
+        /// Generation it runs.
         generation: Generation,
     },
-    /// From now on this generation takes the traffic: its limits hold, its version is the model's. It may be cold.
+    /// Route the traffic to this generation: its limits apply, its version is the model's. It may have no instance yet.
     Serve(Generation),
-    /// It serves and was ready for the first time: remember it as one to come back to.
-    Proven(Generation),
-    /// Let requests through to the instance.
-    Open(InstanceNumber),
-    /// Let no further requests through.
-    Close(InstanceNumber),
-    /// Cancel what is in flight on it.
+    /// Record the serving generation, which is ready for the first time, as a version to fall back on.
+    RecordReady(Generation),
+    /// Send requests to the instance.
+    EnableRoute(InstanceNumber),
+    /// Send no further requests to the instance.
+    DisableRoute(InstanceNumber),
+    /// Cancel the requests in flight on the instance.
     CancelInFlight(InstanceNumber),
-    /// Say why an instance that does well begins to leave. It is closed, stopped or killed with this.
-    Leaves {
-        /// Which.
+    /// Report why a healthy instance leaves; the actions that stop it come with this one.
+    Leaving {
+        /// The instance.
         instance: InstanceNumber,
-        /// Why.
-        why: Why,
+        /// Why it leaves.
+        reason: StopReason,
     },
-    /// Tell the worker to stop the engine.
+    /// Have the worker stop the engine.
     Stop(InstanceNumber),
     /// Kill the instance.
     Kill(InstanceNumber),
-    /// Refuse everything that waits: the model cannot start now.
+    /// Refuse all queued requests: the model cannot start now.
     RefuseWaiting,
-    /// Nothing of it lives, and the policy does not know it any more.
+    /// Drop what is known of a generation without instances, which the policy has forgotten.
     Forget(Generation),
-    /// The model is gone: the task ends.
+    /// End the model's task: the model is gone.
     End,
 }

@@ -2,253 +2,271 @@
 
 use super::events::Settings;
 use super::view::ModelState;
-use crate::backoff::Tally;
+use crate::backoff::FailureTally;
 use crate::{Generation, Moment};
 use std::time::Duration;
 
-/// Who had no place asks for one again after this, and after twice as long each time...
-pub const PLACE_AGAIN: Duration = Duration::from_secs(2);
+/// Pause before capacity is requested again after a refusal; each further refusal doubles it...
+pub const FIRST_CAPACITY_PAUSE: Duration = Duration::from_secs(2);
 /// ... up to this.
-pub const PLACE_AGAIN_AT_MOST: Duration = Duration::from_secs(30);
-/// A launcher that was lost is asked again after this; and a request asks again for a place that was refused longer ago.
-pub const ASK_AGAIN: Duration = Duration::from_millis(500);
+pub const LONGEST_CAPACITY_PAUSE: Duration = Duration::from_secs(30);
+/// Pause before a lost launcher is asked again, and before a request of a client may ask again for refused capacity.
+pub const LAUNCHER_RETRY: Duration = Duration::from_millis(500);
 
-/// Whether a generation may be started.
+/// Whether instances of a generation may be started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
-    /// Nothing speaks against it, and nothing was asked.
-    Fresh,
-    /// The launcher makes its environment. It bounds that time itself.
+pub enum StartState {
+    /// Startable; the environment has not been asked for.
+    Unprepared,
+    /// The launcher prepares the environment, within a time that it bounds itself.
     Preparing,
-    /// Its environment is there.
+    /// The environment is there: instances can be started.
     Prepared,
-    /// It failed; the next try is at `until`.
-    Waiting {
-        /// The moment of the next try.
+    /// A start failed; the next try is due at `until`.
+    BackingOff {
+        /// Time of the next try.
         until: Moment,
     },
-    /// It cannot work: not before somebody changes something.
+    /// The content cannot work: no try before the content or a command changes that.
     Refused,
-    /// There was no place for (another) one of its instances. Nothing died.
-    NoPlace {
-        /// When it asks again if it is wanted still; `None` when that cannot help.
-        again: Option<Moment>,
+    /// Capacity for a first or further instance was refused. Nothing died.
+    NoCapacity {
+        /// Time of the next request for capacity, if one is still wanted; `None` when asking again cannot help.
+        retry_at: Option<Moment>,
     },
 }
 
-impl Standing {
-    /// An instance of it can be there without anybody's doing.
+impl StartState {
+    /// Whether an instance can be there soon without anyone's intervention.
     pub(super) fn is_coming(self) -> bool {
         match self {
-            Self::Fresh | Self::Preparing | Self::Prepared | Self::NoPlace { again: Some(_) } => true,
-            Self::Waiting { .. } | Self::Refused | Self::NoPlace { again: None } => false,
+            Self::Unprepared | Self::Preparing | Self::Prepared | Self::NoCapacity { retry_at: Some(_) } => true,
+            Self::BackingOff { .. } | Self::Refused | Self::NoCapacity { retry_at: None } => false,
         }
     }
 
-    /// What a generation without instances is.
+    /// State shown for a generation without instances.
     #[must_use]
-    pub fn at_rest(self) -> ModelState {
+    pub fn resting_state(self) -> ModelState {
         match self {
             Self::Preparing => ModelState::Preparing,
-            Self::Waiting { .. } | Self::Refused | Self::NoPlace { .. } => ModelState::Failed,
-            Self::Fresh | Self::Prepared => ModelState::Stopped,
+            Self::BackingOff { .. } | Self::Refused | Self::NoCapacity { .. } => ModelState::Failed,
+            Self::Unprepared | Self::Prepared => ModelState::Stopped,
         }
     }
 
-    /// When it is tried again, if it is.
+    /// Time of the next try, if there is one.
     #[must_use]
-    pub fn wake_at(self) -> Option<Moment> {
+    pub fn retry_at(self) -> Option<Moment> {
         match self {
-            Self::Waiting { until } => Some(until),
-            Self::NoPlace { again } => again,
-            Self::Fresh | Self::Preparing | Self::Prepared | Self::Refused => None,
+            Self::BackingOff { until } => Some(until),
+            Self::NoCapacity { retry_at } => retry_at,
+            Self::Unprepared | Self::Preparing | Self::Prepared | Self::Refused => None,
         }
     }
 }
 
+/// Start state and history of one generation.
 #[derive(Debug, Clone)]
-pub(super) struct Record {
+pub(super) struct GenerationState {
     pub(super) settings: Settings,
-    /// It served and was ready once.
-    pub(super) proven: bool,
-    pub(super) standing: Standing,
-    /// The launcher was asked for its environment and has not answered yet, whatever became of it meanwhile.
+    /// It served and had a ready instance once.
+    pub(super) was_ready: bool,
+    pub(super) start_state: StartState,
+    /// A request for the environment is unanswered by the launcher, even if it is not needed any more.
     asked: bool,
-    tally: Tally,
-    /// The last pause for want of a place.
-    place_pause: Duration,
-    /// When a place was refused.
-    place_refused: Option<Moment>,
+    tally: FailureTally,
+    /// Last pause before a new request for capacity; zero after a success.
+    capacity_pause: Duration,
+    capacity_refused_at: Option<Moment>,
 }
 
-impl Record {
+impl GenerationState {
     pub(super) fn new(settings: Settings) -> Self {
         Self {
             settings,
-            proven: false,
-            standing: Standing::Fresh,
+            was_ready: false,
+            start_state: StartState::Unprepared,
             asked: false,
-            tally: Tally::default(),
-            place_pause: Duration::ZERO,
-            place_refused: None,
+            tally: FailureTally::default(),
+            capacity_pause: Duration::ZERO,
+            capacity_refused_at: None,
         }
     }
 
     /// New content or a person's word: the past does not count.
-    pub(super) fn forgive(&mut self) {
-        self.tally.forgive();
-        self.forget_place();
-        match self.standing {
-            Standing::Waiting { .. } | Standing::Refused | Standing::NoPlace { .. } => self.standing = Standing::Fresh,
-            Standing::Fresh | Standing::Preparing | Standing::Prepared => {}
+    pub(super) fn reset_backoff(&mut self) {
+        self.tally.reset();
+        self.reset_capacity_pause();
+        match self.start_state {
+            StartState::BackingOff { .. } | StartState::Refused | StartState::NoCapacity { .. } => {
+                self.start_state = StartState::Unprepared
+            }
+            StartState::Unprepared | StartState::Preparing | StartState::Prepared => {}
         }
     }
 
     /// A death: at once again, later again, or never with this content.
-    pub(super) fn fail(&mut self, permanent: bool, ready_since: Option<Moment>, now: Moment, jitter: f64) {
-        let pause = self.tally.death(ready_since, now, jitter);
+    pub(super) fn record_failure(&mut self, permanent: bool, ready_since: Option<Moment>, now: Moment, jitter: f64) {
+        let pause = self.tally.record_failure(ready_since, now, jitter);
         if permanent {
-            self.standing = Standing::Refused;
+            self.start_state = StartState::Refused;
         } else if !pause.is_zero() {
-            self.standing = Standing::Waiting { until: now + pause };
-        } else if self.standing != Standing::Preparing {
-            self.standing = Standing::Fresh;
+            self.start_state = StartState::BackingOff { until: now + pause };
+        } else if self.start_state != StartState::Preparing {
+            self.start_state = StartState::Unprepared;
         }
     }
 
     /// Its environment took too long to make: that counts as a death, and `after` is the least pause.
-    pub(super) fn timed_out(&mut self, after: Duration, now: Moment, jitter: f64) {
-        let pause = self.tally.death(None, now, jitter).max(after);
-        self.standing = Standing::Waiting { until: now + pause };
+    pub(super) fn record_build_timeout(&mut self, after: Duration, now: Moment, jitter: f64) {
+        let pause = self.tally.record_failure(None, now, jitter).max(after);
+        self.start_state = StartState::BackingOff { until: now + pause };
     }
 
     /// The end of an instance for its stuck handlers: nothing is wrong with this content, and its place is free.
-    pub(super) fn overrun(&mut self) {
-        self.forget_place();
-        if matches!(self.standing, Standing::NoPlace { .. }) {
-            self.standing = Standing::Fresh;
+    pub(super) fn on_stuck_instance_ended(&mut self) {
+        self.reset_capacity_pause();
+        if matches!(self.start_state, StartState::NoCapacity { .. }) {
+            self.start_state = StartState::Unprepared;
         }
     }
 
     /// Its environment is needed. Whether the launcher has to be asked.
     pub(super) fn prepare(&mut self) -> bool {
-        self.standing = Standing::Preparing;
+        self.start_state = StartState::Preparing;
         !std::mem::replace(&mut self.asked, true)
     }
 
     pub(super) fn prepared(&mut self) {
         self.asked = false;
-        if self.standing == Standing::Preparing {
-            self.standing = Standing::Prepared;
+        if self.start_state == StartState::Preparing {
+            self.start_state = StartState::Prepared;
         }
     }
 
     /// The environment cannot be made. Whether that matters still.
-    pub(super) fn unprepared(&mut self) -> bool {
+    pub(super) fn on_preparation_failed(&mut self) -> bool {
         self.asked = false;
-        let matters = self.standing == Standing::Preparing;
+        let matters = self.start_state == StartState::Preparing;
         if matters {
-            self.standing = Standing::Fresh;
+            self.start_state = StartState::Unprepared;
         }
         matters
     }
 
     /// Its environment is not needed any more. Whether the launcher makes it still.
-    pub(super) fn unprepare(&mut self) -> bool {
-        if self.standing == Standing::Preparing {
-            self.standing = Standing::Fresh;
+    pub(super) fn cancel_preparation(&mut self) -> bool {
+        if self.start_state == StartState::Preparing {
+            self.start_state = StartState::Unprepared;
         }
         std::mem::take(&mut self.asked)
     }
 
     /// There is no answer to come.
     pub(super) fn launcher_lost(&mut self, now: Moment) {
-        if self.standing == Standing::Preparing {
-            self.launcher_away(now);
+        if self.start_state == StartState::Preparing {
+            self.launcher_unavailable(now);
         }
         self.asked = false;
     }
 
     /// It cannot be asked.
-    pub(super) fn launcher_away(&mut self, now: Moment) {
+    pub(super) fn launcher_unavailable(&mut self, now: Moment) {
         self.asked = false;
-        match self.standing {
-            Standing::Fresh | Standing::Preparing | Standing::Prepared => {
-                self.standing = Standing::Waiting { until: now + ASK_AGAIN };
+        match self.start_state {
+            StartState::Unprepared | StartState::Preparing | StartState::Prepared => {
+                self.start_state = StartState::BackingOff { until: now + LAUNCHER_RETRY };
             }
-            Standing::Waiting { .. } | Standing::Refused | Standing::NoPlace { .. } => {}
+            StartState::BackingOff { .. } | StartState::Refused | StartState::NoCapacity { .. } => {}
         }
     }
 
     /// A place was refused.
-    pub(super) fn no_place(&mut self, hopeless: bool, now: Moment) {
-        self.place_refused = Some(now);
-        if hopeless {
-            self.standing = Standing::NoPlace { again: None };
+    pub(super) fn on_no_capacity(&mut self, permanent: bool, now: Moment) {
+        self.capacity_refused_at = Some(now);
+        if permanent {
+            self.start_state = StartState::NoCapacity { retry_at: None };
         } else {
-            self.pause_for_place(now);
+            self.delay_capacity_request(now);
         }
     }
 
     /// A place was refused or taken away: it is not asked for again at once. Several at a time count once.
-    pub(super) fn pause_for_place(&mut self, now: Moment) {
-        match self.standing {
-            Standing::Fresh | Standing::Prepared => {
-                self.place_pause = (self.place_pause * 2).clamp(PLACE_AGAIN, PLACE_AGAIN_AT_MOST);
-                self.standing = Standing::NoPlace { again: Some(now + self.place_pause) };
+    pub(super) fn delay_capacity_request(&mut self, now: Moment) {
+        match self.start_state {
+            StartState::Unprepared | StartState::Prepared => {
+                self.capacity_pause = (self.capacity_pause * 2).clamp(FIRST_CAPACITY_PAUSE, LONGEST_CAPACITY_PAUSE);
+                self.start_state = StartState::NoCapacity { retry_at: Some(now + self.capacity_pause) };
             }
-            Standing::Preparing | Standing::Waiting { .. } | Standing::Refused | Standing::NoPlace { .. } => {}
+            StartState::Preparing
+            | StartState::BackingOff { .. }
+            | StartState::Refused
+            | StartState::NoCapacity { .. } => {}
         }
     }
 
     /// Whether there was no place for it, the last time or the times before that one.
-    pub(super) fn lacked_place(&self) -> bool {
-        matches!(self.standing, Standing::NoPlace { .. }) || !self.place_pause.is_zero()
+    pub(super) fn lacked_capacity(&self) -> bool {
+        matches!(self.start_state, StartState::NoCapacity { .. }) || !self.capacity_pause.is_zero()
     }
 
     /// The pause begins small again.
-    pub(super) fn forget_place(&mut self) {
-        self.place_pause = Duration::ZERO;
-        self.place_refused = None;
+    pub(super) fn reset_capacity_pause(&mut self) {
+        self.capacity_pause = Duration::ZERO;
+        self.capacity_refused_at = None;
     }
 
     /// A request comes: does it ask for a place at once? Not when one was refused only just.
-    pub(super) fn ask_for_place(&mut self, now: Moment) {
-        let recently = self.place_refused.is_some_and(|at| now < at + ASK_AGAIN);
-        if matches!(self.standing, Standing::NoPlace { again: Some(_) }) && !recently {
-            self.standing = Standing::Fresh;
+    pub(super) fn request_capacity_on_demand(&mut self, now: Moment) {
+        let recently = self.capacity_refused_at.is_some_and(|at| now < at + LAUNCHER_RETRY);
+        if matches!(self.start_state, StartState::NoCapacity { retry_at: Some(_) }) && !recently {
+            self.start_state = StartState::Unprepared;
         }
     }
 
     /// A place is asked for again at once; should it be refused, the pause goes on growing.
-    pub(super) fn room_appeared(&mut self) {
-        if matches!(self.standing, Standing::NoPlace { again: Some(_) }) {
-            self.standing = Standing::Fresh;
+    pub(super) fn on_capacity_freed(&mut self) {
+        if matches!(self.start_state, StartState::NoCapacity { retry_at: Some(_) }) {
+            self.start_state = StartState::Unprepared;
         }
     }
 
     pub(super) fn tick(&mut self, now: Moment) {
-        if self.standing.wake_at().is_some_and(|at| at <= now) {
-            self.standing = Standing::Fresh;
+        if self.start_state.retry_at().is_some_and(|at| at <= now) {
+            self.start_state = StartState::Unprepared;
         }
     }
+}
+
+/// How a candidate replaces the serving generation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RolloutStrategy {
+    /// The candidate's instances start beside the serving ones.
+    Parallel,
+    /// The serving instances stop first: there was no capacity beside them, and either the `Restart` command allowed it or
+    /// the model is unused.
+    Recreate,
 }
 
 /// The newest generation, on its way to the traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Candidate {
     pub(super) generation: Generation,
-    /// So many instances are ready before traffic moves: as many as served when the first one was started, or have since.
+    /// Ready instances before the traffic moves: as many as served when the first one was started, or at any time since.
     pub(super) goal: Option<u32>,
-    /// There is room for so many, as far as is known.
-    pub(super) most: u32,
-    /// There was no room beside the serving generation, and a person said that it takes its place, or nobody asks for that
-    /// one.
-    pub(super) in_place: bool,
+    /// Instances that fit on the node; `None` before capacity was refused.
+    pub(super) fits: Option<u32>,
+    pub(super) strategy: RolloutStrategy,
 }
 
 impl Candidate {
     pub(super) fn new(generation: Generation) -> Self {
-        Self { generation, goal: None, most: u32::MAX, in_place: false }
+        Self { generation, goal: None, fits: None, strategy: RolloutStrategy::Parallel }
+    }
+
+    /// `count`, as far as it fits on the node.
+    pub(super) fn fitting(&self, count: u32) -> u32 {
+        self.fits.map_or(count, |fits| count.min(fits))
     }
 }

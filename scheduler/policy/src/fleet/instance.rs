@@ -17,11 +17,11 @@ use crate::{Generation, InstanceNumber, Moment};
 use std::time::Duration;
 
 /// After SIGKILL the kernel needs moments; a worker that has not reported by then is killed again.
-pub const GONE_AFTER_KILL: Duration = Duration::from_secs(10);
+pub const KILL_RETRY: Duration = Duration::from_secs(10);
 /// Time for `teardown` once nothing is in flight.
 pub const STOP_GRACE: Duration = Duration::from_secs(5);
 /// An instance that had no request yet stays at least this long: what it was started for is about to reach it.
-pub const FIRST_USE: Duration = Duration::from_secs(1);
+pub const FIRST_USE_GRACE: Duration = Duration::from_secs(1);
 
 /// Where an instance is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,21 +48,21 @@ pub enum Phase {
     Stopping {
         /// Kill (again) then.
         until: Moment,
-        /// Why.
-        end: End,
+        /// StopReason.
+        end: StopCause,
     },
 }
 
-/// Why an instance goes.
+/// StopReason an instance goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum StopCause {
     /// It is not needed.
-    Wanted,
+    Requested,
     /// It does not do its work: its end counts as a death.
     Failed,
     /// Its stuck handlers were in the way. Its end counts as a death, and never delays the start of another one: clients
     /// cause it.
-    Overran,
+    StuckHandlers,
 }
 
 #[derive(Debug, Clone)]
@@ -70,7 +70,7 @@ pub(super) struct Instance {
     pub(super) generation: Generation,
     pub(super) phase: Phase,
     /// Its lane is open.
-    pub(super) open: bool,
+    pub(super) routed: bool,
     /// Its engine said that this content is hopeless.
     pub(super) refused: bool,
     /// It had a request since its lane is open.
@@ -78,7 +78,7 @@ pub(super) struct Instance {
     /// It has something in flight.
     pub(super) in_use: bool,
     /// When its lane was opened.
-    pub(super) opened_at: Moment,
+    pub(super) routed_at: Moment,
     /// A handler ignores its cancellation, or did before the instance's replacement was started.
     pub(super) overrun: Option<Overrun>,
 }
@@ -87,13 +87,13 @@ pub(super) struct Instance {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Overrun {
     /// Other requests run in it.
-    pub(super) others: bool,
+    pub(super) other_requests: bool,
     /// It can run further ones.
-    pub(super) takes: bool,
+    pub(super) free_slots: bool,
     /// Its handlers have ended after all.
     pub(super) recovered: bool,
     /// It is on its way down for its stuck handlers, not for anything else.
-    pub(super) retired: bool,
+    pub(super) retiring: bool,
 }
 
 impl Instance {
@@ -101,11 +101,11 @@ impl Instance {
         Self {
             generation,
             phase,
-            open: false,
+            routed: false,
             refused: false,
             used: false,
             in_use: false,
-            opened_at: Moment::ZERO,
+            routed_at: Moment::ZERO,
             overrun: None,
         }
     }
@@ -124,7 +124,7 @@ impl Instance {
 
     /// Its death is certain and not reckoned yet: what replaces it waits for that.
     pub(super) fn is_dying(&self) -> bool {
-        matches!(self.phase, Phase::Stopping { end: End::Failed | End::Overran, .. })
+        matches!(self.phase, Phase::Stopping { end: StopCause::Failed | StopCause::StuckHandlers, .. })
     }
 
     /// When waiting for somebody else ends.
@@ -136,10 +136,10 @@ impl Instance {
     }
 
     /// When it has been idle for `timeout`.
-    pub(super) fn idle_end(&self, timeout: Duration) -> Option<Moment> {
+    pub(super) fn idle_stop_at(&self, timeout: Duration) -> Option<Moment> {
         match self.phase {
             Phase::Ready { idle_since: Some(since), .. } => {
-                let first_use = if self.used { Moment::ZERO } else { self.opened_at + FIRST_USE };
+                let first_use = if self.used { Moment::ZERO } else { self.routed_at + FIRST_USE_GRACE };
                 Some((since + timeout).max(first_use))
             }
             Phase::Ready { idle_since: None, .. }
@@ -152,13 +152,13 @@ impl Instance {
     /// The way down, gently: what is in flight may finish within `drain`. Nothing for one that is on it already.
     pub(super) fn leave(&mut self, number: InstanceNumber, drain: Duration, now: Moment, actions: &mut Vec<Action>) {
         match self.phase {
-            Phase::Starting { .. } => self.kill(number, End::Wanted, now, actions),
+            Phase::Starting { .. } => self.kill(number, StopCause::Requested, now, actions),
             Phase::Ready { idle_since, .. } => {
                 self.close(number, actions);
                 if idle_since.is_some() {
                     self.stop(number, now, actions);
-                } else if self.overrun.is_some_and(|overrun| !overrun.others) {
-                    self.kill(number, End::Wanted, now, actions); // nobody waits for what runs in it
+                } else if self.overrun.is_some_and(|overrun| !overrun.other_requests) {
+                    self.kill(number, StopCause::Requested, now, actions); // nobody waits for what runs in it
                 } else {
                     self.phase = Phase::Draining { until: now + drain };
                 }
@@ -168,37 +168,45 @@ impl Instance {
     }
 
     /// It does not do its work.
-    pub(super) fn give_up(&mut self, number: InstanceNumber, now: Moment, actions: &mut Vec<Action>) {
+    pub(super) fn on_unresponsive(&mut self, number: InstanceNumber, now: Moment, actions: &mut Vec<Action>) {
         match self.phase {
-            Phase::Starting { .. } | Phase::Ready { .. } => self.kill(number, End::Failed, now, actions),
-            Phase::Draining { .. } => self.kill(number, End::Wanted, now, actions),
+            Phase::Starting { .. } | Phase::Ready { .. } => self.kill(number, StopCause::Failed, now, actions),
+            Phase::Draining { .. } => self.kill(number, StopCause::Requested, now, actions),
             Phase::Stopping { .. } => {}
         }
     }
 
     /// The way down of one whose stuck handlers keep it from being what it was. Others in it end within `bound`, which
     /// is what their deadlines allow.
-    pub(super) fn retire(&mut self, number: InstanceNumber, bound: Duration, now: Moment, actions: &mut Vec<Action>) {
+    pub(super) fn retire_stuck(
+        &mut self,
+        number: InstanceNumber,
+        bound: Duration,
+        now: Moment,
+        actions: &mut Vec<Action>,
+    ) {
         let (Some(overrun), Phase::Ready { idle_since, .. }) = (&mut self.overrun, self.phase) else { return };
-        overrun.retired = true;
-        if overrun.others || idle_since.is_some() {
+        overrun.retiring = true;
+        if overrun.other_requests || idle_since.is_some() {
             self.leave(number, bound, now, actions);
         } else {
-            self.kill(number, End::Overran, now, actions);
+            self.kill(number, StopCause::StuckHandlers, now, actions);
         }
     }
 
     /// The end of one that drains when only its stuck handlers are left: nobody waits for them.
-    pub(super) fn end_drained(&mut self, number: InstanceNumber, now: Moment, actions: &mut Vec<Action>) {
-        if let (Phase::Draining { .. }, Some(Overrun { others: false, retired, .. })) = (self.phase, self.overrun) {
-            self.kill(number, if retired { End::Overran } else { End::Wanted }, now, actions);
+    pub(super) fn end_if_drained(&mut self, number: InstanceNumber, now: Moment, actions: &mut Vec<Action>) {
+        if let (Phase::Draining { .. }, Some(Overrun { other_requests: false, retiring, .. })) =
+            (self.phase, self.overrun)
+        {
+            self.kill(number, if retiring { StopCause::StuckHandlers } else { StopCause::Requested }, now, actions);
         }
     }
 
     /// Somebody did not keep to the time.
-    pub(super) fn overdue(&mut self, number: InstanceNumber, now: Moment, actions: &mut Vec<Action>) {
+    pub(super) fn on_deadline(&mut self, number: InstanceNumber, now: Moment, actions: &mut Vec<Action>) {
         match self.phase {
-            Phase::Starting { .. } => self.kill(number, End::Failed, now, actions),
+            Phase::Starting { .. } => self.kill(number, StopCause::Failed, now, actions),
             Phase::Ready { .. } => {}
             Phase::Draining { .. } => {
                 actions.push(Action::CancelInFlight(number));
@@ -209,19 +217,19 @@ impl Instance {
     }
 
     pub(super) fn stop(&mut self, number: InstanceNumber, now: Moment, actions: &mut Vec<Action>) {
-        self.phase = Phase::Stopping { until: now + STOP_GRACE + STOP_GRACE, end: End::Wanted };
+        self.phase = Phase::Stopping { until: now + STOP_GRACE + STOP_GRACE, end: StopCause::Requested };
         actions.push(Action::Stop(number));
     }
 
-    fn kill(&mut self, number: InstanceNumber, end: End, now: Moment, actions: &mut Vec<Action>) {
+    fn kill(&mut self, number: InstanceNumber, end: StopCause, now: Moment, actions: &mut Vec<Action>) {
         self.close(number, actions);
-        self.phase = Phase::Stopping { until: now + GONE_AFTER_KILL, end };
+        self.phase = Phase::Stopping { until: now + KILL_RETRY, end };
         actions.push(Action::Kill(number));
     }
 
     fn close(&mut self, number: InstanceNumber, actions: &mut Vec<Action>) {
-        if std::mem::take(&mut self.open) {
-            actions.push(Action::Close(number));
+        if std::mem::take(&mut self.routed) {
+            actions.push(Action::DisableRoute(number));
         }
     }
 }

@@ -1,15 +1,15 @@
 //! What becomes of instances: they get their place and get ready, work and rest, die; and what time does to them.
 
-use super::events::{Action, Why};
-use super::generation::{Record, Standing};
-use super::instance::{End, Phase};
-use super::{Aim, Fleet};
+use super::events::{Action, StopReason};
+use super::generation::{GenerationState, RolloutStrategy, StartState};
+use super::instance::{Phase, StopCause};
+use super::{Fleet, Target};
 use crate::{Generation, InstanceNumber, Moment};
 
 impl Fleet {
     /// Whether what waits has to be refused for want of a place.
     pub(super) fn on_demand(&mut self, now: Moment) -> bool {
-        if self.held || self.aim == Aim::Removed {
+        if self.held || self.target == Target::Removed {
             return false; // it is refused anyhow
         }
         self.used_at = now;
@@ -17,13 +17,13 @@ impl Fleet {
             && self.up(serving) == 0
             && let Some(record) = self.generations.get_mut(&serving)
         {
-            record.ask_for_place(now);
-            if matches!(record.standing, Standing::NoPlace { .. }) {
-                self.owed = self.candidate_is_coming();
-                return !self.owed;
+            record.request_capacity_on_demand(now);
+            if matches!(record.start_state, StartState::NoCapacity { .. }) {
+                self.start_requested = self.candidate_is_coming();
+                return !self.start_requested;
             }
         }
-        (self.owed, self.awaited, self.unasked) = (true, true, false);
+        (self.start_requested, self.awaited, self.unasked) = (true, true, false);
         false
     }
 
@@ -36,7 +36,7 @@ impl Fleet {
         }
         // It had its place for something. Requests of the others say nothing of whether there is one more.
         if let Some(record) = self.generations.get_mut(&instance.generation).filter(|_| is_first) {
-            record.forget_place();
+            record.reset_capacity_pause();
         }
     }
 
@@ -64,10 +64,10 @@ impl Fleet {
     }
 
     /// Whether what waits has to be refused: a further instance, or one beside the serving generation, is no loss.
-    pub(super) fn on_no_place(
+    pub(super) fn on_no_capacity(
         &mut self,
         number: InstanceNumber,
-        (hopeless, in_place): (bool, bool),
+        (permanent, recreate_fits): (bool, bool),
         now: Moment,
         jitter: f64,
     ) -> bool {
@@ -79,29 +79,29 @@ impl Fleet {
         }
         self.instances.remove(&number);
         let (up, live) = (self.up(generation), self.live(generation));
-        let in_place = in_place && self.is_unused(now);
+        let recreate_fits = recreate_fits && self.is_unused(now);
         if let Some(candidate) = self.candidate.as_mut().filter(|candidate| candidate.generation == generation) {
             if up > 0 {
-                candidate.most = up;
+                candidate.fits = Some(up);
                 return false;
             }
             // Nobody asks for what serves either: it makes the room itself.
-            if in_place && !candidate.in_place {
-                candidate.in_place = true;
+            if recreate_fits && candidate.strategy == RolloutStrategy::Parallel {
+                candidate.strategy = RolloutStrategy::Recreate;
                 return false;
             }
-            self.give_back_place();
+            self.abandon_recreate();
         }
         if let Some(record) = self.generations.get_mut(&generation) {
-            record.no_place(hopeless && live == 0, now);
+            record.on_no_capacity(permanent && live == 0, now);
         }
         if self.serving != Some(generation) || up > 0 {
             return false;
         }
         // What waits for the candidate waits for this one again, should that fail.
-        self.owed = self.candidate_is_coming();
-        self.awaited &= self.owed;
-        !self.owed
+        self.start_requested = self.candidate_is_coming();
+        self.awaited &= self.start_requested;
+        !self.start_requested
     }
 
     /// It rests; what it was there for asks for a place again after a pause, or with the next request.
@@ -111,14 +111,14 @@ impl Fleet {
             return;
         }
         let generation = instance.generation;
-        self.leave(number, Why::Displaced, now, actions);
+        self.leave(number, StopReason::Displaced, now, actions);
         if self.serving == Some(generation) && self.up(generation) == 0 {
-            self.owed = false;
+            self.start_requested = false;
         }
         if self.missing(generation) > 0
             && let Some(record) = self.generations.get_mut(&generation)
         {
-            record.pause_for_place(now);
+            record.delay_capacity_request(now);
         }
     }
 
@@ -140,26 +140,33 @@ impl Fleet {
             self.used_at = now;
         }
         let ready_since = match instance.phase {
-            Phase::Starting { .. } | Phase::Stopping { end: End::Failed, .. } => None,
+            Phase::Starting { .. } | Phase::Stopping { end: StopCause::Failed, .. } => None,
             Phase::Ready { since, .. } => Some(since),
-            Phase::Stopping { end: End::Overran, .. } => return self.died(instance.generation, Record::overrun),
-            Phase::Draining { .. } | Phase::Stopping { end: End::Wanted, .. } => return,
+            Phase::Stopping { end: StopCause::StuckHandlers, .. } => {
+                return self.died(instance.generation, GenerationState::on_stuck_instance_ended);
+            }
+            Phase::Draining { .. } | Phase::Stopping { end: StopCause::Requested, .. } => return,
         };
-        self.failed(instance.generation, |record| record.fail(instance.refused, ready_since, now, jitter));
+        self.failed(instance.generation, |record| record.record_failure(instance.refused, ready_since, now, jitter));
     }
 
     /// It is asked again in a moment.
-    pub(super) fn on_not_asked(&mut self, generation: Generation, instance: Option<InstanceNumber>, now: Moment) {
+    pub(super) fn on_launcher_unavailable(
+        &mut self,
+        generation: Generation,
+        instance: Option<InstanceNumber>,
+        now: Moment,
+    ) {
         if let Some(number) = instance {
             self.instances.remove(&number);
         }
         if let Some(record) = self.generations.get_mut(&generation) {
-            record.launcher_away(now);
+            record.launcher_unavailable(now);
         }
     }
 
     /// A death of the model's own doing, or the like of one.
-    pub(super) fn failed(&mut self, generation: Generation, reckon: impl FnOnce(&mut Record)) {
+    pub(super) fn failed(&mut self, generation: Generation, reckon: impl FnOnce(&mut GenerationState)) {
         if self.serving == Some(generation) {
             self.failures += 1;
         }
@@ -167,50 +174,50 @@ impl Fleet {
     }
 
     /// A death. What served is brought up again, though nobody may ask at the moment.
-    fn died(&mut self, generation: Generation, reckon: impl FnOnce(&mut Record)) {
+    fn died(&mut self, generation: Generation, reckon: impl FnOnce(&mut GenerationState)) {
         self.deaths += 1;
         let Some(record) = self.generations.get_mut(&generation) else { return };
         reckon(record);
-        let gives_up = !record.standing.is_coming();
+        let gives_up = !record.start_state.is_coming();
         self.unasked |= gives_up; // what waited is refused
         if self.serving == Some(generation) {
-            self.owed |= !self.held;
+            self.start_requested |= !self.held;
         }
         if gives_up && self.candidate() == Some(generation) {
-            self.give_back_place();
+            self.abandon_recreate();
         }
     }
 
     pub(super) fn on_tick(&mut self, now: Moment, actions: &mut Vec<Action>) {
         for (number, instance) in &mut self.instances {
             if instance.deadline().is_some_and(|at| at <= now) {
-                instance.overdue(*number, now, actions);
+                instance.on_deadline(*number, now, actions);
             }
         }
         self.generations.values_mut().for_each(|record| record.tick(now));
-        while let Some((at, number)) = self.next_idle_end()
+        while let Some((at, number)) = self.next_idle_stop()
             && at <= now
         {
-            self.leave(number, Why::Idle, now, actions);
+            self.leave(number, StopReason::Idle, now, actions);
         }
     }
 
     /// What died while nobody used its model is not brought up again once its idle time is over.
-    pub(super) fn forget_debt(&mut self, now: Moment) {
+    pub(super) fn expire_start_request(&mut self, now: Moment) {
         let timeout =
             self.serving.and_then(|serving| self.generations.get(&serving)).map(|known| known.settings.idle_timeout);
         let is_over = timeout.is_some_and(|timeout| self.used_at.saturating_add(timeout) <= now);
         if is_over && !self.awaited && !self.instances.values().any(|instance| instance.in_use) {
-            self.owed = false;
+            self.start_requested = false;
         }
     }
 
     /// The candidate did not get ready in place of the serving generation, which comes back though nobody may ask.
-    fn give_back_place(&mut self) {
+    fn abandon_recreate(&mut self) {
         if let Some(candidate) = &mut self.candidate
-            && std::mem::take(&mut candidate.in_place)
+            && std::mem::replace(&mut candidate.strategy, RolloutStrategy::Parallel) == RolloutStrategy::Recreate
         {
-            self.owed = true;
+            self.start_requested = true;
         }
     }
 }

@@ -40,23 +40,23 @@ mod reconcile;
 mod tests;
 mod view;
 
-pub use events::{Action, Event, Settings, Why};
-pub use generation::{ASK_AGAIN, PLACE_AGAIN, PLACE_AGAIN_AT_MOST, Standing};
-pub use instance::{End, FIRST_USE, GONE_AFTER_KILL, Phase, STOP_GRACE};
+pub use events::{Action, Event, Settings, StopReason};
+pub use generation::{FIRST_CAPACITY_PAUSE, LAUNCHER_RETRY, LONGEST_CAPACITY_PAUSE, StartState};
+pub use instance::{FIRST_USE_GRACE, KILL_RETRY, Phase, STOP_GRACE, StopCause};
 pub use view::ModelState;
 
 use super::{Generation, InstanceNumber, Moment};
-use generation::{Candidate, Record};
+use generation::{Candidate, GenerationState};
 use instance::Instance;
 use std::collections::BTreeMap;
 
 /// The state of one model.
 #[derive(Debug, Clone)]
 pub struct Fleet {
-    generations: BTreeMap<Generation, Record>,
+    generations: BTreeMap<Generation, GenerationState>,
     instances: BTreeMap<InstanceNumber, Instance>,
     last_number: u32,
-    aim: Aim,
+    target: Target,
     /// It takes the traffic, though it may be cold.
     serving: Option<Generation>,
     /// It is to take the traffic as soon as it is ready.
@@ -68,7 +68,7 @@ pub struct Fleet {
     /// By the load.
     wanted: u32,
     /// The serving generation owes an instance, whatever the load says: a request waits, a person asked, or one died.
-    owed: bool,
+    start_requested: bool,
     /// What is owed is owed to a request or a person.
     awaited: bool,
     /// A start has failed, and since then nothing has asked: no request, no person, no new content.
@@ -83,11 +83,11 @@ pub struct Fleet {
 
 /// What there is to serve in the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Aim {
+enum Target {
     /// Nobody said yet: adopted instances are kept as they are.
     Unknown,
-    /// This.
-    At(Generation),
+    /// This content.
+    Content(Generation),
     /// The directory has nothing that can be served: what serves goes on.
     Unservable,
     /// Nothing: the model is gone.
@@ -102,13 +102,13 @@ impl Fleet {
             generations: BTreeMap::new(),
             instances: BTreeMap::new(),
             last_number: 0,
-            aim: Aim::Unknown,
+            target: Target::Unknown,
             serving: None,
             candidate: None,
             previous: None,
             announced: None,
             wanted: 0,
-            owed: false,
+            start_requested: false,
             awaited: false,
             unasked: false,
             used_at: Moment::ZERO,
@@ -127,14 +127,14 @@ impl Fleet {
     /// Takes one event. `jitter` (`0.0..1.0`) spreads back-off.
     pub fn step(&mut self, event: &Event, now: Moment, jitter: f64) -> Vec<Action> {
         let mut actions = Vec::new();
-        let refused_before = self.refuses();
+        let refused_before = self.refuses_requests();
         let mut refuse = false;
         match *event {
-            Event::Content { generation, settings, proven } => self.on_content(generation, settings, proven),
-            Event::BadContent => self.on_bad_content(),
+            Event::Content { generation, settings, was_ready } => self.on_content(generation, settings, was_ready),
+            Event::UnservableContent => self.on_unservable_content(),
             Event::Removed => self.on_removed(),
             Event::Demand => refuse = self.on_demand(now),
-            Event::Wanted(count) => self.wanted = count,
+            Event::DesiredInstances(count) => self.wanted = count,
             // Each request comes by here. Nothing follows from it for others.
             Event::Busy(number) => {
                 self.on_busy(number);
@@ -150,41 +150,45 @@ impl Fleet {
                 }
             }
             Event::PrepareFailed { generation, permanent } => {
-                if self.generations.get_mut(&generation).is_some_and(Record::unprepared) {
-                    self.failed(generation, |record| record.fail(permanent, None, now, jitter));
+                if self.generations.get_mut(&generation).is_some_and(GenerationState::on_preparation_failed) {
+                    self.failed(generation, |record| record.record_failure(permanent, None, now, jitter));
                 }
             }
             Event::PrepareTimedOut { generation, after } => {
-                if self.generations.get_mut(&generation).is_some_and(Record::unprepared) {
-                    self.failed(generation, |record| record.timed_out(after, now, jitter));
+                if self.generations.get_mut(&generation).is_some_and(GenerationState::on_preparation_failed) {
+                    self.failed(generation, |record| record.record_build_timeout(after, now, jitter));
                 }
             }
             Event::Placed(number) => self.on_placed(number, now),
-            Event::NoPlace { instance, hopeless, in_place } => {
-                refuse = self.on_no_place(instance, (hopeless, in_place), now, jitter);
+            Event::NoCapacity { instance, permanent, recreate_fits } => {
+                refuse = self.on_no_capacity(instance, (permanent, recreate_fits), now, jitter);
             }
-            Event::Room => self.generations.values_mut().for_each(Record::room_appeared),
+            Event::CapacityFreed => self.generations.values_mut().for_each(GenerationState::on_capacity_freed),
             Event::Displaced(number) => self.on_displaced(number, now, &mut actions),
-            Event::NotAsked { generation, instance } => self.on_not_asked(generation, instance, now),
+            Event::LauncherUnavailable { generation, instance } => {
+                self.on_launcher_unavailable(generation, instance, now)
+            }
             Event::Gone(number) => self.on_gone(number, now, jitter),
             Event::Ready(number) => self.on_ready(number, now),
-            Event::EngineRefused(number) => {
+            Event::ContentRejected(number) => {
                 if let Some(instance) = self.instances.get_mut(&number) {
                     instance.refused = true;
                 }
             }
-            Event::Served { generation, settings } => self.on_served(generation, settings),
-            Event::Adopted { instance, generation, settings, ready, proven } => {
-                let record = self.generations.entry(generation).or_insert_with(|| Record::new(settings));
-                record.proven |= proven;
+            Event::LastServed { generation, settings } => self.on_last_served(generation, settings),
+            Event::Adopted { instance, generation, settings, ready, was_ready } => {
+                let record = self.generations.entry(generation).or_insert_with(|| GenerationState::new(settings));
+                record.was_ready |= was_ready;
                 self.on_adopted(instance, generation, settings, ready, now);
             }
             Event::Unresponsive(number) => {
                 if let Some(instance) = self.instances.get_mut(&number) {
-                    instance.give_up(number, now, &mut actions);
+                    instance.on_unresponsive(number, now, &mut actions);
                 }
             }
-            Event::Overran { instance, others, takes } => self.on_overran(instance, others, takes, now, &mut actions),
+            Event::StuckHandlers { instance, other_requests, free_slots } => {
+                self.on_stuck_handlers(instance, other_requests, free_slots, now, &mut actions)
+            }
             Event::Recovered(number) => self.on_recovered(number),
             // A start that was asked for and is not answered ends as one that was never asked for.
             Event::LauncherLost => self.generations.values_mut().for_each(|record| record.launcher_lost(now)),
@@ -192,21 +196,21 @@ impl Fleet {
             Event::Stop => self.on_stop(),
             Event::Restart => self.on_restart(now, &mut actions),
             Event::RollBack { generation, settings } => {
-                if self.aim != Aim::Removed {
+                if self.target != Target::Removed {
                     self.on_content(generation, settings, true);
                 }
             }
             Event::Tick => self.on_tick(now, &mut actions),
         }
-        self.settle(now, &mut actions);
+        self.reconcile(now, &mut actions);
         // What waits when the launcher is lost waits on: it is asked again in a moment.
-        let ends = matches!(*event, Event::Stop | Event::Removed | Event::BadContent);
-        let launcher = matches!(*event, Event::LauncherLost | Event::NotAsked { .. });
+        let ends = matches!(*event, Event::Stop | Event::Removed | Event::UnservableContent);
+        let launcher = matches!(*event, Event::LauncherLost | Event::LauncherUnavailable { .. });
         let news = ends || *event == Event::Demand || (!refused_before && !launcher);
-        if refuse || (news && self.refuses()) {
+        if refuse || (news && self.refuses_requests()) {
             actions.push(Action::RefuseWaiting);
         }
-        if self.aim == Aim::Removed && self.instances.is_empty() {
+        if self.target == Target::Removed && self.instances.is_empty() {
             actions.push(Action::End);
         }
         actions

@@ -8,68 +8,68 @@
 
 use super::Fleet;
 use super::events::Action;
-use super::generation::Standing;
+use super::generation::StartState;
 use super::instance::{Instance, Overrun, Phase};
 use crate::{Generation, InstanceNumber, Moment};
 
 impl Fleet {
-    pub(super) fn on_overran(
+    pub(super) fn on_stuck_handlers(
         &mut self,
         number: InstanceNumber,
-        others: bool,
-        takes: bool,
+        other_requests: bool,
+        free_slots: bool,
         now: Moment,
         actions: &mut Vec<Action>,
     ) {
         let Some(instance) = self.instances.get_mut(&number) else { return };
-        let retired = instance.overrun.is_some_and(|overrun| overrun.retired);
-        instance.overrun = Some(Overrun { others, takes, recovered: false, retired });
-        instance.end_drained(number, now, actions);
+        let retiring = instance.overrun.is_some_and(|overrun| overrun.retiring);
+        instance.overrun = Some(Overrun { other_requests, free_slots, recovered: false, retiring });
+        instance.end_if_drained(number, now, actions);
     }
 
     pub(super) fn on_recovered(&mut self, number: InstanceNumber) {
         let overrun = self.instances.get_mut(&number).and_then(|instance| instance.overrun.as_mut());
         if let Some(overrun) = overrun {
-            *overrun = Overrun { others: true, takes: true, recovered: true, retired: overrun.retired };
+            *overrun = Overrun { other_requests: true, free_slots: true, recovered: true, retiring: overrun.retiring };
         }
     }
 
     /// Instances that have recovered are as good as they were, where none was started in their place.
-    pub(super) fn pardon(&mut self, serving: Generation) {
+    pub(super) fn clear_recovered(&mut self, serving: Generation) {
         if self.live(serving) > self.max(serving) {
             return;
         }
         for instance in self.instances.values_mut().filter(|instance| instance.generation == serving) {
-            instance.overrun = instance.overrun.filter(|overrun| !overrun.recovered || overrun.retired);
+            instance.overrun = instance.overrun.filter(|overrun| !overrun.recovered || overrun.retiring);
         }
     }
 
     /// Ends what is replaced, the oldest first, and what stands in the way of what is to replace it.
-    pub(super) fn retire(&mut self, serving: Generation, now: Moment, actions: &mut Vec<Action>) {
+    pub(super) fn retire_stuck(&mut self, serving: Generation, now: Moment, actions: &mut Vec<Action>) {
         let is_sound = |instance: &Instance| instance.generation == serving && instance.overrun.is_none();
-        let ready = self.count(|instance| is_sound(instance) && instance.is_ready()) + self.overrun(serving);
+        let ready = self.count(|instance| is_sound(instance) && instance.is_ready()) + self.stuck(serving);
         let mut replaced = ready.saturating_sub(self.desired(serving));
         let starts = self.count(|instance| is_sound(instance) && matches!(instance.phase, Phase::Starting { .. })) > 0;
         let Some(record) = self.generations.get(&serving) else { return };
         let is_coming = starts
-            || match record.standing {
-                Standing::Fresh | Standing::Preparing | Standing::Prepared => self.room(serving) > 0,
-                Standing::Waiting { .. } | Standing::Refused | Standing::NoPlace { .. } => false,
+            || match record.start_state {
+                StartState::Unprepared | StartState::Preparing | StartState::Prepared => self.room(serving) > 0,
+                StartState::BackingOff { .. } | StartState::Refused | StartState::NoCapacity { .. } => false,
             };
         let bound = record.settings.request;
         for (number, instance) in &mut self.instances {
             let is_up = instance.generation == serving && instance.is_ready();
             let Some(overrun) = instance.overrun.filter(|_| is_up) else { continue };
-            let is_of_use = overrun.others || (overrun.takes && is_coming);
+            let is_of_use = overrun.other_requests || (overrun.free_slots && is_coming);
             if replaced > 0 || !is_of_use {
                 replaced = replaced.saturating_sub(1);
-                instance.retire(*number, bound, now, actions);
+                instance.retire_stuck(*number, bound, now, actions);
             }
         }
     }
 
     /// Instances of a generation that are up, and are to be replaced.
-    pub(super) fn overrun(&self, generation: Generation) -> u32 {
+    pub(super) fn stuck(&self, generation: Generation) -> u32 {
         self.count(|instance| instance.generation == generation && instance.is_up() && instance.overrun.is_some())
     }
 

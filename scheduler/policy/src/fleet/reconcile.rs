@@ -2,52 +2,52 @@
 //!
 //! Called at the end of each step. It is level-triggered: it looks at the whole state, never at the event.
 
-use super::events::{Action, Why};
-use super::generation::{Candidate, Record, Standing};
+use super::events::{Action, StopReason};
+use super::generation::{Candidate, GenerationState, RolloutStrategy, StartState};
 use super::instance::{Instance, Phase};
-use super::{Aim, Fleet};
+use super::{Fleet, Target};
 use crate::{Generation, InstanceNumber, Moment};
 
 impl Fleet {
-    pub(super) fn settle(&mut self, now: Moment, actions: &mut Vec<Action>) {
+    pub(super) fn reconcile(&mut self, now: Moment, actions: &mut Vec<Action>) {
         let ready = self.ready_of_serving();
         if let Some(Candidate { goal: Some(goal), .. }) = &mut self.candidate {
             *goal = ready.max(*goal);
         }
-        self.move_traffic(now);
-        self.forget_debt(now);
-        let why = match self.aim {
-            _ if self.held => Why::Held,
-            Aim::Removed => Why::Removed,
-            Aim::Unknown | Aim::At(_) | Aim::Unservable => Why::Replaced,
+        self.promote_candidate(now);
+        self.expire_start_request(now);
+        let reason = match self.target {
+            _ if self.held => StopReason::Held,
+            Target::Removed => StopReason::Removed,
+            Target::Unknown | Target::Content(_) | Target::Unservable => StopReason::Replaced,
         };
-        for number in self.without_business() {
-            self.leave(number, why, now, actions);
+        for number in self.surplus_instances() {
+            self.leave(number, reason, now, actions);
         }
-        self.open_lanes(now, actions);
+        self.enable_routes(now, actions);
         // Until somebody says what is in the directory, more instances of an earlier scheduler may come: what seems to be
         // missing is perhaps there. Nothing could be started before, either: it is the launcher who says so.
         if !self.held
-            && self.aim != Aim::Unknown
+            && self.target != Target::Unknown
             && let Some(serving) = self.serving
         {
-            self.pardon(serving);
-            self.retire(serving, now, actions);
-            self.bring_up(serving, now, actions);
+            self.clear_recovered(serving);
+            self.retire_stuck(serving, now, actions);
+            self.start_missing(serving, now, actions);
         }
         if !self.held
             && let Some(candidate) = self.candidate
         {
-            self.bring_up(candidate.generation, now, actions);
+            self.start_missing(candidate.generation, now, actions);
         }
         self.forget(actions);
     }
 
     /// The candidate serves once it can do what the serving generation does.
-    fn move_traffic(&mut self, now: Moment) {
+    fn promote_candidate(&mut self, now: Moment) {
         let Some(candidate) = self.candidate.filter(|_| !self.held) else { return };
         let generation = candidate.generation;
-        let most = candidate.most.min(self.max(generation)).max(1);
+        let most = candidate.fitting(self.max(generation)).max(1);
         if self.ready(generation) < self.ready_of_serving().clamp(1, most) {
             return;
         }
@@ -64,24 +64,24 @@ impl Fleet {
     }
 
     /// Instances that are up for nothing.
-    fn without_business(&self) -> Vec<InstanceNumber> {
+    fn surplus_instances(&self) -> Vec<InstanceNumber> {
         let candidate = self.candidate();
-        let has_business = |instance: &Instance| {
+        let is_needed = |instance: &Instance| {
             if self.held {
                 false
             } else if Some(instance.generation) == self.serving {
-                !self.is_vacated()
+                !self.serving_makes_way()
             } else if Some(instance.generation) == candidate {
-                self.standing(instance.generation) != Some(Standing::Refused)
+                self.start_state(instance.generation) != Some(StartState::Refused)
             } else {
-                self.aim == Aim::Unknown
+                self.target == Target::Unknown
             }
         };
         let up = self.instances.iter().filter(|(_, instance)| instance.is_up());
-        up.filter(|(_, instance)| !has_business(instance)).map(|(number, _)| *number).collect()
+        up.filter(|(_, instance)| !is_needed(instance)).map(|(number, _)| *number).collect()
     }
 
-    fn open_lanes(&mut self, now: Moment, actions: &mut Vec<Action>) {
+    fn enable_routes(&mut self, now: Moment, actions: &mut Vec<Action>) {
         let Some(serving) = self.serving else {
             self.announced = None;
             return;
@@ -93,34 +93,34 @@ impl Fleet {
         if self.ready(serving) == 0 {
             return;
         }
-        (self.owed, self.awaited, self.unasked) = (false, false, false);
+        (self.start_requested, self.awaited, self.unasked) = (false, false, false);
         if let Some(record) = self.generations.get_mut(&serving)
-            && !record.proven
+            && !record.was_ready
         {
-            record.proven = true;
-            actions.push(Action::Proven(serving));
+            record.was_ready = true;
+            actions.push(Action::RecordReady(serving));
         }
         for (number, instance) in &mut self.instances {
-            if instance.generation == serving && instance.is_ready() && !instance.open {
-                (instance.open, instance.opened_at) = (true, now);
-                actions.push(Action::Open(*number));
+            if instance.generation == serving && instance.is_ready() && !instance.routed {
+                (instance.routed, instance.routed_at) = (true, now);
+                actions.push(Action::EnableRoute(*number));
             }
         }
     }
 
     /// Starts what is missing, as far as the generation may be started and there is room for it.
-    fn bring_up(&mut self, generation: Generation, now: Moment, actions: &mut Vec<Action>) {
+    fn start_missing(&mut self, generation: Generation, now: Moment, actions: &mut Vec<Action>) {
         let (missing, desired) = (self.missing(generation), self.desired(generation));
         let startable = missing.min(self.room(generation));
         let Some(record) = self.generations.get_mut(&generation) else { return };
-        match record.standing {
-            Standing::Fresh if missing > 0 => {
+        match record.start_state {
+            StartState::Unprepared if missing > 0 => {
                 if record.prepare() {
                     actions.push(Action::Prepare(generation));
                 }
             }
-            Standing::Fresh => record.forget_place(),
-            Standing::Prepared if startable > 0 => {
+            StartState::Unprepared => record.reset_capacity_pause(),
+            StartState::Prepared if startable > 0 => {
                 let until = now + record.settings.startup;
                 if let Some(candidate) = self.candidate.as_mut().filter(|candidate| candidate.generation == generation)
                 {
@@ -132,11 +132,11 @@ impl Fleet {
                     actions.push(Action::Start { instance, generation });
                 }
             }
-            Standing::Prepared
-            | Standing::Preparing
-            | Standing::Waiting { .. }
-            | Standing::Refused
-            | Standing::NoPlace { .. } => {}
+            StartState::Prepared
+            | StartState::Preparing
+            | StartState::BackingOff { .. }
+            | StartState::Refused
+            | StartState::NoCapacity { .. } => {}
         }
     }
 
@@ -148,16 +148,16 @@ impl Fleet {
             |generation: &Generation| self.live(*generation) == 0 && (self.held || self.missing(*generation) == 0);
         let unused: Vec<_> = self.generations.keys().copied().filter(unused).collect();
         for generation in unused {
-            if self.generations.get_mut(&generation).is_some_and(Record::unprepare) {
-                actions.push(Action::Unprepare(generation));
+            if self.generations.get_mut(&generation).is_some_and(GenerationState::cancel_preparation) {
+                actions.push(Action::CancelPreparation(generation));
             }
             if !known.contains(&Some(generation)) {
                 self.generations.remove(&generation);
                 actions.push(Action::Forget(generation));
             } else if let Some(record) = self.generations.get_mut(&generation)
-                && record.standing == Standing::Prepared
+                && record.start_state == StartState::Prepared
             {
-                record.standing = Standing::Fresh;
+                record.start_state = StartState::Unprepared;
             }
         }
     }
@@ -167,19 +167,18 @@ impl Fleet {
         let Some(record) = self.generations.get(&generation) else { return 0 };
         let settings = record.settings;
         let count = if self.serving == Some(generation) {
-            if self.is_vacated() {
+            if self.serving_makes_way() {
                 0
-            } else if self.owed {
+            } else if self.start_requested {
                 settings.min.max(self.wanted).max(1)
             } else if self.up(generation) == 0 {
                 settings.min
             } else {
-                settings.min.max(self.wanted).max(self.overrun(generation))
+                settings.min.max(self.wanted).max(self.stuck(generation))
             }
         } else {
             let candidate = self.candidate.filter(|candidate| candidate.generation == generation);
-            candidate
-                .map_or(0, |candidate| candidate.goal.unwrap_or(self.ready_of_serving().max(1)).min(candidate.most))
+            candidate.map_or(0, |candidate| candidate.fitting(candidate.goal.unwrap_or(self.ready_of_serving().max(1))))
         };
         count.min(settings.max.max(1))
     }
@@ -188,7 +187,7 @@ impl Fleet {
     /// handlers at once.
     pub(super) fn missing(&self, generation: Generation) -> u32 {
         let dying = self.count(|instance| instance.generation == generation && instance.is_dying());
-        let sound = self.up(generation) - self.overrun(generation);
+        let sound = self.up(generation) - self.stuck(generation);
         self.desired(generation).saturating_sub(sound + dying)
     }
 
@@ -206,7 +205,9 @@ impl Fleet {
             let usual = [candidate, self.previous].into_iter().flatten().map(|other| self.max(other)).max();
             self.count(|_| true) - of(&[Some(serving), candidate, self.previous])
                 + beside.saturating_sub(usual.unwrap_or(0))
-        } else if self.candidate.is_some_and(|candidate| candidate.in_place) && self.live_of_serving() > 0 {
+        } else if self.candidate.is_some_and(|candidate| candidate.strategy == RolloutStrategy::Recreate)
+            && self.live_of_serving() > 0
+        {
             return 0;
         } else {
             self.count(|_| true) - of(&[Some(serving), candidate])
@@ -215,9 +216,9 @@ impl Fleet {
     }
 
     /// The serving generation makes room for the candidate that is to take its place.
-    fn is_vacated(&self) -> bool {
-        self.candidate.filter(|candidate| candidate.in_place).is_some_and(|candidate| {
-            self.standing(candidate.generation) == Some(Standing::Prepared) || self.up(candidate.generation) > 0
+    fn serving_makes_way(&self) -> bool {
+        self.candidate.filter(|candidate| candidate.strategy == RolloutStrategy::Recreate).is_some_and(|candidate| {
+            self.start_state(candidate.generation) == Some(StartState::Prepared) || self.up(candidate.generation) > 0
         })
     }
 }

@@ -1,10 +1,10 @@
 //! What others see of a fleet, and when time matters next. Nothing is decided here.
 
-use super::generation::Standing;
-use super::instance::{End, Instance, Phase};
-use super::{Action, Why};
-use super::{Aim, Fleet};
-use crate::capacity::UNUSED;
+use super::generation::StartState;
+use super::instance::{Instance, Phase, StopCause};
+use super::{Action, StopReason};
+use super::{Fleet, Target};
+use crate::capacity::MIN_IDLE;
 use crate::{Generation, InstanceNumber, Moment};
 
 /// State of a model, or of a generation without instances.
@@ -50,14 +50,14 @@ impl Fleet {
 
     /// Whether a generation may be started; `None` for one that is not known.
     #[must_use]
-    pub fn standing(&self, generation: Generation) -> Option<Standing> {
-        self.generations.get(&generation).map(|record| record.standing)
+    pub fn start_state(&self, generation: Generation) -> Option<StartState> {
+        self.generations.get(&generation).map(|record| record.start_state)
     }
 
     /// Whether it served and was ready once.
     #[must_use]
-    pub fn proven(&self, generation: Generation) -> bool {
-        self.generations.get(&generation).is_some_and(|record| record.proven)
+    pub fn was_ready(&self, generation: Generation) -> bool {
+        self.generations.get(&generation).is_some_and(|record| record.was_ready)
     }
 
     /// Whether a person stopped the model.
@@ -80,44 +80,44 @@ impl Fleet {
 
     /// Whether an end of the instance is the node's doing, for handlers that ignore their cancellation.
     #[must_use]
-    pub fn end_is_overrun(&self, instance: InstanceNumber) -> bool {
-        matches!(self.phase(instance), Some(Phase::Stopping { end: End::Overran, .. }))
+    pub fn stops_for_stuck_handlers(&self, instance: InstanceNumber) -> bool {
+        matches!(self.phase(instance), Some(Phase::Stopping { end: StopCause::StuckHandlers, .. }))
     }
 
     /// Whether what is started of the serving generation is another try, which nothing has asked for.
     #[must_use]
-    pub fn is_another_try(&self) -> bool {
+    pub fn is_unsolicited_retry(&self) -> bool {
         self.unasked
     }
 
     /// Whether an end of the instance is what this node asked for, whatever its cause.
     #[must_use]
-    pub fn end_is_wanted(&self, instance: InstanceNumber) -> bool {
-        matches!(self.phase(instance), Some(Phase::Stopping { end: End::Wanted, .. }))
+    pub fn stop_was_requested(&self, instance: InstanceNumber) -> bool {
+        matches!(self.phase(instance), Some(Phase::Stopping { end: StopCause::Requested, .. }))
     }
 
     /// Whether a request that comes now would have to be refused: nothing takes it, and nothing can soon.
     #[must_use]
-    pub fn refuses(&self) -> bool {
+    pub fn refuses_requests(&self) -> bool {
         self.held
             || self.serving.is_none_or(|serving| {
                 self.up(serving) == 0
-                    && !self.standing(serving).is_some_and(Standing::is_coming)
+                    && !self.start_state(serving).is_some_and(StartState::is_coming)
                     && !self.candidate_is_coming()
             })
     }
 
     /// Whether it serves nothing for want of a place, and if so, whether that is hopeless.
     #[must_use]
-    pub fn lacks_place(&self) -> Option<bool> {
+    pub fn lacks_capacity(&self) -> Option<bool> {
         let serving = self.serving.filter(|serving| !self.held && self.up(*serving) == 0)?;
-        match self.standing(serving)? {
-            Standing::NoPlace { again } => Some(again.is_none()),
-            Standing::Fresh
-            | Standing::Preparing
-            | Standing::Prepared
-            | Standing::Waiting { .. }
-            | Standing::Refused => None,
+        match self.start_state(serving)? {
+            StartState::NoCapacity { retry_at } => Some(retry_at.is_none()),
+            StartState::Unprepared
+            | StartState::Preparing
+            | StartState::Prepared
+            | StartState::BackingOff { .. }
+            | StartState::Refused => None,
         }
     }
 
@@ -129,7 +129,7 @@ impl Fleet {
         }
         let serving = self.serving.filter(|_| !self.held);
         let candidate = self.candidate().filter(|_| !self.held);
-        let rests = |generation| self.standing(generation).map_or(ModelState::Stopped, Standing::at_rest);
+        let rests = |generation| self.start_state(generation).map_or(ModelState::Stopped, StartState::resting_state);
         let coming = |generation| {
             if self.up(generation) > 0 {
                 Some(ModelState::Starting)
@@ -137,57 +137,59 @@ impl Fleet {
                 Some(rests(generation)).filter(|state| *state == ModelState::Preparing)
             }
         };
-        let at_rest = match (serving, self.aim) {
+        let resting_state = match (serving, self.target) {
             (Some(serving), _) if rests(serving) == ModelState::Failed => ModelState::Failed,
-            (None, Aim::Unservable) if !self.held => ModelState::Failed,
-            (Some(_) | None, Aim::Unknown | Aim::At(_) | Aim::Unservable | Aim::Removed) => ModelState::Stopped,
+            (None, Target::Unservable) if !self.held => ModelState::Failed,
+            (Some(_) | None, Target::Unknown | Target::Content(_) | Target::Unservable | Target::Removed) => {
+                ModelState::Stopped
+            }
         };
         let serving_leaves = serving.is_some_and(|serving| self.up(serving) == 0 && self.live(serving) > 0);
         let draining = self.count(|instance| !instance.is_up()).gt(&0).then_some(ModelState::Draining);
         let first = draining.filter(|_| serving_leaves);
         let state = first.or_else(|| serving.and_then(coming)).or_else(|| candidate.and_then(coming)).or(draining);
-        state.unwrap_or(at_rest)
+        state.unwrap_or(resting_state)
     }
 
     /// When the next [`Event::Tick`](super::Event::Tick) is due.
     #[must_use]
     pub fn wake_at(&self) -> Option<Moment> {
         let instances = self.instances.values().filter_map(Instance::deadline);
-        let generations = self.generations.values().filter_map(|record| record.standing.wake_at());
-        instances.chain(generations).chain(self.next_idle_end().map(|(at, _)| at)).min()
+        let generations = self.generations.values().filter_map(|record| record.start_state.retry_at());
+        instances.chain(generations).chain(self.next_idle_stop().map(|(at, _)| at)).min()
     }
 
     /// Who stops first for having nothing to do, if nothing changes, and when. What the load or `min` needs stays, except
     /// that the very last one needs `min`: it was idle all that time.
-    pub(super) fn next_idle_end(&self) -> Option<(Moment, InstanceNumber)> {
+    pub(super) fn next_idle_stop(&self) -> Option<(Moment, InstanceNumber)> {
         let serving = self.serving.filter(|_| !self.held)?;
         let settings = self.generations.get(&serving)?.settings;
-        let up = self.up(serving) - self.overrun(serving);
+        let up = self.up(serving) - self.stuck(serving);
         let needed = if up == 1 { settings.min } else { settings.min.max(self.wanted) };
         if up <= needed {
             return None;
         }
         let is_sound = |instance: &Instance| instance.generation == serving && instance.overrun.is_none();
         let of_serving = self.instances.iter().filter(|(_, instance)| is_sound(instance));
-        of_serving.filter_map(|(number, instance)| Some((instance.idle_end(settings.idle_timeout)?, *number))).min()
+        of_serving.filter_map(|(number, instance)| Some((instance.idle_stop_at(settings.idle_timeout)?, *number))).min()
     }
 
     /// Whether nobody asks for what serves, nor did for a while.
     pub(super) fn is_unused(&self, now: Moment) -> bool {
         let unused = |instance: &Instance| match instance.phase {
-            Phase::Ready { idle_since: Some(since), .. } => since + UNUSED <= now,
+            Phase::Ready { idle_since: Some(since), .. } => since + MIN_IDLE <= now,
             Phase::Ready { idle_since: None, .. } | Phase::Starting { .. } | Phase::Draining { .. } => false,
             Phase::Stopping { .. } => true,
         };
         let mut of_serving = self.instances.values().filter(|instance| Some(instance.generation) == self.serving);
-        !self.owed && of_serving.all(unused)
+        !self.start_requested && of_serving.all(unused)
     }
 
     /// Whether the candidate may serve soon. Without a place it may not.
     pub(super) fn candidate_is_coming(&self) -> bool {
-        let standing = self.candidate().and_then(|candidate| self.standing(candidate));
-        let has_place = !matches!(standing, Some(Standing::NoPlace { .. }));
-        !self.held && has_place && standing.is_some_and(Standing::is_coming)
+        let start_state = self.candidate().and_then(|candidate| self.start_state(candidate));
+        let has_place = !matches!(start_state, Some(StartState::NoCapacity { .. }));
+        !self.held && has_place && start_state.is_some_and(StartState::is_coming)
     }
 
     pub(super) fn max(&self, generation: Generation) -> u32 {
@@ -227,11 +229,11 @@ impl Fleet {
     }
 
     /// The instance's way down, with the drain time of its own manifest.
-    pub(super) fn leave(&mut self, number: InstanceNumber, why: Why, now: Moment, actions: &mut Vec<Action>) {
+    pub(super) fn leave(&mut self, number: InstanceNumber, reason: StopReason, now: Moment, actions: &mut Vec<Action>) {
         let Some(instance) = self.instances.get_mut(&number) else { return };
         let Some(record) = self.generations.get(&instance.generation) else { return };
         if instance.is_up() {
-            actions.push(Action::Leaves { instance: number, why });
+            actions.push(Action::Leaving { instance: number, reason });
         }
         instance.leave(number, record.settings.drain, now, actions);
     }

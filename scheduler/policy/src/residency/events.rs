@@ -4,7 +4,7 @@
 //! instance may have, and costs at worst the instance itself.
 
 use crate::Moment;
-use crate::capacity::Others;
+use crate::capacity::Reclaimable;
 use std::time::Duration;
 
 /// What an instance's shim makes of its allocations.
@@ -51,13 +51,16 @@ pub struct Report {
     /// The first `CUresult` other than success; 0 for none.
     pub error: u32,
     /// Processes of the instance that did not answer the worker.
-    pub silent: u32,
+    pub unanswered: u32,
 }
 
-/// An instance, unique for the life of the scheduler; the caller counts them up.
-pub type InstanceKey = u64;
-/// A card: its place in [`Settings::cards`].
-pub type CardIndex = usize;
+/// Key of an instance, unique for the life of the scheduler; the caller counts them up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InstanceKey(pub u64);
+
+/// Index of a card in [`Settings::cards`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CardIndex(pub usize);
 
 /// What the node's configuration says, with its defaults filled in.
 #[derive(Debug, Clone, PartialEq)]
@@ -99,16 +102,16 @@ pub enum Event {
         /// Whether its memory can be moved.
         mode: GpuMode,
         /// Who could make room.
-        others: Others<InstanceKey>,
+        others: Reclaimable<InstanceKey>,
     },
     /// Time has passed for one of [`Residency::hoping`](super::Residency::hoping), and who is idle may have changed.
-    Look {
+    RetryPlacement {
         /// Which.
         instance: InstanceKey,
         /// Who could make room now.
-        others: Others<InstanceKey>,
+        others: Reclaimable<InstanceKey>,
     },
-    /// An instance of an earlier scheduler is here. It is not granted: requests for it begin with [`Event::Want`], and so
+    /// An instance of an earlier scheduler is here. It is not granted: requests for it begin with [`Event::Wanted`], and so
     /// does what it still does for that scheduler.
     Adopted {
         /// A new key.
@@ -128,7 +131,7 @@ pub enum Event {
         instance: InstanceKey,
     },
     /// A request waits for an instance that is ready and not granted.
-    Want {
+    Wanted {
         /// Which.
         instance: InstanceKey,
     },
@@ -148,13 +151,13 @@ pub enum Event {
         instance: InstanceKey,
     },
     /// The one answer to [`Action::Yield`]: nothing is in flight, and nothing is sent until it is granted again.
-    /// Requests that wait for it are told by [`Event::Want`], before or after this.
+    /// Requests that wait for it are told by [`Event::Wanted`], before or after this.
     Yielded {
         /// Which.
         instance: InstanceKey,
     },
     /// What the instance's accounting says, between orders.
-    Used {
+    UsageSampled {
         /// Which.
         instance: InstanceKey,
         /// What it says.
@@ -173,7 +176,7 @@ pub enum Event {
         instance: InstanceKey,
     },
     /// NVML: what the instance's processes have on the card, contexts included. Sampled after the last event was fed.
-    Seen {
+    Measured {
         /// Which.
         instance: InstanceKey,
         /// The sum over its processes.
@@ -182,7 +185,7 @@ pub enum Event {
         processes: u32,
     },
     /// NVML: what is used on the card, by anybody.
-    CardUsed {
+    CardMeasured {
         /// Which.
         card: CardIndex,
         /// All of it.
@@ -212,11 +215,11 @@ pub enum Action {
         /// Which.
         instance: InstanceKey,
         /// Why.
-        why: Refusal,
+        reason: Refusal,
         /// There would be room in place of the model's own instances that serve.
-        in_place: bool,
+        recreate_fits: bool,
         /// Idle instances that make no room.
-        stay: Stay,
+        retained: Retained,
     },
     /// This one is idle and has to go: its place is needed. It counts as there until [`Event::Gone`].
     Displace {
@@ -238,26 +241,26 @@ pub enum Action {
         instance: InstanceKey,
     },
     /// Send its worker this order; answered by [`Event::Moved`] with the number. Never two at a time to one instance.
-    Order {
+    Command {
         /// Which.
         instance: InstanceKey,
         /// Counts up over all instances.
         number: u64,
         /// What to do.
-        order: Command,
+        command: Command,
     },
     /// Kill the instance; [`Event::Gone`] follows. Said once.
     End {
         /// Which.
         instance: InstanceKey,
         /// Why.
-        why: EndCause,
+        reason: EndCause,
     },
 }
 
 /// Idle instances that are not displaced, by the reason why not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Stay {
+pub struct Retained {
     /// Their models keep them for their `min`.
     pub kept: usize,
     /// They had a request too short a while ago.
@@ -359,14 +362,14 @@ pub struct InstanceView {
     /// Of it, what it says is on the card.
     pub resident: u64,
     /// Where its memory is, or goes.
-    pub place: Place,
+    pub location: MemoryLocation,
     /// Since when it has nothing in flight; none while it has.
     pub idle_since: Option<Moment>,
 }
 
 /// Where an instance's memory is, or goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum MemoryLocation {
     /// All of it on the card.
     Resident,
     /// Some or all of it in host memory.

@@ -9,7 +9,7 @@
 //!
 //! What always holds: nothing an instance says makes one of them larger than its limit.
 
-use super::displacement::Gone;
+use super::displacement::Departing;
 use super::events::GpuMode;
 use super::events::{CardIndex, InstanceKey};
 use super::events::{Command, Usage};
@@ -21,103 +21,104 @@ pub(super) type Instances = BTreeMap<InstanceKey, Instance>;
 /// An instance on a card.
 #[derive(Debug, Clone)]
 pub(super) struct Instance {
-    pub(super) card: CardIndex,
+    /// `None` when its card is not in the settings (any more): it is being ended.
+    pub(super) card: Option<CardIndex>,
     pub(super) limit: u64,
     pub(super) mode: GpuMode,
-    pub(super) turn: Turn,
-    /// Those that have to be gone before it can be started. Only a queued one has any.
-    pub(super) awaited: Gone,
-    /// When it last had something to do.
+    pub(super) state: ResidencyState,
+    /// Instances that have to be gone before this one can start. Empty unless it is queued.
+    pub(super) blocked_by: Departing,
+    /// Last time it had something in flight.
     pub(super) used_at: Moment,
-    /// Whether it said what it has since it was ready; until then it may have all of its limit.
-    pub(super) known: bool,
+    /// It has reported its usage since it was ready; until then it may have all of its limit.
+    pub(super) usage_known: bool,
     pub(super) managed: u64,
-    /// Of `managed`, on the card.
+    /// Part of `managed` that is on the card.
     pub(super) resident: u64,
-    /// On the card, and cannot be moved.
+    /// Bytes on the card that cannot be moved.
     pub(super) device: u64,
-    /// The most it had allocated, since it was ready: what `setup` needed for a moment does not count.
+    /// Largest allocation since it was ready: what `setup` needed for a moment does not count.
     pub(super) peak: u64,
-    pub(super) order: Option<Sent>,
+    pub(super) command: Option<PendingCommand>,
     /// The last eviction was not carried out.
-    pub(super) disobeyed: bool,
-    /// Since when NVML's looks do not fit to what it says.
-    pub(super) suspected: Option<Moment>,
+    pub(super) eviction_failed: bool,
+    /// Start of the series of NVML samples above what is allowed.
+    pub(super) over_limit_since: Option<Moment>,
 }
 
-/// Where an instance is between its turns on the card.
+/// Position of an instance between its grants; see the diagram in [`super`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
-    /// It is not started: it waits for room for all of its limit.
+pub(super) enum ResidencyState {
+    /// Not started: it waits for room for its whole limit.
     Queued { since: Moment },
-    /// It runs its `setup`.
+    /// It runs its `setup`, with its whole limit reserved.
     Starting,
-    /// Nobody wants it. Its memory is where it was left.
-    Off,
+    /// No request waits for it; its memory is where the last grant or eviction left it.
+    Inactive,
     /// A request waits for it.
     Waiting { since: Moment },
-    /// It is its turn; others leave for it, or its memory comes back.
-    Coming {
-        /// When that was decided.
+    /// Its room is reserved: others leave for it, or its memory comes back.
+    Admitted {
+        /// Time of the decision.
         since: Moment,
-        /// Since when it was waited for.
-        asked: Moment,
-        /// It is not started.
-        start: bool,
-        /// Its memory was ordered back: nothing more to do about it.
+        /// Time since which it was waiting.
+        requested_at: Moment,
+        /// It is to be started.
+        is_start: bool,
+        /// Its memory was restored: nothing is left to do about it.
         restored: bool,
     },
-    /// It gets requests.
-    On { since: Moment, idle_since: Option<Moment> },
-    /// It was told to yield.
-    Leaving {
-        /// What others count on.
-        gives: u64,
+    /// Its memory is on the card and it gets requests.
+    Granted { since: Moment, idle_since: Option<Moment> },
+    /// It was asked to yield and finishes its requests.
+    Yielding {
+        /// Bytes that others count on.
+        releases: u64,
         idle_since: Option<Moment>,
-        /// The next request waits already, since then.
-        wanted: Option<Moment>,
+        /// Time since which its next request waits.
+        wanted_since: Option<Moment>,
     },
-    /// It was told to end.
+    /// It is being ended.
     Ending {
-        /// What it may hold until it is gone.
-        held: u64,
+        /// Bytes it may hold until it is gone.
+        holds: u64,
     },
 }
 
-/// An order on its way.
+/// A command that has not been answered.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sent {
+pub(super) struct PendingCommand {
     pub(super) number: u64,
-    pub(super) order: Command,
+    pub(super) command: Command,
     pub(super) at: Moment,
-    /// As it was before.
+    /// `managed` when it was sent.
     pub(super) managed: u64,
-    /// As it was before.
+    /// `resident` when it was sent.
     pub(super) resident: u64,
 }
 
 impl Instance {
-    pub(super) fn new(card: CardIndex, limit: u64, mode: GpuMode, turn: Turn, now: Moment) -> Self {
+    pub(super) fn new(card: Option<CardIndex>, limit: u64, mode: GpuMode, state: ResidencyState, now: Moment) -> Self {
         Self {
             card,
             limit,
             mode,
-            turn,
-            awaited: Gone::new(),
+            state,
+            blocked_by: Departing::new(),
             used_at: now,
-            known: false,
+            usage_known: false,
             managed: 0,
             resident: 0,
             device: 0,
             peak: 0,
-            order: None,
-            disobeyed: false,
-            suspected: None,
+            command: None,
+            eviction_failed: false,
+            over_limit_since: None,
         }
     }
 
     /// Takes what it says, as far as it can be true.
-    pub(super) fn believe(&mut self, usage: &Usage) {
+    pub(super) fn set_usage(&mut self, usage: &Usage) {
         self.device = usage.device.min(self.limit);
         self.managed = usage.managed.min(self.limit - self.device);
         self.resident = usage.resident.min(self.managed);
@@ -147,51 +148,59 @@ impl Instance {
 
     /// See the header.
     pub(super) fn need(&self) -> u64 {
-        let is_start = match self.turn {
-            Turn::Queued { .. } | Turn::Starting => true,
-            Turn::Coming { start, .. } => start,
-            Turn::Off | Turn::Waiting { .. } | Turn::On { .. } | Turn::Leaving { .. } | Turn::Ending { .. } => false,
+        let is_start = match self.state {
+            ResidencyState::Queued { .. } | ResidencyState::Starting => true,
+            ResidencyState::Admitted { is_start, .. } => is_start,
+            ResidencyState::Inactive
+            | ResidencyState::Waiting { .. }
+            | ResidencyState::Granted { .. }
+            | ResidencyState::Yielding { .. }
+            | ResidencyState::Ending { .. } => false,
         };
-        if is_start || !self.known || !self.is_movable() { self.limit } else { self.peak.max(self.allocated()) }
+        if is_start || !self.usage_known || !self.is_movable() { self.limit } else { self.peak.max(self.allocated()) }
     }
 
     /// See the header.
     pub(super) fn present(&self) -> u64 {
-        let comes_back = self.order.is_some_and(|sent| sent.order == Command::Restore);
-        match self.turn {
-            Turn::Queued { .. } | Turn::Coming { start: true, .. } => 0,
-            Turn::Ending { held } => held,
-            Turn::Starting | Turn::On { .. } | Turn::Leaving { .. } => self.need(),
-            Turn::Coming { restored: true, .. } => self.need(),
-            Turn::Off | Turn::Waiting { .. } | Turn::Coming { .. } => {
-                if comes_back || !self.known || !self.is_movable() { self.need() } else { self.on_card() }
+        let comes_back = self.command.is_some_and(|pending| pending.command == Command::Restore);
+        match self.state {
+            ResidencyState::Queued { .. } | ResidencyState::Admitted { is_start: true, .. } => 0,
+            ResidencyState::Ending { holds } => holds,
+            ResidencyState::Starting | ResidencyState::Granted { .. } | ResidencyState::Yielding { .. } => self.need(),
+            ResidencyState::Admitted { restored: true, .. } => self.need(),
+            ResidencyState::Inactive | ResidencyState::Waiting { .. } | ResidencyState::Admitted { .. } => {
+                if comes_back || !self.usage_known || !self.is_movable() { self.need() } else { self.on_card() }
             }
         }
     }
 
     /// See the header.
     pub(super) fn planned(&self) -> u64 {
-        match self.turn {
-            Turn::Queued { .. } | Turn::Ending { .. } => 0,
-            Turn::Starting | Turn::Coming { .. } | Turn::On { .. } => self.need(),
-            Turn::Leaving { gives, .. } => self.need().saturating_sub(gives).max(self.unmovable()),
-            Turn::Off | Turn::Waiting { .. } => match self.order.map(|sent| sent.order) {
-                Some(Command::Evict { bytes }) => self.on_card().saturating_sub(bytes).max(self.unmovable()),
-                Some(Command::Restore | Command::Report) | None => self.present(),
-            },
+        match self.state {
+            ResidencyState::Queued { .. } | ResidencyState::Ending { .. } => 0,
+            ResidencyState::Starting | ResidencyState::Admitted { .. } | ResidencyState::Granted { .. } => self.need(),
+            ResidencyState::Yielding { releases, .. } => self.need().saturating_sub(releases).max(self.unmovable()),
+            ResidencyState::Inactive | ResidencyState::Waiting { .. } => {
+                match self.command.map(|pending| pending.command) {
+                    Some(Command::Evict { bytes }) => self.on_card().saturating_sub(bytes).max(self.unmovable()),
+                    Some(Command::Restore | Command::Report) | None => self.present(),
+                }
+            }
         }
     }
 
     /// What stays on the card however long it is idle.
     pub(super) fn unmovable(&self) -> u64 {
-        match self.turn {
-            Turn::Queued { .. } | Turn::Coming { start: true, .. } | Turn::Ending { .. } => 0,
-            Turn::Starting
-            | Turn::Off
-            | Turn::Waiting { .. }
-            | Turn::Coming { .. }
-            | Turn::On { .. }
-            | Turn::Leaving { .. } => {
+        match self.state {
+            ResidencyState::Queued { .. }
+            | ResidencyState::Admitted { is_start: true, .. }
+            | ResidencyState::Ending { .. } => 0,
+            ResidencyState::Starting
+            | ResidencyState::Inactive
+            | ResidencyState::Waiting { .. }
+            | ResidencyState::Admitted { .. }
+            | ResidencyState::Granted { .. }
+            | ResidencyState::Yielding { .. } => {
                 if self.is_movable() {
                     self.device
                 } else {
@@ -202,60 +211,65 @@ impl Instance {
     }
 
     /// An adopted one that was asked what it has and has not said it yet.
-    pub(super) fn is_unheard(&self) -> bool {
-        match self.turn {
-            Turn::Off | Turn::Waiting { .. } | Turn::Coming { start: false, .. } => !self.known && self.order.is_some(),
-            Turn::Queued { .. }
-            | Turn::Starting
-            | Turn::Coming { start: true, .. }
-            | Turn::On { .. }
-            | Turn::Leaving { .. }
-            | Turn::Ending { .. } => false,
+    pub(super) fn is_unreported(&self) -> bool {
+        match self.state {
+            ResidencyState::Inactive
+            | ResidencyState::Waiting { .. }
+            | ResidencyState::Admitted { is_start: false, .. } => !self.usage_known && self.command.is_some(),
+            ResidencyState::Queued { .. }
+            | ResidencyState::Starting
+            | ResidencyState::Admitted { is_start: true, .. }
+            | ResidencyState::Granted { .. }
+            | ResidencyState::Yielding { .. }
+            | ResidencyState::Ending { .. } => false,
         }
     }
 
     /// Since when it has had nothing to do; none while it has.
     pub(super) fn idle_since(&self) -> Option<Moment> {
-        match self.turn {
-            Turn::On { idle_since, .. } | Turn::Leaving { idle_since, .. } => idle_since,
-            Turn::Off | Turn::Waiting { .. } | Turn::Coming { start: false, .. } | Turn::Ending { .. } => {
-                Some(self.used_at)
-            }
-            Turn::Queued { .. } | Turn::Starting | Turn::Coming { start: true, .. } => None,
+        match self.state {
+            ResidencyState::Granted { idle_since, .. } | ResidencyState::Yielding { idle_since, .. } => idle_since,
+            ResidencyState::Inactive
+            | ResidencyState::Waiting { .. }
+            | ResidencyState::Admitted { is_start: false, .. }
+            | ResidencyState::Ending { .. } => Some(self.used_at),
+            ResidencyState::Queued { .. }
+            | ResidencyState::Starting
+            | ResidencyState::Admitted { is_start: true, .. } => None,
         }
     }
 
     /// Since when its turn, or its start, is waited for.
     pub(super) fn waits_since(&self) -> Option<Moment> {
-        match self.turn {
-            Turn::Queued { since } => self.awaited.is_empty().then_some(since),
-            Turn::Waiting { since } => Some(since),
-            Turn::Starting
-            | Turn::Off
-            | Turn::Coming { .. }
-            | Turn::On { .. }
-            | Turn::Leaving { .. }
-            | Turn::Ending { .. } => None,
+        match self.state {
+            ResidencyState::Queued { since } => self.blocked_by.is_empty().then_some(since),
+            ResidencyState::Waiting { since } => Some(since),
+            ResidencyState::Starting
+            | ResidencyState::Inactive
+            | ResidencyState::Admitted { .. }
+            | ResidencyState::Granted { .. }
+            | ResidencyState::Yielding { .. }
+            | ResidencyState::Ending { .. } => None,
         }
     }
 
     /// Whether its turn has been decided: it gets requests, or will.
-    pub(super) fn has_turn(&self) -> bool {
-        match self.turn {
-            Turn::Coming { .. } | Turn::On { .. } => true,
-            Turn::Queued { .. }
-            | Turn::Starting
-            | Turn::Off
-            | Turn::Waiting { .. }
-            | Turn::Leaving { .. }
-            | Turn::Ending { .. } => false,
+    pub(super) fn is_admitted(&self) -> bool {
+        match self.state {
+            ResidencyState::Admitted { .. } | ResidencyState::Granted { .. } => true,
+            ResidencyState::Queued { .. }
+            | ResidencyState::Starting
+            | ResidencyState::Inactive
+            | ResidencyState::Waiting { .. }
+            | ResidencyState::Yielding { .. }
+            | ResidencyState::Ending { .. } => false,
         }
     }
 }
 
 /// The instances of one card.
 pub(super) fn on(instances: &Instances, card: CardIndex) -> impl Iterator<Item = (InstanceKey, &Instance)> {
-    instances.iter().filter(move |(_, instance)| instance.card == card).map(|(key, instance)| (*key, instance))
+    instances.iter().filter(move |(_, instance)| instance.card == Some(card)).map(|(key, instance)| (*key, instance))
 }
 
 /// The sum of a figure over the instances of one card.

@@ -3,7 +3,7 @@
 //! The GPU task owns one [`Residency`] for all cards of the node, feeds it every event and carries out the actions in
 //! order. A model that wants to start asks for a place ([`Event::Place`]); one that is ready is granted until another
 //! needs its room, so models that fit beside each other cost no message; one that is not granted and has a request asks
-//! for its turn ([`Event::Want`]).
+//! for its turn ([`Event::Wanted`]).
 //!
 //! | module | decides |
 //! | --- | --- |
@@ -31,14 +31,14 @@ mod schedule;
 mod view;
 
 pub use events::{
-    Action, CardIndex, CardSettings, CardView, Command, EndCause, Event, GpuMode, InstanceKey, InstanceView, Place,
-    Refusal, Report, Settings, Stay, Usage,
+    Action, CardIndex, CardSettings, CardView, Command, EndCause, Event, GpuMode, InstanceKey, InstanceView,
+    MemoryLocation, Refusal, Report, Retained, Settings, Usage,
 };
 
 use super::Moment;
-use super::capacity::{Others, PATIENCE};
-use displacement::Ask;
-use ledger::{Instance, Instances, Turn};
+use super::capacity::{MAX_WAIT, Reclaimable};
+use displacement::PlacementRequest;
+use ledger::{Instance, Instances, ResidencyState};
 use std::collections::BTreeMap;
 
 /// The cards of the node and the instances on them.
@@ -48,11 +48,11 @@ pub struct Residency {
     cards: Vec<Card>,
     instances: Instances,
     /// Those that nobody is idle for.
-    hopes: BTreeMap<InstanceKey, Ask>,
+    pending: BTreeMap<InstanceKey, PlacementRequest>,
     /// Orders so far.
-    orders: u64,
+    commands_sent: u64,
     /// Somebody who may not be told to yield yet may be then.
-    next_turn: Option<Moment>,
+    next_quantum_end: Option<Moment>,
 }
 
 /// A card.
@@ -81,13 +81,20 @@ impl Residency {
             lost: false,
         };
         let cards = settings.cards.iter().map(card).collect();
-        Self { settings, cards, instances: Instances::new(), hopes: BTreeMap::new(), orders: 0, next_turn: None }
+        Self {
+            settings,
+            cards,
+            instances: Instances::new(),
+            pending: BTreeMap::new(),
+            commands_sent: 0,
+            next_quantum_end: None,
+        }
     }
 
     /// When the next [`Event::Tick`] is due.
     #[must_use]
     pub fn wake_at(&self) -> Option<Moment> {
-        self.first_deadline().into_iter().chain(self.next_turn).min()
+        self.first_deadline().into_iter().chain(self.next_quantum_end).min()
     }
 
     /// What it was made with.
@@ -101,26 +108,25 @@ impl Residency {
         let mut actions = Vec::new();
         match event {
             Event::Place { instance, limit, mode, others } => {
-                if !self.instances.contains_key(instance) && !self.hopes.contains_key(instance) {
-                    let ask = Ask { limit: *limit, mode: *mode, until: now + PATIENCE };
-                    self.place(*instance, ask, others, now, &mut actions);
+                if !self.instances.contains_key(instance) && !self.pending.contains_key(instance) {
+                    let request = PlacementRequest { limit: *limit, mode: *mode, until: now + MAX_WAIT };
+                    self.place(*instance, request, others, now, &mut actions);
                 }
             }
-            Event::Look { instance, others } => {
-                if let Some(ask) = self.hopes.get(instance) {
-                    self.place(*instance, *ask, others, now, &mut actions);
+            Event::RetryPlacement { instance, others } => {
+                if let Some(request) = self.pending.get(instance) {
+                    self.place(*instance, *request, others, now, &mut actions);
                 }
             }
             Event::Adopted { instance, card, limit, mode, ready } => {
                 if !self.instances.contains_key(instance) {
-                    let card = card.unwrap_or(usize::MAX);
-                    let turn = if *ready { Turn::Off } else { Turn::Starting };
-                    self.instances.insert(*instance, Instance::new(card, *limit, *mode, turn, now));
+                    let state = if *ready { ResidencyState::Inactive } else { ResidencyState::Starting };
+                    self.instances.insert(*instance, Instance::new(*card, *limit, *mode, state, now));
                     self.on_adopted(*instance, now, &mut actions);
                 }
             }
             Event::Ready { instance } => self.on_ready(*instance, now, &mut actions),
-            Event::Want { instance } => self.on_want(*instance, now, &mut actions),
+            Event::Wanted { instance } => self.on_wanted(*instance, now, &mut actions),
             Event::Unwanted { instance } => self.on_unwanted(*instance),
             Event::Busy { instance } => {
                 self.on_idle_since(*instance, None, now);
@@ -128,123 +134,135 @@ impl Residency {
             }
             Event::Idle { instance } => self.on_idle_since(*instance, Some(now), now),
             Event::Yielded { instance } => self.on_yielded(*instance, now),
-            Event::Used { instance, usage } => self.on_used(*instance, usage),
+            Event::UsageSampled { instance, usage } => self.on_usage_sampled(*instance, usage),
             Event::Reported { instance, report } => self.on_report(*instance, report, &mut actions),
             Event::Gone { instance } => self.on_gone(*instance, now),
-            Event::Seen { instance, bytes, processes } => {
-                self.on_seen(*instance, *bytes, *processes, now, &mut actions);
+            Event::Measured { instance, bytes, processes } => {
+                self.on_measured(*instance, *bytes, *processes, now, &mut actions);
             }
-            Event::CardUsed { card, bytes } => {
+            Event::CardMeasured { card, bytes } => {
                 let ours = ledger::sum(&self.instances, *card, Instance::present);
-                if let Some(card) = self.cards.get_mut(*card) {
+                if let Some(card) = self.cards.get_mut(card.0) {
                     (card.used, card.others) = (*bytes, bytes.saturating_sub(ours));
                 }
             }
             Event::CardLost { card } => self.on_card_lost(*card, now, &mut actions),
-            Event::Tick => self.end_the_silent(now, &mut actions),
+            Event::Tick => self.end_unanswered(now, &mut actions),
         }
-        self.settle(now, &mut actions);
+        self.schedule(now, &mut actions);
         actions
+    }
+
+    fn card(&self, index: CardIndex) -> Option<&Card> {
+        self.cards.get(index.0)
+    }
+
+    fn card_indices(&self) -> impl Iterator<Item = CardIndex> + use<> {
+        (0..self.cards.len()).map(CardIndex)
     }
 
     fn on_adopted(&mut self, key: InstanceKey, now: Moment, actions: &mut Vec<Action>) {
         let Some(instance) = self.instances.get(&key) else { return };
-        match self.cards.get(instance.card) {
+        match instance.card.and_then(|card| self.card(card)) {
             None => self.end(key, EndCause::CardLost, actions),
             Some(card) if card.lost => self.end(key, EndCause::CardLost, actions),
             Some(card) if instance.limit > card.budget => {
                 let budget = card.budget;
                 self.end(key, EndCause::TooBig { budget }, actions);
             }
-            Some(_) if instance.is_movable() && instance.turn == Turn::Off => {
-                self.order(key, Command::Report, now, actions);
+            Some(_) if instance.is_movable() && instance.state == ResidencyState::Inactive => {
+                self.command(key, Command::Report, now, actions);
             }
             Some(_) => {}
         }
     }
 
     fn on_ready(&mut self, key: InstanceKey, now: Moment, actions: &mut Vec<Action>) {
-        let Some(instance) = self.instances.get_mut(&key).filter(|instance| instance.turn == Turn::Starting) else {
+        let Some(instance) = self.instances.get_mut(&key).filter(|instance| instance.state == ResidencyState::Starting)
+        else {
             return;
         };
-        instance.turn = Turn::On { since: now, idle_since: Some(now) };
+        instance.state = ResidencyState::Granted { since: now, idle_since: Some(now) };
         instance.used_at = now;
         instance.peak = 0;
         if instance.is_movable() {
-            self.order(key, Command::Report, now, actions);
+            self.command(key, Command::Report, now, actions);
         }
     }
 
-    fn on_want(&mut self, key: InstanceKey, now: Moment, actions: &mut Vec<Action>) {
+    fn on_wanted(&mut self, key: InstanceKey, now: Moment, actions: &mut Vec<Action>) {
         let Some(instance) = self.instances.get_mut(&key) else { return };
         let is_movable = instance.is_movable();
-        match &mut instance.turn {
-            Turn::Off if is_movable => instance.turn = Turn::Waiting { since: now },
+        match &mut instance.state {
+            ResidencyState::Inactive if is_movable => instance.state = ResidencyState::Waiting { since: now },
             // An adopted one; it never left the card.
-            Turn::Off => {
-                instance.turn = Turn::On { since: now, idle_since: Some(now) };
+            ResidencyState::Inactive => {
+                instance.state = ResidencyState::Granted { since: now, idle_since: Some(now) };
                 actions.push(Action::Grant { instance: key, swap: Moment::ZERO });
             }
-            Turn::Leaving { wanted, .. } => *wanted = wanted.or(Some(now)),
-            Turn::Queued { .. }
-            | Turn::Starting
-            | Turn::Waiting { .. }
-            | Turn::Coming { .. }
-            | Turn::On { .. }
-            | Turn::Ending { .. } => {}
+            ResidencyState::Yielding { wanted_since, .. } => *wanted_since = wanted_since.or(Some(now)),
+            ResidencyState::Queued { .. }
+            | ResidencyState::Starting
+            | ResidencyState::Waiting { .. }
+            | ResidencyState::Admitted { .. }
+            | ResidencyState::Granted { .. }
+            | ResidencyState::Ending { .. } => {}
         }
     }
 
     fn on_unwanted(&mut self, key: InstanceKey) {
         let Some(instance) = self.instances.get_mut(&key) else { return };
-        match &mut instance.turn {
-            Turn::Waiting { .. } | Turn::Coming { start: false, .. } => instance.turn = Turn::Off,
-            Turn::Leaving { wanted, .. } => *wanted = None,
-            Turn::Queued { .. }
-            | Turn::Starting
-            | Turn::Off
-            | Turn::Coming { start: true, .. }
-            | Turn::On { .. }
-            | Turn::Ending { .. } => {}
+        match &mut instance.state {
+            ResidencyState::Waiting { .. } | ResidencyState::Admitted { is_start: false, .. } => {
+                instance.state = ResidencyState::Inactive
+            }
+            ResidencyState::Yielding { wanted_since, .. } => *wanted_since = None,
+            ResidencyState::Queued { .. }
+            | ResidencyState::Starting
+            | ResidencyState::Inactive
+            | ResidencyState::Admitted { is_start: true, .. }
+            | ResidencyState::Granted { .. }
+            | ResidencyState::Ending { .. } => {}
         }
     }
 
     fn on_idle_since(&mut self, key: InstanceKey, since: Option<Moment>, now: Moment) {
         let Some(instance) = self.instances.get_mut(&key) else { return };
-        match &mut instance.turn {
-            Turn::On { idle_since, .. } | Turn::Leaving { idle_since, .. } => {
+        match &mut instance.state {
+            ResidencyState::Granted { idle_since, .. } | ResidencyState::Yielding { idle_since, .. } => {
                 *idle_since = since;
                 instance.used_at = now;
             }
-            Turn::Queued { .. }
-            | Turn::Starting
-            | Turn::Off
-            | Turn::Waiting { .. }
-            | Turn::Coming { .. }
-            | Turn::Ending { .. } => {}
+            ResidencyState::Queued { .. }
+            | ResidencyState::Starting
+            | ResidencyState::Inactive
+            | ResidencyState::Waiting { .. }
+            | ResidencyState::Admitted { .. }
+            | ResidencyState::Ending { .. } => {}
         }
     }
 
     fn on_yielded(&mut self, key: InstanceKey, now: Moment) {
         let Some(instance) = self.instances.get_mut(&key) else { return };
-        let Turn::Leaving { idle_since, wanted, .. } = instance.turn else { return };
+        let ResidencyState::Yielding { idle_since, wanted_since, .. } = instance.state else { return };
         if idle_since.is_none() {
             instance.used_at = now;
         }
-        instance.turn = wanted.map_or(Turn::Off, |since| Turn::Waiting { since });
+        instance.state = wanted_since.map_or(ResidencyState::Inactive, |since| ResidencyState::Waiting { since });
     }
 
     fn on_card_lost(&mut self, index: CardIndex, now: Moment, actions: &mut Vec<Action>) {
-        let Some(card) = self.cards.get_mut(index) else { return };
+        let Some(card) = self.cards.get_mut(index.0) else { return };
         card.lost = true;
         let on_it: Vec<_> = ledger::on(&self.instances, index).map(|(key, _)| key).collect();
         for key in on_it {
             let Some(instance) = self.instances.get(&key) else { continue };
-            let ask = Ask { limit: instance.limit, mode: instance.mode, until: now };
+            let request = PlacementRequest { limit: instance.limit, mode: instance.mode, until: now };
             // One that is not started yet can go to another card.
-            if matches!(instance.turn, Turn::Queued { .. } | Turn::Coming { start: true, .. }) {
+            if matches!(instance.state, ResidencyState::Queued { .. } | ResidencyState::Admitted { is_start: true, .. })
+            {
                 self.instances.remove(&key);
-                self.place(key, ask, &Others::default(), now, actions);
+                self.place(key, request, &Reclaimable::default(), now, actions);
             } else {
                 self.end(key, EndCause::CardLost, actions);
             }

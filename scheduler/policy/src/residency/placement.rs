@@ -20,32 +20,32 @@
 //! Nothing but a placement makes the figure larger, so a check at each placement is enough. An adopted instance is not
 //! asked: it was placed by an earlier life, under the same rule.
 
-use super::displacement::Gone;
+use super::displacement::Departing;
 use super::events::Command;
 use super::events::GpuMode;
 use super::events::{CardIndex, CardSettings, Refusal};
-use super::ledger::{Instance, Instances, Turn, on, sum};
+use super::ledger::{Instance, Instances, ResidencyState, on, sum};
 use super::{Card, Residency};
 use std::cmp::Reverse;
 
 impl Residency {
     /// The card with most left to commit, without those that are as good as gone; among equals the one where least has to
     /// leave.
-    pub(super) fn choose(&self, limit: u64, mode: GpuMode, gone: &Gone) -> Result<CardIndex, Refusal> {
+    pub(super) fn choose(&self, limit: u64, mode: GpuMode, gone: &Departing) -> Result<CardIndex, Refusal> {
         let mut best: Option<(Reverse<u64>, u64, CardIndex)> = None;
         let mut hurdles: Vec<Refusal> = Vec::new();
-        for (index, card) in self.cards.iter().enumerate() {
+        for (index, card) in (0..).map(CardIndex).zip(&self.cards) {
             match self.fits(index, card, (limit, mode), gone) {
                 Ok(free) => {
                     let occupied = sum(&self.instances, index, |instance| instance.present());
                     let candidate = (Reverse(free), occupied.saturating_add(limit).saturating_sub(card.budget), index);
                     best = Some(best.map_or(candidate, |best| best.min(candidate)));
                 }
-                Err(why) => hurdles.push(why),
+                Err(reason) => hurdles.push(reason),
             }
         }
         // Of several reasons, the one that is nearest to being overcome.
-        let nearest = hurdles.into_iter().max_by_key(|why| match *why {
+        let nearest = hurdles.into_iter().max_by_key(|reason| match *reason {
             Refusal::NoCard => (0, 0),
             Refusal::CardLost => (1, 0),
             Refusal::TooBig { budget } => (2, budget),
@@ -57,7 +57,13 @@ impl Residency {
     }
 
     /// What the card has left to commit beside an instance that it can take.
-    fn fits(&self, index: CardIndex, card: &Card, (limit, mode): (u64, GpuMode), gone: &Gone) -> Result<u64, Refusal> {
+    fn fits(
+        &self,
+        index: CardIndex,
+        card: &Card,
+        (limit, mode): (u64, GpuMode),
+        gone: &Departing,
+    ) -> Result<u64, Refusal> {
         if card.lost {
             return Err(Refusal::CardLost);
         }
@@ -78,7 +84,7 @@ impl Residency {
         if limit > free {
             return Err(Refusal::Committed { free });
         }
-        let elsewhere = self.host_of_others(index, gone);
+        let elsewhere = self.host_of_others(Some(index), gone);
         if elsewhere.saturating_add(self.host_of(index, limits.with(limit, mode), gone)) > self.settings.host_budget {
             let now = elsewhere.saturating_add(self.host_of(index, limits, gone));
             return Err(Refusal::HostBudget { free: self.settings.host_budget.saturating_sub(now) });
@@ -87,25 +93,27 @@ impl Residency {
     }
 
     /// See the header.
-    fn host_of(&self, index: CardIndex, limits: Limits, gone: &Gone) -> u64 {
-        let budget = self.cards.get(index).map_or(0, |card| card.budget);
+    fn host_of(&self, index: CardIndex, limits: Limits, gone: &Departing) -> u64 {
+        let budget = self.card(index).map_or(0, |card| card.budget);
         let over = limits.unified.saturating_sub(budget.saturating_sub(limits.device));
         let at_worst = over.saturating_add(over.min(limits.largest_unified));
         let there = on(&self.instances, index).filter(|(key, _)| !gone.contains(key));
         at_worst.max(there.fold(0, |sum: u64, (_, instance)| sum.saturating_add(instance.on_host())))
     }
 
-    fn host_of_others(&self, but: CardIndex, gone: &Gone) -> u64 {
-        let others = (0..self.cards.len()).filter(|index| *index != but);
+    fn host_of_others(&self, except: Option<CardIndex>, gone: &Departing) -> u64 {
+        let others = self.card_indices().filter(|index| Some(*index) != except);
         let host_of = |index| self.host_of(index, Limits::of(&self.instances, index, gone), gone);
         others.fold(0, |sum, index| sum.saturating_add(host_of(index)))
     }
 
     /// Whether an exchange that evicts this much may begin now. The first one always may: placement saw to that.
     pub(super) fn host_allows(&self, evicted: u64) -> bool {
-        let changes = |instance: &Instance| matches!(instance.turn, Turn::Coming { .. } | Turn::Leaving { .. });
-        let leaving = |instance: &Instance| match (instance.turn, instance.order.map(|sent| sent.order)) {
-            (Turn::Leaving { gives, .. }, _) => gives,
+        let changes = |instance: &Instance| {
+            matches!(instance.state, ResidencyState::Admitted { .. } | ResidencyState::Yielding { .. })
+        };
+        let leaving = |instance: &Instance| match (instance.state, instance.command.map(|pending| pending.command)) {
+            (ResidencyState::Yielding { releases, .. }, _) => releases,
             (_, Some(Command::Evict { bytes })) => bytes,
             (_, Some(Command::Restore | Command::Report) | None) => 0,
         };
@@ -117,12 +125,12 @@ impl Residency {
     /// What evicted instances of all cards may need of the host's memory: what admission compares with the budget.
     #[must_use]
     pub fn host_committed(&self) -> u64 {
-        self.host_of_others(usize::MAX, &Gone::new())
+        self.host_of_others(None, &Departing::new())
     }
 
     /// The sum of the limits on a card.
     pub(super) fn committed(&self, index: CardIndex) -> u64 {
-        Limits::of(&self.instances, index, &Gone::new()).all()
+        Limits::of(&self.instances, index, &Departing::new()).all()
     }
 }
 
@@ -141,7 +149,7 @@ struct Limits {
 }
 
 impl Limits {
-    fn of(instances: &Instances, card: CardIndex, gone: &Gone) -> Self {
+    fn of(instances: &Instances, card: CardIndex, gone: &Departing) -> Self {
         let all = on(instances, card)
             .filter(|(key, _)| !gone.contains(key))
             .map(|(_, instance)| (instance.limit, instance.mode));

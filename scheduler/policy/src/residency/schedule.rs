@@ -22,12 +22,12 @@
 
 use super::events::Command;
 use super::events::{Action, CardIndex, EndCause, InstanceKey};
-use super::ledger::{Instance, Turn, on, sum};
+use super::ledger::{Instance, ResidencyState, on, sum};
 use super::{Moment, Residency};
 use std::cmp::Reverse;
 
 /// The part of a quantum (one in so many) that an instance may be idle within it before others may have its place.
-const LINGER: u32 = 20;
+const IDLE_SHARE: u32 = 20;
 
 /// Somebody whose memory could leave.
 #[derive(Debug, Clone, Copy)]
@@ -52,10 +52,10 @@ enum Rank {
 
 impl Residency {
     /// Does everything that can be done now.
-    pub(super) fn settle(&mut self, now: Moment, actions: &mut Vec<Action>) {
-        self.next_turn = None;
-        let mut cards: Vec<_> = (0..self.cards.len()).collect();
-        let head = |card: &CardIndex| self.line(*card).first().map_or(Moment::MAX, |(since, _)| *since);
+    pub(super) fn schedule(&mut self, now: Moment, actions: &mut Vec<Action>) {
+        self.next_quantum_end = None;
+        let mut cards: Vec<_> = self.card_indices().collect();
+        let head = |card: &CardIndex| self.queue(*card).first().map_or(Moment::MAX, |(since, _)| *since);
         cards.sort_by_cached_key(head);
         for card in cards {
             // A turn that begins has an end, and one that was taken back leaves room: then another look is due. Each
@@ -63,7 +63,7 @@ impl Residency {
             for _ in 0..=2 * self.instances.len() {
                 self.admit(card, now, actions);
                 let took_back = self.reclaim(card, now, actions);
-                if !self.bring(card, now, actions) && !took_back {
+                if !self.restore_admitted(card, now, actions) && !took_back {
                     break;
                 }
             }
@@ -71,24 +71,24 @@ impl Residency {
     }
 
     /// Those that wait, the first one first.
-    fn line(&self, card: CardIndex) -> Vec<(Moment, InstanceKey)> {
+    fn queue(&self, card: CardIndex) -> Vec<(Moment, InstanceKey)> {
         let waits = |(key, instance): (_, &Instance)| instance.waits_since().map(|since| (since, key));
-        let mut line: Vec<_> = on(&self.instances, card).filter_map(waits).collect();
-        line.sort_unstable();
-        line
+        let mut queue: Vec<_> = on(&self.instances, card).filter_map(waits).collect();
+        queue.sort_unstable();
+        queue
     }
 
     /// Decides turns from the line.
     fn admit(&mut self, card: CardIndex, now: Moment, actions: &mut Vec<Action>) {
         let mut passing = false;
-        for (since, key) in self.line(card) {
+        for (since, key) in self.queue(card) {
             if self.instances.get(&key).is_none_or(|instance| instance.waits_since().is_none()) {
                 continue; // it ended for one before it
             }
-            if self.can_have_turn(card, key, passing, now) {
-                self.decide(key, since, now);
+            if self.can_admit(card, key, passing, now) {
+                self.admit_one(key, since, now);
             } else if !passing {
-                self.clear_the_way(card, key, now, actions);
+                self.end_blockers(card, key, now, actions);
                 if now.saturating_sub(since) >= self.settings.quantum {
                     return;
                 }
@@ -98,7 +98,7 @@ impl Residency {
     }
 
     /// Whether what an instance lacks can leave now. One that passes others takes nothing from them or from the busy.
-    fn can_have_turn(&mut self, card: CardIndex, key: InstanceKey, passing: bool, now: Moment) -> bool {
+    fn can_admit(&mut self, card: CardIndex, key: InstanceKey, passing: bool, now: Moment) -> bool {
         let lacks = self.planned_with(card, key).saturating_sub(self.capacity(card, Some(key)));
         if lacks == 0 {
             return true;
@@ -110,35 +110,38 @@ impl Residency {
             return self.host_allows(lacks);
         }
         if !passing {
-            self.look_again(victims.iter().map(|victim| victim.from), now);
+            self.wake_no_later_than(victims.iter().map(|victim| victim.from), now);
         }
         false
     }
 
-    fn decide(&mut self, key: InstanceKey, asked: Moment, now: Moment) {
+    fn admit_one(&mut self, key: InstanceKey, requested_at: Moment, now: Moment) {
         let Some(instance) = self.instances.get_mut(&key) else { return };
-        let start = matches!(instance.turn, Turn::Queued { .. });
-        instance.turn = Turn::Coming { since: now, asked, start, restored: false };
+        let is_start = matches!(instance.state, ResidencyState::Queued { .. });
+        instance.state = ResidencyState::Admitted { since: now, requested_at, is_start, restored: false };
     }
 
     /// Of several whose turn was decided the last one waits again, at its old place in the line. One of them turned out
     /// to need more than was known, and nobody else can leave: they would wait for each other for ever.
     fn take_back(&mut self, card: CardIndex) -> bool {
-        let coming = |(key, instance): (_, &Instance)| match instance.turn {
-            Turn::Coming { since, asked, start, .. } => Some((since, key, asked, start)),
-            Turn::Queued { .. }
-            | Turn::Starting
-            | Turn::Off
-            | Turn::Waiting { .. }
-            | Turn::On { .. }
-            | Turn::Leaving { .. }
-            | Turn::Ending { .. } => None,
+        let coming = |(key, instance): (_, &Instance)| match instance.state {
+            ResidencyState::Admitted { since, requested_at, is_start, .. } => {
+                Some((since, key, requested_at, is_start))
+            }
+            ResidencyState::Queued { .. }
+            | ResidencyState::Starting
+            | ResidencyState::Inactive
+            | ResidencyState::Waiting { .. }
+            | ResidencyState::Granted { .. }
+            | ResidencyState::Yielding { .. }
+            | ResidencyState::Ending { .. } => None,
         };
         let coming: Vec<_> = on(&self.instances, card).filter_map(coming).collect();
         let last = coming.iter().max().filter(|_| coming.len() > 1);
-        let Some((_, key, since, start)) = last.copied() else { return false };
+        let Some((_, key, since, is_start)) = last.copied() else { return false };
         if let Some(instance) = self.instances.get_mut(&key) {
-            instance.turn = if start { Turn::Queued { since } } else { Turn::Waiting { since } };
+            instance.state =
+                if is_start { ResidencyState::Queued { since } } else { ResidencyState::Waiting { since } };
         }
         true
     }
@@ -146,28 +149,28 @@ impl Residency {
     /// When even an empty card could not hold an instance beside what cannot be moved, those who hold that end, once
     /// they are idle. Placement keeps `device` instances from this; `unified` ones can still allocate what does not
     /// move.
-    fn clear_the_way(&mut self, card: CardIndex, who: InstanceKey, now: Moment, actions: &mut Vec<Action>) {
+    fn end_blockers(&mut self, card: CardIndex, who: InstanceKey, now: Moment, actions: &mut Vec<Action>) {
         let need = self.instances.get(&who).map_or(0, Instance::need);
         let holds = |(key, instance): (_, &Instance)| {
             if key == who || is_leaving(instance) { 0 } else { instance.unmovable() }
         };
-        let held = on(&self.instances, card).map(holds).fold(0, u64::saturating_add);
-        let budget = self.cards.get(card).map_or(0, |card| card.budget);
-        let mut excess = need.saturating_add(held).saturating_sub(budget);
+        let holds = on(&self.instances, card).map(holds).fold(0, u64::saturating_add);
+        let budget = self.card(card).map_or(0, |card| card.budget);
+        let mut excess = need.saturating_add(holds).saturating_sub(budget);
         if excess == 0 {
             return;
         }
         let ranked = |(key, instance): (_, &Instance)| self.rank(instance).map(|(rank, from)| (rank, key, from));
         let mut holders: Vec<_> = on(&self.instances, card).filter_map(ranked).collect();
         holders.sort_unstable();
-        self.look_again(holders.iter().map(|(_, _, from)| *from), now);
+        self.wake_no_later_than(holders.iter().map(|(_, _, from)| *from), now);
         for (_, key, from) in holders {
             let Some(instance) = self.instances.get(&key) else { continue };
             if excess == 0 || key == who || from > now || instance.unmovable() == 0 || is_leaving(instance) {
                 continue;
             }
             excess = excess.saturating_sub(instance.unmovable());
-            if matches!(instance.turn, Turn::On { .. }) {
+            if matches!(instance.state, ResidencyState::Granted { .. }) {
                 self.ask_to_yield(key, 0, actions);
             } else {
                 self.end(key, EndCause::InTheWay, actions);
@@ -179,7 +182,7 @@ impl Residency {
     /// While an adopted instance has not said what it has, nobody leaves: its limit stands for it, and is too much. It
     /// says so within `evict-timeout`, or ends.
     fn reclaim(&mut self, card: CardIndex, now: Moment, actions: &mut Vec<Action>) -> bool {
-        if on(&self.instances, card).any(|(_, instance)| instance.is_unheard()) {
+        if on(&self.instances, card).any(|(_, instance)| instance.is_unreported()) {
             return false;
         }
         let mut lacks = sum(&self.instances, card, Instance::planned).saturating_sub(self.capacity(card, None));
@@ -193,71 +196,71 @@ impl Residency {
             let Some(instance) = self.instances.get_mut(&victim.key).filter(|_| lacks > 0) else { break };
             let bytes = victim.bytes.min(lacks);
             lacks -= bytes;
-            match &mut instance.turn {
-                Turn::On { .. } => self.ask_to_yield(victim.key, bytes, actions),
-                Turn::Leaving { gives, .. } => *gives += bytes,
-                Turn::Off | Turn::Waiting { .. } if instance.order.is_none() => {
-                    self.order(victim.key, Command::Evict { bytes }, now, actions);
+            match &mut instance.state {
+                ResidencyState::Granted { .. } => self.ask_to_yield(victim.key, bytes, actions),
+                ResidencyState::Yielding { releases, .. } => *releases += bytes,
+                ResidencyState::Inactive | ResidencyState::Waiting { .. } if instance.command.is_none() => {
+                    self.command(victim.key, Command::Evict { bytes }, now, actions);
                 }
                 // It is told when it has answered the order that it has; the others do not leave.
-                Turn::Off
-                | Turn::Waiting { .. }
-                | Turn::Queued { .. }
-                | Turn::Starting
-                | Turn::Coming { .. }
-                | Turn::Ending { .. } => {}
+                ResidencyState::Inactive
+                | ResidencyState::Waiting { .. }
+                | ResidencyState::Queued { .. }
+                | ResidencyState::Starting
+                | ResidencyState::Admitted { .. }
+                | ResidencyState::Ending { .. } => {}
             }
         }
         if lacks > 0 {
-            self.look_again(victims.iter().map(|victim| victim.from), now);
+            self.wake_no_later_than(victims.iter().map(|victim| victim.from), now);
         }
         lacks > later && self.take_back(card)
     }
 
     /// Brings back those whose turn it is, as far as there is room by now, and lets them run. Returns whether one runs.
-    fn bring(&mut self, card: CardIndex, now: Moment, actions: &mut Vec<Action>) -> bool {
+    fn restore_admitted(&mut self, card: CardIndex, now: Moment, actions: &mut Vec<Action>) -> bool {
         let mut runs = false;
-        let coming = |(key, instance): (_, &Instance)| match instance.turn {
-            Turn::Coming { since, start, restored, .. } if instance.order.is_none() => {
-                Some((since, key, start, restored))
+        let coming = |(key, instance): (_, &Instance)| match instance.state {
+            ResidencyState::Admitted { since, is_start, restored, .. } if instance.command.is_none() => {
+                Some((since, key, is_start, restored))
             }
-            Turn::Coming { .. }
-            | Turn::Queued { .. }
-            | Turn::Starting
-            | Turn::Off
-            | Turn::Waiting { .. }
-            | Turn::On { .. }
-            | Turn::Leaving { .. }
-            | Turn::Ending { .. } => None,
+            ResidencyState::Admitted { .. }
+            | ResidencyState::Queued { .. }
+            | ResidencyState::Starting
+            | ResidencyState::Inactive
+            | ResidencyState::Waiting { .. }
+            | ResidencyState::Granted { .. }
+            | ResidencyState::Yielding { .. }
+            | ResidencyState::Ending { .. } => None,
         };
         let mut coming: Vec<_> = on(&self.instances, card).filter_map(coming).collect();
         coming.sort_unstable();
-        for (since, key, start, restored) in coming {
+        for (since, key, is_start, restored) in coming {
             let present = sum(&self.instances, card, Instance::present);
             let capacity = self.capacity(card, None);
             let Some(instance) = self.instances.get_mut(&key) else { continue };
             if present.saturating_sub(instance.present()).saturating_add(instance.need()) > capacity {
-                self.clear_the_way(card, key, now, actions);
+                self.end_blockers(card, key, now, actions);
                 continue;
             }
-            if start {
-                instance.turn = Turn::Starting;
+            if is_start {
+                instance.state = ResidencyState::Starting;
                 actions.push(Action::Placed { instance: key, card });
                 runs = true;
             } else if restored || !instance.is_movable() || instance.on_host() == 0 {
-                instance.turn = Turn::On { since: now, idle_since: Some(now) };
+                instance.state = ResidencyState::Granted { since: now, idle_since: Some(now) };
                 actions.push(Action::Grant { instance: key, swap: now.saturating_sub(since) });
                 runs = true;
             } else {
-                self.order(key, Command::Restore, now, actions);
+                self.command(key, Command::Restore, now, actions);
             }
         }
         runs
     }
 
-    fn ask_to_yield(&mut self, key: InstanceKey, gives: u64, actions: &mut Vec<Action>) {
+    fn ask_to_yield(&mut self, key: InstanceKey, releases: u64, actions: &mut Vec<Action>) {
         let Some(instance) = self.instances.get_mut(&key) else { return };
-        instance.turn = Turn::Leaving { gives, idle_since: instance.idle_since(), wanted: None };
+        instance.state = ResidencyState::Yielding { releases, idle_since: instance.idle_since(), wanted_since: None };
         actions.push(Action::Yield { instance: key });
     }
 
@@ -275,17 +278,22 @@ impl Residency {
 
     /// When it is whose turn to leave, if at all, and from when on it may be told so.
     fn rank(&self, instance: &Instance) -> Option<(Rank, Moment)> {
-        match instance.turn {
-            Turn::Off | Turn::Leaving { .. } => Some((Rank::Idle(instance.used_at), Moment::ZERO)),
-            Turn::Waiting { since } => Some((Rank::Waits(Reverse(since)), Moment::ZERO)),
-            Turn::On { since, idle_since } => {
+        match instance.state {
+            ResidencyState::Inactive | ResidencyState::Yielding { .. } => {
+                Some((Rank::Idle(instance.used_at), Moment::ZERO))
+            }
+            ResidencyState::Waiting { since } => Some((Rank::Waits(Reverse(since)), Moment::ZERO)),
+            ResidencyState::Granted { since, idle_since } => {
                 let over = since + self.settings.quantum;
                 Some(match idle_since {
-                    Some(idle) => (Rank::Idle(instance.used_at), over.min(idle + self.settings.quantum / LINGER)),
+                    Some(idle) => (Rank::Idle(instance.used_at), over.min(idle + self.settings.quantum / IDLE_SHARE)),
                     None => (Rank::Busy(since), over),
                 })
             }
-            Turn::Queued { .. } | Turn::Starting | Turn::Coming { .. } | Turn::Ending { .. } => None,
+            ResidencyState::Queued { .. }
+            | ResidencyState::Starting
+            | ResidencyState::Admitted { .. }
+            | ResidencyState::Ending { .. } => None,
         }
     }
 
@@ -298,22 +306,22 @@ impl Residency {
     /// What instances may have on the card now: the budget, or what others leave of the card if that is less. There is
     /// always room for one at a time, or a foreign process on the card would stop all service instead of slowing it.
     fn capacity(&self, index: CardIndex, candidate: Option<InstanceKey>) -> u64 {
-        let Some(card) = self.cards.get(index) else { return 0 };
+        let Some(card) = self.card(index) else { return 0 };
         let room = card.total.saturating_sub(card.others).min(card.budget);
         let unmovable = sum(&self.instances, index, Instance::unmovable);
         let alone = on(&self.instances, index)
-            .filter(|(key, instance)| instance.has_turn() || candidate == Some(*key))
+            .filter(|(key, instance)| instance.is_admitted() || candidate == Some(*key))
             .map(|(_, instance)| instance.need().saturating_add(unmovable.saturating_sub(instance.unmovable())));
         room.max(alone.max().unwrap_or(0).min(card.budget))
     }
 
     /// Asks for a look at the first of these moments that is still to come.
-    fn look_again(&mut self, moments: impl Iterator<Item = Moment>, now: Moment) {
-        let next = moments.filter(|moment| *moment > now).chain(self.next_turn).min();
-        self.next_turn = next;
+    fn wake_no_later_than(&mut self, moments: impl Iterator<Item = Moment>, now: Moment) {
+        let next = moments.filter(|moment| *moment > now).chain(self.next_quantum_end).min();
+        self.next_quantum_end = next;
     }
 }
 
 fn is_leaving(instance: &Instance) -> bool {
-    matches!(instance.turn, Turn::Leaving { .. })
+    matches!(instance.state, ResidencyState::Yielding { .. })
 }

@@ -1,8 +1,8 @@
 //! What people and metrics see of the cards: a copy, made on demand.
 
 use super::events::Command;
-use super::ledger::{Instance, Turn, on};
-use super::{CardIndex, CardView, InstanceView, Place, Residency};
+use super::ledger::{Instance, ResidencyState, on};
+use super::{CardIndex, CardView, InstanceView, MemoryLocation, Residency};
 use std::cmp::Reverse;
 
 impl Residency {
@@ -11,8 +11,8 @@ impl Residency {
     pub fn cards(&self) -> Vec<CardView> {
         self.cards
             .iter()
-            .enumerate()
-            .map(|(index, card)| {
+            .zip((0..).map(CardIndex))
+            .map(|(card, index)| {
                 let instances = self.instances_on(index);
                 CardView {
                     budget: card.budget,
@@ -35,20 +35,26 @@ impl Residency {
             limit: instance.limit,
             allocated: instance.allocated(),
             resident: if instance.is_movable() { instance.on_card() } else { instance.allocated() },
-            place: place(instance),
+            location: location(instance),
             idle_since: instance.idle_since(),
         };
         all.into_iter().map(view).collect()
     }
 }
 
-fn place(instance: &Instance) -> Place {
-    match (instance.order.map(|sent| sent.order), instance.turn) {
-        (Some(Command::Evict { .. }), _) | (_, Turn::Leaving { .. }) => Place::Evicting,
-        (Some(Command::Restore), _) => Place::Restoring,
-        (_, Turn::Queued { .. } | Turn::Waiting { .. } | Turn::Coming { .. }) => Place::Waiting,
-        (_, Turn::Starting | Turn::On { .. }) => Place::Resident,
-        (_, Turn::Off | Turn::Ending { .. }) if instance.on_host() > 0 && instance.is_movable() => Place::Evicted,
-        (_, Turn::Off | Turn::Ending { .. }) => Place::Resident,
+fn location(instance: &Instance) -> MemoryLocation {
+    match (instance.command.map(|pending| pending.command), instance.state) {
+        (Some(Command::Evict { .. }), _) | (_, ResidencyState::Yielding { .. }) => MemoryLocation::Evicting,
+        (Some(Command::Restore), _) => MemoryLocation::Restoring,
+        (_, ResidencyState::Queued { .. } | ResidencyState::Waiting { .. } | ResidencyState::Admitted { .. }) => {
+            MemoryLocation::Waiting
+        }
+        (_, ResidencyState::Starting | ResidencyState::Granted { .. }) => MemoryLocation::Resident,
+        (_, ResidencyState::Inactive | ResidencyState::Ending { .. })
+            if instance.on_host() > 0 && instance.is_movable() =>
+        {
+            MemoryLocation::Evicted
+        }
+        (_, ResidencyState::Inactive | ResidencyState::Ending { .. }) => MemoryLocation::Resident,
     }
 }

@@ -27,7 +27,7 @@ const SECOND_NANOS: u64 = 1_000_000_000;
 /// [`DOWN`] in seconds, and one for the second that has begun.
 const SECONDS: usize = 31;
 /// A load above this wants every instance that a manifest can ask for.
-const MOST_LOAD: u32 = 1 << 20;
+const MAX_LOAD: u32 = 1 << 20;
 
 /// What the manifest says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub struct Bounds {
 
 /// Why so many are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Because {
+pub enum ScalingReason {
     /// Nothing asks for more than `min`.
     Min,
     /// The load of now.
@@ -65,7 +65,7 @@ pub struct Explanation {
     /// Instances that are wanted.
     pub wanted: u32,
     /// Why.
-    pub because: Because,
+    pub reason: ScalingReason,
 }
 
 /// The load of a model over time.
@@ -92,7 +92,7 @@ impl Demand {
     /// From `now` on there are so many requests in flight and waiting.
     pub fn observe(&mut self, load: u32, now: Moment) {
         self.settle(nanos(now));
-        self.load = load.min(MOST_LOAD).into();
+        self.load = load.min(MAX_LOAD).into();
         self.note();
     }
 
@@ -107,18 +107,18 @@ impl Demand {
     pub fn explain(&self, now: Moment, bounds: Bounds) -> Explanation {
         let demand = self.settled(now);
         let Needs { now, recent, wanted } = demand.needs(bounds);
-        let because = if recent <= bounds.min {
-            Because::Min
+        let reason = if recent <= bounds.min {
+            ScalingReason::Min
         } else if recent > bounds.max {
-            Because::Max
+            ScalingReason::Max
         } else if recent > now {
-            Because::RecentLoad
+            ScalingReason::RecentLoad
         } else {
-            Because::Load
+            ScalingReason::Load
         };
         let of_window = |value: u64| value as f64 / UP_NANOS as f64;
         let (average, greatest) = (of_window(demand.integral()), of_window(demand.greatest()));
-        Explanation { load: u32::try_from(demand.load).unwrap_or(u32::MAX), average, greatest, wanted, because }
+        Explanation { load: u32::try_from(demand.load).unwrap_or(u32::MAX), average, greatest, wanted, reason }
     }
 
     /// When to ask again though the load stays as it is: another number may be wanted then, or since the last step.

@@ -79,18 +79,18 @@ fn the_manifest_has_the_last_word() {
 
 #[test]
 fn the_number_is_explained() {
-    let because = |script: &[(u64, u32)], at, min, max| {
+    let reason = |script: &[(u64, u32)], at, min, max| {
         let bounds = Bounds { min, max, concurrency: 1 };
         let explanation = loaded(script).explain(ms(at), bounds);
         assert_eq!(explanation.wanted, loaded(script).wanted(ms(at), bounds));
-        explanation.because
+        explanation.reason
     };
-    assert_eq!(because(&[], 9000, 0, 4), Because::Min);
-    assert_eq!(because(&[(0, 2)], 9000, 2, 4), Because::Min);
-    assert_eq!(because(&[(0, 2)], 9000, 0, 4), Because::Load);
-    assert_eq!(because(&[(0, 4)], 9000, 0, 4), Because::Load);
-    assert_eq!(because(&[(0, 5)], 9000, 0, 4), Because::Max);
-    assert_eq!(because(&[(0, 2), (5000, 1)], 9000, 0, 4), Because::RecentLoad);
+    assert_eq!(reason(&[], 9000, 0, 4), ScalingReason::Min);
+    assert_eq!(reason(&[(0, 2)], 9000, 2, 4), ScalingReason::Min);
+    assert_eq!(reason(&[(0, 2)], 9000, 0, 4), ScalingReason::Load);
+    assert_eq!(reason(&[(0, 4)], 9000, 0, 4), ScalingReason::Load);
+    assert_eq!(reason(&[(0, 5)], 9000, 0, 4), ScalingReason::Max);
+    assert_eq!(reason(&[(0, 2), (5000, 1)], 9000, 0, 4), ScalingReason::RecentLoad);
     let explanation = loaded(&[(0, 2), (9000, 1)]).explain(ms(10_000), MANY);
     assert_eq!((explanation.load, explanation.average, explanation.greatest), (1, 1.5, 2.0));
 }

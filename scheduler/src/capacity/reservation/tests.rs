@@ -9,7 +9,7 @@ const SECOND: Moment = Moment::from_secs(1);
 /// A node with so much memory and everybody's inbox.
 struct World {
     handle: CapacityHandle,
-    answers: Answers,
+    answers: DecisionSender,
     inbox: mpsc::Sender<Message>,
     heard: mpsc::Receiver<Message>,
 }
@@ -22,207 +22,218 @@ impl World {
         Self { handle, answers, inbox, heard }
     }
 
-    fn ask(&self, model: &str, gib: u64) -> CapacitySeat {
+    fn reserve(&self, model: &str, gib: u64) -> Reservation {
         let resources = Resources { memory: ByteSize::from_gib(gib), ..Resources::default() };
-        self.handle.ask(Applicant {
+        self.handle.reserve(ReservationRequest {
             model,
             resources: &resources,
             zygote: None,
             min: 0,
-            cause: Cause::Load,
+            reason: StartReason::Load,
             inbox: self.inbox.clone(),
         })
     }
 
     /// What was said since the last time.
-    fn told(&self) -> Vec<(SeatKey, Told)> {
+    fn decisions(&self) -> Vec<(ReservationId, Decision)> {
         let said = |message| match message {
-            Message::Capacity(seat, told) => (seat, told),
+            Message::Capacity(reservation, decisions) => (reservation, decisions),
             other => panic!("{other:?}"),
         };
         self.answers.take().into_iter().map(|(_, message)| said(message)).collect()
     }
 
     /// The same, once nobody hopes any more.
-    fn told_in_the_end(&self) -> Vec<(SeatKey, Told)> {
-        self.answers.0.book().step(&Event::Look(Moment::MAX));
-        self.told()
+    fn told_in_the_end(&self) -> Vec<(ReservationId, Decision)> {
+        self.answers.0.state().step(&Event::Retry(Moment::MAX));
+        self.decisions()
     }
 }
 
-fn displaced_by(model: &str) -> Told {
-    Told::Displaced { by: model.into(), purpose: Purpose::First, room: Room::Node }
+fn displaced_by(model: &str) -> Decision {
+    Decision::Displaced { by: model.into(), purpose: Purpose::First, from: DisplacedFrom::Node }
 }
 
 #[test]
 fn room_is_given_refused_and_given_back() {
     let world = World::new(10);
-    let one = world.ask("a", 7);
-    assert_eq!(world.told(), [(one.key(), Told::Granted)]);
-    let two = world.ask("b", 4);
+    let one = world.reserve("a", 7);
+    assert_eq!(world.decisions(), [(one.key(), Decision::Granted)]);
+    let two = world.reserve("b", 4);
     let message =
-        "the node is full: it may use 4GiB, 3GiB are free, and no instance is idle that could make room".to_owned();
-    assert_eq!(world.told(), []);
-    assert_eq!(world.told_in_the_end(), [(two.key(), Told::Refused { hopeless: false, in_place: false, message })]);
-    let three = world.ask("c", 11);
+        "the node is full: it may use 4GiB, 3GiB are free, and no instance is idle that could make from".to_owned();
+    assert_eq!(world.decisions(), []);
+    assert_eq!(
+        world.told_in_the_end(),
+        [(two.key(), Decision::Refused { permanent: false, recreate_fits: false, message })]
+    );
+    let three = world.reserve("c", 11);
     let message = "it may use 11GiB, and [capacity] gives all instances of the node 10GiB".to_owned();
-    assert_eq!(world.told(), [(three.key(), Told::Refused { hopeless: true, in_place: false, message })]);
+    assert_eq!(
+        world.decisions(),
+        [(three.key(), Decision::Refused { permanent: true, recreate_fits: false, message })]
+    );
     drop(one);
-    let four = world.ask("b", 10);
-    assert_eq!(world.told(), [(four.key(), Told::Granted)]);
-    assert_eq!((world.handle.view().committed.memory, world.handle.view().seats), (10 << 30, 1));
+    let four = world.reserve("b", 10);
+    assert_eq!(world.decisions(), [(four.key(), Decision::Granted)]);
+    assert_eq!((world.handle.view().committed.memory, world.handle.view().reservations), (10 << 30, 1));
     drop((two, three, four));
-    assert_eq!((world.handle.view().committed.memory, world.handle.view().seats), (0, 0));
+    assert_eq!((world.handle.view().committed.memory, world.handle.view().reservations), (0, 0));
 }
 
 #[test]
 fn the_one_that_is_idle_longest_makes_room() {
     let world = World::new(10);
-    let seats = ["a", "b", "c"].map(|model| world.ask(model, 3));
-    let (four, granted) = (world.ask("d", 3), world.told_in_the_end());
+    let reservations = ["a", "b", "c"].map(|model| world.reserve(model, 3));
+    let (four, granted) = (world.reserve("d", 3), world.told_in_the_end());
     assert_eq!(granted.len(), 4);
-    assert!(matches!(granted[3], (_, Told::Refused { .. })), "they start: {granted:?}");
+    assert!(matches!(granted[3], (_, Decision::Refused { .. })), "they start: {granted:?}");
     drop(four);
-    for (seat, since) in seats.iter().zip([1, 3, 2]) {
-        seat.serves(since * SECOND);
+    for (reservation, since) in reservations.iter().zip([1, 3, 2]) {
+        reservation.on_serving(since * SECOND);
     }
-    seats[0].busy();
-    let five = world.ask("d", 3);
-    assert_eq!(world.told(), [(seats[2].key(), displaced_by("d"))]);
-    seats[0].idle(9 * SECOND);
-    seats[1].busy();
-    let six = world.ask("e", 3);
-    assert_eq!(world.told(), [(seats[0].key(), displaced_by("e"))]);
-    let [first, _second, third] = seats;
+    reservations[0].on_busy();
+    let five = world.reserve("d", 3);
+    assert_eq!(world.decisions(), [(reservations[2].key(), displaced_by("d"))]);
+    reservations[0].on_idle(9 * SECOND);
+    reservations[1].on_busy();
+    let six = world.reserve("e", 3);
+    assert_eq!(world.decisions(), [(reservations[0].key(), displaced_by("e"))]);
+    let [first, _second, third] = reservations;
     drop(first);
-    assert_eq!(world.told(), [(five.key(), Told::Granted)], "in the order in which they asked");
+    assert_eq!(world.decisions(), [(five.key(), Decision::Granted)], "in the order in which they asked");
     drop(third);
-    assert_eq!(world.told(), [(six.key(), Told::Granted)]);
+    assert_eq!(world.decisions(), [(six.key(), Decision::Granted)]);
 }
 
 #[test]
 fn who_hopes_is_helped_by_the_next_look() {
     let world = World::new(10);
-    let (one, two) = (world.ask("a", 7), world.ask("b", 7));
-    one.serves(SECOND);
-    one.busy();
-    world.answers.look();
-    assert_eq!(world.told(), [(one.key(), Told::Granted)]);
-    one.idle(2 * SECOND);
-    world.answers.look();
-    assert_eq!(world.told(), [(one.key(), displaced_by("b"))]);
+    let (one, two) = (world.reserve("a", 7), world.reserve("b", 7));
+    one.on_serving(SECOND);
+    one.on_busy();
+    world.answers.poll();
+    assert_eq!(world.decisions(), [(one.key(), Decision::Granted)]);
+    one.on_idle(2 * SECOND);
+    world.answers.poll();
+    assert_eq!(world.decisions(), [(one.key(), displaced_by("b"))]);
     drop(one);
-    assert_eq!(world.told(), [(two.key(), Told::Granted)]);
+    assert_eq!(world.decisions(), [(two.key(), Decision::Granted)]);
 }
 
 #[test]
 fn room_of_one_that_leaves_is_counted_on() {
     let world = World::new(10);
-    let (one, two) = (world.ask("a", 6), world.ask("b", 4));
-    assert_eq!(world.told().len(), 2);
-    one.serves(SECOND);
-    one.busy();
-    one.leaves();
-    let three = world.ask("c", 6);
-    assert_eq!(world.told(), []);
-    one.serves(2 * SECOND);
+    let (one, two) = (world.reserve("a", 6), world.reserve("b", 4));
+    assert_eq!(world.decisions().len(), 2);
+    one.on_serving(SECOND);
+    one.on_busy();
+    one.on_leaving();
+    let three = world.reserve("c", 6);
+    assert_eq!(world.decisions(), []);
+    one.on_serving(2 * SECOND);
     drop(one);
-    assert_eq!(world.told(), [(three.key(), Told::Granted)]);
+    assert_eq!(world.decisions(), [(three.key(), Decision::Granted)]);
     drop(two);
 }
 
 #[test]
 fn who_has_left_is_told_nothing() {
     let world = World::new(10);
-    let gone = world.ask("a", 6).key();
-    assert_eq!(world.told(), []);
-    let one = world.ask("a", 10);
+    let gone = world.reserve("a", 6).key();
+    assert_eq!(world.decisions(), []);
+    let one = world.reserve("a", 10);
     assert!(one.key() != gone);
-    assert_eq!(world.told(), [(one.key(), Told::Granted)]);
+    assert_eq!(world.decisions(), [(one.key(), Decision::Granted)]);
 }
 
 #[test]
 fn a_min_holds_from_the_moment_it_is_said() {
     let world = World::new(10);
-    let one = world.ask("a", 10);
-    one.serves(SECOND);
+    let one = world.reserve("a", 10);
+    one.on_serving(SECOND);
     one.set_min(1);
-    let two = world.ask("b", 1);
-    assert!(matches!(world.told()[..], [_, (_, Told::Refused { hopeless: false, .. })]));
+    let two = world.reserve("b", 1);
+    assert!(matches!(world.decisions()[..], [_, (_, Decision::Refused { permanent: false, .. })]));
     one.set_min(0);
     drop(two);
-    let _three = world.ask("b", 1);
-    assert_eq!(world.told(), [(one.key(), displaced_by("b"))]);
+    let _three = world.reserve("b", 1);
+    assert_eq!(world.decisions(), [(one.key(), displaced_by("b"))]);
 }
 
 /// Models that are refused are told of instances that end, once for each refusal, and never of each other's refusals.
 #[test]
 fn a_refused_model_is_told_when_an_instance_has_ended() {
     let world = World::new(10);
-    let news = || world.answers.take().into_iter().filter(|(_, message)| matches!(message, Message::Room)).count();
-    let one = world.ask("a", 6);
-    one.starts();
+    let wait = || world.answers.take().into_iter().filter(|(_, message)| matches!(message, Message::Room)).count();
+    let one = world.reserve("a", 6);
+    one.on_launch();
     for model in ["b", "c", "c"] {
-        drop(world.ask(model, 6));
-        world.handle.tell_of_room(model, world.inbox.clone());
+        drop(world.reserve(model, 6));
+        world.handle.notify_when_freed(model, world.inbox.clone());
     }
-    assert_eq!(news(), 0, "one that was refused makes no room");
+    assert_eq!(wait(), 0, "one that was refused makes no from");
     drop(one);
-    assert_eq!(news(), 2);
+    assert_eq!(wait(), 2);
     let adopted = Resources { memory: ByteSize::from_gib(1), ..Resources::default() };
-    let (zygote, min, cause, inbox) = (None, 0, Cause::Load, world.inbox.clone());
-    drop(world.handle.adopt(Applicant { model: "a", resources: &adopted, zygote, min, cause, inbox }));
-    assert_eq!(news(), 0, "they were told");
-    world.handle.tell_of_room("b", world.inbox.clone());
-    let (zygote, min, cause, inbox) = (None, 0, Cause::Load, world.inbox.clone());
-    drop(world.handle.adopt(Applicant { model: "a", resources: &adopted, zygote, min, cause, inbox }));
-    assert_eq!(news(), 1, "one of an earlier scheduler makes room too");
+    let (zygote, min, reason, inbox) = (None, 0, StartReason::Load, world.inbox.clone());
+    drop(world.handle.adopt(ReservationRequest { model: "a", resources: &adopted, zygote, min, reason, inbox }));
+    assert_eq!(wait(), 0, "they were decisions");
+    world.handle.notify_when_freed("b", world.inbox.clone());
+    let (zygote, min, reason, inbox) = (None, 0, StartReason::Load, world.inbox.clone());
+    drop(world.handle.adopt(ReservationRequest { model: "a", resources: &adopted, zygote, min, reason, inbox }));
+    assert_eq!(wait(), 1, "one of an earlier scheduler makes from too");
 }
 
 #[test]
 fn a_place_on_a_card_is_left_by_those_that_may_go_and_they_are_told_for_whom() {
     let world = World::new(30);
-    let seats = ["a", "b", "kept", "busy"].map(|model| world.ask(model, 2));
-    seats[2].set_min(1);
-    for (seat, second) in seats.iter().zip([3, 2, 1, 1]) {
-        seat.serves(second * SECOND);
+    let reservations = ["a", "b", "kept", "on_busy"].map(|model| world.reserve(model, 2));
+    reservations[2].set_min(1);
+    for (reservation, second) in reservations.iter().zip([3, 2, 1, 1]) {
+        reservation.on_serving(second * SECOND);
     }
-    seats[3].busy();
-    let asker = world.ask("c", 2);
+    reservations[3].on_busy();
+    let requester = world.reserve("c", 2);
     world.answers.take();
-    let others = world.handle.displace_from_card(asker.key(), Cause::Load, |others| (vec![seats[1].key()], others));
-    let keys = |which: &[usize]| which.iter().map(|at| seats[*at].key()).collect::<Vec<_>>();
-    assert_eq!((others.idle, others.kept, others.recent), (keys(&[1, 0]), keys(&[2]), vec![]));
-    assert_eq!(others.hoped, keys(&[1, 0, 3]), "what is idle, then what may become so");
-    let told = Told::Displaced { by: "c".into(), purpose: Purpose::First, room: Room::Card };
-    assert_eq!(world.told(), [(seats[1].key(), told)]);
-    let again = world.handle.displace_from_card(asker.key(), Cause::Load, |others| (vec![], others));
+    let reclaimable = world.handle.displace_from_card(requester.key(), StartReason::Load, |reclaimable| {
+        (vec![reservations[1].key()], reclaimable)
+    });
+    let keys = |which: &[usize]| which.iter().map(|at| reservations[*at].key()).collect::<Vec<_>>();
+    assert_eq!((reclaimable.idle, reclaimable.kept, reclaimable.recent), (keys(&[1, 0]), keys(&[2]), vec![]));
+    assert_eq!(reclaimable.if_idle, keys(&[1, 0, 3]), "what is idle, then what may become so");
+    let decisions = Decision::Displaced { by: "c".into(), purpose: Purpose::First, from: DisplacedFrom::Card };
+    assert_eq!(world.decisions(), [(reservations[1].key(), decisions)]);
+    let again =
+        world.handle.displace_from_card(requester.key(), StartReason::Load, |reclaimable| (vec![], reclaimable));
     assert_eq!((again.leaving, again.idle), (keys(&[1]), keys(&[0])), "it is promised once");
-    let gone = asker.key();
-    drop(asker);
-    assert!(world.handle.displace_from_card(gone, Cause::Load, |others| (vec![], others)).idle.is_empty());
+    let gone = requester.key();
+    drop(requester);
+    assert!(
+        world.handle.displace_from_card(gone, StartReason::Load, |reclaimable| (vec![], reclaimable)).idle.is_empty()
+    );
 }
 
 #[tokio::test]
 async fn answers_are_carried_into_the_inbox() {
     let World { handle, answers, inbox, mut heard } = World::new(10);
-    let carrier = tokio::spawn(async move { answers.carry(Watchdog::default().pulse("capacity")).await });
+    let carrier = tokio::spawn(async move { answers.run(Watchdog::default().pulse("capacity")).await });
     let resources = Resources { memory: ByteSize::from_gib(1), ..Resources::default() };
-    let mut seats = Vec::new();
+    let mut reservations = Vec::new();
     // More than fit into the inbox at a time.
     for _ in 0..50 {
-        seats.push(handle.ask(Applicant {
+        reservations.push(handle.reserve(ReservationRequest {
             model: "a",
             resources: &resources,
             zygote: None,
             min: 0,
-            cause: Cause::Load,
+            reason: StartReason::Load,
             inbox: inbox.clone(),
         }));
     }
-    for seat in &seats {
+    for reservation in &reservations {
         let Some(Message::Capacity(key, _)) = heard.recv().await else { panic!("another message") };
-        assert_eq!(key, seat.key());
+        assert_eq!(key, reservation.key());
     }
     carrier.abort();
 }

@@ -5,9 +5,9 @@
 
 use super::messages::{self, Refused};
 use super::nvml::NvmlError;
-use super::placed::Seated;
+use super::placed::PlacedInstance;
 use super::probe::{Card, EVERY, Probe, Reading};
-use super::queue::{Applicant, Ends, Told, Word};
+use super::queue::{Decision, InstanceEvent, PlacementRequest, QueueReceiver};
 use super::settings::settings;
 use super::view::{self, View};
 use super::wire;
@@ -44,12 +44,12 @@ pub(super) struct GpuTask {
     /// Why there are no cards.
     none: Option<String>,
     pub(super) policy: Residency,
-    pub(super) seated: HashMap<InstanceKey, Seated>,
+    pub(super) placed: HashMap<InstanceKey, PlacedInstance>,
     /// When the driver's newest look began.
     looked: std::time::Instant,
     /// What each card's last look complained of, to be logged once.
     complaints: Vec<Option<NvmlError>>,
-    pub(super) ends: Ends,
+    pub(super) receiver: QueueReceiver,
     pub(super) capacity: CapacityHandle,
     metrics: GpuMetrics,
     look: SyncSender<()>,
@@ -63,7 +63,7 @@ pub(super) struct GpuTask {
 pub(super) async fn run(
     config: Gpu,
     probe: Probe,
-    ends: Ends,
+    receiver: QueueReceiver,
     (capacity, metrics): (CapacityHandle, GpuMetrics),
     pulse: Pulse,
 ) {
@@ -71,7 +71,7 @@ pub(super) async fn run(
     let cards = match pulse.during(tokio::time::timeout(FOUND_WITHIN, cards)).await {
         Ok(Ok(cards)) => cards.and_then(usable),
         Ok(Err(_)) => Err("no thread for the driver could be started".to_owned()),
-        Err(_) => Err(format!("the driver did not say what cards there are within {FOUND_WITHIN:?}")),
+        Err(_) => Err(format!("the driver did not push what cards there are within {FOUND_WITHIN:?}")),
     };
     match &cards {
         Ok(cards) => {
@@ -85,15 +85,15 @@ pub(super) async fn run(
     let policy = Residency::new(settings(&config, &cards, machine::memory().unwrap_or(0)));
     let complaints = vec![None; cards.len()];
     let looked = std::time::Instant::now();
-    let (began, seated, publish_at, polls) = (Instant::now(), HashMap::new(), None, 0);
+    let (began, placed, publish_at, polls) = (Instant::now(), HashMap::new(), None, 0);
     let task = GpuTask {
         cards,
         none,
         policy,
-        seated,
+        placed,
         looked,
         complaints,
-        ends,
+        receiver,
         capacity,
         metrics,
         look,
@@ -125,13 +125,13 @@ impl GpuTask {
         self.publish();
         loop {
             let wake = self.policy.wake_at().map(|at| self.began + at);
-            let hopes = (!self.policy.hoping().is_empty()).then(|| Instant::now() + LOOK);
+            let retry = (!self.policy.pending_placements().is_empty()).then(|| Instant::now() + LOOK);
             pulse.turn();
             tokio::select! {
                 () = pulse.asked() => {}
-                () = self.ends.changed() => {
-                    for (key, word) in self.ends.take() {
-                        self.take(key, word).await;
+                () = self.receiver.changed() => {
+                    for (key, event) in self.receiver.take() {
+                        self.take(key, event).await;
                     }
                 }
                 changed = readings.changed(), if driver_lives => match changed {
@@ -143,7 +143,7 @@ impl GpuTask {
                 },
                 _ = polls.tick(), if !self.cards.is_empty() => self.poll().await,
                 () = sleep_until(wake) => self.step(Event::Tick).await,
-                () = sleep_until(hopes) => self.look_for_room().await,
+                () = sleep_until(retry) => self.retry_placements().await,
                 () = sleep_until(self.publish_at) => self.publish(),
             }
         }
@@ -153,69 +153,69 @@ impl GpuTask {
         self.began.elapsed()
     }
 
-    async fn take(&mut self, key: InstanceKey, word: Word) {
-        if word.is_news() {
+    async fn take(&mut self, key: InstanceKey, event: InstanceEvent) {
+        if event.moves_memory() {
             self.publish_at = Some(Instant::now());
         } else {
             self.publish_at.get_or_insert_with(|| Instant::now() + CALM);
         }
-        if let Some(seated) = self.seated.get_mut(&key) {
-            seated.hear(&word);
+        if let Some(placed) = self.placed.get_mut(&key) {
+            placed.observe(&event);
         }
         let instance = key;
-        let event = match word {
-            Word::Place(applicant) => return self.place(key, *applicant).await,
-            Word::Adopted { applicant, uuid, ready } => return self.adopt(key, *applicant, &uuid, ready).await,
-            Word::Moved(report) => return self.moved(key, &report).await,
-            Word::Gone => {
-                if let Some(seated) = self.seated.remove(&key) {
-                    self.metrics.gone(&seated.applicant.model);
+        let event = match event {
+            InstanceEvent::Place(request) => return self.place(key, *request).await,
+            InstanceEvent::Adopted { request, uuid, ready } => return self.adopt(key, *request, &uuid, ready).await,
+            InstanceEvent::Moved(report) => return self.moved(key, &report).await,
+            InstanceEvent::Gone => {
+                if let Some(placed) = self.placed.remove(&key) {
+                    self.metrics.gone(&placed.request.model);
                 }
                 Event::Gone { instance }
             }
-            Word::Ready => Event::Ready { instance },
-            Word::Want => Event::Want { instance },
-            Word::Unwanted => Event::Unwanted { instance },
-            Word::Busy => Event::Busy { instance },
-            Word::Idle => Event::Idle { instance },
-            Word::Yielded => Event::Yielded { instance },
-            Word::Used(usage) => Event::Used { instance, usage: wire::usage(usage) },
+            InstanceEvent::Ready => Event::Ready { instance },
+            InstanceEvent::Want => Event::Wanted { instance },
+            InstanceEvent::Unwanted => Event::Unwanted { instance },
+            InstanceEvent::Busy => Event::Busy { instance },
+            InstanceEvent::Idle => Event::Idle { instance },
+            InstanceEvent::Yielded => Event::Yielded { instance },
+            InstanceEvent::Used(usage) => Event::UsageSampled { instance, usage: wire::usage(usage) },
         };
         self.step(event).await;
     }
 
-    async fn place(&mut self, key: InstanceKey, applicant: Applicant) {
-        let (limit, mode) = (applicant.limit, applicant.mode);
-        self.seat(key, applicant, None, true);
+    async fn place(&mut self, key: InstanceKey, request: PlacementRequest) {
+        let (limit, mode) = (request.limit, request.mode);
+        self.insert_placed(key, request, None, true);
         let cannot = self.cards.iter().find_map(|card| card.unified.as_ref().err());
         if let (GpuMode::Unified, Some(why)) = (mode, cannot) {
             return self.refuse(key, messages::not_movable(why)).await;
         }
         // Those that hope already asked earlier.
-        self.look_for_room().await;
+        self.retry_placements().await;
         let mode = wire::mode(mode);
-        self.ask_for_room(key, |others| Event::Place { instance: key, limit, mode, others }).await;
+        self.place_with(key, |others| Event::Place { instance: key, limit, mode, others }).await;
     }
 
-    async fn adopt(&mut self, key: InstanceKey, applicant: Applicant, uuid: &str, ready: bool) {
-        let card = self.cards.iter().position(|card| card.uuid.as_str() == uuid);
-        let (limit, mode) = (applicant.limit, wire::mode(applicant.mode));
-        self.seat(key, applicant, card, !ready);
+    async fn adopt(&mut self, key: InstanceKey, request: PlacementRequest, uuid: &str, ready: bool) {
+        let card = self.cards.iter().position(|card| card.uuid.as_str() == uuid).map(CardIndex);
+        let (limit, mode) = (request.limit, wire::mode(request.mode));
+        self.insert_placed(key, request, card, !ready);
         self.step(Event::Adopted { instance: key, card, limit, mode, ready }).await;
     }
 
-    fn seat(&mut self, key: InstanceKey, applicant: Applicant, card: Option<CardIndex>, works: bool) {
-        self.seated.insert(key, Seated::new(applicant, card, works));
+    fn insert_placed(&mut self, key: InstanceKey, request: PlacementRequest, card: Option<CardIndex>, works: bool) {
+        self.placed.insert(key, PlacedInstance::new(request, card, works));
     }
 
     /// The answer to an order. One that was not given, or is answered already, is none.
     async fn moved(&mut self, key: InstanceKey, report: &GpuReport) {
-        let Some(seated) = self.seated.get_mut(&key) else { return };
-        let Some((_, order)) = seated.order.filter(|(number, _)| *number == report.number) else { return };
-        seated.order = None;
+        let Some(placed) = self.placed.get_mut(&key) else { return };
+        let Some((_, command)) = placed.command.filter(|(number, _)| *number == report.number) else { return };
+        placed.command = None;
         // More than it may have, it cannot have moved.
-        let moved = report.moved_bytes.min(seated.applicant.limit);
-        match order {
+        let moved = report.moved_bytes.min(placed.request.limit);
+        match command {
             Command::Evict { .. } => {
                 self.metrics.moved_out.inc_by(moved);
                 let _ = self.look.try_send(()); // a look that is asked for already is as good
@@ -236,38 +236,38 @@ impl GpuTask {
         self.publish_at = Some(Instant::now());
         match action {
             Action::Placed { instance, card } => {
-                let Some(seated) = self.seated.get_mut(&instance) else { return };
-                let Some(found) = self.cards.get(card) else { return };
-                seated.card = Some(card);
-                let (limit_bytes, mode) = (seated.applicant.limit, seated.applicant.mode);
+                let Some(placed) = self.placed.get_mut(&instance) else { return };
+                let Some(found) = self.cards.get(card.0) else { return };
+                placed.card = Some(card);
+                let (limit_bytes, mode) = (placed.request.limit, placed.request.mode);
                 let spec = GpuSpec { uuid: found.uuid.to_string(), minor: found.minor, limit_bytes, mode };
-                self.tell(instance, Told::Placed(spec)).await;
+                self.send(instance, Decision::Placed(spec)).await;
             }
             // Its model is told by the node's capacity, before who has its place can be started.
             Action::Displace { .. } => {}
-            Action::Refused { instance, why, in_place, stay } => {
-                let limit = self.seated.get(&instance).map_or(0, |seated| seated.applicant.limit);
-                let refused = messages::refused(why, limit, (in_place, stay), self.none.as_deref());
+            Action::Refused { instance, reason, recreate_fits, retained } => {
+                let limit = self.placed.get(&instance).map_or(0, |placed| placed.request.limit);
+                let refused = messages::refused(reason, limit, (recreate_fits, retained), self.none.as_deref());
                 self.refuse(instance, refused).await;
             }
             Action::Grant { instance, swap } => {
-                if let Some(seated) = self.seated.get(&instance) {
-                    self.metrics.swapped_in(&seated.applicant.model, swap);
+                if let Some(placed) = self.placed.get(&instance) {
+                    self.metrics.swapped_in(&placed.request.model, swap);
                 }
-                self.tell(instance, Told::Granted).await;
+                self.send(instance, Decision::Granted).await;
             }
-            Action::Yield { instance } => self.tell(instance, Told::Yield).await,
-            Action::Order { instance, number, order } => {
-                if let Some(seated) = self.seated.get_mut(&instance) {
-                    seated.order = Some((number, order));
+            Action::Yield { instance } => self.send(instance, Decision::Yield).await,
+            Action::Command { instance, number, command } => {
+                if let Some(placed) = self.placed.get_mut(&instance) {
+                    placed.command = Some((number, command));
                 }
-                self.tell(instance, Told::Order { number, order }).await;
+                self.send(instance, Decision::Command { number, command }).await;
             }
-            Action::End { instance, why } => {
-                let ended = messages::ended(why);
+            Action::End { instance, reason } => {
+                let ended = messages::ended(reason);
                 self.metrics.ended(ended.reason);
                 let (displaced, message) = (ended.displaced, ended.message);
-                self.tell(instance, Told::End { displaced, message }).await;
+                self.send(instance, Decision::End { displaced, message }).await;
             }
         }
     }
@@ -275,13 +275,13 @@ impl GpuTask {
     /// The seat stays until the model's task drops it; the policy knows nothing of it any more.
     async fn refuse(&mut self, key: InstanceKey, refused: Refused) {
         self.metrics.refused(refused.reason);
-        let Refused { hopeless, in_place, message, .. } = refused;
-        self.tell(key, Told::Refused { hopeless, in_place, message }).await;
+        let Refused { permanent, recreate_fits, message, .. } = refused;
+        self.send(key, Decision::Refused { permanent, recreate_fits, message }).await;
     }
 
-    async fn tell(&self, key: InstanceKey, told: Told) {
-        if let Some(seated) = self.seated.get(&key) {
-            let _ = seated.applicant.inbox.send(Message::Gpu(key, told)).await; // its end is on its way to us
+    async fn send(&self, key: InstanceKey, decision: Decision) {
+        if let Some(placed) = self.placed.get(&key) {
+            let _ = placed.request.inbox.send(Message::Gpu(key, decision)).await; // its end is on its way to us
         }
     }
 
@@ -290,10 +290,10 @@ impl GpuTask {
     async fn poll(&mut self) {
         self.polls = self.polls.wrapping_add(1);
         let all = self.polls.is_multiple_of(IDLE_POLLS);
-        let asked = |seated: &Seated| seated.card.is_some() && (all || seated.may_have_changed());
-        let placed = self.seated.iter().filter(|(_, seated)| asked(seated));
+        let asked = |placed: &PlacedInstance| placed.card.is_some() && (all || placed.may_have_changed());
+        let placed = self.placed.iter().filter(|(_, placed)| asked(placed));
         for key in placed.map(|(key, _)| *key).collect::<Vec<_>>() {
-            self.tell(key, Told::Report).await;
+            self.send(key, Decision::Report).await;
         }
         self.publish();
     }
@@ -301,23 +301,23 @@ impl GpuTask {
     /// The driver has looked.
     async fn seen(&mut self, reading: Reading) {
         self.looked = reading.began;
-        for (card, looked) in reading.cards.into_iter().enumerate() {
+        for (card, looked) in (0..).map(CardIndex).zip(reading.cards) {
             let complaint = looked.as_ref().err().cloned();
-            let was = self.complaints.get_mut(card).map(|last| std::mem::replace(last, complaint.clone()));
+            let was = self.complaints.get_mut(card.0).map(|last| std::mem::replace(last, complaint.clone()));
             let is_new = was.is_some_and(|was| was != complaint);
-            let index = self.cards.get(card).map_or(0, |card| card.index);
+            let index = self.cards.get(card.0).map_or(0, |card| card.index);
             match looked {
                 Ok(seen) => {
-                    self.step(Event::CardUsed { card, bytes: seen.used_bytes }).await;
+                    self.step(Event::CardMeasured { card, bytes: seen.used_bytes }).await;
                     for (instance, bytes, processes) in self.owners(card, &seen.owned, reading.began) {
-                        self.step(Event::Seen { instance, bytes, processes }).await;
+                        self.step(Event::Measured { instance, bytes, processes }).await;
                     }
                 }
                 Err(error @ NvmlError::Lost(_)) if is_new => {
                     tracing::error!(gpu = index, %error, "its instances end; it is not used again before a restart");
                     self.step(Event::CardLost { card }).await;
                 }
-                Err(error) if is_new => tracing::warn!(gpu = index, %error, "the driver does not say what is in use"),
+                Err(error) if is_new => tracing::warn!(gpu = index, %error, "the driver does not push what is in use"),
                 Err(_) => {}
             }
         }
@@ -331,9 +331,10 @@ impl GpuTask {
         owned: &[(omni_node_protocol::id::InstanceId, u64)],
         began: std::time::Instant,
     ) -> Vec<(InstanceKey, u64, u32)> {
-        let settled = self.seated.iter().filter(|(_, seated)| seated.card == Some(card) && seated.said_at < began);
-        let sums = settled.map(|(key, seated)| {
-            let own = owned.iter().filter(|(instance, _)| *instance == seated.applicant.instance);
+        let settled =
+            self.placed.iter().filter(|(_, placed)| placed.card == Some(card) && placed.last_event_at < began);
+        let sums = settled.map(|(key, placed)| {
+            let own = owned.iter().filter(|(instance, _)| *instance == placed.request.instance);
             let (bytes, processes) =
                 own.fold((0_u64, 0), |(bytes, count), (_, more)| (bytes.saturating_add(*more), count + 1));
             (*key, bytes, processes)
@@ -345,7 +346,7 @@ impl GpuTask {
         self.publish_at = None;
         let now = self.now();
         let name = |key| {
-            let Applicant { model, instance, .. } = &self.seated.get(&key)?.applicant;
+            let PlacementRequest { model, instance, .. } = &self.placed.get(&key)?.request;
             Some((model.clone(), instance.to_string()))
         };
         let views = self.policy.cards();
@@ -358,7 +359,7 @@ impl GpuTask {
             message: self.trouble(&lost),
         };
         self.metrics.set(&gpus, &lost);
-        self.ends.view.send_replace(View::new(gpus));
+        self.receiver.view.send_replace(View::new(gpus));
     }
 
     fn trouble(&self, lost: &[bool]) -> Option<String> {

@@ -12,19 +12,19 @@ async fn looks_in_step_with_what_instances_say_are_believed_too() {
     let world = World::new(1);
     let mut cheat = world.model("cheat", 2);
     cheat.run(2).await;
-    cheat.seat.busy(true);
+    cheat.reservation.busy(true);
     let owned = vec![(cheat.instance.clone(), 4 * GIB)];
     let answers = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&answers);
     let ended = tokio::spawn(async move {
         loop {
-            let Some(Message::Gpu(_, told)) = cheat.inbox.recv().await else { panic!("another message") };
-            match told {
-                Told::Report => {
+            let Some(Message::Gpu(_, decision)) = cheat.inbox.recv().await else { panic!("another message") };
+            match decision {
+                Decision::Report => {
                     counted.fetch_add(1, Ordering::Relaxed);
-                    cheat.seat.used(cheat.usage);
+                    cheat.reservation.used(cheat.usage);
                 }
-                told => return told,
+                decision => return decision,
             }
         }
     });
@@ -37,7 +37,7 @@ async fn looks_in_step_with_what_instances_say_are_believed_too() {
         world.driver.send_replace(Reading { began, cards: vec![Ok(seen)] });
     }
     let ended = tokio::time::timeout(EVERY, ended).await.expect("it is found out").unwrap();
-    assert!(matches!(ended, Told::End { displaced: false, .. }), "{ended:?}");
+    assert!(matches!(ended, Decision::End { displaced: false, .. }), "{ended:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -47,18 +47,18 @@ async fn who_does_nothing_is_seldom_asked() {
     model.run(2).await;
     asked(&mut model, 3).await; // what it has after its start
     assert_eq!(asked(&mut model, 60).await, 2);
-    model.seat.busy(true);
-    model.seat.busy(false);
-    let Some(Message::Gpu(_, Told::Report)) = model.inbox.recv().await else { panic!("not asked") };
+    model.reservation.busy(true);
+    model.reservation.busy(false);
+    let Some(Message::Gpu(_, Decision::Report)) = model.inbox.recv().await else { panic!("not asked") };
 }
 
 /// How often it is asked in so many seconds. It answers.
 async fn asked(model: &mut Played, seconds: u64) -> u32 {
     let until = Instant::now() + Duration::from_secs(seconds);
     let mut count = 0;
-    while let Ok(told) = tokio::time::timeout_at(until, model.inbox.recv()).await {
-        assert!(matches!(told, Some(Message::Gpu(_, Told::Report))), "{told:?}");
-        model.seat.used(model.usage);
+    while let Ok(decision) = tokio::time::timeout_at(until, model.inbox.recv()).await {
+        assert!(matches!(decision, Some(Message::Gpu(_, Decision::Report))), "{decision:?}");
+        model.reservation.used(model.usage);
         count += 1;
     }
     count

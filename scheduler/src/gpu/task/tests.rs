@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::gpu::probe::Seen;
-use crate::gpu::queue::{self, GpuHandle, Seat};
+use crate::gpu::queue::{self, GpuHandle, Placement};
 use crate::metrics::Metrics;
-use crate::policy::capacity::Cause;
+use crate::policy::capacity::{ReservationId, StartReason};
 use crate::watchdog::Watchdog;
 use omni_node_protocol::id::InstanceId;
 use omni_node_protocol::instance::GpuUse;
@@ -38,7 +38,7 @@ impl World {
     }
 
     fn found(cards: Result<Vec<Card>, String>) -> Self {
-        let (sender, receiver) = oneshot::channel();
+        let (sender, found) = oneshot::channel();
         let count = cards.as_ref().map_or(0, Vec::len);
         sender.send(cards).unwrap();
         let (driver, readings) = watch::channel(Reading { began: std::time::Instant::now(), cards: Vec::new() });
@@ -49,10 +49,10 @@ impl World {
             ..Gpu::default()
         };
         let metrics = Metrics::default();
-        let (handle, ends) = queue::new();
-        let probe = Probe { cards: receiver, readings, look };
+        let (handle, receiver) = queue::new();
+        let probe = Probe { cards: found, readings, look };
         let rooms = (capacity(), metrics.of_gpus());
-        tokio::spawn(run(config, probe, ends, rooms, Watchdog::default().pulse("cards")));
+        tokio::spawn(run(config, probe, receiver, rooms, Watchdog::default().pulse("cards")));
         Self { handle, driver, looks, metrics, cards: count }
     }
 
@@ -61,16 +61,16 @@ impl World {
     }
 
     fn model_in(&self, name: &str, gib: u64, mode: GpuMode) -> Played {
-        let (applicant, inbox) = applicant(name, gib, mode);
-        let instance = applicant.instance.clone();
-        Played { seat: self.handle.place(applicant), inbox, instance, usage: GpuUse::default(), card: None }
+        let (request, inbox) = request(name, gib, mode);
+        let instance = request.instance.clone();
+        Played { reservation: self.handle.place(request), inbox, instance, usage: GpuUse::default(), card: None }
     }
 
     fn adopted(&self, name: &str, gib: u64, uuid: &str) -> Played {
-        let (applicant, inbox) = applicant(name, gib, GpuMode::Unified);
-        let instance = applicant.instance.clone();
+        let (request, inbox) = request(name, gib, GpuMode::Unified);
+        let instance = request.instance.clone();
         let usage = GpuUse { managed_bytes: gib * GIB, resident_bytes: gib * GIB, ..GpuUse::default() };
-        Played { seat: self.handle.adopt(applicant, uuid, true), inbox, instance, usage, card: None }
+        Played { reservation: self.handle.adopt(request, uuid, true), inbox, instance, usage, card: None }
     }
 
     /// The driver looks, and sees this on the first card.
@@ -99,16 +99,16 @@ fn capacity() -> CapacityHandle {
     crate::capacity::start(&omni_config::node::Capacity::default(), metrics, std::time::Instant::now(), pulse)
 }
 
-fn applicant(name: &str, gib: u64, mode: GpuMode) -> (Applicant, mpsc::Receiver<Message>) {
+fn request(name: &str, gib: u64, mode: GpuMode) -> (PlacementRequest, mpsc::Receiver<Message>) {
     let (sender, inbox) = mpsc::channel(64);
     let instance = InstanceId::parse(&format!("{:012x}", fastrand::u64(..) >> 16)).unwrap();
-    let (model, limit, seat, cause) = (name.to_owned(), gib * GIB, 0, Cause::Load);
-    (Applicant { model, instance, limit, mode, seat, cause, inbox: sender }, inbox)
+    let (model, limit, reservation, reason) = (name.to_owned(), gib * GIB, ReservationId(0), StartReason::Load);
+    (PlacementRequest { model, instance, limit, mode, reservation, reason, inbox: sender }, inbox)
 }
 
 /// The task of a model, as far as GPU memory goes, and an honest instance.
 pub(super) struct Played {
-    pub(super) seat: Seat,
+    pub(super) reservation: Placement,
     pub(super) inbox: mpsc::Receiver<Message>,
     pub(super) instance: InstanceId,
     pub(super) usage: GpuUse,
@@ -117,55 +117,60 @@ pub(super) struct Played {
 
 impl Played {
     /// The next word. Questions about use are answered.
-    async fn told(&mut self) -> Told {
+    async fn decision(&mut self) -> Decision {
         let limit = Duration::from_secs(1000);
         loop {
-            let message = tokio::time::timeout(limit, self.inbox.recv()).await.expect("a word within the limit");
-            let Some(Message::Gpu(key, told)) = message else { panic!("another message") };
-            assert_eq!(key, self.seat.key());
-            match told {
-                Told::Report => self.seat.used(self.usage),
-                Told::Placed(_)
-                | Told::Refused { .. }
-                | Told::Granted
-                | Told::Yield
-                | Told::Order { .. }
-                | Told::End { .. } => return told,
+            let message = tokio::time::timeout(limit, self.inbox.recv()).await.expect("a event within the limit");
+            let Some(Message::Gpu(key, decision)) = message else { panic!("another message") };
+            assert_eq!(key, self.reservation.key());
+            match decision {
+                Decision::Report => self.reservation.used(self.usage),
+                Decision::Placed(_)
+                | Decision::Refused { .. }
+                | Decision::Granted
+                | Decision::Yield
+                | Decision::Command { .. }
+                | Decision::End { .. } => return decision,
             }
         }
     }
 
     /// Obeys until it is told something that ends a wait.
-    async fn obey(&mut self) -> Told {
+    async fn obey(&mut self) -> Decision {
         loop {
-            match self.told().await {
-                Told::Yield => self.seat.yielded(),
-                Told::Order { number, order } => self.carry_out(number, order),
-                told @ (Told::Placed(_) | Told::Refused { .. } | Told::Granted | Told::End { .. }) => return told,
-                Told::Report => unreachable!("answered"),
+            match self.decision().await {
+                Decision::Yield => self.reservation.yielded(),
+                Decision::Command { number, command } => self.carry_out(number, command),
+                decision @ (Decision::Placed(_)
+                | Decision::Refused { .. }
+                | Decision::Granted
+                | Decision::End { .. }) => return decision,
+                Decision::Report => unreachable!("answered"),
             }
         }
     }
 
-    fn carry_out(&mut self, number: u64, order: Command) {
+    fn carry_out(&mut self, number: u64, command: Command) {
         let before = self.usage.resident_bytes;
-        match order {
+        match command {
             Command::Evict { bytes } => self.usage.resident_bytes = before.saturating_sub(bytes),
             Command::Restore => self.usage.resident_bytes = self.usage.managed_bytes,
             Command::Report => {}
         }
         let moved_bytes = before.abs_diff(self.usage.resident_bytes);
-        self.seat.moved(GpuReport { number, moved_bytes, usage: self.usage, ..GpuReport::default() });
+        self.reservation.moved(GpuReport { number, moved_bytes, usage: self.usage, ..GpuReport::default() });
     }
 
     /// Placed, started, ready, and everything of its limit allocated.
     pub(super) async fn run(&mut self, gib: u64) {
-        let Told::Placed(spec) = self.obey().await else { panic!("not placed") };
+        let Decision::Placed(spec) = self.obey().await else { panic!("not placed") };
         let bytes = gib * GIB;
         self.usage = GpuUse { managed_bytes: bytes, resident_bytes: bytes, ..GpuUse::default() };
-        self.seat.ready();
+        self.reservation.ready();
         if spec.mode == GpuMode::Unified {
-            let Told::Order { number, order: Command::Report } = self.told().await else { panic!("not asked") };
+            let Decision::Command { number, command: Command::Report } = self.decision().await else {
+                panic!("not asked")
+            };
             self.carry_out(number, Command::Report);
         }
         self.card = Some(spec);
@@ -175,16 +180,18 @@ impl Played {
 /// Plays a model in the background, for as long as somebody else is looked at.
 fn background(mut played: Played) -> tokio::task::JoinHandle<Played> {
     tokio::spawn(async move {
-        let told = played.obey().await;
-        panic!("{told:?}")
+        let decision = played.obey().await;
+        panic!("{decision:?}")
     })
 }
 
 async fn refused(world: &World, gib: u64, mode: GpuMode) -> (bool, String) {
-    let Told::Refused { hopeless, in_place: false, message } = world.model_in("m", gib, mode).told().await else {
+    let Decision::Refused { permanent, recreate_fits: false, message } =
+        world.model_in("m", gib, mode).decision().await
+    else {
         panic!("not refused")
     };
-    (hopeless, message)
+    (permanent, message)
 }
 
 #[tokio::test(start_paused = true)]
@@ -228,11 +235,11 @@ async fn an_idle_model_leaves_for_one_that_starts_and_comes_back_for_its_request
     tokio::time::sleep(Duration::from_secs(5)).await;
     let mut second = world.model("second", 6);
     let leaving = tokio::spawn(async move {
-        let Told::Yield = first.told().await else { panic!("not asked to yield") };
-        first.seat.yielded();
-        let Told::Order { number, order } = first.told().await else { panic!("no order") };
-        assert!(matches!(order, Command::Evict { bytes } if bytes >= 2 * GIB), "{order:?}");
-        first.carry_out(number, order);
+        let Decision::Yield = first.decision().await else { panic!("not asked to yield") };
+        first.reservation.yielded();
+        let Decision::Command { number, command } = first.decision().await else { panic!("no command") };
+        assert!(matches!(command, Command::Evict { bytes } if bytes >= 2 * GIB), "{command:?}");
+        first.carry_out(number, command);
         first
     });
     second.run(6).await;
@@ -244,8 +251,8 @@ async fn an_idle_model_leaves_for_one_that_starts_and_comes_back_for_its_request
     assert_eq!(world.handle.away(), HashSet::from([first.instance.to_string()]));
 
     let second = background(second);
-    first.seat.want();
-    assert_eq!(first.obey().await, Told::Granted);
+    first.reservation.want();
+    assert_eq!(first.obey().await, Decision::Granted);
     assert_eq!(first.usage.resident_bytes, 6 * GIB);
     assert_eq!(world.metric("omni_gpu_swap_in_seconds_count{model=\"first\"}"), "1");
     assert_eq!(world.metric("omni_gpu_swap_bytes_total{direction=\"in\"}"), out.to_string());
@@ -255,31 +262,31 @@ async fn an_idle_model_leaves_for_one_that_starts_and_comes_back_for_its_request
 #[tokio::test(start_paused = true)]
 async fn who_cannot_be_placed_is_told_why() {
     let world = World::new(1);
-    let (hopeless, message) = refused(&world, 11, GpuMode::Unified).await;
-    assert!(hopeless && message.contains("11GiB") && message.contains("10GiB"), "{message}");
+    let (permanent, message) = refused(&world, 11, GpuMode::Unified).await;
+    assert!(permanent && message.contains("11GiB") && message.contains("10GiB"), "{message}");
     let mut pinned = world.model_in("p", 8, GpuMode::Device);
     pinned.run(0).await;
-    let (hopeless, message) = refused(&world, 3, GpuMode::Unified).await;
-    assert!(!hopeless && message.contains("2GiB") && !message.contains('`'), "{message}");
+    let (permanent, message) = refused(&world, 3, GpuMode::Unified).await;
+    assert!(!permanent && message.contains("2GiB") && !message.contains('`'), "{message}");
     assert_eq!(world.metric("omni_gpu_refusals_total{reason=\"pinned\"}"), "1");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_without_a_card_says_so_to_all() {
     let world = World::found(Err("no NVIDIA driver can be used".into()));
-    let (hopeless, message) = refused(&world, 1, GpuMode::Unified).await;
-    assert!(hopeless && message.contains("no NVIDIA driver"), "{message}");
+    let (permanent, message) = refused(&world, 1, GpuMode::Unified).await;
+    assert!(permanent && message.contains("no NVIDIA driver"), "{message}");
     assert_eq!(world.handle.view().message.as_deref(), Some("no NVIDIA driver can be used"));
     let mut adopted = world.adopted("a", 1, "GPU-00000000-0000-0000-0000-000000000000");
-    let Told::End { .. } = adopted.told().await else { panic!("it cannot stay") };
+    let Decision::End { .. } = adopted.decision().await else { panic!("it cannot retained") };
 }
 
 #[tokio::test(start_paused = true)]
 async fn memory_that_cannot_be_moved_is_not_promised_to_be() {
     let unable = Card { unified: Err("it has no concurrent managed access".into()), ..card(0) };
     let world = World::with(vec![unable.clone()]);
-    let (hopeless, message) = refused(&world, 1, GpuMode::Unified).await;
-    assert!(hopeless && message.contains("concurrent managed access"), "{message}");
+    let (permanent, message) = refused(&world, 1, GpuMode::Unified).await;
+    assert!(permanent && message.contains("concurrent managed access"), "{message}");
     world.model_in("d", 1, GpuMode::Device).run(0).await;
 
     let mixed = World::with(vec![unable, card(1)]);
@@ -304,7 +311,7 @@ async fn a_process_that_goes_past_the_shim_costs_its_instance() {
         // What was said before a look is in it, on the real clock too.
         world.sees(vec![(cheat_id.clone(), 4 * GIB), (honest_id.clone(), 2 * GIB + GIB / 2)]);
     }
-    let Told::End { displaced: false, message } = ended.await.unwrap() else { panic!("not ended") };
+    let Decision::End { displaced: false, message } = ended.await.unwrap() else { panic!("not ended") };
     assert!(message.contains("4GiB"), "{message}");
     assert_eq!(world.metric("omni_gpu_ends_total{reason=\"beyond-limit\"}"), "1");
     assert!(!honest.is_finished());
@@ -320,19 +327,19 @@ async fn an_order_that_is_not_answered_costs_the_instance() {
     let mut second = world.model("second", 6);
     let ended = tokio::spawn(async move {
         loop {
-            match mute.told().await {
-                Told::Yield => mute.seat.yielded(),
+            match mute.decision().await {
+                Decision::Yield => mute.reservation.yielded(),
                 // The wrong number is no answer.
-                Told::Order { number, .. } => {
+                Decision::Command { number, .. } => {
                     let report = GpuReport { number: number + 1, ..GpuReport::default() };
-                    mute.seat.moved(report);
+                    mute.reservation.moved(report);
                 }
-                told => return told,
+                decision => return decision,
             }
         }
     });
     second.run(6).await;
-    let Told::End { displaced: false, message } = ended.await.unwrap() else { panic!("not ended") };
+    let Decision::End { displaced: false, message } = ended.await.unwrap() else { panic!("not ended") };
     assert!(message.contains("evict-timeout"), "{message}");
 }
 
@@ -346,7 +353,7 @@ async fn a_lost_card_is_used_no_more() {
     let mut cards = vec![Ok(fine.clone()), Ok(fine)];
     cards[lost as usize] = Err(NvmlError::Lost("GPU is lost".into()));
     world.looked(cards);
-    let Told::End { displaced: false, .. } = model.obey().await else { panic!("not ended") };
+    let Decision::End { displaced: false, .. } = model.obey().await else { panic!("not ended") };
     drop(model);
     let mut next = world.model("b", 2);
     next.run(2).await;
@@ -360,17 +367,19 @@ async fn a_lost_card_is_used_no_more() {
 async fn an_adopted_instance_keeps_its_memory_where_it_is() {
     let world = World::new(2);
     let mut model = world.adopted("a", 4, card(1).uuid.as_str());
-    let Told::Order { number, order: Command::Report } = model.told().await else { panic!("not asked what it has") };
+    let Decision::Command { number, command: Command::Report } = model.decision().await else {
+        panic!("not asked what it has")
+    };
     model.carry_out(number, Command::Report);
     tokio::time::sleep(Duration::from_secs(3)).await;
     let on: Vec<_> = world.handle.view().gpus.iter().map(|gpu| (gpu.committed_bytes, gpu.resident_bytes)).collect();
     assert_eq!(on, [(0, 0), (4 * GIB, 4 * GIB)]);
-    model.seat.want();
-    assert_eq!(model.obey().await, Told::Granted);
+    model.reservation.want();
+    assert_eq!(model.obey().await, Decision::Granted);
     assert_eq!(world.metric("omni_gpu_swap_bytes_total{direction=\"out\"}"), "0");
 
     let mut stranger = world.adopted("b", 4, "GPU-ffffffff-0000-0000-0000-000000000000");
-    let Told::End { .. } = stranger.told().await else { panic!("its card is not here") };
+    let Decision::End { .. } = stranger.decision().await else { panic!("its card is not here") };
 }
 
 #[tokio::test(start_paused = true)]
@@ -378,19 +387,19 @@ async fn a_driver_that_never_says_what_there_is_stops_nobody_for_ever() {
     let (sender, cards) = oneshot::channel();
     let (_driver, readings) = watch::channel(Reading { began: std::time::Instant::now(), cards: Vec::new() });
     let (look, _looks) = std::sync::mpsc::sync_channel(1);
-    let (handle, ends) = queue::new();
+    let (handle, receiver) = queue::new();
     let metrics = Metrics::default();
     tokio::spawn(run(
         Gpu::default(),
         Probe { cards, readings, look },
-        ends,
+        receiver,
         (capacity(), metrics.of_gpus()),
         Watchdog::default().pulse("cards"),
     ));
-    let (applicant, mut inbox) = applicant("m", 1, GpuMode::Unified);
-    let _seat = handle.place(applicant);
+    let (request, mut inbox) = request("m", 1, GpuMode::Unified);
+    let _seat = handle.place(request);
     assert!(handle.view().message.unwrap().contains("being asked"));
-    let Some(Message::Gpu(_, Told::Refused { message, .. })) = inbox.recv().await else { panic!("not refused") };
-    assert!(message.contains("did not say"), "{message}");
+    let Some(Message::Gpu(_, Decision::Refused { message, .. })) = inbox.recv().await else { panic!("not refused") };
+    assert!(message.contains("did not push"), "{message}");
     drop(sender);
 }

@@ -58,7 +58,7 @@ impl ModelTask {
         {
             any = true;
             if !self.send(id, number, at) {
-                self.dispatch.finished(id, now);
+                self.dispatch.finish(id, now);
                 self.requests.fail(id, &Failure::Died);
             }
         }
@@ -68,7 +68,7 @@ impl ModelTask {
     fn send(&mut self, id: RequestId, number: InstanceNumber, at: Instant) -> bool {
         let Some(instance) = self.instances.get_mut(number) else { return false };
         let Some(connection) = &mut instance.connection else { return false };
-        let swap = instance.turn.as_ref().and_then(super::gpu::Turn::swap);
+        let swap = instance.lease.as_ref().and_then(super::gpu::GpuLease::swap);
         let to = Recipient { instance: number, content: Arc::clone(&instance.content), swap };
         self.requests.send(id, connection, to, at)
     }
@@ -87,19 +87,19 @@ impl ModelTask {
         // stop. It only holds the memory on the card.
         let is_waited_for = instance.open && *waiting > 0;
         let is_busy = has_some || is_waited_for;
-        if let Some(turn) = &mut instance.turn {
+        if let Some(lease) = &mut instance.lease {
             // What runs for the scheduler before was granted by that one: this one's ledger has to hear of it, or its
             // memory would leave under it.
             let in_flight = has_some || instance.health.runs_own();
-            turn.settle(in_flight, is_waited_for || instance.elsewhere > 0, Instant::now());
-            if is_waited_for && !turn.is_open() {
+            lease.settle(in_flight, is_waited_for || instance.elsewhere > 0, Instant::now());
+            if is_waited_for && !lease.is_open() {
                 *waiting = waiting.saturating_sub(instance.content.manifest.scaling.concurrency as usize);
             }
         }
         if is_busy != instance.busy {
             instance.busy = is_busy;
-            if let Some(seat) = &instance.seat {
-                if is_busy { seat.busy() } else { seat.idle(now) }
+            if let Some(reservation) = &instance.reservation {
+                if is_busy { reservation.on_busy() } else { reservation.on_idle(now) }
             }
             self.event(&if is_busy { Event::Busy(number) } else { Event::Idle(number) });
         }
@@ -112,7 +112,7 @@ impl ModelTask {
             return;
         }
         self.was_busy = is_busy;
-        if let Some(time) = self.dispatch.usual_time() {
+        if let Some(time) = self.dispatch.average_time() {
             self.model.metrics.set_usual_time(time);
         }
         self.context.busy_models.fetch_add(if is_busy { 1 } else { -1 }, Ordering::Relaxed);
@@ -160,13 +160,13 @@ impl ModelTask {
         let (mut frames, mut bytes) = (0, 0);
         loop {
             if let Some(id) = connection.skipped() {
-                self.is_over(number, id);
+                self.is_over(number, RequestId(id));
             }
             if let Some(header) = connection.large()?
                 && !self.requests.begins(number, &header, &self.model.room, Instant::now()).map_err(Broken::Wire)?
             {
                 connection.skip();
-                self.refuse_answer(number, header.id);
+                self.refuse_answer(number, RequestId(header.id));
                 continue;
             }
             let Some((header, payload)) = connection.frame()? else { break };
@@ -207,7 +207,7 @@ impl ModelTask {
 
     /// The instance has done with a request.
     fn is_over(&mut self, number: InstanceNumber, id: RequestId) {
-        self.dispatch.finished(id, self.now());
+        self.dispatch.finish(id, self.now());
         // The next one may have been cancelled while it waited for its turn.
         self.watch_grace(number);
     }
@@ -236,9 +236,9 @@ impl ModelTask {
 
     /// Requests of which the instance has not one byte wait again, for any instance.
     pub(super) fn give_back_unsent(&mut self, connection: &DataConnection) {
-        for id in connection.unsent() {
+        for id in connection.unsent().map(RequestId) {
             if self.requests.can_be_sent_again(id) {
-                self.dispatch.give_back(id);
+                self.dispatch.requeue(id);
             }
         }
     }
@@ -281,18 +281,18 @@ impl ModelTask {
         let Some(instance) = self.instances.get_mut(number) else { return };
         let Some(mode) = instance.mode else { return };
         if !instance.open
-            && let Some(seat) = &instance.seat
+            && let Some(reservation) = &instance.reservation
         {
-            seat.serves(self.now);
+            reservation.on_serving(self.now);
         }
         instance.open = true;
         let mode = match mode {
             HandlerMode::Serial => dispatch::HandlerMode::Serial,
             HandlerMode::Concurrent => dispatch::HandlerMode::Concurrent,
         };
-        let name = dispatch::hash(instance.id.as_str().as_bytes());
-        self.dispatch.open(number, name, mode, instance.content.manifest.scaling.concurrency);
-        self.dispatch.set_elsewhere(number, instance.elsewhere);
+        let name = dispatch::hash_name(instance.id.as_str().as_bytes());
+        self.dispatch.enable(number, name, mode, instance.content.manifest.scaling.concurrency);
+        self.dispatch.set_external_requests(number, instance.elsewhere);
     }
 
     /// It takes no further ones.
@@ -300,6 +300,6 @@ impl ModelTask {
         if let Some(instance) = self.instances.get_mut(number) {
             instance.open = false;
         }
-        self.dispatch.close(number);
+        self.dispatch.disable(number);
     }
 }

@@ -3,7 +3,7 @@
 use super::ModelTask;
 use crate::machine::unix_ms;
 use crate::policy::Generation;
-use crate::policy::fleet::{Event, Standing};
+use crate::policy::fleet::{Event, StartState};
 use omni_config::Foreign;
 use omni_control_api as api;
 use omni_node_protocol::id::{EnvironmentKey, SnapshotDigest};
@@ -21,7 +21,7 @@ impl ModelTask {
         let Some(inbox) = self.own_inbox.upgrade() else { return };
         if let Err(away) = self.launcher.prepare(&self.model.name, &known.content, &inbox) {
             known.message = Some(away.to_string());
-            self.event(&Event::NotAsked { generation, instance: None });
+            self.event(&Event::LauncherUnavailable { generation, instance: None });
         }
     }
 
@@ -88,7 +88,8 @@ impl ModelTask {
 
     /// The stage of the build that requests wait for.
     pub(super) fn build(&self) -> Option<BuildProgress> {
-        let serving = self.fleet.serving().filter(|serving| self.fleet.standing(*serving) == Some(Standing::Preparing));
+        let serving =
+            self.fleet.serving().filter(|serving| self.fleet.start_state(*serving) == Some(StartState::Preparing));
         match self.generations.get(serving?)?.build.as_ref()? {
             BuildStage::Waits { .. } => Some(BuildProgress::Queued),
             BuildStage::Runs { .. } => Some(BuildProgress::Running),

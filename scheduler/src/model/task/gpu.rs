@@ -1,15 +1,15 @@
 //! An instance's GPU memory, seen from its model's task: a place before it is started, and turns once it is ready.
 //!
-//! A model without GPU memory has none of this. [`Turn`] says each thing once and in order; the model's task asks it
+//! A model without GPU memory has none of this. [`GpuLease`] says each thing once and in order; the model's task asks it
 //! whether requests may be sent, and tells it what it has.
 
 use super::ModelTask;
 use super::instances::Instance;
 use super::place::{Lack, NoPlace};
-use crate::capacity::CapacitySeat;
-use crate::gpu::{Applicant, Seat, Told, wire};
+use crate::capacity::Reservation;
+use crate::gpu::{Decision, Placement, PlacementRequest, wire};
 use crate::policy::InstanceNumber;
-use crate::policy::capacity::{Cause, SeatKey};
+use crate::policy::capacity::{ReservationId, StartReason};
 use crate::policy::fleet::Event;
 use crate::policy::residency::InstanceKey;
 use crate::wire::reply::Swap;
@@ -21,8 +21,8 @@ use std::time::Instant;
 
 /// An instance's seat, and whose turn it is.
 #[derive(Debug)]
-pub(super) struct Turn {
-    seat: Seat,
+pub(super) struct GpuLease {
+    placement: Placement,
     state: State,
     /// The last time that requests waited for it.
     swap: Option<Swap>,
@@ -50,21 +50,21 @@ enum State {
     },
 }
 
-impl Turn {
-    fn unplaced(seat: Seat) -> Self {
-        Self { seat, state: State::Unplaced, swap: None, ended: false }
+impl GpuLease {
+    fn unplaced(placement: Placement) -> Self {
+        Self { placement, state: State::Unplaced, swap: None, ended: false }
     }
 
     /// One of an earlier scheduler; what it was granted, that one granted.
-    pub(super) fn adopted(seat: Seat, ready: bool) -> Self {
+    pub(super) fn adopted(placement: Placement, ready: bool) -> Self {
         let state = if ready { State::Out { wants: None } } else { State::Starting };
-        Self { seat, state, swap: None, ended: false }
+        Self { placement, state, swap: None, ended: false }
     }
 
     /// Its engine is ready.
     pub(super) fn ready(&mut self) {
         if self.state == State::Starting {
-            self.seat.ready();
+            self.placement.ready();
             self.state = State::Granted { busy: false, yields: false };
         }
     }
@@ -97,10 +97,10 @@ impl Turn {
         if let State::Granted { busy, yields } = &mut self.state {
             if *busy != in_flight {
                 *busy = in_flight;
-                self.seat.busy(in_flight);
+                self.placement.busy(in_flight);
             }
             if *yields && !in_flight {
-                self.seat.yielded();
+                self.placement.yielded();
                 self.state = State::Out { wants: None };
             }
         }
@@ -108,11 +108,11 @@ impl Turn {
             match (waits, *wants) {
                 (true, None) => {
                     *wants = Some(now);
-                    self.seat.want();
+                    self.placement.want();
                 }
                 (false, Some(_)) => {
                     *wants = None;
-                    self.seat.unwanted();
+                    self.placement.unwanted();
                 }
                 (true, Some(_)) | (false, None) => {}
             }
@@ -120,8 +120,8 @@ impl Turn {
     }
 
     /// Its place in the ledger.
-    pub(super) fn seat(&self) -> &Seat {
-        &self.seat
+    pub(super) fn placement(&self) -> &Placement {
+        &self.placement
     }
 }
 
@@ -138,50 +138,62 @@ impl ModelTask {
             ManifestMode::Unified => GpuMode::Unified,
             ManifestMode::Device => GpuMode::Device,
         };
-        let Some(seat) = instance.seat.as_ref().map(CapacitySeat::key) else { return false };
-        let cause = self.cause(instance.generation);
-        let Some(applicant) = self.applicant(&instance.id, limit, mode, seat) else { return false };
-        let applicant = Applicant { cause, ..applicant };
-        let turn = Turn::unplaced(self.context.gpu.place(applicant));
+        let Some(reservation) = instance.reservation.as_ref().map(Reservation::key) else { return false };
+        let reason = self.start_reason(instance.generation);
+        let Some(request) = self.request(&instance.id, limit, mode, reservation) else { return false };
+        let request = PlacementRequest { reason, ..request };
+        let lease = GpuLease::unplaced(self.context.gpu.place(request));
         if let Some(instance) = self.instances.get_mut(number) {
-            instance.turn = Some(turn);
+            instance.lease = Some(lease);
         }
         true
     }
 
     /// The place that an instance of an earlier scheduler has.
-    pub(super) fn keep_place(&self, id: &InstanceId, gpu: &GpuSpec, ready: bool, seat: &CapacitySeat) -> Option<Turn> {
-        let applicant = self.applicant(id, gpu.limit_bytes, gpu.mode, seat.key())?;
-        Some(Turn::adopted(self.context.gpu.adopt(applicant, &gpu.uuid, ready), ready))
+    pub(super) fn keep_place(
+        &self,
+        id: &InstanceId,
+        gpu: &GpuSpec,
+        ready: bool,
+        reservation: &Reservation,
+    ) -> Option<GpuLease> {
+        let request = self.request(id, gpu.limit_bytes, gpu.mode, reservation.key())?;
+        Some(GpuLease::adopted(self.context.gpu.adopt(request, &gpu.uuid, ready), ready))
     }
 
-    fn applicant(&self, id: &InstanceId, limit: u64, mode: GpuMode, seat: SeatKey) -> Option<Applicant> {
+    fn request(
+        &self,
+        id: &InstanceId,
+        limit: u64,
+        mode: GpuMode,
+        reservation: ReservationId,
+    ) -> Option<PlacementRequest> {
         let (model, instance, inbox) = (self.model.name.as_str().to_owned(), id.clone(), self.own_inbox.upgrade()?);
-        Some(Applicant { model, instance, limit, mode, seat, cause: Cause::Load, inbox })
+        Some(PlacementRequest { model, instance, limit, mode, reservation, reason: StartReason::Load, inbox })
     }
 
     /// A word of the GPU task. One for an earlier instance is late.
-    pub(super) fn told_by_gpu(&mut self, key: InstanceKey, told: Told) {
-        let is_it = |instance: &Instance| instance.turn.as_ref().is_some_and(|turn| turn.seat.key() == key);
+    pub(super) fn on_gpu_decision(&mut self, key: InstanceKey, told: Decision) {
+        let is_it = |instance: &Instance| instance.lease.as_ref().is_some_and(|lease| lease.placement.key() == key);
         let Some(number) = self.instances.number(is_it) else { return };
         let Some(instance) = self.instances.get_mut(number) else { return };
-        let Some(turn) = &mut instance.turn else { return };
+        let Some(lease) = &mut instance.lease else { return };
         match told {
-            Told::Placed(spec) => {
-                turn.state = State::Starting;
+            Decision::Placed(spec) => {
+                lease.state = State::Starting;
                 self.launch(number, Some(spec));
             }
-            Told::Refused { hopeless, in_place, message } => {
-                self.no_place(number, Lack::Gpu, NoPlace { hopeless, in_place, message });
+            Decision::Refused { permanent, recreate_fits, message } => {
+                self.no_place(number, Lack::Gpu, NoPlace { permanent, recreate_fits, message });
             }
-            Told::Granted => turn.granted(Instant::now()),
-            Told::Yield => turn.yields(),
-            Told::Order { number, order } => {
-                instance.pass_on(&ToWorker::Gpu { number, order: wire::order(order) });
+            Decision::Granted => lease.granted(Instant::now()),
+            Decision::Yield => lease.yields(),
+            Decision::Command { number, command } => {
+                instance.pass_on(&ToWorker::Gpu { number, order: wire::order(command) });
             }
-            Told::Report => instance.pass_on(&ToWorker::Stats),
-            Told::End { displaced, message } => {
-                turn.ended = true;
+            Decision::Report => instance.pass_on(&ToWorker::Stats),
+            Decision::End { displaced, message } => {
+                lease.ended = true;
                 tracing::warn!(model = %self.model.name, instance = %instance.id, "{message}");
                 self.say_of(number, message);
                 self.event(&if displaced { Event::Displaced(number) } else { Event::Unresponsive(number) });
@@ -204,63 +216,63 @@ impl Instance {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gpu::testing::{Listener, applicant, listener};
+    use crate::gpu::testing::{Listener, listener, request};
     use std::time::Duration;
 
-    fn turn(ready: bool) -> (Turn, Listener) {
+    fn lease(ready: bool) -> (GpuLease, Listener) {
         let (handle, listener) = listener();
-        let seat = handle.adopt(applicant(), "GPU-0", ready);
+        let reservation = handle.adopt(request(), "GPU-0", ready);
         listener.heard();
-        (Turn::adopted(seat, ready), listener)
+        (GpuLease::adopted(reservation, ready), listener)
     }
 
-    fn settle(turn: &mut Turn, in_flight: bool, waits: bool) {
-        turn.settle(in_flight, waits, Instant::now());
+    fn settle(lease: &mut GpuLease, in_flight: bool, waits: bool) {
+        lease.settle(in_flight, waits, Instant::now());
     }
 
     #[test]
     fn a_started_instance_is_granted_until_it_is_asked_to_yield() {
-        let (mut turn, listener) = turn(false);
-        settle(&mut turn, false, true);
-        assert!(!turn.is_open() && listener.heard().is_empty(), "it is not ready");
-        turn.ready();
-        assert!(turn.is_open());
-        settle(&mut turn, true, false);
-        settle(&mut turn, true, true);
-        turn.yields();
-        assert!(!turn.is_open());
-        settle(&mut turn, true, true);
+        let (mut lease, listener) = lease(false);
+        settle(&mut lease, false, true);
+        assert!(!lease.is_open() && listener.heard().is_empty(), "it is not ready");
+        lease.ready();
+        assert!(lease.is_open());
+        settle(&mut lease, true, false);
+        settle(&mut lease, true, true);
+        lease.yields();
+        assert!(!lease.is_open());
+        settle(&mut lease, true, true);
         assert_eq!(listener.heard(), ["Ready", "Busy"], "it finishes what it has");
-        settle(&mut turn, false, true);
+        settle(&mut lease, false, true);
         assert_eq!(listener.heard(), ["Idle", "Yielded", "Want"]);
-        settle(&mut turn, false, true);
+        settle(&mut lease, false, true);
         assert!(listener.heard().is_empty(), "each thing once");
-        turn.granted(Instant::now());
-        assert!(turn.is_open() && turn.swap().is_some());
+        lease.granted(Instant::now());
+        assert!(lease.is_open() && lease.swap().is_some());
     }
 
     #[test]
     fn nobody_waits_any_more_before_the_grant() {
-        let (mut turn, listener) = turn(true);
-        settle(&mut turn, false, true);
-        settle(&mut turn, false, false);
+        let (mut lease, listener) = lease(true);
+        settle(&mut lease, false, true);
+        settle(&mut lease, false, false);
         assert_eq!(listener.heard(), ["Want", "Unwanted"]);
         // Both were on their way.
-        turn.granted(Instant::now());
-        assert!(turn.is_open() && turn.swap().is_none());
-        turn.yields();
-        settle(&mut turn, false, false);
+        lease.granted(Instant::now());
+        assert!(lease.is_open() && lease.swap().is_none());
+        lease.yields();
+        settle(&mut lease, false, false);
         assert_eq!(listener.heard(), ["Yielded"]);
     }
 
     #[test]
     fn the_wait_is_from_the_first_request_to_the_grant() {
-        let (mut turn, _listener) = turn(true);
+        let (mut lease, _listener) = lease(true);
         let from = Instant::now();
         let at = |seconds| from + Duration::from_secs(seconds);
-        turn.settle(false, true, at(1));
-        turn.settle(false, true, at(2));
-        turn.granted(at(4));
-        assert_eq!(turn.swap(), Some(Swap { from: at(1), until: at(4) }));
+        lease.settle(false, true, at(1));
+        lease.settle(false, true, at(2));
+        lease.granted(at(4));
+        assert_eq!(lease.swap(), Some(Swap { from: at(1), until: at(4) }));
     }
 }

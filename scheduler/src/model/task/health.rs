@@ -9,10 +9,10 @@
 //! being asked. Otherwise the engine alone answers, which touches no memory of a GPU.
 
 use super::ModelTask;
-use super::gpu::Turn;
+use super::gpu::GpuLease;
 use super::instances::Instance;
 use crate::policy::fleet::Event;
-use crate::policy::liveness::{Liveness, Look};
+use crate::policy::liveness::{Check, Liveness};
 use crate::policy::{InstanceNumber, Moment};
 use omni_node_protocol::instance::ToWorker;
 use std::time::Duration;
@@ -85,8 +85,8 @@ impl Instance {
 
     fn ask_engine(&mut self) {
         let Some(connection) = &mut self.connection else { return };
-        let is_on_card = self.turn.as_ref().is_none_or(Turn::is_open);
-        let own = is_on_card && (self.turn.is_none() || self.health.was_used);
+        let is_on_card = self.lease.as_ref().is_none_or(GpuLease::is_open);
+        let own = is_on_card && (self.lease.is_none() || self.health.was_used);
         self.health.check += 1;
         self.health.runs_own = own;
         self.health.was_used &= !own;
@@ -99,21 +99,21 @@ impl ModelTask {
     pub(super) fn look_after(&mut self, number: InstanceNumber) {
         let (now, silent) = (self.now(), Event::Unresponsive(number));
         let Some(instance) = self.instances.get_mut(number) else { return };
-        match instance.health.worker.as_mut().map_or(Look::Fine, |worker| worker.look(now)) {
-            Look::Fine => {}
+        match instance.health.worker.as_mut().map_or(Check::Alive, |worker| worker.check(now)) {
+            Check::Alive => {}
             // One that does not take the question does not answer either.
-            Look::Ask => drop(instance.link.as_ref().map(|link| link.send(&ToWorker::Ping, &[]))),
-            Look::Silent => {
+            Check::Probe => drop(instance.link.as_ref().map(|link| link.send(&ToWorker::Ping, &[]))),
+            Check::Unresponsive => {
                 instance.link = None; // it would not hear that it is to end: the launcher ends it
                 let why = format!("its worker did not answer within {WORKER:?}");
                 return self.replace(number, "worker", &why, &silent);
             }
         }
         let every = instance.content.manifest.timeouts.healthcheck;
-        match instance.health.engine.as_mut().map_or(Look::Fine, |engine| engine.look(now)) {
-            Look::Fine => {}
-            Look::Ask => instance.ask_engine(),
-            Look::Silent => {
+        match instance.health.engine.as_mut().map_or(Check::Alive, |engine| engine.check(now)) {
+            Check::Alive => {}
+            Check::Probe => instance.ask_engine(),
+            Check::Unresponsive => {
                 let why = format!("it had nothing to do and did not answer its healthcheck within {every:?}");
                 self.replace(number, "healthcheck", &why, &silent);
             }
@@ -144,7 +144,7 @@ impl ModelTask {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gpu::testing::{applicant, listener};
+    use crate::gpu::testing::{listener, request};
     use crate::model::content::Content;
     use crate::policy::Generation;
     use crate::wire::connection::{DataConnection, ModelEnds};
@@ -180,12 +180,12 @@ mod tests {
     async fn no_check_touches_the_memory_of_a_gpu_that_may_be_away() {
         let (handle, _listener) = listener();
         // One of an earlier scheduler: it has no grant of this one.
-        let away = Turn::adopted(handle.adopt(applicant(), "GPU-0", false), false);
+        let away = GpuLease::adopted(handle.adopt(request(), "GPU-0", false), false);
         let (mut instance, _ends) = instance();
-        instance.turn = Some(away);
+        instance.lease = Some(away);
         instance.is_at_work(true, Duration::ZERO);
         assert!(!asks_own(&mut instance), "it was used, and its memory is not known to be there");
-        instance.turn.as_mut().unwrap().ready();
+        instance.lease.as_mut().unwrap().ready();
         assert!(asks_own(&mut instance), "it is there");
         assert!(!asks_own(&mut instance), "it was not used since");
         instance.is_at_work(true, Duration::ZERO);

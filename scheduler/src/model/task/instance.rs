@@ -76,18 +76,18 @@ impl ModelTask {
         self.is_found(&content.snapshot);
         let (generation, content) = self.generations.of(content);
         let number = self.fleet.next_number();
-        let seat = self.keep_room(generation, &content);
-        let on_card = welcome.gpu.as_ref().zip(seat.as_ref());
-        let turn = on_card.and_then(|(gpu, seat)| self.keep_place(&id, gpu, is_ready, seat));
-        let (settings, proven) = (content.settings(), self.lasting.is_proven(&content.snapshot));
+        let reservation = self.keep_room(generation, &content);
+        let on_card = welcome.gpu.as_ref().zip(reservation.as_ref());
+        let lease = on_card.and_then(|(gpu, reservation)| self.keep_place(&id, gpu, is_ready, reservation));
+        let (settings, was_ready) = (content.settings(), self.lasting.is_proven(&content.snapshot));
         let fresh = Instance::new(id.clone(), generation, content);
-        let instance = Instance { turn, seat, launched: true, elsewhere, ..fresh };
+        let instance = Instance { lease, reservation, launched: true, elsewhere, ..fresh };
         self.instances.insert(number, instance);
         let attached = self.attach(number, &welcome, link);
         if let Some(inbox) = self.own_inbox.upgrade() {
             self.launcher.watch(id, inbox);
         }
-        self.event(&Event::Adopted { instance: number, generation, settings, ready: is_ready, proven });
+        self.event(&Event::Adopted { instance: number, generation, settings, ready: is_ready, was_ready });
         if !attached {
             self.event(&Event::Unresponsive(number));
         }
@@ -139,8 +139,8 @@ impl ModelTask {
     fn ready(&mut self, number: InstanceNumber, mode: HandlerMode) {
         let Some(instance) = self.instances.get_mut(number) else { return };
         instance.mode = Some(mode);
-        if let Some(turn) = &mut instance.turn {
-            turn.ready();
+        if let Some(lease) = &mut instance.lease {
+            lease.ready();
         }
         self.model.metrics.start.observe(instance.asked_at.elapsed().as_secs_f64());
         self.generations.say(instance.generation, None);
@@ -164,7 +164,7 @@ impl ModelTask {
                 instance.failed = true;
                 self.generations.say(instance.generation, Some(format!("{phase} failed: {message}")));
                 if matches!(phase.as_str(), "import" | "entrypoint") {
-                    self.event(&Event::EngineRefused(number));
+                    self.event(&Event::ContentRejected(number));
                 }
                 self.publish();
             }
@@ -175,16 +175,16 @@ impl ModelTask {
                 }
             }
             FromWorker::Stats(stats) => {
-                if let (Some(turn), Some(usage)) = (&instance.turn, stats.gpu) {
-                    turn.seat().used(usage);
+                if let (Some(lease), Some(usage)) = (&instance.lease, stats.gpu) {
+                    lease.placement().used(usage);
                 }
                 for waiter in instance.stats_waiters.drain(..) {
                     let _ = waiter.try_send(stats); // it has room for all that were asked
                 }
             }
             FromWorker::Gpu(report) => {
-                if let Some(turn) = &instance.turn {
-                    turn.seat().moved(report);
+                if let Some(lease) = &instance.lease {
+                    lease.placement().moved(report);
                 }
             }
             FromWorker::Exited(cause) => self.gone(number, &cause),
@@ -214,7 +214,7 @@ impl ModelTask {
         let Some(number) = self.instances.find(id) else { return };
         let Some(Instance { generation, .. }) = self.instances.remove(number) else { return };
         self.generations.say(generation, Some(Away::Silent.to_string()));
-        self.event(&Event::NotAsked { generation, instance: Some(number) });
+        self.event(&Event::LauncherUnavailable { generation, instance: Some(number) });
     }
 
     /// The launcher saw the worker's end. What the worker itself said is on another socket and may be read later: how
@@ -245,14 +245,15 @@ impl ModelTask {
 
     /// An instance is gone: whatever it had is answered, then life goes on.
     pub(super) fn gone(&mut self, number: InstanceNumber, cause: &ExitCause) {
-        let wanted = self.fleet.end_is_wanted(number);
-        let stuck = self.fleet.end_is_overrun(number).then(|| ("cancellation", overrun::WHY.to_owned()));
-        let Some(Instance { id, generation, turn, seat, connection, given_up, .. }) = self.instances.remove(number)
+        let wanted = self.fleet.stop_was_requested(number);
+        let stuck = self.fleet.stops_for_stuck_handlers(number).then(|| ("cancellation", overrun::WHY.to_owned()));
+        let Some(Instance { id, generation, lease, reservation, connection, given_up, .. }) =
+            self.instances.remove(number)
         else {
             return;
         };
-        let by_gpu = turn.as_ref().is_some_and(|turn| turn.ended);
-        drop((turn, seat)); // what it had is free before another instance asks for some
+        let by_gpu = lease.as_ref().is_some_and(|lease| lease.ended);
+        drop((lease, reservation)); // what it had is free before another instance asks for some
         let (reason, told) = match given_up.or(stuck) {
             Some((reason, why)) => (reason, format!("{cause}: {why}")),
             None if by_gpu => ("gpu", cause.to_string()),
@@ -301,7 +302,7 @@ impl ModelTask {
 
     /// Nothing more comes from an instance: what it had of requests has failed.
     pub(super) fn lose(&mut self, number: InstanceNumber) {
-        let lost = self.dispatch.lost(number);
+        let lost = self.dispatch.remove_instance(number);
         for id in lost.failed {
             self.requests.fail(id, &Failure::Died);
         }

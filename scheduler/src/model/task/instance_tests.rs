@@ -1,12 +1,13 @@
 //! A model's task with a launcher and a GPU task that the test plays.
 
 use crate::capacity;
-use crate::gpu::{self, Told};
+use crate::gpu::{self, Decision};
 use crate::launcher;
 use crate::metrics::Metrics;
 use crate::model::content::Content;
 use crate::model::{self, Message, Model, Order, task};
 use crate::node::NodeContext;
+use crate::policy::residency::InstanceKey;
 use crate::state::{Lasting, StateStore, Version};
 use crate::watchdog::Watchdog;
 use omni_body::BodyBudget;
@@ -81,7 +82,7 @@ async fn an_instance_that_cannot_be_reached_holds_its_gpu_memory_until_it_is_gon
     model.subscribe().wait_for(|view| view.now().state == State::Starting).await.unwrap();
     assert!(matches!(&*desk.heard(), [word] if word.starts_with("Place")));
     let spec = GpuSpec { uuid: "GPU-0".to_owned(), minor: 0, limit_bytes: 1 << 30, mode: GpuMode::Unified };
-    model.tell(Message::Gpu(0, Told::Placed(spec))).await;
+    model.tell(Message::Gpu(InstanceKey(0), Decision::Placed(spec))).await;
     let ToLauncher::Start(start) = next(&mut asked).await else { panic!("it is not started") };
 
     model.tell(Message::Started(start.instance.clone())).await;

@@ -3,12 +3,12 @@
 //! The model's task owns the map and what is in it. Few instances are looked for in many ways: by number for the
 //! policies, by id for the words of launcher and workers, by key for those of the GPU task and of the capacity.
 
-use super::gpu::Turn;
+use super::gpu::GpuLease;
 use super::health::Health;
-use crate::capacity::CapacitySeat;
+use crate::capacity::Reservation;
 use crate::model::content::Content;
 use crate::model::worker_link::WorkerLink;
-use crate::policy::dispatch::Stuck;
+use crate::policy::dispatch::StuckHandlers;
 use crate::policy::intake::Intake;
 use crate::policy::{Generation, InstanceNumber, Moment};
 use crate::wire::connection::DataConnection;
@@ -43,9 +43,9 @@ pub(super) struct Instance {
     pub(super) mode: Option<HandlerMode>,
     pub(super) log_seen: u64,
     /// Its GPU memory; `None` for a model without, and before it asked.
-    pub(super) turn: Option<Turn>,
+    pub(super) lease: Option<GpuLease>,
     /// Its share of the node; `None` before it asked for one. Dropped after its place on a card: news of room are told then.
-    pub(super) seat: Option<CapacitySeat>,
+    pub(super) reservation: Option<Reservation>,
     /// The launcher was asked to start it, or an earlier scheduler was: there may be processes.
     pub(super) launched: bool,
     /// Its worker was told to kill it. One that has to be told again does not hear.
@@ -55,7 +55,7 @@ pub(super) struct Instance {
     pub(super) health: Health,
     /// Its engine has said why it cannot work, and is about to end.
     pub(super) failed: bool,
-    /// Why it is of no use any more: in a word for the metrics, and for people.
+    /// StopReason it is of no use any more: in a word for the metrics, and for people.
     pub(super) given_up: Option<(&'static str, String)>,
     /// Which other model's instance needs its place, for people.
     pub(super) displaced_by: Option<String>,
@@ -64,7 +64,7 @@ pub(super) struct Instance {
     /// A cancelled handler that runs on is written off then.
     pub(super) grace_ends: Option<Instant>,
     /// What its stuck handlers leave of it, as the fleet was told.
-    pub(super) stuck: Option<Stuck>,
+    pub(super) stuck: Option<StuckHandlers>,
     /// The data connection is broken; an engine that lives on then is killed.
     pub(super) broken_ends: Option<Instant>,
     /// Requests of the scheduler before this one that it has still.
@@ -96,8 +96,8 @@ impl Instance {
             intake: Intake::default(),
             mode: None,
             log_seen: 0,
-            seat: None,
-            turn: None,
+            reservation: None,
+            lease: None,
             launched: false,
             killed: false,
             ended: None,
@@ -127,7 +127,7 @@ impl Instance {
             && self.old_protocol.is_none_or(|spoken| spoken >= SERVES_BOTH);
         let is_taken = self.elsewhere > 0 && !serves_both;
         let is_free = !is_taken && !self.health.is_asked();
-        self.connection.is_some() && is_free && self.turn.as_ref().is_none_or(Turn::is_open)
+        self.connection.is_some() && is_free && self.lease.as_ref().is_none_or(GpuLease::is_open)
     }
 }
 

@@ -97,7 +97,7 @@ impl ModelTask {
                 self.instances.remove(number);
             }
         }
-        for id in self.dispatch.give_up() {
+        for id in self.dispatch.drain_queue() {
             self.requests.hand_back(id);
         }
     }
@@ -111,7 +111,7 @@ impl ModelTask {
                 && id.is_none_or(|id| instance.id == *id)
             {
                 instance.elsewhere = requests;
-                self.dispatch.set_elsewhere(number, requests);
+                self.dispatch.set_external_requests(number, requests);
             }
         }
     }

@@ -41,18 +41,18 @@ impl ModelTask {
     fn act(&mut self, action: Action) {
         match action {
             Action::Prepare(generation) => self.prepare(generation),
-            Action::Unprepare(generation) => self.unprepare(generation),
+            Action::CancelPreparation(generation) => self.unprepare(generation),
             Action::Start { instance, generation } => self.start(instance, generation),
             Action::Serve(generation) => self.serve(generation),
-            Action::Proven(generation) => self.remember(generation),
-            Action::Open(number) => self.open(number),
-            Action::Close(number) => self.close(number),
+            Action::RecordReady(generation) => self.remember(generation),
+            Action::EnableRoute(number) => self.open(number),
+            Action::DisableRoute(number) => self.close(number),
             Action::CancelInFlight(number) => {
-                for id in self.dispatch.sent_ids(number) {
+                for id in self.dispatch.ids_in_flight(number) {
                     self.cancel(id, CancelReason::Shutdown);
                 }
             }
-            Action::Leaves { instance, why } => self.say_why_it_leaves(instance, why),
+            Action::Leaving { instance, reason } => self.say_why_it_leaves(instance, reason),
             Action::Stop(number) => {
                 let grace_ms = u64::try_from(STOP_GRACE.as_millis()).unwrap_or(u64::MAX);
                 self.end(number, &ToWorker::Stop { grace_ms });
@@ -60,7 +60,7 @@ impl ModelTask {
             Action::Kill(number) => self.end(number, &ToWorker::Kill),
             Action::RefuseWaiting => {
                 let failure = self.refusal();
-                for id in self.dispatch.give_up() {
+                for id in self.dispatch.drain_queue() {
                     self.requests.fail(id, &failure);
                 }
             }
@@ -82,11 +82,11 @@ impl ModelTask {
         let bounds = bounds(&content);
         self.dispatch.set_bounds(content.manifest.scaling.queue, bounds.concurrency.saturating_mul(bounds.max));
         if let Some((_, instance)) = self.instances.iter().next()
-            && let Some(seat) = &instance.seat
+            && let Some(reservation) = &instance.reservation
         {
-            seat.set_min(bounds.min);
+            reservation.set_min(bounds.min);
         }
-        if self.fleet.proven(generation) {
+        if self.fleet.was_ready(generation) {
             self.remember(generation);
         }
         let (model, version) = (&self.model.name, content.short_version());
@@ -102,8 +102,8 @@ impl ModelTask {
         self.hang_up(number);
         let Some(instance) = self.instances.get_mut(number) else { return };
         instance.health.leaves();
-        if let Some(seat) = &instance.seat {
-            seat.leaves();
+        if let Some(reservation) = &instance.reservation {
+            reservation.on_leaving();
         }
         if !instance.launched {
             let message = "it was ended before there was a place for it".to_owned();
@@ -169,9 +169,9 @@ impl ModelTask {
                 instance.given_up = Some(("startup", why.clone()));
                 self.say_of(number, why);
             } else {
-                let lack = if instance.turn.is_some() { Lack::Gpu } else { Lack::Node };
+                let lack = if instance.lease.is_some() { Lack::Gpu } else { Lack::Node };
                 let message = format!("no room became free for it within {limit:?}");
-                self.no_place(number, lack, NoPlace { hopeless: false, in_place: false, message });
+                self.no_place(number, lack, NoPlace { permanent: false, recreate_fits: false, message });
             }
         }
     }

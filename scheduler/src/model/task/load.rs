@@ -5,7 +5,7 @@ use super::life::bounds;
 use crate::capacity::need;
 use crate::policy::capacity::Amounts;
 use crate::policy::fleet::{Event, Phase};
-use crate::policy::scaling::{Because, Bounds, DOWN, UP};
+use crate::policy::scaling::{Bounds, DOWN, ScalingReason, UP};
 use crate::policy::{Generation, InstanceNumber, Moment};
 use omni_control_api as api;
 
@@ -25,7 +25,7 @@ impl ModelTask {
         let wanted = if bounds.max > 1 { self.demand.wanted(now, bounds) } else { 0 };
         if wanted != self.wanted {
             self.wanted = wanted;
-            self.event(&Event::Wanted(wanted));
+            self.event(&Event::DesiredInstances(wanted));
         }
     }
 
@@ -35,19 +35,19 @@ impl ModelTask {
         self.demand.wake_at(self.now(), bounds)
     }
 
-    /// Why there are as many instances as there are.
+    /// StopReason there are as many instances as there are.
     pub(super) fn explain(&self) -> api::Explain {
         let bounds = self.serving.as_deref().map_or(NOTHING, bounds);
         let why = self.demand.explain(self.now(), bounds);
         let phases = || self.fleet.instances().map(|(_, _, phase)| phase);
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let held = self.fleet.held();
-        let because = match why.because {
+        let because = match why.reason {
             _ if held => api::Because::Held,
-            Because::Min => api::Because::Min,
-            Because::Load => api::Because::Load,
-            Because::RecentLoad => api::Because::RecentLoad,
-            Because::Max => api::Because::Max,
+            ScalingReason::Min => api::Because::Min,
+            ScalingReason::Load => api::Because::Load,
+            ScalingReason::RecentLoad => api::Because::RecentLoad,
+            ScalingReason::Max => api::Because::Max,
         };
         api::Explain {
             name: self.model.name.as_str().to_owned(),
@@ -70,7 +70,7 @@ impl ModelTask {
         }
     }
 
-    /// Why there are fewer instances than wanted, or none that is ready. Who asks for one more than there are, in vain,
+    /// StopReason there are fewer instances than wanted, or none that is ready. Who asks for one more than there are, in vain,
     /// says it only here.
     fn why_fewer(&self, wanted: u32) -> Option<String> {
         let up = |(_, generation, phase): &(InstanceNumber, Generation, &Phase)| match phase {

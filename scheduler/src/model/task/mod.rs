@@ -97,7 +97,7 @@ pub(crate) struct ModelTask {
     lack: Lack,
     /// As published.
     state: api::State,
-    /// Why it had no room, as the log said it last; `None` once it has some.
+    /// StopReason it had no room, as the log said it last; `None` once it has some.
     asked_in_vain: Option<String>,
     last_exit: Option<String>,
     last_stop: Option<api::Stop>,
@@ -225,8 +225,8 @@ impl ModelTask {
                         let retry_after = self.queue_time();
                         self.requests.fail(ticket.id, &Failure::QueueFull { retry_after });
                     }
-                    Admission::Waits if self.takes_requests() => {}
-                    Admission::Waits => self.event(&Event::Demand),
+                    Admission::Queued if self.takes_requests() => {}
+                    Admission::Queued => self.event(&Event::Demand),
                 }
             }
             Message::Content(content) => self.directory_has(content.map(|content| *content)),
@@ -257,9 +257,9 @@ impl ModelTask {
                 let done = self.obey(&order);
                 let _ = answer.send(done.map(|()| self.view.borrow().now()));
             }
-            Message::Gpu(key, told) => self.told_by_gpu(key, told),
-            Message::Capacity(key, told) => self.told_by_capacity(key, told),
-            Message::Room => self.event(&Event::Room),
+            Message::Gpu(key, told) => self.on_gpu_decision(key, told),
+            Message::Capacity(key, told) => self.on_capacity_decision(key, told),
+            Message::Room => self.event(&Event::CapacityFreed),
             Message::Stats(answer) => self.ask_stats(&answer),
             Message::Stacks(answer) => drop(answer.send(self.ask_stacks())),
             Message::History(answer) => drop(answer.send(self.history())),
@@ -290,18 +290,18 @@ impl ModelTask {
         for (id, bytes) in pending.credits {
             let connection = self.requests.recipient(id).and_then(|number| self.instances.get_mut(number));
             if let Some(connection) = connection.and_then(|instance| instance.connection.as_mut()) {
-                connection.credit(id, bytes);
+                connection.credit(id.0, bytes);
             }
         }
     }
 
     fn cancel(&mut self, id: RequestId, reason: CancelReason) {
         match self.dispatch.cancel(id, self.now()) {
-            Cancelled::Unqueued => self.requests.forget(id),
+            Cancelled::Dequeued => self.requests.forget(id),
             Cancelled::Unknown => {}
-            Cancelled::TellModel(number) => {
+            Cancelled::InFlight(number) => {
                 let connection = self.instances.get(number).and_then(|instance| instance.connection.as_ref());
-                if connection.is_some_and(|connection| !connection.cancel(id, reason)) {
+                if connection.is_some_and(|connection| !connection.cancel(id.0, reason)) {
                     self.event(&Event::Unresponsive(number));
                 }
                 self.watch_grace(number);

@@ -3,12 +3,12 @@
 
 use super::ModelTask;
 use crate::policy::InstanceNumber;
-use crate::policy::dispatch::Stuck;
+use crate::policy::dispatch::StuckHandlers;
 use crate::policy::fleet::Event;
 use omni_log::Kind;
 use std::time::Instant;
 
-/// Why such an instance ends.
+/// StopReason such an instance ends.
 pub(super) const WHY: &str = "a handler ignored its cancellation";
 
 impl ModelTask {
@@ -31,11 +31,11 @@ impl ModelTask {
 
     /// Tells the fleet what stuck handlers leave of an instance, when that has changed.
     pub(super) fn tell_stuck(&mut self, number: InstanceNumber) {
-        let stuck = self.dispatch.stuck(number);
+        let stuck = self.dispatch.stuck_handlers(number);
         let Some(instance) = self.instances.get_mut(number).filter(|instance| instance.stuck != stuck) else { return };
         let before = std::mem::replace(&mut instance.stuck, stuck);
         match stuck {
-            Some(Stuck { others, takes }) => {
+            Some(StuckHandlers { other_requests, free_slots }) => {
                 if before.is_none() {
                     tracing::warn!(
                         message_id = Kind::InstanceReplaced.id(),
@@ -46,7 +46,7 @@ impl ModelTask {
                     );
                     self.say_of(number, format!("{WHY}; the instance is being replaced"));
                 }
-                self.event(&Event::Overran { instance: number, others, takes });
+                self.event(&Event::StuckHandlers { instance: number, other_requests, free_slots });
             }
             None => {
                 if let Some(generation) = self.instances.get(number).map(|instance| instance.generation) {

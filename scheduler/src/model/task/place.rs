@@ -3,10 +3,10 @@
 use super::ModelTask;
 use super::instances::Instance;
 use super::stops;
-use crate::capacity::{Applicant, CapacitySeat, Told, zygote_need};
+use crate::capacity::{Decision, Reservation, ReservationRequest, zygote_need};
 use crate::model::Message;
 use crate::model::content::Content;
-use crate::policy::capacity::{Cause, SeatKey, UNUSED, Zygote};
+use crate::policy::capacity::{MIN_IDLE, ReservationId, StartReason, Zygote};
 use crate::policy::fleet::Event;
 use crate::policy::{Generation, InstanceNumber};
 use omni_config::duration;
@@ -29,10 +29,10 @@ pub(super) enum Lack {
 #[derive(Debug)]
 pub(super) struct NoPlace {
     /// Trying again cannot help before somebody changes the model or the node.
-    pub(super) hopeless: bool,
+    pub(super) permanent: bool,
     /// There would be one in place of the model's instances that serve.
-    pub(super) in_place: bool,
-    /// Why, for people.
+    pub(super) recreate_fits: bool,
+    /// StopReason, for people.
     pub(super) message: String,
 }
 
@@ -44,45 +44,46 @@ impl ModelTask {
         // A candidate's `min` holds once it serves.
         let min = self.serving.as_ref().unwrap_or(&instance.content).manifest.scaling.min_instances;
         let (generation, content) = (instance.generation, Arc::clone(&instance.content));
-        let applicant = applicant(&self.model.name, generation, &content, min, inbox);
-        let applicant = Applicant { cause: self.cause(generation), ..applicant };
+        let request = request(&self.model.name, generation, &content, min, inbox);
+        let request = ReservationRequest { reason: self.start_reason(generation), ..request };
         if let Some(instance) = self.instances.get_mut(number) {
-            instance.seat = Some(self.context.capacity.ask(applicant));
+            instance.reservation = Some(self.context.capacity.reserve(request));
         }
     }
 
-    /// Why an instance of a generation is asked for.
-    pub(super) fn cause(&self, generation: Generation) -> Cause {
+    /// StopReason an instance of a generation is asked for.
+    pub(super) fn start_reason(&self, generation: Generation) -> StartReason {
         match self.fleet.candidate() {
-            Some(candidate) if candidate == generation => Cause::Version,
-            _ if self.fleet.is_another_try() => Cause::Retry,
-            _ => Cause::Load,
+            Some(candidate) if candidate == generation => StartReason::Rollout,
+            _ if self.fleet.is_unsolicited_retry() => StartReason::Retry,
+            _ => StartReason::Load,
         }
     }
 
     /// The share that an instance of an earlier scheduler has.
-    pub(super) fn keep_room(&self, generation: Generation, content: &Content) -> Option<CapacitySeat> {
+    pub(super) fn keep_room(&self, generation: Generation, content: &Content) -> Option<Reservation> {
         let inbox = self.own_inbox.upgrade()?;
         let min = self.serving.as_deref().unwrap_or(content).manifest.scaling.min_instances;
-        Some(self.context.capacity.adopt(applicant(&self.model.name, generation, content, min, inbox)))
+        Some(self.context.capacity.adopt(request(&self.model.name, generation, content, min, inbox)))
     }
 
     /// A word of the node's capacity. One for an instance that is gone is late.
-    pub(super) fn told_by_capacity(&mut self, key: SeatKey, told: Told) {
-        let is_it = |instance: &Instance| instance.seat.as_ref().is_some_and(|seat| seat.key() == key);
+    pub(super) fn on_capacity_decision(&mut self, key: ReservationId, told: Decision) {
+        let is_it =
+            |instance: &Instance| instance.reservation.as_ref().is_some_and(|reservation| reservation.key() == key);
         let Some(number) = self.instances.number(is_it) else { return };
         match told {
-            Told::Granted => {
+            Decision::Granted => {
                 if !self.ask_for_place(number) {
                     self.launch(number, None);
                 }
             }
-            Told::Refused { hopeless, in_place, message } => {
-                self.no_place(number, Lack::Node, NoPlace { hopeless, in_place, message });
+            Decision::Refused { permanent, recreate_fits, message } => {
+                self.no_place(number, Lack::Node, NoPlace { permanent, recreate_fits, message });
             }
-            Told::Displaced { by, purpose, room } => {
+            Decision::Displaced { by, purpose, from } => {
                 if let Some(instance) = self.instances.get_mut(number) {
-                    instance.displaced_by = Some(stops::displaced_by(&by, purpose, room));
+                    instance.displaced_by = Some(stops::displaced_by(&by, purpose, from));
                 }
                 self.event(&Event::Displaced(number));
             }
@@ -104,8 +105,8 @@ impl ModelTask {
             return self.gone(number, &ExitCause::StartFailed { message });
         };
         instance.launched = true;
-        if let Some(seat) = &instance.seat {
-            seat.starts();
+        if let Some(reservation) = &instance.reservation {
+            reservation.on_launch();
         }
         let spec =
             instance.content.start_spec(&self.model.name, instance.id.clone(), environment, &self.context.config);
@@ -118,41 +119,48 @@ impl ModelTask {
     /// There is no room for an instance, which never began. One more than there are is a matter of who asks for the number
     /// only: the generation does well.
     pub(super) fn no_place(&mut self, number: InstanceNumber, lack: Lack, refusal: NoPlace) {
-        let NoPlace { hopeless, in_place, message } = refusal;
+        let NoPlace { permanent, recreate_fits, message } = refusal;
         let Some(Instance { generation, .. }) = self.instances.remove(number) else { return };
-        if let Some(inbox) = self.own_inbox.upgrade().filter(|_| !hopeless) {
-            self.context.capacity.tell_of_room(self.model.name.as_str(), inbox);
+        if let Some(inbox) = self.own_inbox.upgrade().filter(|_| !permanent) {
+            self.context.capacity.notify_when_freed(self.model.name.as_str(), inbox);
         }
         self.lack = lack;
         if let Some(known) = self.generations.get_mut(generation) {
             known.no_room = Some(message.clone());
         }
         if self.instances.number(|other| other.generation == generation).is_none() {
-            let is_beside = self.fleet.candidate() == Some(generation) && !hopeless;
-            let message = if is_beside { format!("{message}: {}", beside(in_place)) } else { message };
+            let is_beside = self.fleet.candidate() == Some(generation) && !permanent;
+            let message = if is_beside { format!("{message}: {}", beside(recreate_fits)) } else { message };
             self.generations.say(generation, Some(message));
         }
-        self.event(&Event::NoPlace { instance: number, hopeless, in_place });
+        self.event(&Event::NoCapacity { instance: number, permanent, recreate_fits });
     }
 }
 
-fn applicant<'a>(
+fn request<'a>(
     model: &'a ModelName,
     generation: Generation,
     content: &'a Content,
     min: u32,
     inbox: mpsc::Sender<Message>,
-) -> Applicant<'a> {
+) -> ReservationRequest<'a> {
     let manifest = &content.manifest;
     let zygote = zygote_need(manifest).map(|need| Zygote { generation, need });
-    Applicant { model: model.as_str(), resources: &manifest.resources, zygote, min, cause: Cause::Load, inbox }
+    ReservationRequest {
+        model: model.as_str(),
+        resources: &manifest.resources,
+        zygote,
+        min,
+        reason: StartReason::Load,
+        inbox,
+    }
 }
 
 /// What becomes of a new version that has no room beside the one that serves.
-fn beside(in_place: bool) -> String {
-    let after = duration::format(UNUSED);
+fn beside(recreate_fits: bool) -> String {
+    let after = duration::format(MIN_IDLE);
     let none = "beside the version that serves there is no room";
-    if in_place {
+    if recreate_fits {
         format!("{none}; it replaces that one in place after {after} without a request, or with `omnictl restart`")
     } else {
         format!("{none}, nor is there in its place")

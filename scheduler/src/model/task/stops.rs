@@ -1,32 +1,32 @@
 //! Stops of instances that do well, for people: why, in the log and in the model's own state.
 
 use super::ModelTask;
-use crate::capacity::Room;
+use crate::capacity::DisplacedFrom;
 use crate::machine::unix_ms;
 use crate::policy::InstanceNumber;
 use crate::policy::capacity::Purpose;
-use crate::policy::fleet::Why;
+use crate::policy::fleet::StopReason;
 use omni_config::duration;
 use omni_control_api as api;
 use omni_log::Kind;
 
 impl ModelTask {
     /// An instance begins to leave.
-    pub(super) fn say_why_it_leaves(&mut self, number: InstanceNumber, why: Why) {
+    pub(super) fn say_why_it_leaves(&mut self, number: InstanceNumber, why: StopReason) {
         let Some(instance) = self.instances.get(number) else { return };
         let (reason, message) = match why {
-            Why::Idle => {
+            StopReason::Idle => {
                 let limit = instance.content.manifest.scaling.idle_timeout;
                 (api::StopReason::Idle, format!("no request for {}, its `idle-timeout`", duration::format(limit)))
             }
-            Why::Displaced => {
+            StopReason::Displaced => {
                 let by = instance.displaced_by.clone();
                 (api::StopReason::Displaced, by.unwrap_or_else(|| "another model needs its place".to_owned()))
             }
-            Why::Held => (api::StopReason::Held, "by hand: `omnictl stop`".to_owned()),
-            Why::Restarted => (api::StopReason::Restarted, "by hand: `omnictl restart`".to_owned()),
-            Why::Replaced => (api::StopReason::Replaced, "another version takes its place".to_owned()),
-            Why::Removed => (api::StopReason::Removed, "the model or the node ends".to_owned()),
+            StopReason::Held => (api::StopReason::Held, "by hand: `omnictl stop`".to_owned()),
+            StopReason::Restarted => (api::StopReason::Restarted, "by hand: `omnictl restart`".to_owned()),
+            StopReason::Replaced => (api::StopReason::Replaced, "another version takes its place".to_owned()),
+            StopReason::Removed => (api::StopReason::Removed, "the model or the node ends".to_owned()),
         };
         tracing::info!(
             message_id = Kind::InstanceStopped.id(),
@@ -40,16 +40,16 @@ impl ModelTask {
 }
 
 /// Whose instance takes the room of one that is displaced.
-pub(super) fn displaced_by(model: &str, purpose: Purpose, room: Room) -> String {
+pub(super) fn displaced_by(model: &str, purpose: Purpose, room: DisplacedFrom) -> String {
     let what = match purpose {
         Purpose::First => "the first instance",
         Purpose::Candidate => "a new version",
-        Purpose::Further => "a further instance",
+        Purpose::ScaleUp => "a further instance",
         Purpose::Retry => "another try",
     };
     let place = match room {
-        Room::Node => "room",
-        Room::Card => "place on a card",
+        DisplacedFrom::Node => "room",
+        DisplacedFrom::Card => "place on a card",
     };
     format!("its {place} is needed for {what} of {model}")
 }

@@ -43,13 +43,13 @@ impl ModelTask {
             Some(chosen) => self.served_last() == Some(&chosen.snapshot),
             None => seen.is_some_and(|seen| self.lasting.is_proven(seen)),
         };
-        let serves = self.fleet.serving().is_some_and(|serving| self.fleet.proven(serving));
+        let serves = self.fleet.serving().is_some_and(|serving| self.fleet.was_ready(serving));
         if is_first && !is_good && !serves {
             self.fall_back();
         }
         match chosen.map_or(content, Ok) {
             Ok(content) => self.aim_at(content),
-            Err(_) => self.event(&Event::BadContent),
+            Err(_) => self.event(&Event::UnservableContent),
         }
     }
 
@@ -77,7 +77,7 @@ impl ModelTask {
         let last = self.served_last().filter(|_| !self.came_back);
         if let Some(content) = last.and_then(|snapshot| self.remembered(snapshot)) {
             let (generation, content) = self.generations.of(content);
-            self.event(&Event::Served { generation, settings: content.settings() });
+            self.event(&Event::LastServed { generation, settings: content.settings() });
         }
     }
 
@@ -85,7 +85,7 @@ impl ModelTask {
         let proven = self.lasting.is_proven(&content.snapshot);
         let (generation, content) = self.generations.of(content);
         self.generations.say(generation, None);
-        self.event(&Event::Content { generation, settings: content.settings(), proven });
+        self.event(&Event::Content { generation, settings: content.settings(), was_ready: proven });
     }
 
     /// A version as it was when it served.
@@ -99,7 +99,7 @@ impl ModelTask {
     /// A person wants an earlier version.
     ///
     /// # Errors
-    /// Why that cannot be, in words.
+    /// StopReason that cannot be, in words.
     pub(super) fn roll_back(&mut self, to: Option<&str>) -> Result<(), String> {
         let serving = self.serving.as_ref().map(|content| &content.snapshot);
         let is_it = |version: &&Version| match to {

@@ -29,7 +29,8 @@ impl ModelTask {
             let reason = if state == api::State::Failed { message.lines().last().unwrap_or_default() } else { "" };
             let (model, from, to) = (&self.model.name, self.state.as_str(), state.as_str());
             // Who asks in vain again and again, for room or the launcher, says so once, and again for another reason.
-            let in_vain = self.fleet.lacks_place().is_some() || Away::ALL.iter().any(|away| reason == away.to_string());
+            let in_vain =
+                self.fleet.lacks_capacity().is_some() || Away::ALL.iter().any(|away| reason == away.to_string());
             let in_vain = state == api::State::Failed && in_vain;
             let again = in_vain && self.asked_in_vain.as_deref() == Some(reason);
             let asks_again =
@@ -49,7 +50,7 @@ impl ModelTask {
             }
             self.state = state;
         }
-        let refusing = (self.fleet.refuses() || self.serving.is_none()).then(|| self.refusal());
+        let refusing = (self.fleet.refuses_requests() || self.serving.is_none()).then(|| self.refusal());
         self.front.send_replace(Front { content: self.serving.clone(), refusing, build: self.build() });
         let (instances, in_flight): (Vec<_>, Vec<_>) = self.view_of_instances().unzip();
         self.model.metrics.state(state, instances.iter().map(|instance| instance.state));
@@ -76,17 +77,17 @@ impl ModelTask {
             retry_in_seconds: serving.and_then(|generation| self.retry_in(generation)).map(|time| time.as_secs_f64()),
             build_log: build_log.into_iter().flatten().cloned().collect(),
         };
-        let hopeless = self.fleet.lacks_place() == Some(true);
+        let permanent = self.fleet.lacks_capacity() == Some(true);
         let (too_big, no_card) = match self.lack {
-            Lack::Node => (hopeless, false),
-            Lack::Gpu => (false, hopeless),
+            Lack::Node => (permanent, false),
+            Lack::Gpu => (false, permanent),
         };
         let failures = self.fleet.failures();
         self.view.send_replace(View { failures, too_big, no_card, ..View::new(model, in_flight) });
         self.save();
     }
 
-    /// Why the model is as it is.
+    /// StopReason the model is as it is.
     pub(super) fn message(&self) -> Option<String> {
         match self.fleet.serving() {
             Some(serving) => self.generations.get(serving).and_then(Known::told),
@@ -149,18 +150,20 @@ impl ModelTask {
         if let Some(state) = states.max_by_key(rank) {
             return state;
         }
-        self.fleet.standing(generation).map_or(api::State::Stopped, |standing| state_of_model(standing.at_rest()))
+        self.fleet
+            .start_state(generation)
+            .map_or(api::State::Stopped, |standing| state_of_model(standing.resting_state()))
     }
 
     /// Time until a generation is tried again.
     fn retry_in(&self, generation: Generation) -> Option<Duration> {
-        Some(self.fleet.standing(generation)?.wake_at()?.saturating_sub(self.now()))
+        Some(self.fleet.start_state(generation)?.retry_at()?.saturating_sub(self.now()))
     }
 
-    /// Why a request cannot wait for this model.
+    /// StopReason a request cannot wait for this model.
     pub(super) fn refusal(&self) -> Failure {
         let retry_after = self.fleet.serving().and_then(|generation| self.retry_in(generation)).unwrap_or(SOME_TIME);
-        match (self.fleet.lacks_place(), self.lack) {
+        match (self.fleet.lacks_capacity(), self.lack) {
             (None, _) => Failure::CannotStart { retry_after },
             (Some(false), Lack::Node) => Failure::NoRoom { retry_after },
             (Some(true), Lack::Node) => Failure::NeverRoom,
@@ -171,7 +174,7 @@ impl ModelTask {
 
     /// About how long the queue takes to move on.
     pub(super) fn queue_time(&self) -> Duration {
-        self.dispatch.usual_time().unwrap_or(Duration::from_secs(1))
+        self.dispatch.average_time().unwrap_or(Duration::from_secs(1))
     }
 }
 

@@ -21,8 +21,8 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let submit =
-        (0_u8..=HIGHEST, prop::option::of(0_u64..5)).prop_map(|(priority, session)| Step::Submit { priority, session });
+    let submit = (0_u8..=HIGHEST_PRIORITY, prop::option::of(0_u64..5))
+        .prop_map(|(priority, session)| Step::Submit { priority, session });
     let open = (0_u32..5, any::<bool>(), 1_u32..4).prop_map(|(instance, serial, concurrency)| Step::Open {
         instance,
         serial,
@@ -61,7 +61,7 @@ struct Alive {
 impl Alive {
     /// What it is ordered by: the time at which one of the highest priority would have to come to be its equal.
     fn rank(&self) -> Moment {
-        self.came + u32::from(HIGHEST - self.priority) * SECOND
+        self.came + u32::from(HIGHEST_PRIORITY - self.priority) * SECOND
     }
 }
 
@@ -70,20 +70,20 @@ struct Reference {
     alive: BTreeMap<RequestId, Alive>,
     ended: usize,
     /// By instance: whether it is open, serial, its concurrency.
-    lanes: BTreeMap<InstanceNumber, (bool, bool, u32)>,
+    routes: BTreeMap<InstanceNumber, (bool, bool, u32)>,
     /// Of another scheduler's requests.
-    elsewhere: BTreeMap<InstanceNumber, u32>,
+    external_requests: BTreeMap<InstanceNumber, u32>,
 }
 
 impl Reference {
     fn end(&mut self, id: RequestId) {
-        assert!(self.alive.remove(&id).is_some(), "{id} ends twice");
+        assert!(self.alive.remove(&id).is_some(), "{id:?} ends twice");
         self.ended += 1;
     }
 
     /// Those that wait, and those of who takes further ones: what a new one has to find its place beside.
     fn counted(&self) -> usize {
-        let counts = |at: InstanceNumber| self.lanes.get(&at).is_some_and(|(open, ..)| *open);
+        let counts = |at: InstanceNumber| self.routes.get(&at).is_some_and(|(open, ..)| *open);
         self.alive.values().filter(|request| !request.written_off && request.at.is_none_or(counts)).count()
     }
 
@@ -93,39 +93,39 @@ impl Reference {
 
     /// Whoever sent them.
     fn has(&self, instance: InstanceNumber) -> usize {
-        self.at(instance) + self.elsewhere.get(&instance).map_or(0, |requests| *requests as usize)
+        self.at(instance) + self.external_requests.get(&instance).map_or(0, |requests| *requests as usize)
     }
 
     /// In flight for each that runs at once.
     fn load(&self, instance: InstanceNumber) -> f64 {
-        let (_, serial, concurrency) = self.lanes[&instance];
+        let (_, serial, concurrency) = self.routes[&instance];
         self.has(instance) as f64 / if serial { 1.0 } else { f64::from(concurrency) }
     }
 
     /// The most that an instance may have when it has just been sent one.
     fn most(&self, instance: InstanceNumber) -> usize {
-        let (_, serial, concurrency) = self.lanes[&instance];
+        let (_, serial, concurrency) = self.routes[&instance];
         if serial { 1 + AHEAD_LIMIT as usize } else { concurrency as usize }
     }
 
     fn home(&self, session: u64) -> InstanceNumber {
         let mut empty = with_room(1);
-        for (instance, (is_open, ..)) in &self.lanes {
+        for (instance, (is_open, ..)) in &self.routes {
             if *is_open {
-                open(&mut empty, *instance, HandlerMode::Serial, 1);
+                enable(&mut empty, *instance, HandlerMode::Serial, 1);
             }
         }
-        empty.submit(Ticket { id: 0, priority: 0, session: Some(session) }, Duration::ZERO);
+        empty.submit(Ticket { id: RequestId(0), priority: 0, session: Some(session) }, Duration::ZERO);
         next(&mut empty, Duration::ZERO).unwrap().1
     }
 
     fn check_route(&self, dispatch: &Dispatch, sent: (RequestId, InstanceNumber), takers: &[InstanceNumber]) {
         let (id, instance) = sent;
         let request = self.alive[&id];
-        assert!(request.at.is_none() && !request.cancelled, "{id} is sent twice");
+        assert!(request.at.is_none() && !request.cancelled, "{id:?} is sent twice");
         for (other, waiting) in self.alive.iter().filter(|(_, other)| other.at.is_none()) {
-            assert!((request.rank(), id) <= (waiting.rank(), *other), "{id} before {other}");
-            assert!(waiting.came + 9 * SECOND + MS > request.came, "{other} starves");
+            assert!((request.rank(), id) <= (waiting.rank(), *other), "{id:?} before {other:?}");
+            assert!(waiting.came + 9 * SECOND + MS > request.came, "{other:?} starves");
         }
         assert!(takers.contains(&instance), "{instance:?} has no room");
         assert!(self.has(instance) < self.most(instance), "{instance:?} is full");
@@ -134,7 +134,7 @@ impl Reference {
             Some(home) => assert_eq!(instance, home),
             None => {
                 let least = takers.iter().map(|taker| self.load(*taker)).fold(f64::INFINITY, f64::min);
-                assert!(self.load(instance) <= least, "{instance:?} is not the freest of {takers:?}");
+                assert!(self.load(instance) <= least, "{instance:?} is not the least_loaded of {takers:?}");
             }
         }
         assert!(dispatch.in_flight_of(instance) > 0);
@@ -142,8 +142,8 @@ impl Reference {
 }
 
 fn open_with_room(dispatch: &Dispatch, blocked: u32) -> Vec<InstanceNumber> {
-    let takers = dispatch.lanes.iter().filter(|lane| lane.has_room() && blocked & (1 << lane.instance.0) == 0);
-    takers.map(|lane| lane.instance).collect()
+    let takers = dispatch.routes.iter().filter(|route| route.has_room() && blocked & (1 << route.instance.0) == 0);
+    takers.map(|route| route.instance).collect()
 }
 
 proptest! {
@@ -159,11 +159,11 @@ proptest! {
                 Step::Submit { priority, session } => {
                     now += Duration::from_nanos(1);
                     let full = reference.counted() >= (queue + places) as usize;
-                    let admission = dispatch.submit(Ticket { id: next_id, priority, session }, now);
+                    let admission = dispatch.submit(Ticket { id: RequestId(next_id), priority, session }, now);
                     prop_assert_eq!(admission == Admission::Full, full);
                     if !full {
                         let request = Alive { came: now, priority, session, at: None, cancelled: false, written_off: false };
-                        reference.alive.insert(next_id, request);
+                        reference.alive.insert(RequestId(next_id), request);
                     }
                     next_id += 1;
                 }
@@ -172,37 +172,37 @@ proptest! {
                     let waits = reference.alive.values().any(|request| request.at.is_none());
                     let sent = dispatch.next(now, |instance| blocked & (1 << instance.0) == 0);
                     prop_assert_eq!(sent.is_some(), waits && !takers.is_empty());
-                    if let Some((id, instance)) = sent {
-                        reference.check_route(&dispatch, (id, instance), &takers);
-                        reference.alive.get_mut(&id).unwrap().at = Some(instance);
+                    if let Some((RequestId(id), instance)) = sent {
+                        reference.check_route(&dispatch, (RequestId(id), instance), &takers);
+                        reference.alive.get_mut(&RequestId(id)).unwrap().at = Some(instance);
                     }
                 }
                 Step::Finish(nth) => {
                     let sent = reference.alive.iter().filter_map(|(id, request)| Some((*id, request.at?))).nth(nth);
-                    prop_assert_eq!(dispatch.finished(next_id, now), None);
-                    if let Some((id, instance)) = sent {
-                        prop_assert_eq!(dispatch.finished(id, now), Some(instance));
-                        reference.end(id);
+                    prop_assert_eq!(dispatch.finish(RequestId(next_id), now), None);
+                    if let Some((RequestId(id), instance)) = sent {
+                        prop_assert_eq!(dispatch.finish(RequestId(id), now), Some(instance));
+                        reference.end(RequestId(id));
                     }
                 }
                 Step::GiveBack(nth) => {
                     let sent = reference.alive.iter().filter(|(_, request)| request.at.is_some()).nth(nth);
-                    if let Some((id, request)) = sent.map(|(id, request)| (*id, *request)) {
-                        prop_assert_eq!(dispatch.give_back(id), !request.cancelled);
+                    if let Some((RequestId(id), request)) = sent.map(|(id, request)| (*id, *request)) {
+                        prop_assert_eq!(dispatch.requeue(RequestId(id)), !request.cancelled);
                         if !request.cancelled {
-                            reference.alive.get_mut(&id).unwrap().at = None;
+                            reference.alive.get_mut(&RequestId(id)).unwrap().at = None;
                         }
                     }
                 }
                 Step::Cancel(nth) => {
-                    prop_assert_eq!(dispatch.cancel(next_id, MS), Cancelled::Unknown);
+                    prop_assert_eq!(dispatch.cancel(RequestId(next_id), MS), Cancelled::Unknown);
                     if let Some(id) = reference.alive.keys().nth(nth).copied() {
                         match (dispatch.cancel(id, MS), reference.alive[&id].at) {
-                            (Cancelled::Unqueued, None) => reference.end(id),
-                            (Cancelled::TellModel(instance), Some(at)) if instance == at => {
+                            (Cancelled::Dequeued, None) => reference.end(id),
+                            (Cancelled::InFlight(instance), Some(at)) if instance == at => {
                                 reference.alive.get_mut(&id).unwrap().cancelled = true;
                             }
-                            (answer, at) => prop_assert!(false, "{:?} for {} at {:?}", answer, id, at),
+                            (answer, at) => prop_assert!(false, "{:?} for {:?} at {:?}", answer, id, at),
                         }
                     }
                 }
@@ -212,7 +212,7 @@ proptest! {
                     for id in &written_off {
                         let request = reference.alive.get_mut(id).unwrap();
                         prop_assert!(request.cancelled && request.at == Some(instance));
-                        prop_assert!(!std::mem::replace(&mut request.written_off, true), "{} twice", id);
+                        prop_assert!(!std::mem::replace(&mut request.written_off, true), "{:?} twice", id);
                     }
                     prop_assert_eq!(dispatch.cancelled_since(instance), None);
                 }
@@ -221,29 +221,29 @@ proptest! {
                     // An instance is opened anew only when it has nothing.
                     if reference.at(instance) == 0 {
                         let mode = if serial { HandlerMode::Serial } else { HandlerMode::Concurrent };
-                        open(&mut dispatch, instance, mode, concurrency);
-                        reference.lanes.insert(instance, (true, serial, concurrency));
+                        enable(&mut dispatch, instance, mode, concurrency);
+                        reference.routes.insert(instance, (true, serial, concurrency));
                     }
                 }
                 Step::Close(instance) => {
-                    dispatch.close(InstanceNumber(instance));
-                    if let Some((open, ..)) = reference.lanes.get_mut(&InstanceNumber(instance)) {
+                    dispatch.disable(InstanceNumber(instance));
+                    if let Some((open, ..)) = reference.routes.get_mut(&InstanceNumber(instance)) {
                         *open = false;
                     }
                 }
                 Step::Elsewhere { instance, requests } => {
                     let instance = InstanceNumber(instance);
-                    dispatch.set_elsewhere(instance, requests);
-                    if reference.lanes.contains_key(&instance) {
-                        reference.elsewhere.insert(instance, requests);
+                    dispatch.set_external_requests(instance, requests);
+                    if reference.routes.contains_key(&instance) {
+                        reference.external_requests.insert(instance, requests);
                     }
                 }
                 Step::Lose(instance) => {
                     let instance = InstanceNumber(instance);
-                    reference.elsewhere.remove(&instance);
-                    let had = dispatch.sent_ids(instance);
-                    let serial = reference.lanes.remove(&instance).is_none_or(|(_, serial, _)| serial);
-                    let Lost { failed, dropped } = dispatch.lost(instance);
+                    reference.external_requests.remove(&instance);
+                    let had = dispatch.ids_in_flight(instance);
+                    let serial = reference.routes.remove(&instance).is_none_or(|(_, serial, _)| serial);
+                    let Lost { failed, dropped } = dispatch.remove_instance(instance);
                     let begun = if serial { had.len().min(1) } else { had.len() };
                     prop_assert_eq!(&failed[..], &had[..begun]);
                     for id in &dropped {
@@ -258,7 +258,7 @@ proptest! {
                     }
                 }
                 Step::GiveUp => {
-                    for id in dispatch.give_up() {
+                    for id in dispatch.drain_queue() {
                         prop_assert!(reference.alive[&id].at.is_none());
                         reference.end(id);
                     }
@@ -268,7 +268,7 @@ proptest! {
             prop_assert_eq!(dispatch.waiting(), waiting);
             prop_assert_eq!(dispatch.in_flight(), reference.alive.len() - waiting);
             prop_assert_eq!(dispatch.load(), reference.counted());
-            for instance in reference.lanes.keys() {
+            for instance in reference.routes.keys() {
                 prop_assert_eq!(dispatch.in_flight_of(*instance), reference.at(*instance));
                 prop_assert!(reference.at(*instance) <= reference.most(*instance));
             }

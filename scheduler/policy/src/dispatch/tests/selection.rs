@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 fn several(modes: &[(u32, HandlerMode, u32)]) -> Dispatch {
     let mut dispatch = with_room(100_000);
     for (instance, mode, concurrency) in modes {
-        open(&mut dispatch, InstanceNumber(*instance), *mode, *concurrency);
+        enable(&mut dispatch, InstanceNumber(*instance), *mode, *concurrency);
     }
     dispatch
 }
@@ -14,10 +14,10 @@ fn several(modes: &[(u32, HandlerMode, u32)]) -> Dispatch {
 /// Where a session's request goes when nobody is busy.
 fn home(dispatch: &mut Dispatch, session: u64) -> InstanceNumber {
     let id = 1_000_000 + session;
-    dispatch.submit(Ticket { id, priority: 0, session: Some(session) }, Duration::ZERO);
+    dispatch.submit(Ticket { id: RequestId(id), priority: 0, session: Some(session) }, Duration::ZERO);
     let (sent, instance) = next(dispatch, Duration::ZERO).unwrap();
-    assert_eq!(sent, id);
-    dispatch.finished(id, 9 * MS);
+    assert_eq!(sent, RequestId(id));
+    dispatch.finish(RequestId(id), 9 * MS);
     instance
 }
 
@@ -32,8 +32,8 @@ fn the_one_with_least_in_flight_for_its_size_gets_it() {
     submit(&mut dispatch, 0..9);
     let sent: Vec<_> = all(&mut dispatch, MS).into_iter().map(|(_, instance)| instance.0).collect();
     assert_eq!(sent, [1, 2, 3, 1, 1, 2, 1], "a serial one takes one at a time");
-    dispatch.finished(1, MS);
-    assert_eq!(next(&mut dispatch, MS), Some((7, TWO)));
+    dispatch.finish(RequestId(1), MS);
+    assert_eq!(next(&mut dispatch, MS), Some((RequestId(7), TWO)));
 }
 
 #[test]
@@ -42,8 +42,8 @@ fn under_light_load_the_youngest_stay_idle() {
         several(&[(7, HandlerMode::Serial, 1), (3, HandlerMode::Serial, 1), (5, HandlerMode::Serial, 1)]);
     for id in 0..10 {
         submit(&mut dispatch, [id]);
-        assert_eq!(next(&mut dispatch, MS), Some((id, InstanceNumber(3))));
-        dispatch.finished(id, 9 * MS);
+        assert_eq!(next(&mut dispatch, MS), Some((RequestId(id), InstanceNumber(3))));
+        dispatch.finish(RequestId(id), 9 * MS);
     }
 }
 
@@ -52,31 +52,31 @@ fn one_that_may_not_be_sent_to_or_is_closed_gets_nothing() {
     let mut dispatch = several(&[(1, HandlerMode::Concurrent, 2), (2, HandlerMode::Concurrent, 2)]);
     submit(&mut dispatch, 0..6);
     assert_eq!(dispatch.next(MS, |_| false), None);
-    assert_eq!(dispatch.next(MS, |instance| instance == TWO), Some((0, TWO)));
-    dispatch.close(TWO);
+    assert_eq!(dispatch.next(MS, |instance| instance == TWO), Some((RequestId(0), TWO)));
+    dispatch.disable(TWO);
     assert_eq!(all(&mut dispatch, MS), [(1, ONE), (2, ONE)]);
-    assert_eq!(dispatch.finished(0, MS), Some(TWO), "what it has goes on");
+    assert_eq!(dispatch.finish(RequestId(0), MS), Some(TWO), "what it has goes on");
     assert_eq!(next(&mut dispatch, MS), None);
-    open(&mut dispatch, TWO, HandlerMode::Concurrent, 2);
-    assert_eq!(next(&mut dispatch, MS), Some((3, TWO)));
+    enable(&mut dispatch, TWO, HandlerMode::Concurrent, 2);
+    assert_eq!(next(&mut dispatch, MS), Some((RequestId(3), TWO)));
 }
 
 #[test]
 fn sessions_spread_and_only_those_move_that_must() {
-    let lanes: Vec<_> = (1..=8).map(|instance| (instance, HandlerMode::Concurrent, 4)).collect();
-    let mut dispatch = several(&lanes);
+    let routes: Vec<_> = (1..=8).map(|instance| (instance, HandlerMode::Concurrent, 4)).collect();
+    let mut dispatch = several(&routes);
     let before = homes(&mut dispatch);
-    for (instance, ..) in &lanes {
+    for (instance, ..) in &routes {
         let count = before.values().filter(|home| home.0 == *instance).count();
         assert!((80..=180).contains(&count), "{count} of 1000 sessions at instance {instance}");
     }
-    dispatch.lost(InstanceNumber(5));
+    dispatch.remove_instance(InstanceNumber(5));
     for (session, home) in homes(&mut dispatch) {
         let old = before[&session];
         assert!(home == old || old == InstanceNumber(5), "{session}: {old:?} to {home:?}");
     }
-    open(&mut dispatch, InstanceNumber(9), HandlerMode::Concurrent, 4);
-    open(&mut dispatch, InstanceNumber(5), HandlerMode::Concurrent, 4);
+    enable(&mut dispatch, InstanceNumber(9), HandlerMode::Concurrent, 4);
+    enable(&mut dispatch, InstanceNumber(5), HandlerMode::Concurrent, 4);
     for (session, home) in homes(&mut dispatch) {
         assert!(home == before[&session] || home == InstanceNumber(9), "{session}");
     }
@@ -88,7 +88,7 @@ fn sessions_stay_with_their_instances_under_other_numbers() {
     let opened = |numbers: [u32; 5]| {
         let mut dispatch = with_room(100_000);
         for (instance, number) in (1..).map(InstanceNumber).zip(numbers) {
-            dispatch.open(InstanceNumber(number), name(instance), HandlerMode::Concurrent, 4);
+            dispatch.enable(InstanceNumber(number), name(instance), HandlerMode::Concurrent, 4);
         }
         homes(&mut dispatch)
     };
@@ -104,7 +104,7 @@ fn sessions_stay_with_their_instances_under_other_numbers() {
 fn a_name_has_the_same_number_in_each_release() {
     let known = [("", 0xcbf2_9ce4_8422_2325), ("a", 0xaf63_dc4c_8601_ec8c), ("foobar", 0x8594_4171_f739_67e8)];
     for (name, number) in known {
-        assert_eq!(hash(name.as_bytes()), number, "{name}");
+        assert_eq!(hash_name(name.as_bytes()), number, "{name}");
     }
     let mut dispatch = several(&[1, 2, 3].map(|instance| (instance, HandlerMode::Concurrent, 4)));
     let homes: Vec<_> = (0..8).map(|session| home(&mut dispatch, session).0).collect();
@@ -114,13 +114,13 @@ fn a_name_has_the_same_number_in_each_release() {
 #[test]
 fn what_another_scheduler_has_there_takes_room() {
     let mut dispatch = several(&[(1, HandlerMode::Concurrent, 2), (2, HandlerMode::Concurrent, 2)]);
-    dispatch.set_elsewhere(ONE, 2);
+    dispatch.set_external_requests(ONE, 2);
     submit(&mut dispatch, 0..4);
     assert_eq!(all(&mut dispatch, MS), [(0, TWO), (1, TWO)]);
-    dispatch.set_elsewhere(ONE, 1);
+    dispatch.set_external_requests(ONE, 1);
     assert_eq!(all(&mut dispatch, MS), [(2, ONE)]);
-    dispatch.set_elsewhere(ONE, 0);
-    dispatch.set_elsewhere(InstanceNumber(3), 1); // it has gone meanwhile
+    dispatch.set_external_requests(ONE, 0);
+    dispatch.set_external_requests(InstanceNumber(3), 1); // it has gone meanwhile
     assert_eq!(all(&mut dispatch, MS), [(3, ONE)]);
 }
 
@@ -130,22 +130,22 @@ fn a_session_waits_for_no_one() {
     let session = (0..).find(|session| home(&mut dispatch, *session) == TWO);
     let ticket = |id| Ticket { id, priority: 0, session };
     for id in 0..3 {
-        dispatch.submit(ticket(id), Duration::ZERO);
+        dispatch.submit(ticket(RequestId(id)), Duration::ZERO);
     }
     assert_eq!(all(&mut dispatch, MS), [(0, TWO), (1, ONE)], "its own is busy, the other has room");
-    dispatch.finished(0, 99 * MS);
+    dispatch.finish(RequestId(0), 99 * MS);
     assert_eq!(dispatch.next(99 * MS, |instance| instance != TWO), None, "its own may not, the other is busy");
-    assert_eq!(next(&mut dispatch, 99 * MS), Some((2, TWO)));
+    assert_eq!(next(&mut dispatch, 99 * MS), Some((RequestId(2), TWO)));
 }
 
 #[test]
 fn a_session_lies_ahead_of_a_fast_instance_rather_than_go_elsewhere() {
     let mut dispatch = several(&[(1, HandlerMode::Serial, 1), (2, HandlerMode::Serial, 1)]);
     let session = (0..).find(|session| home(&mut dispatch, *session) == TWO);
-    open(&mut dispatch, TWO, HandlerMode::Serial, 1);
+    enable(&mut dispatch, TWO, HandlerMode::Serial, 1);
     warm_up(&mut dispatch, TWO, 0..8);
     for id in 10..13 {
-        dispatch.submit(Ticket { id, priority: 0, session }, Duration::ZERO);
+        dispatch.submit(Ticket { id: RequestId(id), priority: 0, session }, Duration::ZERO);
     }
     assert_eq!(all(&mut dispatch, MS), [(10, TWO), (11, TWO), (12, TWO)]);
 }

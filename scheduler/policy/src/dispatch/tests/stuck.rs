@@ -4,8 +4,8 @@ use super::*;
 
 const NONE: [RequestId; 0] = [];
 
-fn stuck(others: bool, takes: bool) -> Option<Stuck> {
-    Some(Stuck { others, takes })
+fn stuck_handlers(other_requests: bool, free_slots: bool) -> Option<StuckHandlers> {
+    Some(StuckHandlers { other_requests, free_slots })
 }
 
 #[test]
@@ -13,21 +13,21 @@ fn a_slot_is_written_off_and_comes_back_with_its_handler() {
     let mut dispatch = ready(3, 2, HandlerMode::Concurrent);
     submit(&mut dispatch, 0..2);
     assert_eq!(all(&mut dispatch, MS).len(), 2);
-    assert_eq!(dispatch.suspects(ONE), [0, 1]);
-    dispatch.cancel(0, 5 * MS);
-    assert_eq!(dispatch.suspects(ONE), [0]);
+    assert_eq!(dispatch.suspects(ONE), ids([0, 1]));
+    dispatch.cancel(RequestId(0), 5 * MS);
+    assert_eq!(dispatch.suspects(ONE), ids([0]));
     assert_eq!(dispatch.write_off(ONE, 4 * MS), NONE, "it has time still");
-    assert_eq!(dispatch.stuck(ONE), None);
-    assert_eq!(dispatch.write_off(ONE, 5 * MS), [0]);
+    assert_eq!(dispatch.stuck_handlers(ONE), None);
+    assert_eq!(dispatch.write_off(ONE, 5 * MS), ids([0]));
     assert_eq!(dispatch.write_off(ONE, 9 * MS), NONE, "once");
-    assert_eq!((dispatch.stuck(ONE), dispatch.cancelled_since(ONE)), (stuck(true, true), None));
+    assert_eq!((dispatch.stuck_handlers(ONE), dispatch.cancelled_since(ONE)), (stuck_handlers(true, true), None));
     assert_eq!((dispatch.load(), dispatch.in_flight()), (1, 2), "it is nobody's load");
     // It takes no place in the queue, and its slot is taken.
     submit(&mut dispatch, 2..6);
-    assert_eq!(dispatch.submit(plain(6), MS), Admission::Full);
+    assert_eq!(dispatch.submit(plain(RequestId(6)), MS), Admission::Full);
     assert_eq!(all(&mut dispatch, MS).len(), 1, "two of three slots are left");
-    assert_eq!(dispatch.finished(0, 9 * MS), Some(ONE));
-    assert_eq!((dispatch.stuck(ONE), all(&mut dispatch, MS).len()), (None, 1));
+    assert_eq!(dispatch.finish(RequestId(0), 9 * MS), Some(ONE));
+    assert_eq!((dispatch.stuck_handlers(ONE), all(&mut dispatch, MS).len()), (None, 1));
 }
 
 #[test]
@@ -36,17 +36,17 @@ fn what_is_left_of_an_instance_is_told() {
     submit(&mut dispatch, 0..2);
     all(&mut dispatch, MS);
     for id in 0..2 {
-        dispatch.cancel(id, MS);
-        assert_eq!(dispatch.stuck(ONE), [None, stuck(true, true)][id as usize]);
+        dispatch.cancel(RequestId(id), MS);
+        assert_eq!(dispatch.stuck_handlers(ONE), [None, stuck_handlers(true, true)][id as usize]);
         dispatch.write_off(ONE, MS);
     }
-    assert_eq!(dispatch.stuck(ONE), stuck(false, false));
-    dispatch.set_elsewhere(ONE, 1);
-    assert_eq!(dispatch.stuck(ONE), stuck(true, false), "another scheduler's requests run in it");
-    dispatch.set_elsewhere(ONE, 0);
-    dispatch.finished(1, 9 * MS);
-    assert_eq!(dispatch.stuck(ONE), stuck(false, true));
-    assert_eq!(dispatch.stuck(TWO), None);
+    assert_eq!(dispatch.stuck_handlers(ONE), stuck_handlers(false, false));
+    dispatch.set_external_requests(ONE, 1);
+    assert_eq!(dispatch.stuck_handlers(ONE), stuck_handlers(true, false), "another scheduler's requests run in it");
+    dispatch.set_external_requests(ONE, 0);
+    dispatch.finish(RequestId(1), 9 * MS);
+    assert_eq!(dispatch.stuck_handlers(ONE), stuck_handlers(false, true));
+    assert_eq!(dispatch.stuck_handlers(TWO), None);
 }
 
 #[test]
@@ -55,13 +55,13 @@ fn a_serial_instance_that_is_stuck_takes_nothing_and_what_lies_behind_is_sent_ag
     warm_up(&mut dispatch, ONE, 0..8);
     submit(&mut dispatch, 10..13);
     assert_eq!(all(&mut dispatch, MS).len(), 3);
-    dispatch.cancel(11, MS);
+    dispatch.cancel(RequestId(11), MS);
     assert_eq!(dispatch.write_off(ONE, SECOND), NONE, "it has not begun");
-    dispatch.cancel(10, MS);
-    assert_eq!(dispatch.write_off(ONE, SECOND), [10]);
-    assert_eq!(dispatch.stuck(ONE), stuck(false, false), "what lies behind has not begun");
+    dispatch.cancel(RequestId(10), MS);
+    assert_eq!(dispatch.write_off(ONE, SECOND), ids([10]));
+    assert_eq!(dispatch.stuck_handlers(ONE), stuck_handlers(false, false), "what lies behind has not begun");
     submit(&mut dispatch, [20]);
     assert_eq!(next(&mut dispatch, MS), None);
-    assert_eq!(dispatch.lost(ONE), Lost { failed: vec![10], dropped: vec![11] });
+    assert_eq!(dispatch.remove_instance(ONE), Lost { failed: vec![RequestId(10)], dropped: vec![RequestId(11)] });
     assert_eq!(dispatch.waiting(), 2);
 }

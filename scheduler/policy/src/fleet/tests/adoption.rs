@@ -8,19 +8,19 @@ fn unknown() -> Table {
 
 fn adopted(table: &mut Table, generation: Generation, ready: bool) -> (InstanceNumber, Vec<Action>) {
     let instance = table.fleet.next_number();
-    (instance, table.feed(Event::Adopted { instance, generation, settings: up_to(2), ready, proven: false }))
+    (instance, table.feed(Event::Adopted { instance, generation, settings: up_to(2), ready, was_ready: false }))
 }
 
 #[test]
 fn an_instance_of_the_present_content_serves_on() {
     let mut table = unknown();
-    let serves_on = [Action::Serve(OLD), Action::Proven(OLD), Action::Open(A)];
+    let serves_on = [Action::Serve(OLD), Action::RecordReady(OLD), Action::EnableRoute(A)];
     assert_eq!(adopted(&mut table, OLD, true), (A, serves_on.to_vec()));
-    assert_eq!(adopted(&mut table, OLD, true), (B, vec![Action::Open(B)]), "and so does another one");
+    assert_eq!(adopted(&mut table, OLD, true), (B, vec![Action::EnableRoute(B)]), "and so does another one");
     assert_eq!(table.feed(content(OLD, up_to(2))), []);
 
     let mut table = Table::new(up_to(2));
-    assert_eq!(adopted(&mut table, OLD, true), (A, vec![Action::Proven(OLD), Action::Open(A)]));
+    assert_eq!(adopted(&mut table, OLD, true), (A, vec![Action::RecordReady(OLD), Action::EnableRoute(A)]));
 }
 
 #[test]
@@ -28,15 +28,15 @@ fn nothing_is_missing_before_all_are_found() {
     let two = Settings { min: 2, ..up_to(2) };
     let mut table = unknown();
     let instance = table.fleet.next_number();
-    let first = table.feed(Event::Adopted { instance, generation: OLD, settings: two, ready: true, proven: false });
-    assert_eq!(first, [Action::Serve(OLD), Action::Proven(OLD), Action::Open(A)]);
+    let first = table.feed(Event::Adopted { instance, generation: OLD, settings: two, ready: true, was_ready: false });
+    assert_eq!(first, [Action::Serve(OLD), Action::RecordReady(OLD), Action::EnableRoute(A)]);
     let instance = table.fleet.next_number();
-    table.feed(Event::Adopted { instance, generation: OLD, settings: two, ready: true, proven: false });
+    table.feed(Event::Adopted { instance, generation: OLD, settings: two, ready: true, was_ready: false });
     assert_eq!(table.feed(content(OLD, two)), [], "both are there");
 
     let mut table = unknown();
     let instance = table.fleet.next_number();
-    table.feed(Event::Adopted { instance, generation: OLD, settings: two, ready: true, proven: false });
+    table.feed(Event::Adopted { instance, generation: OLD, settings: two, ready: true, was_ready: false });
     assert_eq!(table.feed(content(OLD, two)), [Action::Prepare(OLD)], "one is not");
 }
 
@@ -46,7 +46,7 @@ fn one_that_is_being_started_goes_on() {
     assert_eq!(adopted(&mut table, OLD, false), (A, vec![Action::Serve(OLD)]));
     assert_eq!(table.fleet.wake_at(), Some(120 * SECOND));
     table.feed(content(OLD, up_to(2)));
-    assert_eq!(table.feed(Event::Ready(A)), [Action::Proven(OLD), Action::Open(A)]);
+    assert_eq!(table.feed(Event::Ready(A)), [Action::RecordReady(OLD), Action::EnableRoute(A)]);
 }
 
 #[test]
@@ -57,7 +57,10 @@ fn an_old_one_serves_until_the_new_content_is_ready() {
             table.feed(content(NEW, settings()));
         }
         let (_, actions) = adopted(&mut table, OLD, true);
-        assert!(actions.starts_with(&[Action::Serve(OLD), Action::Proven(OLD), Action::Open(A)]), "{actions:?}");
+        assert!(
+            actions.starts_with(&[Action::Serve(OLD), Action::RecordReady(OLD), Action::EnableRoute(A)]),
+            "{actions:?}"
+        );
         if !content_first {
             assert_eq!(table.feed(content(NEW, settings())), [Action::Prepare(NEW)]);
         }
@@ -72,21 +75,21 @@ fn in_the_middle_of_a_change_the_newest_ready_generation_serves_if_it_is_the_dir
     // In which order the two are found, and when the directory's content becomes known.
     for (first, second) in [(OLD, NEW), (NEW, OLD)] {
         for known in 0..3 {
-            for aim in [OLD, NEW] {
+            for target in [OLD, NEW] {
                 let mut table = unknown();
                 for (found, generation) in [first, second].into_iter().enumerate() {
                     if known == found {
-                        table.feed(content(aim, up_to(2)));
+                        table.feed(content(target, up_to(2)));
                     }
                     adopted(&mut table, generation, true);
                 }
                 if known == 2 {
-                    table.feed(content(aim, up_to(2)));
+                    table.feed(content(target, up_to(2)));
                 }
-                assert_eq!(table.fleet.serving(), Some(aim), "{first:?} first, known at {known}");
+                assert_eq!(table.fleet.serving(), Some(target), "{first:?} first, known at {known}");
                 assert_eq!(table.fleet.candidate(), None);
                 let up = table.fleet.instances().filter(|(_, _, phase)| matches!(phase, Phase::Ready { .. }));
-                assert_eq!(up.map(|(_, generation, _)| generation).collect::<Vec<_>>(), [aim]);
+                assert_eq!(up.map(|(_, generation, _)| generation).collect::<Vec<_>>(), [target]);
             }
         }
     }
@@ -135,19 +138,19 @@ fn a_held_or_removed_model_keeps_nothing() {
 #[test]
 fn what_serves_goes_on_though_the_directory_has_nothing_that_can_be_served() {
     let mut table = unknown();
-    table.feed(Event::BadContent);
+    table.feed(Event::UnservableContent);
     let (_, actions) = adopted(&mut table, OLD, true);
-    assert_eq!(actions, [Action::Serve(OLD), Action::Proven(OLD), Action::Open(A)]);
+    assert_eq!(actions, [Action::Serve(OLD), Action::RecordReady(OLD), Action::EnableRoute(A)]);
 }
 
 #[test]
 fn one_that_is_being_started_is_served_from_if_its_version_was_ready_once() {
-    for proven in [false, true] {
+    for was_ready in [false, true] {
         let mut table = unknown();
         let instance = table.fleet.next_number();
-        table.feed(Event::Adopted { instance, generation: OLD, settings: up_to(2), ready: false, proven });
+        table.feed(Event::Adopted { instance, generation: OLD, settings: up_to(2), ready: false, was_ready });
         table.feed(content(NEW, settings()));
-        let expected = if proven { (Some(OLD), Some(NEW)) } else { (Some(NEW), None) };
+        let expected = if was_ready { (Some(OLD), Some(NEW)) } else { (Some(NEW), None) };
         assert_eq!((table.fleet.serving(), table.fleet.candidate()), expected);
     }
 }
@@ -157,7 +160,7 @@ fn one_that_is_being_started_is_served_from_if_its_version_was_ready_once() {
 fn what_was_proven_serves_before_what_is_being_started() {
     for served_first in [true, false] {
         let mut table = unknown();
-        let served = Event::Served { generation: OLD, settings: settings() };
+        let served = Event::LastServed { generation: OLD, settings: settings() };
         if served_first {
             assert_eq!(table.feed(served), [Action::Serve(OLD)]);
         }
@@ -175,29 +178,29 @@ fn what_was_proven_serves_before_what_is_being_started() {
 fn a_candidate_that_is_ready_in_part_goes_on_as_one() {
     for order in [[NEW, OLD, OLD], [OLD, NEW, OLD], [OLD, OLD, NEW]] {
         let mut table = unknown();
-        table.feed(Event::Served { generation: OLD, settings: up_to(2) });
+        table.feed(Event::LastServed { generation: OLD, settings: up_to(2) });
         for generation in order {
             let (instance, actions) = adopted(&mut table, generation, true);
-            let opens = (generation == OLD).then_some(Action::Open(instance));
+            let opens = (generation == OLD).then_some(Action::EnableRoute(instance));
             assert_eq!(actions, Vec::from_iter(opens), "{generation:?} in {order:?}");
         }
         assert_eq!(table.feed(content(NEW, up_to(2))), [Action::Prepare(NEW)]);
         assert_eq!(table.feed(Event::Prepared(NEW)), [start(D, NEW)]);
         let moved = table.feed(Event::Ready(D));
-        assert!(moved.contains(&Action::Serve(NEW)) && moved.contains(&Action::Proven(NEW)), "{moved:?}");
+        assert!(moved.contains(&Action::Serve(NEW)) && moved.contains(&Action::RecordReady(NEW)), "{moved:?}");
     }
 }
 
 #[test]
 fn what_served_last_and_is_cold_makes_way_for_the_directorys_content_that_is_ready() {
     let mut table = unknown();
-    table.feed(Event::Served { generation: OLD, settings: up_to(2) });
+    table.feed(Event::LastServed { generation: OLD, settings: up_to(2) });
     assert_eq!(adopted(&mut table, NEW, true), (A, vec![]));
-    let serves = [Action::Serve(NEW), Action::Proven(NEW), Action::Open(A)];
+    let serves = [Action::Serve(NEW), Action::RecordReady(NEW), Action::EnableRoute(A)];
     assert_eq!(table.feed(content(NEW, up_to(2))), serves);
 
     let mut table = unknown();
-    table.feed(Event::Served { generation: OLD, settings: up_to(2) });
+    table.feed(Event::LastServed { generation: OLD, settings: up_to(2) });
     adopted(&mut table, NEW, true);
     assert_eq!(table.feed(content(OLD, up_to(2))), [Action::Stop(A)], "it was not the directory's");
     assert_eq!(table.fleet.serving(), Some(OLD));
@@ -206,9 +209,9 @@ fn what_served_last_and_is_cold_makes_way_for_the_directorys_content_that_is_rea
 #[test]
 fn what_served_last_counts_only_before_the_directory_is_known() {
     let mut table = Table::new(up_to(2));
-    assert_eq!(table.feed(Event::Served { generation: NEW, settings: up_to(2) }), [Action::Forget(NEW)]);
+    assert_eq!(table.feed(Event::LastServed { generation: NEW, settings: up_to(2) }), [Action::Forget(NEW)]);
     let mut table = unknown();
     adopted(&mut table, OLD, true);
-    assert_eq!(table.feed(Event::Served { generation: NEW, settings: up_to(2) }), [Action::Forget(NEW)]);
+    assert_eq!(table.feed(Event::LastServed { generation: NEW, settings: up_to(2) }), [Action::Forget(NEW)]);
     assert_eq!(table.fleet.serving(), Some(OLD), "and before something that is ready serves");
 }

@@ -1,10 +1,10 @@
 //! No room: for the only instance, for a further one, for a new generation beside the old one; and giving way to others.
 
 use super::*;
-use crate::capacity::UNUSED;
+use crate::capacity::MIN_IDLE;
 
-fn no_place(instance: InstanceNumber, hopeless: bool) -> Event {
-    Event::NoPlace { instance, hopeless, in_place: false }
+fn on_no_capacity(instance: InstanceNumber, permanent: bool) -> Event {
+    Event::NoCapacity { instance, permanent, recreate_fits: false }
 }
 
 /// `A` is being started.
@@ -20,8 +20,8 @@ fn no_room_beside() -> Table {
     let mut table = Table::ready(settings());
     table.feed(content(NEW, settings()));
     assert_eq!(table.feed(Event::Prepared(NEW)), [start(B, NEW)]);
-    assert_eq!(table.feed(no_place(B, false)), [], "nobody is refused");
-    assert_eq!(table.fleet.standing(NEW), Some(Standing::NoPlace { again: Some(2 * SECOND) }));
+    assert_eq!(table.feed(on_no_capacity(B, false)), [], "nobody is refused");
+    assert_eq!(table.fleet.start_state(NEW), Some(StartState::NoCapacity { retry_at: Some(2 * SECOND) }));
     table
 }
 
@@ -31,23 +31,23 @@ fn the_wait_for_a_place_is_not_the_models_own_time() {
     assert_eq!(table.fleet.wake_at(), Some(120 * SECOND));
     table.at(100, Event::Placed(A));
     assert_eq!(table.fleet.wake_at(), Some(220 * SECOND));
-    assert_eq!(table.at(101, Event::Ready(A)), [Action::Proven(OLD), Action::Open(A)]);
+    assert_eq!(table.at(101, Event::Ready(A)), [Action::RecordReady(OLD), Action::EnableRoute(A)]);
 }
 
 #[test]
 fn without_a_place_it_refuses_what_waits_and_the_next_request_asks_again() {
     let mut table = starting(settings());
-    assert_eq!(table.at(1, no_place(A, false)), [Action::RefuseWaiting]);
-    assert_eq!((table.fleet.lacks_place(), table.fleet.deaths()), (Some(false), 0));
-    assert!(!table.fleet.refuses(), "a request may ask");
+    assert_eq!(table.at(1, on_no_capacity(A, false)), [Action::RefuseWaiting]);
+    assert_eq!((table.fleet.lacks_capacity(), table.fleet.deaths()), (Some(false), 0));
+    assert!(!table.fleet.refuses_requests(), "a request may ask");
     assert_eq!(table.feed(Event::Demand), [Action::RefuseWaiting], "but not in the same moment");
     assert_eq!(table.fleet.state(), ModelState::Failed);
     assert_eq!(table.at(2, Event::Demand), [Action::Prepare(OLD)]);
     table.feed(Event::Prepared(OLD));
-    assert_eq!(table.feed(no_place(B, false)), [Action::RefuseWaiting]);
+    assert_eq!(table.feed(on_no_capacity(B, false)), [Action::RefuseWaiting]);
     assert_eq!(table.fleet.wake_at(), Some(6 * SECOND));
     assert_eq!(table.at(6, Event::Tick), [], "nobody asks");
-    assert_eq!((table.fleet.lacks_place(), table.fleet.state()), (None, ModelState::Stopped));
+    assert_eq!((table.fleet.lacks_capacity(), table.fleet.state()), (None, ModelState::Stopped));
 }
 
 #[test]
@@ -57,8 +57,8 @@ fn what_is_wanted_without_a_request_asks_again_after_pauses_that_double() {
     let mut pauses = Vec::new();
     for number in 1..=6 {
         assert_eq!(table.feed(Event::Prepared(OLD)), [start(InstanceNumber(number), OLD)]);
-        table.feed(no_place(InstanceNumber(number), false));
-        let wake = table.fleet.wake_at().expect("it asks again");
+        table.feed(on_no_capacity(InstanceNumber(number), false));
+        let wake = table.fleet.wake_at().expect("it asks retry_at");
         pauses.push((wake - table.now).as_secs());
         table.now = wake;
         assert_eq!(table.feed(Event::Tick), [Action::Prepare(OLD)]);
@@ -69,36 +69,36 @@ fn what_is_wanted_without_a_request_asks_again_after_pauses_that_double() {
     table.feed(Event::Busy(InstanceNumber(7)));
     table.feed(Event::Idle(InstanceNumber(7)));
     table.feed(Event::Displaced(InstanceNumber(7)));
-    let again = Some(table.now + PLACE_AGAIN);
-    assert_eq!(table.fleet.standing(OLD), Some(Standing::NoPlace { again }), "it was of use since");
+    let retry_at = Some(table.now + FIRST_CAPACITY_PAUSE);
+    assert_eq!(table.fleet.start_state(OLD), Some(StartState::NoCapacity { retry_at }), "it was of use since");
 }
 
 #[test]
 fn a_model_that_fits_nowhere_waits_for_somebody_to_change_it() {
     let mut table = starting(settings());
-    assert_eq!(table.at(1, no_place(A, true)), [Action::RefuseWaiting]);
-    assert_eq!((table.fleet.lacks_place(), table.fleet.wake_at()), (Some(true), None));
+    assert_eq!(table.at(1, on_no_capacity(A, true)), [Action::RefuseWaiting]);
+    assert_eq!((table.fleet.lacks_capacity(), table.fleet.wake_at()), (Some(true), None));
     assert_eq!(table.at(2, Event::Demand), [Action::RefuseWaiting]);
     table.at(3, Event::Stop);
-    assert_eq!(table.fleet.lacks_place(), None, "a person's word is the reason now");
+    assert_eq!(table.fleet.lacks_capacity(), None, "a person's word is the reason now");
     assert_eq!(table.at(4, Event::Start), [Action::Prepare(OLD)]);
 }
 
 #[test]
 fn no_place_for_a_further_one_is_no_failure() {
     let mut table = Table::ready(up_to(3));
-    assert_eq!(table.feed(Event::Wanted(3)), [start(B, OLD), start(C, OLD)]);
+    assert_eq!(table.feed(Event::DesiredInstances(3)), [start(B, OLD), start(C, OLD)]);
     for instance in [B, C] {
-        assert_eq!(table.feed(no_place(instance, instance == C)), []);
+        assert_eq!(table.feed(on_no_capacity(instance, instance == C)), []);
     }
-    let pause = Standing::NoPlace { again: Some(2 * SECOND) };
+    let pause = StartState::NoCapacity { retry_at: Some(2 * SECOND) };
     assert_eq!(
-        table.fleet.standing(OLD),
+        table.fleet.start_state(OLD),
         Some(pause),
-        "two refusals at a time are one; one of it fits, so never hopeless"
+        "two refusals at a time are one; one of it fits, so never permanent"
     );
-    assert_eq!((table.fleet.refuses(), table.fleet.lacks_place(), table.fleet.deaths()), (false, None, 0));
-    assert_eq!(table.at(1, Event::Wanted(2)), []);
+    assert_eq!((table.fleet.refuses_requests(), table.fleet.lacks_capacity(), table.fleet.deaths()), (false, None, 0));
+    assert_eq!(table.at(1, Event::DesiredInstances(2)), []);
     assert_eq!(table.at(2, Event::Tick), [Action::Prepare(OLD)]);
     assert_eq!(table.feed(Event::Prepared(OLD)), [start(D, OLD)]);
 }
@@ -115,26 +115,26 @@ fn a_candidate_without_room_waits_and_asks_again() {
 #[test]
 fn what_had_no_room_asks_again_when_an_instance_of_the_node_has_ended() {
     let mut table = no_room_beside();
-    assert_eq!(table.at(1, Event::Room), [Action::Prepare(NEW)]);
+    assert_eq!(table.at(1, Event::CapacityFreed), [Action::Prepare(NEW)]);
     assert_eq!(table.feed(Event::Prepared(NEW)), [start(C, NEW)]);
-    assert_eq!(table.feed(no_place(C, false)), []);
-    let again = Some(table.now + 2 * PLACE_AGAIN);
-    assert_eq!(table.fleet.standing(NEW), Some(Standing::NoPlace { again }), "the pause goes on growing");
+    assert_eq!(table.feed(on_no_capacity(C, false)), []);
+    let retry_at = Some(table.now + 2 * FIRST_CAPACITY_PAUSE);
+    assert_eq!(table.fleet.start_state(NEW), Some(StartState::NoCapacity { retry_at }), "the pause goes on growing");
     // Where there can never be room, and where none is wanted, nothing is asked for.
     let mut table = starting(settings());
-    table.at(1, no_place(A, true));
-    assert_eq!(table.at(2, Event::Room), []);
-    assert_eq!(Table::ready(settings()).at(2, Event::Room), []);
+    table.at(1, on_no_capacity(A, true));
+    assert_eq!(table.at(2, Event::CapacityFreed), []);
+    assert_eq!(Table::ready(settings()).at(2, Event::CapacityFreed), []);
 }
 
 #[test]
 fn a_candidate_with_room_for_fewer_serves_with_those() {
     let mut table = Table::ready(up_to(2));
-    table.feed(Event::Wanted(2));
+    table.feed(Event::DesiredInstances(2));
     table.feed(Event::Ready(B));
     table.feed(content(NEW, up_to(2)));
     assert_eq!(table.feed(Event::Prepared(NEW)), [start(C, NEW), start(D, NEW)]);
-    assert_eq!(table.feed(no_place(D, false)), []);
+    assert_eq!(table.feed(on_no_capacity(D, false)), []);
     assert!(table.feed(Event::Ready(C)).contains(&Action::Serve(NEW)));
 }
 
@@ -143,11 +143,11 @@ fn restart_replaces_in_place_what_has_no_room_beside() {
     let mut table = no_room_beside();
     table.feed(Event::Busy(A));
     assert_eq!(table.at(1, Event::Restart), [Action::Prepare(NEW)], "it serves on until there is an environment");
-    assert_eq!(table.feed(Event::Prepared(NEW)), [Action::Close(A)]);
+    assert_eq!(table.feed(Event::Prepared(NEW)), [Action::DisableRoute(A)]);
     assert_eq!(table.feed(Event::Demand), [], "it waits");
     table.feed(Event::Idle(A));
     assert_eq!(table.feed(Event::Gone(A)), [start(C, NEW)]);
-    assert_eq!(table.feed(Event::Ready(C)), [Action::Serve(NEW), Action::Proven(NEW), Action::Open(C)]);
+    assert_eq!(table.feed(Event::Ready(C)), [Action::Serve(NEW), Action::RecordReady(NEW), Action::EnableRoute(C)]);
 }
 
 /// The new version is refused a place beside `A`, which has been idle for so long; there is one instead of it.
@@ -162,32 +162,32 @@ fn refused_beside_idle(seconds: u64) -> Table {
 
 #[test]
 fn a_candidate_without_room_takes_the_place_of_what_nobody_asks_for() {
-    let refused = Event::NoPlace { instance: B, hopeless: false, in_place: true };
-    let mut table = refused_beside_idle(UNUSED.as_secs());
-    assert_eq!(table.feed(refused), [Action::Close(A), Action::Stop(A)]);
+    let refused = Event::NoCapacity { instance: B, permanent: false, recreate_fits: true };
+    let mut table = refused_beside_idle(MIN_IDLE.as_secs());
+    assert_eq!(table.feed(refused), [Action::DisableRoute(A), Action::Stop(A)]);
     assert_eq!(table.feed(Event::Demand), [], "a request waits for the new one");
     assert_eq!(table.feed(Event::Gone(A)), [start(C, NEW)]);
-    assert_eq!(table.feed(Event::Ready(C)), [Action::Serve(NEW), Action::Proven(NEW), Action::Open(C)]);
+    assert_eq!(table.feed(Event::Ready(C)), [Action::Serve(NEW), Action::RecordReady(NEW), Action::EnableRoute(C)]);
     assert_eq!(table.fleet.deaths(), 0);
 
     // One that cannot serve gives the place back.
-    let mut table = refused_beside_idle(UNUSED.as_secs());
+    let mut table = refused_beside_idle(MIN_IDLE.as_secs());
     table.feed(refused);
     table.feed(Event::Gone(A));
-    table.feed(Event::EngineRefused(C));
+    table.feed(Event::ContentRejected(C));
     assert_eq!(table.feed(Event::Gone(C)), [Action::Prepare(OLD)]);
 }
 
 #[test]
 fn what_somebody_asks_for_keeps_its_place_from_a_candidate() {
-    let refused = |in_place| Event::NoPlace { instance: B, hopeless: false, in_place };
-    let mut table = refused_beside_idle(UNUSED.as_secs() - 1);
+    let refused = |recreate_fits| Event::NoCapacity { instance: B, permanent: false, recreate_fits };
+    let mut table = refused_beside_idle(MIN_IDLE.as_secs() - 1);
     assert_eq!(table.feed(refused(true)), [], "it was asked a moment ago");
     assert_eq!(table.at(30, Event::Tick), [Action::Prepare(NEW)]);
-    let mut table = refused_beside_idle(UNUSED.as_secs());
+    let mut table = refused_beside_idle(MIN_IDLE.as_secs());
     table.feed(Event::Busy(A));
     assert_eq!(table.feed(refused(true)), [], "it works");
-    let mut table = refused_beside_idle(UNUSED.as_secs());
+    let mut table = refused_beside_idle(MIN_IDLE.as_secs());
     assert_eq!(table.feed(refused(false)), [], "in vain");
 }
 
@@ -196,7 +196,7 @@ fn restart_makes_room_for_what_waits_for_it() {
     let mut table = no_room_beside();
     table.at(2, Event::Tick);
     assert_eq!(table.feed(Event::Prepared(NEW)), [start(C, NEW)], "it waits for its place once more");
-    assert_eq!(table.feed(Event::Restart), [Action::Close(A), Action::Stop(A)]);
+    assert_eq!(table.feed(Event::Restart), [Action::DisableRoute(A), Action::Stop(A)]);
     assert_eq!(table.feed(Event::Gone(A)), []);
     table.feed(Event::Placed(C));
     assert_eq!(table.feed(Event::Ready(C))[0], Action::Serve(NEW));
@@ -207,24 +207,24 @@ fn what_fails_in_place_makes_way_for_the_old_one() {
     for permanent in [true, false] {
         let mut table = no_room_beside();
         table.feed(Event::Restart);
-        assert_eq!(table.feed(Event::Prepared(NEW)), [Action::Close(A), Action::Stop(A)]);
+        assert_eq!(table.feed(Event::Prepared(NEW)), [Action::DisableRoute(A), Action::Stop(A)]);
         assert_eq!(table.feed(Event::Gone(A)), [start(C, NEW)]);
         let actions = if permanent {
-            table.feed(Event::EngineRefused(C));
+            table.feed(Event::ContentRejected(C));
             table.feed(Event::Gone(C))
         } else {
-            table.feed(no_place(C, false))
+            table.feed(on_no_capacity(C, false))
         };
         assert_eq!(actions, [Action::Prepare(OLD)], "though nobody asks: it served");
         assert_eq!(table.feed(Event::Prepared(OLD)), [start(D, OLD)]);
-        assert_eq!(table.feed(Event::Ready(D)), [Action::Open(D)]);
+        assert_eq!(table.feed(Event::Ready(D)), [Action::EnableRoute(D)]);
     }
 }
 
 #[test]
 fn one_that_was_displaced_rests_until_its_next_request() {
     let mut table = Table::ready(settings());
-    assert_eq!(table.at(5, Event::Displaced(A)), [Action::Close(A), Action::Stop(A)]);
+    assert_eq!(table.at(5, Event::Displaced(A)), [Action::DisableRoute(A), Action::Stop(A)]);
     assert_eq!(table.at(6, Event::Gone(A)), []);
     assert_eq!((table.fleet.state(), table.fleet.deaths()), (ModelState::Stopped, 0));
     let mut table = Table::ready(settings());

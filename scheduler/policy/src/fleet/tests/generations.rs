@@ -33,7 +33,7 @@ fn a_new_generation_gets_ready_beside_the_old_one_then_takes_the_traffic() {
     let mut table = changing();
     assert_eq!(table.fleet.state(), ModelState::Ready);
     assert_eq!(table.at(3, Event::Demand), [], "the old one serves");
-    let moved = [Action::Close(A), Action::Serve(NEW), Action::Proven(NEW), Action::Open(B)];
+    let moved = [Action::DisableRoute(A), Action::Serve(NEW), Action::RecordReady(NEW), Action::EnableRoute(B)];
     assert_eq!(table.at(4, Event::Ready(B)), moved);
     assert_eq!((table.fleet.serving(), table.fleet.candidate()), (Some(NEW), None));
     assert_eq!(table.fleet.previous, Some(OLD));
@@ -53,14 +53,14 @@ fn a_cold_model_proves_its_new_content_too() {
     assert_eq!(table.feed(Event::Demand), [Action::Prepare(OLD)], "who asks meanwhile gets the old one");
     table.feed(Event::Prepared(NEW));
     table.feed(Event::Prepared(OLD));
-    let moved = [Action::Kill(C), Action::Serve(NEW), Action::Proven(NEW), Action::Open(B)];
+    let moved = [Action::Kill(C), Action::Serve(NEW), Action::RecordReady(NEW), Action::EnableRoute(B)];
     assert_eq!(table.feed(Event::Ready(B)), moved, "whichever is ready first");
 }
 
 #[test]
 fn as_many_as_serve_are_ready_before_the_traffic_moves() {
     let mut table = Table::ready(up_to(3));
-    table.feed(Event::Wanted(3));
+    table.feed(Event::DesiredInstances(3));
     table.feed(Event::Ready(B));
     table.feed(Event::Ready(C));
     table.feed(content(NEW, up_to(2)));
@@ -70,8 +70,16 @@ fn as_many_as_serve_are_ready_before_the_traffic_moves() {
     assert_eq!(table.feed(Event::Gone(e)), [Action::Prepare(NEW)], "one dies on the way");
     assert_eq!(table.feed(Event::Prepared(NEW)), [start(f, NEW)]);
     let moved = table.feed(Event::Ready(f));
-    assert!(moved.ends_with(&[Action::Serve(NEW), Action::Proven(NEW), Action::Open(D), Action::Open(f)]), "{moved:?}");
-    assert!([A, B, C].iter().all(|old| moved.contains(&Action::Close(*old))));
+    assert!(
+        moved.ends_with(&[
+            Action::Serve(NEW),
+            Action::RecordReady(NEW),
+            Action::EnableRoute(D),
+            Action::EnableRoute(f)
+        ]),
+        "{moved:?}"
+    );
+    assert!([A, B, C].iter().all(|old| moved.contains(&Action::DisableRoute(*old))));
 }
 
 #[test]
@@ -80,8 +88,12 @@ fn as_many_as_serve_by_then_are_ready_before_the_traffic_moves() {
     table.feed(content(NEW, up_to(3)));
     assert_eq!(table.feed(Event::Prepared(NEW)), [start(B, NEW)]);
     let e = InstanceNumber(5);
-    assert_eq!(table.feed(Event::Wanted(3)), [start(C, OLD), start(D, OLD)], "load comes while the new one starts");
-    assert_eq!(table.feed(Event::Ready(C)), [Action::Open(C), start(e, NEW)]);
+    assert_eq!(
+        table.feed(Event::DesiredInstances(3)),
+        [start(C, OLD), start(D, OLD)],
+        "load comes while the new one starts"
+    );
+    assert_eq!(table.feed(Event::Ready(C)), [Action::EnableRoute(C), start(e, NEW)]);
     assert_eq!(table.feed(Event::Ready(B)), [], "one for two is too few");
     table.feed(Event::Gone(C));
     assert_eq!(table.fleet.serving(), Some(NEW), "one for one");
@@ -90,7 +102,7 @@ fn as_many_as_serve_by_then_are_ready_before_the_traffic_moves() {
 #[test]
 fn when_nothing_serves_any_more_the_first_ready_one_is_enough() {
     let mut table = Table::ready(up_to(2));
-    table.feed(Event::Wanted(2));
+    table.feed(Event::DesiredInstances(2));
     table.feed(Event::Ready(B));
     table.feed(content(NEW, up_to(2)));
     table.feed(Event::Prepared(NEW));
@@ -102,40 +114,40 @@ fn when_nothing_serves_any_more_the_first_ready_one_is_enough() {
 #[test]
 fn a_candidate_that_cannot_work_never_serves_and_is_not_tried_again() {
     let mut table = changing();
-    table.feed(Event::EngineRefused(B));
+    table.feed(Event::ContentRejected(B));
     assert_eq!(table.at(3, Event::Gone(B)), []);
     assert_eq!((table.fleet.serving(), table.fleet.candidate()), (Some(OLD), Some(NEW)));
-    assert_eq!(table.fleet.standing(NEW), Some(Standing::Refused));
+    assert_eq!(table.fleet.start_state(NEW), Some(StartState::Refused));
     assert_eq!((table.fleet.state(), table.fleet.wake_at()), (ModelState::Ready, None));
     assert_eq!(table.at(4, Event::Gone(A)), [Action::Prepare(OLD)], "the old one is started again");
-    assert!(!table.fleet.refuses());
+    assert!(!table.fleet.refuses_requests());
     let mut table = Table::ready(settings());
     table.feed(content(NEW, settings()));
     assert_eq!(table.feed(Event::PrepareFailed { generation: NEW, permanent: true }), []);
-    assert_eq!(table.fleet.standing(NEW), Some(Standing::Refused));
+    assert_eq!(table.fleet.start_state(NEW), Some(StartState::Refused));
 }
 
 #[test]
 fn with_one_of_a_candidate_that_cannot_work_the_others_go() {
     let mut table = Table::ready(up_to(2));
-    table.feed(Event::Wanted(2));
+    table.feed(Event::DesiredInstances(2));
     table.feed(Event::Ready(B));
     table.feed(content(NEW, up_to(2)));
     table.feed(Event::Prepared(NEW));
     table.feed(Event::Ready(C));
-    table.feed(Event::EngineRefused(D));
+    table.feed(Event::ContentRejected(D));
     assert_eq!(table.feed(Event::Gone(D)), [Action::Stop(C)]);
 }
 
 #[test]
 fn the_idle_time_of_a_candidate_begins_with_its_traffic() {
     let mut table = Table::ready(up_to(2));
-    table.feed(Event::Wanted(2));
+    table.feed(Event::DesiredInstances(2));
     table.feed(Event::Ready(B));
     table.feed(content(NEW, up_to(2)));
     table.feed(Event::Prepared(NEW));
     table.at(1, Event::Ready(C));
-    table.feed(Event::Wanted(1));
+    table.feed(Event::DesiredInstances(1));
     table.feed(Event::Busy(A));
     table.feed(Event::Busy(B));
     table.at(100, Event::Ready(D));
@@ -152,8 +164,8 @@ fn a_candidate_that_fails_may_try_again_later_and_the_old_one_serves_on() {
     assert_eq!(table.at(10, Event::Gone(B)), [Action::Prepare(NEW)]);
     table.feed(Event::Prepared(NEW));
     assert_eq!(table.feed(Event::Gone(C)), []);
-    assert_eq!(table.fleet.standing(NEW), Some(Standing::Waiting { until: Duration::from_millis(10_500) }));
-    assert!(!table.fleet.refuses());
+    assert_eq!(table.fleet.start_state(NEW), Some(StartState::BackingOff { until: Duration::from_millis(10_500) }));
+    assert!(!table.fleet.refuses_requests());
     assert_eq!(table.at(11, Event::Tick), [Action::Prepare(NEW)]);
     table.feed(Event::Prepared(NEW));
     assert_eq!(table.feed(Event::Ready(D))[1], Action::Serve(NEW));
@@ -192,14 +204,14 @@ fn content_back_to_what_serves_gives_the_candidate_up() {
 #[test]
 fn content_that_cannot_be_served_drops_the_candidate_and_what_is_not_proven() {
     let mut table = changing();
-    assert_eq!(table.feed(Event::BadContent), [Action::Kill(B)]);
+    assert_eq!(table.feed(Event::UnservableContent), [Action::Kill(B)]);
     assert_eq!((table.fleet.serving(), table.fleet.state()), (Some(OLD), ModelState::Ready));
     table.feed(Event::Gone(B));
     table.feed(Event::Gone(A));
-    assert!(!table.fleet.refuses(), "what is proven starts cold, too");
+    assert!(!table.fleet.refuses_requests(), "what is was_ready starts cold, too");
 
     let mut table = Table::new(settings());
-    assert_eq!(table.feed(Event::BadContent), [Action::Forget(OLD), Action::RefuseWaiting]);
+    assert_eq!(table.feed(Event::UnservableContent), [Action::Forget(OLD), Action::RefuseWaiting]);
     assert_eq!(table.fleet.state(), ModelState::Failed);
     assert_eq!(table.feed(Event::Demand), [Action::RefuseWaiting]);
     assert_eq!(table.feed(content(NEW, settings()))[0], Action::Serve(NEW));
@@ -209,7 +221,7 @@ fn content_that_cannot_be_served_drops_the_candidate_and_what_is_not_proven() {
 fn a_stop_ends_both_and_a_start_begins_both() {
     let mut table = changing();
     let actions = table.feed(Event::Stop);
-    assert_eq!(actions, [Action::Close(A), Action::Kill(B), Action::RefuseWaiting]);
+    assert_eq!(actions, [Action::DisableRoute(A), Action::Kill(B), Action::RefuseWaiting]);
     table.feed(Event::Idle(A));
     table.feed(Event::Gone(A));
     table.feed(Event::Gone(B));
@@ -221,7 +233,7 @@ fn a_stop_ends_both_and_a_start_begins_both() {
 #[test]
 fn restart_tries_refused_content_again_beside_the_old_one() {
     let mut table = changing();
-    table.feed(Event::EngineRefused(B));
+    table.feed(Event::ContentRejected(B));
     table.feed(Event::Gone(B));
     assert_eq!(table.feed(Event::Restart), [Action::Prepare(NEW)]);
     assert_eq!(table.fleet.state(), ModelState::Ready, "the old one serves on");
@@ -236,7 +248,7 @@ fn a_rollback_is_a_change_like_any_other() {
     assert_eq!(table.feed(back), [], "its instance from before is there still");
     assert_eq!((table.fleet.serving(), table.fleet.candidate()), (Some(NEW), Some(OLD)));
     assert_eq!(table.feed(Event::Gone(A)), [start(C, OLD)]);
-    let moved = [Action::Close(B), Action::Stop(B), Action::Serve(OLD), Action::Open(C)];
+    let moved = [Action::DisableRoute(B), Action::Stop(B), Action::Serve(OLD), Action::EnableRoute(C)];
     assert_eq!(table.feed(Event::Ready(C)), moved);
     assert_eq!(table.fleet.previous, Some(NEW));
 }
@@ -246,7 +258,7 @@ fn a_rollback_from_content_that_never_worked_is_at_once() {
     let mut table = Table::new(settings());
     let back = Event::RollBack { generation: NEWEST, settings: settings() };
     assert_eq!(table.feed(back), [Action::Serve(NEWEST), Action::Forget(OLD)]);
-    assert!(table.fleet.proven(NEWEST));
+    assert!(table.fleet.was_ready(NEWEST));
     table.feed(Event::Removed);
     assert_eq!(table.feed(back), [Action::End], "a model that is gone stays gone");
 }
@@ -254,13 +266,13 @@ fn a_rollback_from_content_that_never_worked_is_at_once() {
 #[test]
 fn requests_wait_for_a_candidate_when_what_serves_cannot() {
     let mut table = Table::ready(settings());
-    table.feed(Event::EngineRefused(A));
+    table.feed(Event::ContentRejected(A));
     assert_eq!(table.feed(Event::Gone(A)), [Action::RefuseWaiting]);
     table.feed(content(NEW, settings()));
-    assert!(!table.fleet.refuses());
+    assert!(!table.fleet.refuses_requests());
     assert_eq!(table.feed(Event::Demand), []);
     table.feed(Event::Prepared(NEW));
-    table.feed(Event::EngineRefused(B));
+    table.feed(Event::ContentRejected(B));
     assert_eq!(table.feed(Event::Gone(B)), [Action::RefuseWaiting], "now nothing can come");
 }
 
@@ -273,5 +285,5 @@ fn only_what_is_of_no_use_is_forgotten() {
     table.feed(Event::Prepared(NEWEST));
     assert_eq!(table.feed(Event::Gone(A)), [start(C, NEWEST)], "the one before can be rolled back to");
     let moved = table.feed(Event::Ready(C));
-    assert!(moved.ends_with(&[Action::Open(C), Action::Forget(OLD)]), "the one before that cannot: {moved:?}");
+    assert!(moved.ends_with(&[Action::EnableRoute(C), Action::Forget(OLD)]), "the one before that cannot: {moved:?}");
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 /// The instance that begins to leave at this second for having nothing to do.
-fn leaves(table: &mut Table, second: u64) -> Vec<(InstanceNumber, Why)> {
+fn leaves(table: &mut Table, second: u64) -> Vec<(InstanceNumber, StopReason)> {
     table.now = Moment::from_secs(second);
     table.reasons(Event::Tick)
 }
@@ -21,7 +21,7 @@ fn dies(table: &mut Table, second: u64, instance: InstanceNumber, next: Instance
     let prepared = |actions: Vec<Action>| assert_eq!(actions, [Action::Prepare(OLD)]);
     prepared(table.at(second, Event::Gone(instance)));
     assert_eq!(table.feed(Event::Prepared(OLD)), [start(next, OLD)]);
-    assert_eq!(table.feed(Event::Ready(next)), [Action::Open(next)]);
+    assert_eq!(table.feed(Event::Ready(next)), [Action::EnableRoute(next)]);
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn a_model_that_dies_while_it_is_idle_stops_all_the_same() {
     dies(&mut table, 200, A, B);
     dies(&mut table, 550, B, C);
     assert_eq!(leaves(&mut table, 609), []);
-    assert_eq!(leaves(&mut table, 610), [(C, Why::Idle)]);
+    assert_eq!(leaves(&mut table, 610), [(C, StopReason::Idle)]);
 }
 
 #[test]
@@ -44,7 +44,11 @@ fn what_dies_when_its_idle_time_is_over_is_not_brought_up_again() {
     table.at(605, Event::Gone(A));
     table.at(606, Event::Prepared(OLD));
     table.at(607, Event::Gone(B));
-    assert!(matches!(table.fleet.standing(OLD), Some(Standing::Waiting { .. })), "{:?}", table.fleet.standing(OLD));
+    assert!(
+        matches!(table.fleet.start_state(OLD), Some(StartState::BackingOff { .. })),
+        "{:?}",
+        table.fleet.start_state(OLD)
+    );
     assert_eq!(table.at(1200, Event::Tick), []);
 }
 
@@ -53,9 +57,9 @@ fn what_gets_ready_late_stops_after_its_first_moment() {
     let mut table = used();
     assert_eq!(table.at(600, Event::Gone(A)), [Action::Prepare(OLD)]);
     assert_eq!(table.feed(Event::Prepared(OLD)), [start(B, OLD)]);
-    assert_eq!(table.at(650, Event::Ready(B)), [Action::Open(B)]);
+    assert_eq!(table.at(650, Event::Ready(B)), [Action::EnableRoute(B)]);
     assert_eq!(leaves(&mut table, 650), []);
-    assert_eq!(leaves(&mut table, 651), [(B, Why::Idle)]);
+    assert_eq!(leaves(&mut table, 651), [(B, StopReason::Idle)]);
 }
 
 #[test]
@@ -64,7 +68,7 @@ fn a_death_in_use_and_a_start_for_a_request_begin_it_anew() {
     table.at(300, Event::Busy(A));
     dies(&mut table, 400, A, B);
     assert_eq!(leaves(&mut table, 999), []);
-    assert_eq!(leaves(&mut table, 1000), [(B, Why::Idle)]);
+    assert_eq!(leaves(&mut table, 1000), [(B, StopReason::Idle)]);
 
     // Its `setup` takes longer than its idle time.
     let mut table = Table::new(Settings { startup: 3600 * SECOND, ..settings() });
@@ -72,18 +76,18 @@ fn a_death_in_use_and_a_start_for_a_request_begin_it_anew() {
     table.feed(Event::Prepared(OLD));
     table.at(1000, Event::Ready(A));
     assert_eq!(leaves(&mut table, 1599), []);
-    assert_eq!(leaves(&mut table, 1600), [(A, Why::Idle)]);
+    assert_eq!(leaves(&mut table, 1600), [(A, StopReason::Idle)]);
 }
 
 #[test]
 fn a_further_instance_counts_from_the_use_of_the_others() {
     let mut table = Table::ready(up_to(2));
     table.feed(Event::Busy(A));
-    table.at(100, Event::Wanted(2));
+    table.at(100, Event::DesiredInstances(2));
     table.at(300, Event::Ready(B));
-    table.at(301, Event::Wanted(1));
+    table.at(301, Event::DesiredInstances(1));
     assert_eq!(leaves(&mut table, 899), []);
-    assert_eq!(leaves(&mut table, 900), [(B, Why::Idle)]);
+    assert_eq!(leaves(&mut table, 900), [(B, StopReason::Idle)]);
 }
 
 #[test]
@@ -91,21 +95,21 @@ fn a_deployment_and_an_adoption_begin_it_anew_and_a_death_after_them_does_not() 
     let mut table = used();
     table.at(400, content(NEW, settings()));
     table.feed(Event::Prepared(NEW));
-    assert_eq!(table.at(500, Event::Ready(B))[..1], [Action::Close(A)]);
+    assert_eq!(table.at(500, Event::Ready(B))[..1], [Action::DisableRoute(A)]);
     table.feed(Event::Gone(A));
     table.at(600, Event::Gone(B));
     table.feed(Event::Prepared(NEW));
-    assert_eq!(table.at(610, Event::Ready(C)), [Action::Open(C)]);
+    assert_eq!(table.at(610, Event::Ready(C)), [Action::EnableRoute(C)]);
     assert_eq!(leaves(&mut table, 1099), []);
-    assert_eq!(leaves(&mut table, 1100), [(C, Why::Idle)]);
+    assert_eq!(leaves(&mut table, 1100), [(C, StopReason::Idle)]);
 
     let mut table = Table { fleet: Fleet::new(false, 0), now: Moment::from_secs(50) };
     let instance = table.fleet.next_number();
-    table.feed(Event::Adopted { instance, generation: OLD, settings: settings(), ready: true, proven: true });
+    table.feed(Event::Adopted { instance, generation: OLD, settings: settings(), ready: true, was_ready: true });
     table.feed(content(OLD, settings()));
     dies(&mut table, 100, A, B);
     assert_eq!(leaves(&mut table, 649), []);
-    assert_eq!(leaves(&mut table, 650), [(B, Why::Idle)]);
+    assert_eq!(leaves(&mut table, 650), [(B, StopReason::Idle)]);
 }
 
 #[test]
@@ -113,13 +117,13 @@ fn what_failed_to_start_is_tried_again_for_nobody_until_somebody_asks() {
     let mut table = used();
     table.at(20, Event::Gone(A));
     table.feed(Event::Prepared(OLD));
-    assert!(!table.fleet.is_another_try(), "it served a moment ago");
+    assert!(!table.fleet.is_unsolicited_retry(), "it served a moment ago");
     table.at(21, Event::Gone(B));
-    assert!(matches!(table.fleet.standing(OLD), Some(Standing::Waiting { .. })));
-    assert!(table.fleet.is_another_try());
+    assert!(matches!(table.fleet.start_state(OLD), Some(StartState::BackingOff { .. })));
+    assert!(table.fleet.is_unsolicited_retry());
     for asks in [Event::Demand, Event::Start] {
         let mut asked = Table { fleet: table.fleet.clone(), ..Table::new(settings()) };
         asked.at(22, asks);
-        assert!(!asked.fleet.is_another_try());
+        assert!(!asked.fleet.is_unsolicited_retry());
     }
 }

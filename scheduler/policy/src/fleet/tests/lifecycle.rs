@@ -5,19 +5,19 @@ use super::*;
 #[test]
 fn who_stops_well_stops_for_a_reason() {
     let ready = || Table::ready(settings());
-    assert_eq!(ready().reasons(Event::Stop), [(A, Why::Held)]);
-    assert_eq!(ready().reasons(Event::Restart), [(A, Why::Restarted)]);
-    assert_eq!(ready().reasons(Event::Removed), [(A, Why::Removed)]);
-    assert_eq!(ready().reasons(Event::Displaced(A)), [(A, Why::Displaced)]);
+    assert_eq!(ready().reasons(Event::Stop), [(A, StopReason::Held)]);
+    assert_eq!(ready().reasons(Event::Restart), [(A, StopReason::Restarted)]);
+    assert_eq!(ready().reasons(Event::Removed), [(A, StopReason::Removed)]);
+    assert_eq!(ready().reasons(Event::Displaced(A)), [(A, StopReason::Displaced)]);
     assert_eq!(ready().reasons(Event::Unresponsive(A)), [], "it did not do well");
     let mut table = ready();
     table.now = settings().idle_timeout;
-    assert_eq!(table.reasons(Event::Tick), [(A, Why::Idle)]);
+    assert_eq!(table.reasons(Event::Tick), [(A, StopReason::Idle)]);
     assert_eq!(table.reasons(Event::Stop), [], "once");
     let mut table = ready();
     table.feed(content(NEW, settings()));
     table.feed(Event::Prepared(NEW));
-    assert_eq!(table.reasons(Event::Ready(B)), [(A, Why::Replaced)]);
+    assert_eq!(table.reasons(Event::Ready(B)), [(A, StopReason::Replaced)]);
 }
 
 #[test]
@@ -28,16 +28,16 @@ fn a_model_starts_with_its_first_request_and_stops_when_idle() {
     assert_eq!(table.fleet.state(), ModelState::Preparing);
     assert_eq!(table.at(1, Event::Prepared(OLD)), [start(A, OLD)]);
     assert_eq!(table.fleet.state(), ModelState::Starting);
-    assert_eq!(table.at(2, Event::Ready(A)), [Action::Proven(OLD), Action::Open(A)]);
+    assert_eq!(table.at(2, Event::Ready(A)), [Action::RecordReady(OLD), Action::EnableRoute(A)]);
     assert_eq!(table.fleet.state(), ModelState::Ready);
     assert_eq!(table.at(2, Event::Busy(A)), []);
     assert_eq!(table.fleet.wake_at(), None, "a busy model has no idle end");
     assert_eq!(table.at(5, Event::Idle(A)), []);
     assert_eq!(table.fleet.wake_at(), Some(605 * SECOND));
     assert_eq!(table.at(604, Event::Tick), [], "too early");
-    assert_eq!(table.at(605, Event::Tick), [Action::Close(A), Action::Stop(A)]);
+    assert_eq!(table.at(605, Event::Tick), [Action::DisableRoute(A), Action::Stop(A)]);
     assert_eq!(table.fleet.state(), ModelState::Draining);
-    assert!(table.fleet.end_is_wanted(A));
+    assert!(table.fleet.stop_was_requested(A));
     assert_eq!(table.at(606, Event::Gone(A)), []);
     assert_eq!((table.fleet.state(), table.fleet.wake_at()), (ModelState::Stopped, None));
     assert_eq!(table.fleet.deaths(), 0, "a wanted end is no death");
@@ -48,11 +48,11 @@ fn a_model_starts_with_its_first_request_and_stops_when_idle() {
 fn without_idle_time_it_stops_as_soon_as_nothing_is_in_flight_but_not_before_its_first_request() {
     let mut table = Table::ready(Settings { idle_timeout: Duration::ZERO, ..settings() });
     assert_eq!(table.feed(Event::Tick), [], "what it was started for is about to reach it");
-    assert_eq!(table.fleet.wake_at(), Some(FIRST_USE));
+    assert_eq!(table.fleet.wake_at(), Some(FIRST_USE_GRACE));
     table.feed(Event::Busy(A));
     assert_eq!(table.at(5, Event::Idle(A)), []);
     assert_eq!(table.fleet.wake_at(), Some(5 * SECOND));
-    assert_eq!(table.feed(Event::Tick), [Action::Close(A), Action::Stop(A)]);
+    assert_eq!(table.feed(Event::Tick), [Action::DisableRoute(A), Action::Stop(A)]);
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn the_first_death_restarts_at_once_the_next_ones_wait_and_refuse() {
     table.feed(Event::Prepared(OLD));
     table.at(11, Event::Ready(B));
     assert_eq!(table.at(12, Event::Gone(B)), [Action::RefuseWaiting]);
-    assert!(table.fleet.refuses());
+    assert!(table.fleet.refuses_requests());
     assert_eq!(table.fleet.state(), ModelState::Failed);
     assert_eq!(table.feed(Event::Demand), [Action::RefuseWaiting]);
     assert_eq!(table.fleet.wake_at(), Some(Duration::from_millis(12_500)));
@@ -72,18 +72,18 @@ fn the_first_death_restarts_at_once_the_next_ones_wait_and_refuse() {
 
 #[test]
 fn content_that_cannot_work_is_not_tried_again_until_somebody_changes_something() {
-    for permanent in [Event::EngineRefused(A), Event::PrepareFailed { generation: OLD, permanent: true }] {
+    for permanent in [Event::ContentRejected(A), Event::PrepareFailed { generation: OLD, permanent: true }] {
         for change in [content(NEW, settings()), content(OLD, settings()), Event::Start, Event::Restart] {
             let mut table = Table::new(settings());
             table.feed(Event::Demand);
-            if permanent == Event::EngineRefused(A) {
+            if permanent == Event::ContentRejected(A) {
                 table.feed(Event::Prepared(OLD));
                 table.feed(permanent);
                 assert_eq!(table.at(1, Event::Gone(A)), [Action::RefuseWaiting]);
             } else {
                 assert_eq!(table.at(1, permanent), [Action::RefuseWaiting]);
             }
-            assert_eq!(table.fleet.standing(OLD), Some(Standing::Refused));
+            assert_eq!(table.fleet.start_state(OLD), Some(StartState::Refused));
             assert_eq!((table.fleet.state(), table.fleet.wake_at()), (ModelState::Failed, None));
             assert_eq!(table.at(2, Event::Demand), [Action::RefuseWaiting]);
             let actions = table.at(3, change);
@@ -97,7 +97,7 @@ fn content_that_cannot_work_is_not_tried_again_until_somebody_changes_something(
 fn what_does_not_finish_within_the_drain_is_cancelled_then_killed_until_it_is_gone() {
     let mut table = Table::ready(settings());
     table.at(5, Event::Busy(A));
-    assert_eq!(table.at(6, Event::Stop), [Action::Close(A), Action::RefuseWaiting]);
+    assert_eq!(table.at(6, Event::Stop), [Action::DisableRoute(A), Action::RefuseWaiting]);
     assert_eq!(table.at(36, Event::Tick), [Action::CancelInFlight(A), Action::Stop(A)]);
     assert_eq!(table.at(46, Event::Tick), [Action::Kill(A)]);
     assert_eq!(table.at(56, Event::Tick), [Action::Kill(A)]);
@@ -123,7 +123,7 @@ fn a_start_that_hangs_is_killed_and_counts_as_a_death_and_is_not_replaced_before
     table.feed(Event::Demand);
     table.feed(Event::Prepared(OLD));
     assert_eq!(table.at(120, Event::Tick), [Action::Kill(A)]);
-    assert!(!table.fleet.end_is_wanted(A));
+    assert!(!table.fleet.stop_was_requested(A));
     assert_eq!(table.at(121, Event::Gone(A)), [Action::Prepare(OLD)]);
     assert_eq!(table.fleet.deaths(), 1);
 }
@@ -132,7 +132,7 @@ fn a_start_that_hangs_is_killed_and_counts_as_a_death_and_is_not_replaced_before
 fn one_that_does_not_respond_is_replaced() {
     let mut table = Table::ready(settings());
     table.feed(Event::Busy(A));
-    assert_eq!(table.at(1, Event::Unresponsive(A)), [Action::Close(A), Action::Kill(A)]);
+    assert_eq!(table.at(1, Event::Unresponsive(A)), [Action::DisableRoute(A), Action::Kill(A)]);
     assert_eq!(table.feed(Event::Demand), [], "it waits for the next one");
     assert_eq!(table.at(2, Event::Gone(A)), [Action::Prepare(OLD)]);
     assert_eq!(table.fleet.deaths(), 1);
@@ -142,7 +142,7 @@ fn one_that_does_not_respond_is_replaced() {
 fn a_removed_model_ends_its_task_once_its_instances_are_gone() {
     let mut table = Table::ready(settings());
     let actions = table.at(5, Event::Removed);
-    assert_eq!(actions, [Action::Close(A), Action::Stop(A), Action::RefuseWaiting]);
+    assert_eq!(actions, [Action::DisableRoute(A), Action::Stop(A), Action::RefuseWaiting]);
     assert_eq!(table.at(6, Event::Gone(A)), [Action::Forget(OLD), Action::End]);
     let actions = Table::new(settings()).feed(Event::Removed);
     assert_eq!(actions, [Action::Forget(OLD), Action::RefuseWaiting, Action::End]);
@@ -175,13 +175,13 @@ fn a_start_in_the_middle_of_a_stop_starts_again() {
 #[test]
 fn restart_replaces_every_instance_and_brings_up_a_model_that_rests() {
     let mut table = Table::ready(up_to(2));
-    table.feed(Event::Wanted(2));
+    table.feed(Event::DesiredInstances(2));
     table.feed(Event::Ready(B));
     table.feed(Event::Busy(A));
     let actions = table.at(1, Event::Restart);
-    assert_eq!(actions, [Action::Close(A), Action::Close(B), Action::Stop(B)]);
+    assert_eq!(actions, [Action::DisableRoute(A), Action::DisableRoute(B), Action::Stop(B)]);
     assert_eq!(table.at(2, Event::Gone(B)), [start(C, OLD)]);
-    assert_eq!(table.at(3, Event::Ready(C)), [Action::Open(C)]);
+    assert_eq!(table.at(3, Event::Ready(C)), [Action::EnableRoute(C)]);
     assert_eq!(table.at(4, Event::Idle(A)), [Action::Stop(A)]);
     assert_eq!(table.at(5, Event::Gone(A)), [start(D, OLD)]);
     assert_eq!(table.fleet.deaths(), 0);
@@ -196,11 +196,11 @@ fn a_lost_launcher_is_asked_again_and_what_waits_waits_on() {
     let mut table = Table::new(settings());
     table.feed(Event::Demand);
     assert_eq!(table.feed(Event::LauncherLost), []);
-    assert_eq!(table.fleet.wake_at(), Some(ASK_AGAIN));
+    assert_eq!(table.fleet.wake_at(), Some(LAUNCHER_RETRY));
     assert_eq!(table.at(1, Event::Tick), [Action::Prepare(OLD)]);
     table.feed(Event::Prepared(OLD));
     assert_eq!(table.feed(Event::LauncherLost), [], "a start may have happened");
-    assert_eq!(table.feed(Event::Ready(A)), [Action::Proven(OLD), Action::Open(A)]);
+    assert_eq!(table.feed(Event::Ready(A)), [Action::RecordReady(OLD), Action::EnableRoute(A)]);
 }
 
 #[test]
@@ -216,11 +216,15 @@ fn a_launcher_that_is_away_costs_nobody_a_life() {
     let mut table = Table::new(settings());
     assert_eq!(table.feed(Event::Demand), [Action::Prepare(OLD)]);
     for second in 1..20 {
-        assert_eq!(table.feed(Event::NotAsked { generation: OLD, instance: None }), [], "what waits waits on");
+        assert_eq!(
+            table.feed(Event::LauncherUnavailable { generation: OLD, instance: None }),
+            [],
+            "what waits waits on"
+        );
         assert_eq!(table.at(second, Event::Tick), [Action::Prepare(OLD)]);
     }
     assert_eq!(table.feed(Event::Prepared(OLD)), [start(A, OLD)]);
-    assert_eq!(table.feed(Event::NotAsked { generation: OLD, instance: Some(A) }), []);
+    assert_eq!(table.feed(Event::LauncherUnavailable { generation: OLD, instance: Some(A) }), []);
     assert_eq!((table.fleet.phase(A), table.fleet.deaths()), (None, 0));
     assert_eq!(table.at(20, Event::Tick), [Action::Prepare(OLD)]);
     assert_eq!(table.feed(Event::Prepared(OLD)), [start(B, OLD)]);
@@ -235,18 +239,21 @@ fn an_environment_is_not_waited_for_in_vain() {
         table
     };
     let mut stopped = preparing();
-    assert_eq!(stopped.feed(Event::Stop), [Action::Unprepare(OLD), Action::RefuseWaiting]);
+    assert_eq!(stopped.feed(Event::Stop), [Action::CancelPreparation(OLD), Action::RefuseWaiting]);
     assert_eq!(stopped.feed(Event::PrepareFailed { generation: OLD, permanent: true }), [], "too late to matter");
     assert_eq!(stopped.feed(Event::Start), [Action::Prepare(OLD)], "it is asked for anew");
     assert_eq!(stopped.feed(Event::Prepared(OLD)), [start(A, OLD)]);
 
     let mut removed = preparing();
     let actions = removed.feed(Event::Removed);
-    assert_eq!(actions, [Action::Unprepare(OLD), Action::Forget(OLD), Action::RefuseWaiting, Action::End]);
+    assert_eq!(actions, [Action::CancelPreparation(OLD), Action::Forget(OLD), Action::RefuseWaiting, Action::End]);
 
     let mut changed = preparing();
     let actions = changed.feed(content(NEW, settings()));
-    assert!(actions.starts_with(&[Action::Serve(NEW), Action::Prepare(NEW), Action::Unprepare(OLD)]), "{actions:?}");
+    assert!(
+        actions.starts_with(&[Action::Serve(NEW), Action::Prepare(NEW), Action::CancelPreparation(OLD)]),
+        "{actions:?}"
+    );
 }
 
 #[test]

@@ -40,7 +40,7 @@ fn up_to(max: u32) -> Settings {
 }
 
 fn content(generation: Generation, settings: Settings) -> Event {
-    Event::Content { generation, settings, proven: false }
+    Event::Content { generation, settings, was_ready: false }
 }
 
 fn start(instance: InstanceNumber, generation: Generation) -> Action {
@@ -66,20 +66,20 @@ impl Table {
         let mut table = Self::new(settings);
         table.feed(Event::Demand);
         table.feed(Event::Prepared(OLD));
-        assert_eq!(table.feed(Event::Ready(A))[..2], [Action::Proven(OLD), Action::Open(A)]);
+        assert_eq!(table.feed(Event::Ready(A))[..2], [Action::RecordReady(OLD), Action::EnableRoute(A)]);
         table
     }
 
     /// What it does; why somebody leaves is asked for with [`Self::reasons`].
     fn feed(&mut self, event: Event) -> Vec<Action> {
         let actions = self.fleet.step(&event, self.now, 1.0).into_iter();
-        actions.filter(|action| !matches!(action, Action::Leaves { .. })).collect()
+        actions.filter(|action| !matches!(action, Action::Leaving { .. })).collect()
     }
 
     /// Who leaves, and why.
-    fn reasons(&mut self, event: Event) -> Vec<(InstanceNumber, Why)> {
+    fn reasons(&mut self, event: Event) -> Vec<(InstanceNumber, StopReason)> {
         let leaves = |action| match action {
-            Action::Leaves { instance, why } => Some((instance, why)),
+            Action::Leaving { instance, reason } => Some((instance, reason)),
             _ => None,
         };
         self.fleet.step(&event, self.now, 1.0).into_iter().filter_map(leaves).collect()

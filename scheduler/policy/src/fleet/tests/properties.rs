@@ -176,11 +176,11 @@ proptest! {
             for action in actions {
                 match action {
                     Action::Start { .. } => prop_assert!(!fleet.held()),
-                    Action::Open(instance) => {
+                    Action::EnableRoute(instance) => {
                         prop_assert!(lanes.insert(instance, fleet.serving()).is_none());
                     }
-                    Action::Leaves { instance, .. } => prop_assert!(fleet.phase(instance).is_some()),
-                    Action::Close(instance) => prop_assert!(lanes.remove(&instance).is_some()),
+                    Action::Leaving { instance, .. } => prop_assert!(fleet.phase(instance).is_some()),
+                    Action::DisableRoute(instance) => prop_assert!(lanes.remove(&instance).is_some()),
                     Action::CancelInFlight(instance) | Action::Stop(instance) | Action::Kill(instance) => {
                         prop_assert!(fleet.phase(instance).is_some() && !lanes.contains_key(&instance));
                     }
@@ -189,9 +189,9 @@ proptest! {
                         prop_assert!(fleet.instances().all(|(_, other, _)| other != generation));
                     }
                     Action::Prepare(_)
-                    | Action::Unprepare(_)
+                    | Action::CancelPreparation(_)
                     | Action::Serve(_)
-                    | Action::Proven(_)
+                    | Action::RecordReady(_)
                     | Action::RefuseWaiting => {}
                 }
             }
@@ -216,11 +216,11 @@ fn nonsense() -> impl Strategy<Value = Event> {
     };
     prop_oneof![
         4 => (generation(), settings(), any::<bool>())
-            .prop_map(|(generation, settings, proven)| Event::Content { generation, settings, proven }),
-        1 => Just(Event::BadContent),
+            .prop_map(|(generation, settings, was_ready)| Event::Content { generation, settings, was_ready }),
+        1 => Just(Event::UnservableContent),
         1 => Just(Event::Removed),
         6 => Just(Event::Demand),
-        4 => (0_u32..6).prop_map(Event::Wanted),
+        4 => (0_u32..6).prop_map(Event::DesiredInstances),
         4 => instance().prop_map(Event::Busy),
         4 => instance().prop_map(Event::Idle),
         12 => generation().prop_map(Event::Prepared),
@@ -229,25 +229,25 @@ fn nonsense() -> impl Strategy<Value = Event> {
         1 => (generation(), 0_u64..100)
             .prop_map(|(generation, after)| Event::PrepareTimedOut { generation, after: Duration::from_secs(after) }),
         2 => instance().prop_map(Event::Placed),
-        2 => (instance(), any::<bool>(), any::<bool>()).prop_map(|(instance, hopeless, in_place)| {
-            Event::NoPlace { instance, hopeless, in_place: in_place && !hopeless }
+        2 => (instance(), any::<bool>(), any::<bool>()).prop_map(|(instance, permanent, recreate_fits)| {
+            Event::NoCapacity { instance, permanent, recreate_fits: recreate_fits && !permanent }
         }),
-        1 => Just(Event::Room),
+        1 => Just(Event::CapacityFreed),
         1 => instance().prop_map(Event::Displaced),
         1 => (generation(), prop::option::of(instance()))
-            .prop_map(|(generation, instance)| Event::NotAsked { generation, instance }),
+            .prop_map(|(generation, instance)| Event::LauncherUnavailable { generation, instance }),
         10 => instance().prop_map(Event::Ready),
-        1 => instance().prop_map(Event::EngineRefused),
+        1 => instance().prop_map(Event::ContentRejected),
         2 => (instance(), generation(), settings(), any::<bool>()).prop_map(
             |(instance, generation, settings, ready)| {
-                Event::Adopted { instance, generation, settings, ready, proven: false }
+                Event::Adopted { instance, generation, settings, ready, was_ready: false }
             }
         ),
-        1 => (generation(), settings()).prop_map(|(generation, settings)| Event::Served { generation, settings }),
+        1 => (generation(), settings()).prop_map(|(generation, settings)| Event::LastServed { generation, settings }),
         4 => instance().prop_map(Event::Gone),
         1 => instance().prop_map(Event::Unresponsive),
         2 => (instance(), any::<bool>(), any::<bool>())
-            .prop_map(|(instance, others, takes)| Event::Overran { instance, others, takes }),
+            .prop_map(|(instance, other_requests, free_slots)| Event::StuckHandlers { instance, other_requests, free_slots }),
         1 => instance().prop_map(Event::Recovered),
         1 => Just(Event::LauncherLost),
         1 => Just(Event::Start),

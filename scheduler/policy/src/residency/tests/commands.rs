@@ -5,15 +5,15 @@ use super::*;
 /// 1 was told to give up 6 of its 8 GiB, for the start of 2; the number of that order.
 fn evicting() -> (Table, u64) {
     let mut card = Table::new(&[10]);
-    card.run(1, 8);
+    card.run(InstanceKey(1), 8);
     card.now = 10 * SECOND;
-    assert_eq!(card.place(2, 8), [Action::Yield { instance: 1 }]);
-    let number = only_order(&card.yielded(1), 1, evict(6));
+    assert_eq!(card.place(InstanceKey(2), 8), [Action::Yield { instance: InstanceKey(1) }]);
+    let number = only_order(&card.yielded(InstanceKey(1)), InstanceKey(1), evict(6));
     (card, number)
 }
 
-fn ended(why: EndCause) -> [Action; 1] {
-    [Action::End { instance: 1, why }]
+fn ended(reason: EndCause) -> [Action; 1] {
+    [Action::End { instance: InstanceKey(1), reason }]
 }
 
 #[test]
@@ -22,42 +22,60 @@ fn an_order_without_an_answer_ends_the_instance() {
     assert_eq!(card.policy.wake_at(), Some(20 * SECOND));
     assert_eq!(card.at(20 * SECOND - MS), []);
     assert_eq!(card.at(20 * SECOND), ended(EndCause::Silent));
-    assert_eq!(card.moved(1, number, usage(8, 2, 0)), [], "too late");
+    assert_eq!(card.moved(InstanceKey(1), number, usage(8, 2, 0)), [], "too late");
     assert_eq!(card.at(30 * SECOND), [], "said once; its memory counts until it is gone");
-    assert_eq!(card.feed(&Event::Gone { instance: 1 }), [Action::Placed { instance: 2, card: 0 }]);
+    assert_eq!(
+        card.feed(&Event::Gone { instance: InstanceKey(1) }),
+        [Action::Placed { instance: InstanceKey(2), card: CardIndex(0) }]
+    );
 }
 
 #[test]
 fn an_eviction_is_repeated_once() {
     let (mut card, number) = evicting();
-    let again = only_order(&card.moved(1, number, usage(8, 4, 0)), 1, evict(2));
-    let failed =
-        Event::Reported { instance: 1, report: Report { number: again, usage: usage(8, 4, 0), error: 700, silent: 0 } };
+    let again = only_order(&card.moved(InstanceKey(1), number, usage(8, 4, 0)), InstanceKey(1), evict(2));
+    let failed = Event::Reported {
+        instance: InstanceKey(1),
+        report: Report { number: again, usage: usage(8, 4, 0), error: 700, unanswered: 0 },
+    };
     assert_eq!(card.feed(&failed), ended(EndCause::DidNotLeave { error: 700 }));
 
     let (mut card, number) = evicting();
-    let silent = Event::Reported { instance: 1, report: Report { number, usage: usage(8, 4, 0), error: 0, silent: 1 } };
-    let again = only_order(&card.feed(&silent), 1, evict(2));
-    assert_eq!(card.moved(1, again, usage(8, 2, 0)), [Action::Placed { instance: 2, card: 0 }]);
+    let unanswered = Event::Reported {
+        instance: InstanceKey(1),
+        report: Report { number, usage: usage(8, 4, 0), error: 0, unanswered: 1 },
+    };
+    let again = only_order(&card.feed(&unanswered), InstanceKey(1), evict(2));
+    assert_eq!(
+        card.moved(InstanceKey(1), again, usage(8, 2, 0)),
+        [Action::Placed { instance: InstanceKey(2), card: CardIndex(0) }]
+    );
 }
 
 #[test]
 fn answers_to_other_orders_and_from_strangers_are_ignored() {
     let (mut card, number) = evicting();
-    assert_eq!(card.moved(1, number + 1, usage(8, 0, 0)), []);
-    assert_eq!(card.moved(7, number, usage(8, 0, 0)), []);
-    assert_eq!(card.feed(&Event::Used { instance: 1, usage: usage(8, 0, 0) }), [], "while memory is on its way");
-    assert_eq!(card.moved(1, number, usage(8, 2, 0)), [Action::Placed { instance: 2, card: 0 }]);
-    assert_eq!(card.moved(1, number, usage(8, 8, 0)), [], "answered already");
+    assert_eq!(card.moved(InstanceKey(1), number + 1, usage(8, 0, 0)), []);
+    assert_eq!(card.moved(InstanceKey(7), number, usage(8, 0, 0)), []);
+    assert_eq!(
+        card.feed(&Event::UsageSampled { instance: InstanceKey(1), usage: usage(8, 0, 0) }),
+        [],
+        "while memory is on its way"
+    );
+    assert_eq!(
+        card.moved(InstanceKey(1), number, usage(8, 2, 0)),
+        [Action::Placed { instance: InstanceKey(2), card: CardIndex(0) }]
+    );
+    assert_eq!(card.moved(InstanceKey(1), number, usage(8, 8, 0)), [], "answered already");
 }
 
 #[test]
 fn what_is_said_is_taken_as_far_as_it_can_be_true() {
     let mut card = Table::new(&[10]);
-    card.place(1, 8);
-    card.ready(1, 3);
+    card.place(InstanceKey(1), 8);
+    card.ready(InstanceKey(1), 3);
     for wild in [usage(9000, 9000, 9000), usage(9000, 9000, 0), Usage { resident: u64::MAX, ..usage(8, 0, 0) }] {
-        card.feed(&Event::Used { instance: 1, usage: wild });
+        card.feed(&Event::UsageSampled { instance: InstanceKey(1), usage: wild });
         let view = &card.policy.cards()[0];
         assert_eq!((view.resident, view.instances[0].allocated), (8 * GIB, 8 * GIB));
     }
@@ -66,35 +84,38 @@ fn what_is_said_is_taken_as_far_as_it_can_be_true() {
 #[test]
 fn a_restore_that_failed_is_no_obstacle() {
     let (mut card, number) = evicting();
-    card.moved(1, number, usage(8, 2, 0));
-    card.feed(&Event::Gone { instance: 2 });
-    let number = only_order(&card.want(1), 1, Command::Restore);
-    let failed = Event::Reported { instance: 1, report: Report { number, usage: usage(8, 3, 0), error: 2, silent: 0 } };
-    let grant = Action::Grant { instance: 1, swap: Duration::ZERO };
+    card.moved(InstanceKey(1), number, usage(8, 2, 0));
+    card.feed(&Event::Gone { instance: InstanceKey(2) });
+    let number = only_order(&card.want(InstanceKey(1)), InstanceKey(1), Command::Restore);
+    let failed = Event::Reported {
+        instance: InstanceKey(1),
+        report: Report { number, usage: usage(8, 3, 0), error: 2, unanswered: 0 },
+    };
+    let grant = Action::Grant { instance: InstanceKey(1), swap: Duration::ZERO };
     assert_eq!(card.feed(&failed), [grant], "its pages come when they are touched");
-    assert_eq!(card.place(3, 4), [], "all of it counts");
+    assert_eq!(card.place(InstanceKey(3), 4), [], "all of it counts");
 }
 
 #[test]
 fn what_setup_needed_for_a_moment_does_not_count_later() {
     let mut card = Table::new(&[10]);
-    card.place(1, 9);
-    card.feed(&Event::Used { instance: 1, usage: usage(9, 9, 0) });
-    card.ready(1, 4);
-    assert_eq!(card.place(2, 6), [Action::Placed { instance: 2, card: 0 }]);
+    card.place(InstanceKey(1), 9);
+    card.feed(&Event::UsageSampled { instance: InstanceKey(1), usage: usage(9, 9, 0) });
+    card.ready(InstanceKey(1), 4);
+    assert_eq!(card.place(InstanceKey(2), 6), [Action::Placed { instance: InstanceKey(2), card: CardIndex(0) }]);
     // What it had since it was ready does, or the next request would find no room.
-    card.ready(2, 1);
-    card.feed(&Event::Used { instance: 1, usage: usage(8, 8, 0) });
-    card.feed(&Event::Used { instance: 1, usage: usage(4, 4, 0) });
-    card.busy(1);
-    assert_eq!(card.place(3, 2), [], "8 and 1 are taken");
+    card.ready(InstanceKey(2), 1);
+    card.feed(&Event::UsageSampled { instance: InstanceKey(1), usage: usage(8, 8, 0) });
+    card.feed(&Event::UsageSampled { instance: InstanceKey(1), usage: usage(4, 4, 0) });
+    card.busy(InstanceKey(1));
+    assert_eq!(card.place(InstanceKey(3), 2), [], "8 and 1 are taken");
 }
 
 #[test]
 fn nvml_does_not_trust_the_shim() {
-    let seen = |bytes, processes| Event::Seen { instance: 1, bytes, processes };
+    let seen = |bytes, processes| Event::Measured { instance: InstanceKey(1), bytes, processes };
     let mut card = Table::new(&[10]);
-    card.run(1, 8);
+    card.run(InstanceKey(1), 8);
     let mut look = |after, bytes, processes| {
         card.now += after;
         card.feed(&seen(bytes, processes))
@@ -113,7 +134,7 @@ fn nvml_does_not_trust_the_shim() {
         card.now += SECOND;
         assert_eq!(card.feed(&seen(8 * GIB, 1)), [], "it is still leaving");
     }
-    card.moved(1, number, usage(8, 2, 0));
+    card.moved(InstanceKey(1), number, usage(8, 2, 0));
     assert_eq!(card.feed(&seen(8 * GIB, 1)), []);
     card.now += SECOND;
     let allowed = 2 * GIB + GIB / 2;
@@ -124,10 +145,11 @@ fn nvml_does_not_trust_the_shim() {
 fn adopted() -> (Table, [u64; 2]) {
     let mut card = Table::new(&[10]);
     let adopt = |instance| {
-        let adopted = Event::Adopted { instance, card: Some(0), limit: 8 * GIB, mode: GpuMode::Unified, ready: true };
+        let adopted =
+            Event::Adopted { instance, card: Some(CardIndex(0)), limit: 8 * GIB, mode: GpuMode::Unified, ready: true };
         only_order(&card.feed(&adopted), instance, Command::Report)
     };
-    let numbers = [1, 2].map(adopt);
+    let numbers = [1, 2].map(InstanceKey).map(adopt);
     (card, numbers)
 }
 
@@ -136,40 +158,47 @@ fn nobody_leaves_before_all_adopted_ones_have_said_what_they_have() {
     for (first, second) in [(0, 1), (1, 0)] {
         let keys = [1, 2];
         let (mut card, numbers) = adopted();
-        assert_eq!(card.moved(keys[first], numbers[first], usage(5, 5, 0)), [], "the other's limit is not what it has");
-        assert_eq!(card.want(keys[first]), [], "it is not sure yet that there is room");
-        let grant = Action::Grant { instance: keys[first], swap: Duration::ZERO };
-        assert_eq!(card.moved(keys[second], numbers[second], usage(5, 5, 0)), [grant]);
+        assert_eq!(
+            card.moved(InstanceKey(keys[first]), numbers[first], usage(5, 5, 0)),
+            [],
+            "the other's limit is not what it has"
+        );
+        assert_eq!(card.want(InstanceKey(keys[first])), [], "it is not sure yet that there is room");
+        let grant = Action::Grant { instance: InstanceKey(keys[first]), swap: Duration::ZERO };
+        assert_eq!(card.moved(InstanceKey(keys[second]), numbers[second], usage(5, 5, 0)), [grant]);
     }
 
     // They do have too much, as after a smaller budget: what is too much leaves once it is known.
     let (mut card, numbers) = adopted();
-    card.moved(1, numbers[0], usage(6, 6, 0));
-    only_order(&card.moved(2, numbers[1], usage(6, 6, 0)), 1, evict(2));
+    card.moved(InstanceKey(1), numbers[0], usage(6, 6, 0));
+    only_order(&card.moved(InstanceKey(2), numbers[1], usage(6, 6, 0)), InstanceKey(1), evict(2));
 
     // One that does not say it stops the others no longer than an order may take.
     let (mut card, numbers) = adopted();
-    card.moved(1, numbers[0], usage(5, 1, 0));
-    card.want(1);
-    let silent = Action::End { instance: 2, why: EndCause::Silent };
-    assert_eq!(card.at(10 * SECOND), [silent]);
-    only_order(&card.feed(&Event::Gone { instance: 2 }), 1, Command::Restore);
+    card.moved(InstanceKey(1), numbers[0], usage(5, 1, 0));
+    card.want(InstanceKey(1));
+    let unanswered = Action::End { instance: InstanceKey(2), reason: EndCause::Silent };
+    assert_eq!(card.at(10 * SECOND), [unanswered]);
+    only_order(&card.feed(&Event::Gone { instance: InstanceKey(2) }), InstanceKey(1), Command::Restore);
 }
 
 #[test]
 fn what_is_allocated_while_memory_leaves_is_no_disobedience() {
     let (mut card, number) = evicting();
-    let again = only_order(&card.moved(1, number, usage(8, 3, 0)), 1, evict(1));
-    assert_eq!(card.moved(1, again, usage(8, 3, 0)).len(), 1, "this one was");
+    let again = only_order(&card.moved(InstanceKey(1), number, usage(8, 3, 0)), InstanceKey(1), evict(1));
+    assert_eq!(card.moved(InstanceKey(1), again, usage(8, 3, 0)).len(), 1, "this one was");
 
     let mut card = Table::new(&[10]);
-    card.place(1, 9);
-    card.ready(1, 5);
+    card.place(InstanceKey(1), 9);
+    card.ready(InstanceKey(1), 5);
     card.now = 10 * SECOND;
-    card.place(2, 8);
-    let mut number = only_order(&card.yielded(1), 1, evict(3));
+    card.place(InstanceKey(2), 8);
+    let mut number = only_order(&card.yielded(InstanceKey(1)), InstanceKey(1), evict(3));
     for has in [6, 7, 8] {
-        number = only_order(&card.moved(1, number, usage(has, 3, 0)), 1, evict(1));
+        number = only_order(&card.moved(InstanceKey(1), number, usage(has, 3, 0)), InstanceKey(1), evict(1));
     }
-    assert_eq!(card.moved(1, number, usage(8, 2, 0)), [Action::Placed { instance: 2, card: 0 }]);
+    assert_eq!(
+        card.moved(InstanceKey(1), number, usage(8, 2, 0)),
+        [Action::Placed { instance: InstanceKey(2), card: CardIndex(0) }]
+    );
 }

@@ -53,11 +53,11 @@ impl Table {
     }
 
     fn place(&mut self, instance: InstanceKey, gib: u64) -> Vec<Action> {
-        self.place_with(instance, gib, GpuMode::Unified, Others::default())
+        self.place_with(instance, gib, GpuMode::Unified, Reclaimable::default())
     }
 
     fn place_device(&mut self, instance: InstanceKey, gib: u64) -> Vec<Action> {
-        self.place_with(instance, gib, GpuMode::Device, Others::default())
+        self.place_with(instance, gib, GpuMode::Device, Reclaimable::default())
     }
 
     fn place_with(
@@ -65,27 +65,27 @@ impl Table {
         instance: InstanceKey,
         gib: u64,
         mode: GpuMode,
-        others: Others<InstanceKey>,
+        others: Reclaimable<InstanceKey>,
     ) -> Vec<Action> {
         self.feed(&Event::Place { instance, limit: gib * GIB, mode, others })
     }
 
     /// From `Ready` to idle with all of this many GiB allocated, one millisecond later.
     fn ready(&mut self, instance: InstanceKey, gib: u64) -> Vec<Action> {
-        let asked = self.feed(&Event::Ready { instance });
+        let requested_at = self.feed(&Event::Ready { instance });
         self.now += MS;
-        let number = only_order(&asked, instance, Command::Report);
+        let number = only_order(&requested_at, instance, Command::Report);
         self.moved(instance, number, usage(gib, gib, 0))
     }
 
     /// A placed and ready instance that has its whole limit on the card.
     fn run(&mut self, instance: InstanceKey, gib: u64) {
-        assert_eq!(self.place(instance, gib), [Action::Placed { instance, card: 0 }]);
+        assert_eq!(self.place(instance, gib), [Action::Placed { instance, card: CardIndex(0) }]);
         assert_eq!(self.ready(instance, gib), []);
     }
 
     fn want(&mut self, instance: InstanceKey) -> Vec<Action> {
-        self.feed(&Event::Want { instance })
+        self.feed(&Event::Wanted { instance })
     }
 
     fn busy(&mut self, instance: InstanceKey) -> Vec<Action> {
@@ -101,7 +101,7 @@ impl Table {
     }
 
     fn moved(&mut self, instance: InstanceKey, number: u64, usage: Usage) -> Vec<Action> {
-        self.feed(&Event::Reported { instance, report: Report { number, usage, error: 0, silent: 0 } })
+        self.feed(&Event::Reported { instance, report: Report { number, usage, error: 0, unanswered: 0 } })
     }
 
     fn at(&mut self, now: Moment) -> Vec<Action> {
@@ -113,8 +113,8 @@ impl Table {
 /// The number of the one order that was given.
 fn only_order(actions: &[Action], to: InstanceKey, what: Command) -> u64 {
     match actions {
-        [Action::Order { instance, number, order }] if *instance == to && *order == what => *number,
-        other => panic!("not one {what:?} to {to}: {other:?}"),
+        [Action::Command { instance, number, command }] if *instance == to && *command == what => *number,
+        other => panic!("not one {what:?} to {to:?}: {other:?}"),
     }
 }
 

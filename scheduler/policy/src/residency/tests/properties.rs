@@ -44,13 +44,8 @@ fn plans(faults: impl Strategy<Value = Faults>) -> impl Strategy<Value = Plan> {
 
 fn faults() -> impl Strategy<Value = Faults> {
     let rare = || prop_oneof![Just(0.0), 0.0..0.2];
-    (rare(), rare(), rare(), rare(), rare(), rare()).prop_map(|(silent, disobey, grow, crash, cancel, others)| Faults {
-        silent,
-        disobey,
-        grow,
-        crash,
-        cancel,
-        others,
+    (rare(), rare(), rare(), rare(), rare(), rare()).prop_map(|(unanswered, disobey, grow, crash, cancel, others)| {
+        Faults { unanswered, disobey, grow, crash, cancel, others }
     })
 }
 
@@ -79,8 +74,8 @@ fn run(plan: &Plan) -> World {
 
 /// The bound of `turns`, for this many instances in all.
 fn bound(settings: &Settings, instances: usize) -> Duration {
-    let turn = settings.quantum + LONGEST + 4 * settings.evict_timeout + KILL;
-    settings.quantum + turn * u32::try_from(instances).unwrap_or(u32::MAX)
+    let state = settings.quantum + LONGEST + 4 * settings.evict_timeout + KILL;
+    settings.quantum + state * u32::try_from(instances).unwrap_or(u32::MAX)
 }
 
 proptest! {
@@ -111,30 +106,30 @@ proptest! {
     #[test]
     fn nonsense_does_no_harm(script in prop::collection::vec((nonsense(), 0_u64..3000), 1..300)) {
         let mut policy = Residency::new(settings(&[10, 12]));
-        let (mut known, mut ordered, mut ended) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let (mut usage_known, mut ordered, mut ended) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         let mut now = Moment::ZERO;
         for (event, pause) in script {
             now += Duration::from_millis(pause);
             match &event {
-                Event::Place { instance, .. } | Event::Adopted { instance, .. } => { known.insert(*instance); }
+                Event::Place { instance, .. } | Event::Adopted { instance, .. } => { usage_known.insert(*instance); }
                 _ => {}
             }
             let before = ordered.clone();
             if let Event::Reported { instance, .. } = event { ordered.remove(&instance); }
             let actions = policy.step(&event, now);
             if let Event::Gone { instance } = event {
-                for set in [&mut known, &mut ordered, &mut ended] { set.remove(&instance); }
+                for set in [&mut usage_known, &mut ordered, &mut ended] { set.remove(&instance); }
             }
             for action in actions {
                 let (Action::Placed { instance, .. } | Action::Refused { instance, .. } | Action::Grant { instance, .. }
-                    | Action::Yield { instance } | Action::Order { instance, .. } | Action::End { instance, .. }
+                    | Action::Yield { instance } | Action::Command { instance, .. } | Action::End { instance, .. }
                     | Action::Displace { instance, .. }) = action;
-                prop_assert!(known.contains(&instance), "{action:?} for nobody");
+                prop_assert!(usage_known.contains(&instance), "{action:?} for nobody");
                 prop_assert!(!ended.contains(&instance), "{action:?} after its end");
                 match action {
-                    Action::Order { .. } => prop_assert!(ordered.insert(instance), "two orders at a time"),
+                    Action::Command { .. } => prop_assert!(ordered.insert(instance), "two commands_sent at a time"),
                     Action::End { .. } | Action::Displace { .. } => { ended.insert(instance); ordered.remove(&instance); }
-                    Action::Refused { .. } => { known.remove(&instance); }
+                    Action::Refused { .. } => { usage_known.remove(&instance); }
                     Action::Placed { .. } | Action::Grant { .. } | Action::Yield { .. } => {}
                 }
             }
@@ -151,14 +146,14 @@ proptest! {
     }
 }
 
-fn wild_others() -> impl Strategy<Value = Others<InstanceKey>> {
-    let keys = || prop::collection::vec(1_u64..7, 0..4);
-    (keys(), keys(), keys(), keys()).prop_map(|(leaving, idle, hoped, own)| Others {
+fn wild_others() -> impl Strategy<Value = Reclaimable<InstanceKey>> {
+    let keys = || prop::collection::vec((1_u64..7).prop_map(InstanceKey), 0..4);
+    (keys(), keys(), keys(), keys()).prop_map(|(leaving, idle, if_idle, own)| Reclaimable {
         leaving,
         idle,
-        hoped,
+        if_idle,
         own,
-        ..Others::default()
+        ..Reclaimable::default()
     })
 }
 
@@ -171,35 +166,35 @@ fn nonsense() -> impl Strategy<Value = Event> {
     prop_oneof![
         3 => (instance.clone(), 1_u64..14, mode.clone())
             .prop_map(|(instance, limit, mode)| Event::Place {
-                instance,
+                instance: InstanceKey(instance),
                 limit: limit * GIB,
                 mode,
-                others: Others::default(),
+                others: Reclaimable::default(),
             }),
         2 => (1_u64..7, 1_u64..14, wild_others()).prop_map(|(instance, limit, others)| Event::Place {
-            instance,
+            instance: InstanceKey(instance),
             limit: limit * GIB,
             mode: GpuMode::Unified,
             others,
         }),
-        1 => (1_u64..7, wild_others()).prop_map(|(instance, others)| Event::Look { instance, others }),
-        1 => (instance.clone(), prop::option::of(0_usize..3), 1_u64..14, mode, any::<bool>()).prop_map(
-            |(instance, card, limit, mode, ready)| Event::Adopted { instance, card, limit: limit * GIB, mode, ready }
+        1 => (1_u64..7, wild_others()).prop_map(|(instance, others)| Event::RetryPlacement { instance: InstanceKey(instance), others }),
+        1 => (instance.clone(), prop::option::of((0_usize..3).prop_map(CardIndex)), 1_u64..14, mode, any::<bool>()).prop_map(
+            |(instance, card, limit, mode, ready)| Event::Adopted { instance: InstanceKey(instance), card, limit: limit * GIB, mode, ready }
         ),
-        4 => instance.clone().prop_map(|instance| Event::Ready { instance }),
-        4 => instance.clone().prop_map(|instance| Event::Want { instance }),
-        1 => instance.clone().prop_map(|instance| Event::Unwanted { instance }),
-        3 => instance.clone().prop_map(|instance| Event::Busy { instance }),
-        3 => instance.clone().prop_map(|instance| Event::Idle { instance }),
-        4 => instance.clone().prop_map(|instance| Event::Yielded { instance }),
-        2 => (instance.clone(), wild.clone()).prop_map(|(instance, usage)| Event::Used { instance, usage }),
+        4 => instance.clone().prop_map(|instance| Event::Ready { instance: InstanceKey(instance) }),
+        4 => instance.clone().prop_map(|instance| Event::Wanted { instance: InstanceKey(instance) }),
+        1 => instance.clone().prop_map(|instance| Event::Unwanted { instance: InstanceKey(instance) }),
+        3 => instance.clone().prop_map(|instance| Event::Busy { instance: InstanceKey(instance) }),
+        3 => instance.clone().prop_map(|instance| Event::Idle { instance: InstanceKey(instance) }),
+        4 => instance.clone().prop_map(|instance| Event::Yielded { instance: InstanceKey(instance) }),
+        2 => (instance.clone(), wild.clone()).prop_map(|(instance, usage)| Event::UsageSampled { instance: InstanceKey(instance), usage }),
         4 => (instance.clone(), number, wild, 0_u32..2, 0_u32..2).prop_map(
-            |(instance, number, usage, error, silent)| Event::Reported { instance, report: Report { number, usage, error, silent } }
+            |(instance, number, usage, error, unanswered)| Event::Reported { instance: InstanceKey(instance), report: Report { number, usage, error, unanswered } }
         ),
-        1 => instance.clone().prop_map(|instance| Event::Gone { instance }),
+        1 => instance.clone().prop_map(|instance| Event::Gone { instance: InstanceKey(instance) }),
         1 => (instance, 0_u64..20, 0_u32..3)
-            .prop_map(|(instance, gib, processes)| Event::Seen { instance, bytes: gib * GIB, processes }),
-        1 => (0_usize..3, 0_u64..20).prop_map(|(card, gib)| Event::CardUsed { card, bytes: gib * GIB }),
+            .prop_map(|(instance, gib, processes)| Event::Measured { instance: InstanceKey(instance), bytes: gib * GIB, processes }),
+        1 => (0_usize..3, 0_u64..20).prop_map(|(card, gib)| Event::CardMeasured { card: CardIndex(card), bytes: gib * GIB }),
         3 => Just(Event::Tick),
     ]
 }

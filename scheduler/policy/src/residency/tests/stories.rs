@@ -5,9 +5,9 @@ use super::*;
 /// A card with a budget of 10 GiB; A has 4, B has 5, C has 4. A and B fit, C does not fit beside them.
 #[test]
 fn c_comes_in_b_goes_partly_back_then_b_returns_for_a_and_a_for_c() {
-    const A: InstanceKey = 1;
-    const B: InstanceKey = 2;
-    const C: InstanceKey = 3;
+    const A: InstanceKey = InstanceKey(1);
+    const B: InstanceKey = InstanceKey(2);
+    const C: InstanceKey = InstanceKey(3);
     let mut card = Table::new(&[10]);
     card.run(A, 4);
     card.run(B, 5);
@@ -22,7 +22,7 @@ fn c_comes_in_b_goes_partly_back_then_b_returns_for_a_and_a_for_c() {
     let actions = card.yielded(B);
     let number = only_order(&actions, B, evict(3));
     card.now += 100 * MS;
-    assert_eq!(card.moved(B, number, usage(5, 2, 0)), [Action::Placed { instance: C, card: 0 }]);
+    assert_eq!(card.moved(B, number, usage(5, 2, 0)), [Action::Placed { instance: C, card: CardIndex(0) }]);
     assert_eq!(card.ready(C, 4), []);
     assert_eq!(resident(&card), [(A, 4), (B, 2), (C, 4)]);
 
@@ -56,26 +56,32 @@ fn c_comes_in_b_goes_partly_back_then_b_returns_for_a_and_a_for_c() {
 #[test]
 fn a_new_scheduler_moves_nothing_before_the_next_request() {
     let has = [(1, 4, 4), (2, 5, 5), (3, 4, 1)];
-    for turn in 0..has.len() {
+    for state in 0..has.len() {
         let mut card = Table::new(&[10]);
         let questions: Vec<_> = has
             .iter()
             .map(|(instance, gib, _)| {
                 let (instance, limit, mode) = (*instance, gib * GIB, GpuMode::Unified);
-                let adopted = Event::Adopted { instance, card: Some(0), limit, mode, ready: true };
-                only_order(&card.feed(&adopted), instance, Command::Report)
+                let adopted = Event::Adopted {
+                    instance: InstanceKey(instance),
+                    card: Some(CardIndex(0)),
+                    limit,
+                    mode,
+                    ready: true,
+                };
+                only_order(&card.feed(&adopted), InstanceKey(instance), Command::Report)
             })
             .collect();
         for step in 0..has.len() {
-            let next = (turn + step) % has.len();
+            let next = (state + step) % has.len();
             let (instance, gib, resident) = has[next];
-            assert_eq!(card.moved(instance, questions[next], usage(gib, resident, 0)), []);
+            assert_eq!(card.moved(InstanceKey(instance), questions[next], usage(gib, resident, 0)), []);
         }
-        assert_eq!(resident(&card), [(1, 4), (2, 5), (3, 1)]);
-        let number = only_order(&card.want(3), 1, evict(3));
-        let number = only_order(&card.moved(1, number, usage(4, 1, 0)), 3, Command::Restore);
-        let grant = Action::Grant { instance: 3, swap: Duration::ZERO };
-        assert_eq!(card.moved(3, number, usage(4, 4, 0)), [grant]);
+        assert_eq!(resident(&card), [(InstanceKey(1), 4), (InstanceKey(2), 5), (InstanceKey(3), 1)]);
+        let number = only_order(&card.want(InstanceKey(3)), InstanceKey(1), evict(3));
+        let number = only_order(&card.moved(InstanceKey(1), number, usage(4, 1, 0)), InstanceKey(3), Command::Restore);
+        let grant = Action::Grant { instance: InstanceKey(3), swap: Duration::ZERO };
+        assert_eq!(card.moved(InstanceKey(3), number, usage(4, 4, 0)), [grant]);
     }
 }
 
@@ -103,5 +109,9 @@ fn two_that_do_not_fit_together_take_turns_of_a_quantum() {
     let grants = world.log.iter().filter(|(_, action)| matches!(action, Action::Grant { .. })).count();
     // 200 requests of 50 ms are ten seconds of work each; a turn is 2 s, and the first ones follow the starts.
     assert_eq!((world.waits.len(), grants), (400, 8));
-    assert!(world.longest_want <= 6 * SECOND, "an exchange of 2 s, a start, a turn of 2 s: {:?}", world.longest_want);
+    assert!(
+        world.longest_want <= 6 * SECOND,
+        "an exchange of 2 s, a is_start, a state of 2 s: {:?}",
+        world.longest_want
+    );
 }

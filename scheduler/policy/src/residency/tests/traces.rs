@@ -120,17 +120,17 @@ fn run(trace: &Trace) -> Result {
 }
 
 fn lru(trace: &Trace, mut resident: Vec<u64>) -> u64 {
-    let mut order: Vec<usize> = (0..MODELS).collect();
+    let mut command: Vec<usize> = (0..MODELS).collect();
     let mut moved = 0;
     for (_, model, _) in &trace.requests {
-        order.retain(|other| other != model);
-        let mut out = order.iter();
+        command.retain(|other| other != model);
+        let mut out = command.iter();
         while resident.iter().sum::<u64>() - resident[*model] + trace.sizes[*model] > BUDGET {
             moved += std::mem::take(&mut resident[*out.next().expect("it fits alone")]);
         }
         moved += trace.sizes[*model] - resident[*model];
         resident[*model] = trace.sizes[*model];
-        order.push(*model);
+        command.push(*model);
     }
     moved
 }
@@ -143,8 +143,8 @@ fn optimum(trace: &Trace, mut resident: Vec<u64>) -> u64 {
     let mut moved = 0;
     for (_, model, _) in &trace.requests {
         next[*model].pop();
-        let held = resident.iter().sum::<u64>() - resident[*model];
-        let mut lacks = (held + trace.sizes[*model]).saturating_sub(BUDGET);
+        let holds = resident.iter().sum::<u64>() - resident[*model];
+        let mut lacks = (holds + trace.sizes[*model]).saturating_sub(BUDGET);
         let mut others: Vec<usize> = (0..MODELS).filter(|other| other != model).collect();
         others.sort_by_key(|other| std::cmp::Reverse(next[*other].last().copied().unwrap_or(usize::MAX)));
         for other in others {

@@ -2,7 +2,7 @@
 
 use super::World;
 use crate::Generation;
-use crate::fleet::{Phase, Standing};
+use crate::fleet::{Phase, StartState};
 use std::collections::BTreeSet;
 
 impl World {
@@ -16,15 +16,15 @@ impl World {
         let of = |generation| self.fakes.values().filter(|fake| fake.generation == generation).count();
         assert!(of(started) <= max(&started), "{} of {started:?}", of(started));
         let serving = self.fleet.serving().expect("something is to serve");
-        let others = self.fakes.values().map(|fake| fake.generation).filter(|other| *other != serving);
-        let beside = others.map(|other| max(&other)).max().unwrap_or(0);
+        let other_requests = self.fakes.values().map(|fake| fake.generation).filter(|other| *other != serving);
+        let beside = other_requests.map(|other| max(&other)).max().unwrap_or(0);
         assert!(self.adopted || self.fakes.len() <= max(&serving) + beside, "{} instances", self.fakes.len());
     }
 
     pub(super) fn check(&self) {
-        let open: BTreeSet<_> = self.fakes.values().filter(|fake| fake.open).map(|fake| fake.generation).collect();
-        assert!(open.len() <= 1, "lanes of {open:?} are open");
-        assert!(open.iter().all(|generation| Some(*generation) == self.fleet.serving()));
+        let routed: BTreeSet<_> = self.fakes.values().filter(|fake| fake.routed).map(|fake| fake.generation).collect();
+        assert!(routed.len() <= 1, "lanes of {routed:?} are routed");
+        assert!(routed.iter().all(|generation| Some(*generation) == self.fleet.serving()));
         let known: BTreeSet<_> = self.fleet.instances().map(|(number, _, _)| number).collect();
         assert!(known.iter().eq(self.fakes.keys()), "{known:?} are known, {:?} live", self.fakes.keys());
         let wake = self.fleet.wake_at();
@@ -36,8 +36,8 @@ impl World {
             assert!(wake.is_some_and(|wake| wake <= until), "{number:?} is in {phase:?} for ever");
         }
         for generation in self.numbers.keys() {
-            if let Some(Standing::Waiting { until } | Standing::NoPlace { again: Some(until) }) =
-                self.fleet.standing(*generation)
+            if let Some(StartState::BackingOff { until } | StartState::NoCapacity { retry_at: Some(until) }) =
+                self.fleet.start_state(*generation)
             {
                 assert!(wake.is_some_and(|wake| wake <= until), "{generation:?} waits for ever");
             }

@@ -13,7 +13,7 @@ impl World {
             self.pump(Event::Placed(instance));
             self.soon(3000, Later::Outcome { instance });
         } else if self.rng.bool() {
-            self.gone(instance, Event::NoPlace { instance, hopeless: false, in_place: false });
+            self.gone(instance, Event::NoCapacity { instance, permanent: false, recreate_fits: false });
         } else {
             self.soon(2000, Later::Place { instance }); // it waits for one
         }
@@ -21,12 +21,12 @@ impl World {
 
     /// An instance that waits for its place too long is told that there is none.
     pub(super) fn overdue_for_a_place(&mut self) {
-        let overdue = |phase: &Phase| matches!(phase, Phase::Starting { until } if *until <= self.now);
+        let on_deadline = |phase: &Phase| matches!(phase, Phase::Starting { until } if *until <= self.now);
         let unplaced = |number: InstanceNumber| self.fakes.get(&number).is_some_and(|fake| !fake.placed);
         let late: Vec<_> =
-            self.fleet.instances().filter(|(number, _, phase)| overdue(phase) && unplaced(*number)).collect();
+            self.fleet.instances().filter(|(number, _, phase)| on_deadline(phase) && unplaced(*number)).collect();
         for instance in late.into_iter().map(|(number, _, _)| number).collect::<Vec<_>>() {
-            self.gone(instance, Event::NoPlace { instance, hopeless: false, in_place: false });
+            self.gone(instance, Event::NoCapacity { instance, permanent: false, recreate_fits: false });
         }
     }
 
@@ -35,7 +35,7 @@ impl World {
         match self.nature(fake.content) {
             Nature::Hangs => return,
             Nature::NoImport => {
-                self.pump(Event::EngineRefused(instance));
+                self.pump(Event::ContentRejected(instance));
                 return self.gone(instance, Event::Gone(instance));
             }
             Nature::Crashes => return self.gone(instance, Event::Gone(instance)),
@@ -58,19 +58,19 @@ impl World {
 
     /// A handler ignores its cancellation, and others are in its instance for a while or not.
     pub(super) fn stick(&mut self, instance: InstanceNumber) {
-        let (others, takes) = (self.rng.bool(), self.rng.bool());
+        let (other_requests, free_slots) = (self.rng.bool(), self.rng.bool());
         self.fakes.get_mut(&instance).expect("it is there").stuck = true;
-        if others {
+        if other_requests {
             let ends = self.rng.bool();
             self.soon(2000, if ends { Later::Recovered { instance } } else { Later::Alone { instance } });
         }
-        self.pump(Event::Overran { instance, others, takes });
+        self.pump(Event::StuckHandlers { instance, other_requests, free_slots });
     }
 
     pub(super) fn gone(&mut self, instance: InstanceNumber, event: Event) {
         if self.fakes.remove(&instance).is_some() {
             self.pump(event);
-            if !self.waiting.is_empty() && !self.fakes.values().any(|fake| fake.open) {
+            if !self.waiting.is_empty() && !self.fakes.values().any(|fake| fake.routed) {
                 self.pump(Event::Demand);
             }
         }
@@ -85,36 +85,39 @@ impl World {
                 assert!(self.preparing.insert(generation, asked).is_none(), "prepared twice at a time");
                 self.soon(5000, Later::Prepared { generation, asked });
             }
-            Action::Unprepare(generation) => {
+            Action::CancelPreparation(generation) => {
                 self.preparing.remove(&generation).expect("nothing is being prepared for it");
             }
             Action::Start { instance, generation } => self.start(instance, generation),
             Action::Serve(generation) => {
                 let content = self.numbers[&generation];
                 let better = self.announced.is_some_and(|old| self.ready_once.contains(&old));
-                assert!(self.ready_once.contains(&content) || !better, "unproven content serves instead of proven one");
+                assert!(
+                    self.ready_once.contains(&content) || !better,
+                    "unproven content serves instead of was_ready one"
+                );
                 self.announced = Some(content);
             }
-            Action::Proven(generation) => {
+            Action::RecordReady(generation) => {
                 assert_eq!(self.fleet.serving(), Some(generation));
                 assert!(self.fakes.values().any(|fake| fake.ready && fake.generation == generation));
-                self.proven.insert(self.numbers[&generation]);
+                self.was_ready.insert(self.numbers[&generation]);
             }
-            Action::Open(instance) => {
-                let fake = self.fakes.get_mut(&instance).expect("open: it is gone");
-                assert!(fake.ready && !fake.open, "open: {fake:?}");
-                assert_eq!(self.announced, Some(fake.content), "open: it does not serve");
-                fake.open = true;
+            Action::EnableRoute(instance) => {
+                let fake = self.fakes.get_mut(&instance).expect("routed: it is gone");
+                assert!(fake.ready && !fake.routed, "routed: {fake:?}");
+                assert_eq!(self.announced, Some(fake.content), "routed: it does not serve");
+                fake.routed = true;
             }
-            Action::Close(instance) => {
+            Action::DisableRoute(instance) => {
                 let fake = self.fakes.get_mut(&instance).expect("close: it is gone");
-                assert!(std::mem::take(&mut fake.open), "close: it is not open");
+                assert!(std::mem::take(&mut fake.routed), "close: it is not routed");
             }
             Action::CancelInFlight(instance) => {
                 let fake = self.fakes.get_mut(&instance).expect("cancel: it is gone");
-                assert!(fake.busy.take().is_some() && !fake.open, "cancel: {fake:?}");
+                assert!(fake.busy.take().is_some() && !fake.routed, "cancel: {fake:?}");
             }
-            Action::Leaves { instance, .. } => assert!(self.fakes.contains_key(&instance), "leaves: it is gone"),
+            Action::Leaving { instance, .. } => assert!(self.fakes.contains_key(&instance), "leaves: it is gone"),
             Action::Stop(instance) => self.end(instance, 2000),
             Action::Kill(instance) => self.end(instance, 200),
             Action::RefuseWaiting => self.refused += std::mem::take(&mut self.waiting).len(),
@@ -134,8 +137,8 @@ impl World {
     pub(super) fn start(&mut self, instance: InstanceNumber, generation: Generation) {
         let content = self.numbers[&generation];
         assert!(!self.fleet.held() && self.announced.is_some(), "a start for nobody");
-        let (open, busy) = (false, None);
-        let fake = Fake { generation, content, placed: false, ready: false, open, busy, stuck: false, deaf: false };
+        let (routed, busy) = (false, None);
+        let fake = Fake { generation, content, placed: false, ready: false, routed, busy, stuck: false, deaf: false };
         assert!(self.fakes.insert(instance, fake).is_none(), "a number twice");
         self.bounded(generation);
         self.soon(10, Later::Place { instance });
@@ -144,7 +147,7 @@ impl World {
     pub(super) fn end(&mut self, instance: InstanceNumber, within_ms: u64) {
         let has_no_effect = self.chance(self.faults.stop);
         let fake = self.fakes.get_mut(&instance).expect("an end for one that is gone");
-        assert!(!fake.open, "an end with its lane open");
+        assert!(!fake.routed, "an end with its lane routed");
         let first = !std::mem::replace(&mut fake.deaf, true);
         if !fake.placed {
             self.at(self.now, Later::Gone { instance });

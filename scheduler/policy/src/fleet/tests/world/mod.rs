@@ -59,7 +59,7 @@ pub(in crate::fleet::tests) struct Fake {
     /// It has its place; until then there is no process.
     placed: bool,
     ready: bool,
-    pub(in crate::fleet::tests) open: bool,
+    pub(in crate::fleet::tests) routed: bool,
     /// The number of its request.
     busy: Option<u64>,
     /// Its request was cancelled, and runs on.
@@ -90,7 +90,7 @@ pub(in crate::fleet::tests) struct World {
     pub(in crate::fleet::tests) numbers: BTreeMap<Generation, usize>,
     given: u32,
     /// Contents that served and were ready, as the lasting state has it.
-    proven: BTreeSet<usize>,
+    was_ready: BTreeSet<usize>,
     /// Contents that were ready once.
     ready_once: BTreeSet<usize>,
     announced: Option<usize>,
@@ -126,7 +126,7 @@ impl World {
             directory: None,
             numbers: BTreeMap::new(),
             given: 0,
-            proven: BTreeSet::new(),
+            was_ready: BTreeSet::new(),
             ready_once: BTreeSet::new(),
             announced: None,
             fakes: BTreeMap::new(),
@@ -157,26 +157,28 @@ impl World {
 
     /// What an earlier scheduler knew.
     pub(in crate::fleet::tests) fn served(&mut self, content: usize) {
-        self.proven.insert(content);
+        self.was_ready.insert(content);
         self.ready_once.insert(content);
         let generation = self.number(content);
-        self.pump(Event::Served { generation, settings: self.contents[content].1 });
+        self.pump(Event::LastServed { generation, settings: self.contents[content].1 });
     }
 
     /// An instance of an earlier scheduler.
     pub(in crate::fleet::tests) fn adopt(&mut self, content: usize, ready: bool) {
         let (instance, generation) = (self.fleet.next_number(), self.number(content));
-        let (open, busy) = (false, None);
-        self.fakes
-            .insert(instance, Fake { generation, content, placed: true, ready, open, busy, stuck: false, deaf: false });
+        let (routed, busy) = (false, None);
+        self.fakes.insert(
+            instance,
+            Fake { generation, content, placed: true, ready, routed, busy, stuck: false, deaf: false },
+        );
         self.adopted = true;
         if ready {
             self.ready_once.insert(content);
         } else {
             self.at(self.now + SECOND, Later::Outcome { instance });
         }
-        let (settings, proven) = (self.contents[content].1, self.proven.contains(&content));
-        self.pump(Event::Adopted { instance, generation, settings, ready, proven });
+        let (settings, was_ready) = (self.contents[content].1, self.was_ready.contains(&content));
+        self.pump(Event::Adopted { instance, generation, settings, ready, was_ready });
     }
 
     pub(in crate::fleet::tests) fn remove(&mut self) {
@@ -261,7 +263,7 @@ impl World {
             }
             Later::Alone { instance } => {
                 if self.fakes.get(&instance).is_some_and(|fake| fake.stuck && fake.busy.is_some()) {
-                    self.pump(Event::Overran { instance, others: false, takes: false });
+                    self.pump(Event::StuckHandlers { instance, other_requests: false, free_slots: false });
                 }
             }
             Later::Recovered { instance } => {
@@ -280,19 +282,19 @@ impl World {
             Happening::Content(content) if self.directory == Some(content) => {} // nothing changed
             Happening::Content(content) => {
                 self.directory = Some(content);
-                let (generation, proven) = (self.number(content), self.proven.contains(&content));
-                self.pump(Event::Content { generation, settings: self.contents[content].1, proven });
+                let (generation, was_ready) = (self.number(content), self.was_ready.contains(&content));
+                self.pump(Event::Content { generation, settings: self.contents[content].1, was_ready });
             }
             Happening::Bad => {
                 self.directory = None;
-                self.pump(Event::BadContent);
+                self.pump(Event::UnservableContent);
             }
             Happening::Requests(count) => {
                 for _ in 0..count {
                     self.count += 1;
                     self.waiting.push_back(self.count);
-                    let has_lane = self.fakes.values().any(|fake| fake.open);
-                    self.pump(if has_lane { Event::Wanted(self.told_wanted) } else { Event::Demand });
+                    let has_lane = self.fakes.values().any(|fake| fake.routed);
+                    self.pump(if has_lane { Event::DesiredInstances(self.told_wanted) } else { Event::Demand });
                 }
             }
             Happening::LauncherLost => {
@@ -309,7 +311,7 @@ impl World {
             Happening::Stop => self.pump(Event::Stop),
             Happening::Restart => self.pump(Event::Restart),
             Happening::RollBack(content) => {
-                if self.proven.contains(&content) {
+                if self.was_ready.contains(&content) {
                     let generation = self.number(content);
                     self.pump(Event::RollBack { generation, settings: self.contents[content].1 });
                 }
@@ -328,8 +330,8 @@ impl World {
             for action in actions {
                 self.act(action);
             }
-            if event == Event::Demand && !self.fakes.values().any(|fake| fake.open) && self.refused == before {
-                assert!(!self.fleet.refuses(), "a request waits for nothing");
+            if event == Event::Demand && !self.fakes.values().any(|fake| fake.routed) && self.refused == before {
+                assert!(!self.fleet.refuses_requests(), "a request waits for nothing");
             }
             self.check();
             self.send();
@@ -338,18 +340,18 @@ impl World {
 
     fn send(&mut self) {
         while !self.waiting.is_empty() {
-            let free = self.fakes.iter_mut().find(|(_, fake)| fake.open && fake.busy.is_none());
+            let free = self.fakes.iter_mut().find(|(_, fake)| fake.routed && fake.busy.is_none());
             let Some((instance, fake)) = free else { break };
             let (instance, request) = (*instance, self.waiting.pop_front().expect("it waits"));
             fake.busy = Some(request);
             self.feed.push_back(Event::Busy(instance));
             self.soon(2000, Later::Done { instance, request });
         }
-        let busy = self.fakes.values().filter(|fake| fake.open && fake.busy.is_some()).count();
+        let busy = self.fakes.values().filter(|fake| fake.routed && fake.busy.is_some()).count();
         let wanted = u32::try_from(busy + self.waiting.len()).expect("few");
         if wanted != self.told_wanted {
             self.told_wanted = wanted;
-            self.feed.push_back(Event::Wanted(wanted));
+            self.feed.push_back(Event::DesiredInstances(wanted));
         }
     }
 }

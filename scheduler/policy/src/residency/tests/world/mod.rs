@@ -9,14 +9,14 @@ use super::*;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-/// From `End` to `Gone`.
+/// From `End` to `Departing`.
 pub(super) const KILL: Duration = Duration::from_millis(100);
 
 /// What can go wrong, each with its chance per occasion.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Faults {
     /// An order is never answered.
-    pub(super) silent: f64,
+    pub(super) unanswered: f64,
     /// An eviction moves nothing.
     pub(super) disobey: f64,
     /// A request allocates more, a part of it unmovable.
@@ -51,8 +51,8 @@ struct Fake {
     granted: bool,
     busy: bool,
     yielding: bool,
-    wanted: Option<Moment>,
-    order: Option<(u64, Command)>,
+    wanted_since: Option<Moment>,
+    command: Option<(u64, Command)>,
     ended: bool,
 }
 
@@ -62,9 +62,9 @@ enum Later {
     Done { key: InstanceKey },
     Answer { key: InstanceKey, number: u64 },
     SetUp { key: InstanceKey },
-    Used { key: InstanceKey },
+    UsageSampled { key: InstanceKey },
     Dead { key: InstanceKey },
-    Look { key: InstanceKey },
+    RetryPlacement { key: InstanceKey },
 }
 
 pub(super) struct World {
@@ -171,7 +171,7 @@ impl World {
                 if self.chance(self.faults.others) {
                     let card = self.rng.usize(..self.links.len());
                     let bytes = self.rng.u64(..=self.policy.settings().cards[card].total);
-                    self.pump(Event::CardUsed { card, bytes });
+                    self.pump(Event::CardMeasured { card: CardIndex(card), bytes });
                 }
                 self.models[model].waiting.push_back((self.now, service));
                 self.push_on(model);
@@ -186,15 +186,15 @@ impl World {
                     self.push_on(model);
                 }
             }
-            Later::Used { key } => {
+            Later::UsageSampled { key } => {
                 if let Some(fake) = self.fakes.get(&key).filter(|fake| !fake.ended) {
-                    self.pump(Event::Used { instance: key, usage: fake.usage() });
+                    self.pump(Event::UsageSampled { instance: key, usage: fake.usage() });
                 }
             }
-            Later::Look { key } => {
+            Later::RetryPlacement { key } => {
                 if let Some(fake) = self.fakes.get(&key) {
                     let others = self.others(fake.model);
-                    self.pump(Event::Look { instance: key, others });
+                    self.pump(Event::RetryPlacement { instance: key, others });
                     self.look_later(key);
                 }
             }
@@ -217,11 +217,11 @@ impl World {
         let Some(key) = model.key else {
             self.count += 1;
             let (limit, mode, key) = (model.limit, model.mode, self.count);
-            self.models[index].key = Some(key);
-            self.fakes.insert(key, Fake { model: index, ..Fake::default() });
+            self.models[index].key = Some(InstanceKey(key));
+            self.fakes.insert(InstanceKey(key), Fake { model: index, ..Fake::default() });
             let others = self.others(index);
-            self.pump(Event::Place { instance: key, limit, mode, others });
-            return self.look_later(key);
+            self.pump(Event::Place { instance: InstanceKey(key), limit, mode, others });
+            return self.look_later(InstanceKey(key));
         };
         let now = self.now;
         let fake = self.fakes.get_mut(&key).expect("a model knows its instance");
@@ -229,13 +229,13 @@ impl World {
             return;
         }
         if !fake.granted {
-            if fake.wanted.is_none() {
-                fake.wanted = Some(now);
-                self.pump(Event::Want { instance: key });
+            if fake.wanted_since.is_none() {
+                fake.wanted_since = Some(now);
+                self.pump(Event::Wanted { instance: key });
             } else if self.chance(self.faults.cancel) {
                 self.lost += std::mem::take(&mut self.models[index].waiting).len();
                 if let Some(fake) = self.fakes.get_mut(&key) {
-                    fake.wanted = None;
+                    fake.wanted_since = None;
                 }
                 self.pump(Event::Unwanted { instance: key });
             }
@@ -264,7 +264,7 @@ impl World {
             fake.managed += more - more / 8;
             fake.resident += more - more / 8;
             fake.device += more / 8;
-            self.at(self.now + SECOND, Later::Used { key });
+            self.at(self.now + SECOND, Later::UsageSampled { key });
         }
         let fake = self.fakes.get_mut(&key).expect("it is there");
         if fake.yielding {
@@ -278,12 +278,12 @@ impl World {
     }
 
     fn answer(&mut self, key: InstanceKey, number: u64) {
-        let disobeys = self.chance(self.faults.disobey);
+        let failed = self.chance(self.faults.disobey);
         let Some(fake) = self.fakes.get_mut(&key).filter(|fake| !fake.ended) else { return };
-        let Some((_, order)) = fake.order.take_if(|(sent, _)| *sent == number) else { return };
+        let Some((_, command)) = fake.command.take_if(|(pending, _)| *pending == number) else { return };
         let before = fake.resident;
-        match order {
-            Command::Evict { bytes } if !disobeys => fake.resident -= bytes.min(fake.resident),
+        match command {
+            Command::Evict { bytes } if !failed => fake.resident -= bytes.min(fake.resident),
             Command::Restore => fake.resident = fake.managed,
             Command::Evict { .. } | Command::Report => {}
         }
@@ -291,7 +291,7 @@ impl World {
         let usage = fake.usage();
         self.pump(Event::Reported {
             instance: key,
-            report: Report { number, usage, error: u32::from(disobeys), silent: 0 },
+            report: Report { number, usage, error: u32::from(failed), unanswered: 0 },
         });
     }
 
@@ -328,7 +328,7 @@ impl World {
                 let fake = self.fakes.get_mut(&instance).expect("grant: unknown");
                 assert!(fake.ready && !fake.granted && !fake.ended, "a grant to {fake:?}");
                 fake.granted = true;
-                let since = fake.wanted.take().expect("a grant that nobody wants");
+                let since = fake.wanted_since.take().expect("a grant that nobody wants");
                 let model = fake.model;
                 self.longest_want = self.longest_want.max(now - since);
                 self.push_on_later(model);
@@ -343,24 +343,27 @@ impl World {
                     let model = fake.model;
                     self.feed.push_back(Event::Yielded { instance });
                     if !self.models[model].waiting.is_empty() {
-                        self.fakes.get_mut(&instance).expect("it is there").wanted = Some(now);
-                        self.feed.push_back(Event::Want { instance });
+                        self.fakes.get_mut(&instance).expect("it is there").wanted_since = Some(now);
+                        self.feed.push_back(Event::Wanted { instance });
                     }
                 }
             }
-            Action::Order { instance, number, order } => {
-                let silent = self.chance(self.faults.silent);
-                let fake = self.fakes.get_mut(&instance).expect("order: unknown");
-                assert!(fake.order.is_none() && !fake.ended, "two orders, or one to an ended instance: {fake:?}");
-                let (bytes, way) = match order {
+            Action::Command { instance, number, command } => {
+                let unanswered = self.chance(self.faults.unanswered);
+                let fake = self.fakes.get_mut(&instance).expect("command: unknown");
+                assert!(
+                    fake.command.is_none() && !fake.ended,
+                    "two commands_sent, or one to an ended instance: {fake:?}"
+                );
+                let (bytes, way) = match command {
                     Command::Evict { bytes } => (bytes.min(fake.resident), 0),
                     Command::Restore => (fake.managed - fake.resident, 1),
                     Command::Report => (0, 1),
                 };
-                assert!(order == Command::Report || (!fake.granted && !fake.busy), "moved under a request");
-                fake.order = Some((number, order));
-                if !silent {
-                    let link = &mut self.links[fake.card.expect("placed")][way];
+                assert!(command == Command::Report || (!fake.granted && !fake.busy), "moved under a request");
+                fake.command = Some((number, command));
+                if !unanswered {
+                    let link = &mut self.links[fake.card.expect("placed").0][way];
                     let takes = Duration::from_secs_f64(bytes as f64 / bandwidth);
                     let until = now.max(*link) + takes;
                     if bytes > 0 {
