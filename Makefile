@@ -50,7 +50,7 @@ check:  ## format, lints, documentation, dependencies, Python style and types
 
 test: setup test-rust test-python  ## everything that needs no GPU (as root)
 
-# One build for programs, libraries and tests together: built apart, the test-only features would compile them twice.
+# A single build for programs, libraries and tests: built apart, the test-only features would compile them twice.
 test-build: setup
 	cargo build --locked --workspace --lib --bins --tests
 	@install -C -m 755 .omni/tools/bin/uv target/debug/uv
@@ -98,7 +98,7 @@ deb: $(if $(OMNI_BIN),,build)  ## the Debian package, in target/debian, checked 
 	@rm -f target/debian/*.deb
 	systemd/deb.sh
 
-# What setup installs for the models' tests is where the seed's wheel comes from: guests reach no package index. After
+# The seed's wheel comes from setup's installation for the models' tests: guests reach no package index. After
 # `make test`, OMNI_BIN=target/debug packs what that has built.
 vm-test: test-build deb  ## Omni under systemd 252 and 257 with cgroup v2, in emulated machines (as root)
 	tests/vm/run.sh

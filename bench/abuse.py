@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What one model can do to its neighbour: each abuse alone, beside quiet times of the same load.
+"""Effect of an abusive model on its neighbour: each abuse alone, beside quiet times of the same load.
 
 Usage (root): bench/abuse.py [--rounds 3] [--seconds 8] [--rate 100] [--only NAME ...]
 
@@ -70,7 +70,7 @@ UNREAD, UNREAD_BYTES = 4, 4 << 20
 
 @dataclass
 class Abuse:
-    """One of them, and what came of it: ratios to the quiet time beside, the same `undisturbed` by programs outside and
+    """An abuse, and its results: ratios to the quiet time beside, the same `undisturbed` by programs outside and
     how many requests that leaves out, all answers, what the model says it did.
     """
 
@@ -117,7 +117,7 @@ def abuse(node: Node, name: str, seconds: float) -> str:
                     said.append(json.loads(found)["result"])
                 elif answer.status in (429, 503):
                     if name != DEADLY:
-                        node.ctl("start", name)  # it comes back sooner than its back-off would have it
+                        node.ctl("start", name)  # sooner than its back-off would start it
                     time.sleep(0.2)
 
     threads = [threading.Thread(target=again) for _ in range(UNREAD if name == "unread" else 1)]

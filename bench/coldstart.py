@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a stopped, a killed and an idle model cost: time to the first answer, outage, memory, processor.
+"""Cost of a stopped, a killed and an idle model: time to the first answer, outage, memory, processor.
 
 Usage (root): bench/coldstart.py [--starts 20] [--idle-models 100] [--idle-seconds 60] [--no-embeddings]
 
@@ -99,13 +99,13 @@ def outage(name: str, body: object, kills: int, target: str) -> None:
 
 
 def further(name: str, body: object, more: int) -> None:
-    """What each further instance that is idle takes, its worker and the zygote's growth included."""
+    """Memory of each further idle instance, with its worker and the growth of the zygote."""
     taken = proportional(name, body, 1 + more) - proportional(name, body, 1)
     row(f"each further idle instance of {name}, PSS", f"{taken / more:.1f} MiB", "<= 4 MiB")
 
 
 def proportional(name: str, body: object, instances: int) -> float:
-    """What so many idle instances take, each process its share of what it shares, in MiB."""
+    """Memory of this many idle instances, each process with its share of shared pages, in MiB."""
     source = ROOT / "models" / name
     given = (source / "omni.toml").read_text()
     scaling = f"[scaling]\nmin-instances = {instances}\nmax-instances = {instances}\n"

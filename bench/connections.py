@@ -58,7 +58,7 @@ PAUSE = 1.0
 PARTS = 4
 # Opened at a time, so that the kernel's queue of the listener never overflows.
 OPENING = 64
-# What the node keeps of what it had, MiB, and how long it may take to see that nobody needs the rest, in seconds.
+# Memory that the node may keep afterwards, MiB, and the time it may take to free the rest, in seconds.
 SPARE = 24
 GIVEN_BACK = 45.0
 # A timer of the node may be this late, and the connections of one kind take a while to be opened.
@@ -67,7 +67,7 @@ LATE = 3.0
 
 @dataclass(frozen=True)
 class Kind:
-    """One way to hold connections; they end so many seconds after they are held."""
+    """A way to hold connections; they end this many seconds after they are held."""
 
     name: str
     what: str
@@ -211,7 +211,7 @@ def control(node: Node, kind: Kind, count: int, seconds: float, rate: float) -> 
 
 
 def measure(node: Node, kind: Kind, count: int, seconds: float, rate: float) -> None:
-    """One kind: quiet, with the connections, and after them."""
+    """Measures a kind: quiet, with the connections, and after them."""
     before = resident(node)
     quiet = offered(node, seconds, rate).answers()
     pipe = held(node.address, kind, count)

@@ -67,7 +67,7 @@ class Start(NamedTuple):
 
 @dataclass
 class Day:
-    """What came of a set-up."""
+    """Results of a set-up."""
 
     answers: list[Answer]
     starts: list[Start]
@@ -96,7 +96,7 @@ def live(setup: SetUp, models: list[str], plan: Plan, seconds: float) -> Day:
     files = {"model.py": MODEL, "omni.toml": manifest}
     config = f'[capacity]\nmemory = "{LIMIT_MIB * setup.room}MiB"\n'
     with Node({model: files for model in models}, config=config) as node:
-        # What the first start of a node's life takes longer is not of this day.
+        # The first start of a node's life takes longer, and is not counted.
         node.ctl("start", models[0], "--wait")
         if setup.stays:
             for model in models:
@@ -152,7 +152,7 @@ def waited(day: Day) -> list[Answer]:
 
 
 def show(setup: SetUp, day: Day) -> None:
-    """One set-up's part of the table."""
+    """Prints a set-up's part of the table."""
     row(f"{setup.name}: requests failed", failures(day.answers), *goal(setup, day))
     met = waited(day)
     row("    starts, and requests that waited for one", f"{len(day.starts)}, {len(met)}")

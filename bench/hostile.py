@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a hostile model and a hostile client cost the scheduler and another model.
+"""Cost of a hostile model and of a hostile client for the scheduler and for another model.
 
 Usage (root): bench/hostile.py [--rounds 3] [--seconds 5] [--rate 100] [--only NAME ...]
 
@@ -53,7 +53,7 @@ POST, HTTP, PATH, AUTHORITY, LENGTH, ACCEPT = b"\x83", b"\x86", b"\x04", b"\x01"
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """One frame of HTTP/2."""
+    """A frame of HTTP/2."""
     return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
 
 

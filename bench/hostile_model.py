@@ -79,7 +79,7 @@ def large(_end, asked):
 
 
 def work(_end, _asked):
-    """What a polite client asks for."""
+    """Work for a polite client."""
     return None
 
 

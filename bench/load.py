@@ -1,6 +1,6 @@
 """Open-loop load: a client process of its own, which offers requests at the moments of a plan whatever comes back.
 
-Called by the benchmarks beside it. What always holds: a latency counts from the moment at which the request was due, so
+Called by the benchmarks beside it. Invariant: a latency counts from the moment at which the request was due, so
 a node that stalls pays for everybody who came meanwhile; every planned request has exactly one answer, of status 0 when
 the connection broke or nothing came in time. The client runs before everything else on its processor, as far as the
 system allows, because it stands for other machines: what waits for a processor is the node and its models.
@@ -36,7 +36,7 @@ Address = tuple[str, int]
 
 
 class Answer(NamedTuple):
-    """What became of one request. Times are in seconds; `due` is of the plan."""
+    """Result of a request. Times are in seconds; `due` is of the plan."""
 
     due: float
     model: str
@@ -86,7 +86,7 @@ def steady(model: str, rate: float, seconds: float) -> Plan:
 
 
 def between(answers: Iterable[Answer], begin: float, end: float) -> list[Answer]:
-    """Those that were due in a time."""
+    """Answers to requests that were due in a time."""
     return [answer for answer in answers if begin <= answer.due < end]
 
 
@@ -96,7 +96,7 @@ def failed(answers: Iterable[Answer]) -> int:
 
 
 def statuses(found: Iterable[int]) -> str:
-    """Of each status how many there are, in words; 0 is none."""
+    """Number of answers of each status; 0 stands for no answer."""
     counted = sorted(collections.Counter(found).items())
     return ", ".join(f"{status or 'nothing'}: {count:,}" for status, count in counted)
 
@@ -116,7 +116,7 @@ def milliseconds(answers: Iterable[Answer], part: float) -> float:
 
 
 def before_others() -> None:
-    """This process runs before all that are not of the real-time class; without the right to that, as it is."""
+    """Gives this process real-time priority, where it has the right to that."""
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
 
@@ -124,7 +124,7 @@ def before_others() -> None:
 def _offer(address: Address, plan: Plan, requests: dict[str, bytes], began: float, answers: Pipe) -> None:
     before_others()
     gc.disable()  # for its pauses; the answers of a plan are all that it would look through
-    # Of the selectors this one alone sleeps for parts of a millisecond.
+    # The only selector that sleeps for parts of a millisecond.
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selectors.SelectSelector())) as runner:
         answers.send(runner.run(_run(_Client(address, requests), plan, began)))
 
@@ -182,12 +182,12 @@ class _Client:
                 self.answered(*self._waiting.popleft(), 0, "")
 
     def opened(self, connection: _Connection) -> None:
-        """It is there, and free."""
+        """Called when a connection is established: it is free."""
         self._open.add(connection)
         self.free(connection)
 
     def free(self, connection: _Connection) -> None:
-        """It takes the next request that waits."""
+        """Gives the connection the next request that waits."""
         if self._waiting:
             due, model = self._waiting.popleft()
             connection.send(due, model, self._requests[model])
@@ -196,7 +196,7 @@ class _Client:
             self._idle.append(connection)
 
     def closed(self, connection: _Connection) -> None:
-        """It is of no use any more."""
+        """Called when a connection is closed."""
         self._open.discard(connection)
         with contextlib.suppress(ValueError):
             self._idle.remove(connection)
@@ -206,7 +206,7 @@ class _Client:
         self._open_more()
 
     def answered(self, due: float, model: str, status: int, version: str) -> None:
-        """One request is over."""
+        """Called at the end of a request."""
         seconds = asyncio.get_running_loop().time() - self.zero - due
         self.answers.append(Answer(due, model, seconds, status, version))
 
@@ -234,7 +234,7 @@ class _Connection(asyncio.Protocol):
         self._client.opened(self)
 
     def send(self, due: float, model: str, text: bytes) -> None:
-        """One request; the answer before it is complete."""
+        """Sends a request; the answer before it is complete."""
         self.asked = (due, model)
         self.transport.write(text)
 

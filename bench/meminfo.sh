@@ -29,7 +29,7 @@ cleanup() {
 }
 trap cleanup EXIT
 
-# One group with a limit, for the readers and for both servers' numbers.
+# A group with a limit, for the readers and for both servers' numbers.
 v1=$(awk '$3 == "cgroup" && $4 ~ /(^|,)memory(,|$)/ { print $2; exit }' /proc/mounts)
 v2=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)
 if [ -n "$v1" ]; then

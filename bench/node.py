@@ -136,7 +136,7 @@ class Node:
         until("the model to stop", lambda: not self.ctl("status", model)["instances"] and not any(instances.iterdir()))
 
     def states(self, model: str) -> list[str]:
-        """Of each of its instances."""
+        """States of its instances."""
         return [instance["state"] for instance in self.ctl("status", model)["instances"]]
 
     def processes(self) -> list[int]:
@@ -144,7 +144,7 @@ class Node:
         return [pid for pid in processes() if f"/{self.folder.name}/" in _read(Path(f"/proc/{pid}/cgroup"))]
 
     def log(self) -> str:
-        """What the node wrote."""
+        """Output of the node."""
         return self._log.read_text()
 
 

@@ -5,7 +5,7 @@ many requests as are due in these, and at a hundred a second that is one in a hu
 requests cannot be told by their latency, so the kernel's record of who ran when (`perf record`, Debian's linux-perf)
 tells them.
 
-What always holds: a program is outside only if it was there before the benchmark started anything and has a
+Invariant: a program is outside only if it was there before the benchmark started anything and has a
 command line. The kernel's own threads have none, and are not: what they do may be a model's doing.
 """
 
@@ -29,7 +29,7 @@ Turn = tuple[float, float]
 
 
 def available() -> bool:
-    """Whether this machine can tell."""
+    """True if this machine has `perf`."""
     return shutil.which("perf") is not None
 
 
@@ -39,7 +39,7 @@ def strangers() -> set[int]:
 
 
 class Record:
-    """Who ran when, from now on. Its processes and files are gone after `turns`."""
+    """Records from now on when each program runs. Its processes and files are gone after `turns`."""
 
     def __init__(self, outside: set[int]) -> None:
         self._outside = outside
@@ -62,7 +62,7 @@ class Record:
 
 
 def met(begin: float, seconds: float, turns: Iterable[Turn]) -> bool:
-    """Whether a request that was due at this moment, and took so long, met any of the turns."""
+    """True if a request that was due at this moment, and took this long, met any of the turns."""
     return any(begin < until and since < begin + seconds for since, until in turns)
 
 

@@ -1,4 +1,4 @@
-"""What the benchmarks print: on what they ran, then a table of figures beside their goals."""
+"""Output of the benchmarks: the machine, then a table of figures beside their goals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def machine() -> None:
 
 
 def row(what: str, figure: str, goal: str = "", reached: bool | None = None) -> None:
-    """One figure; `reached` where there is a goal."""
+    """Prints a figure; `reached` where there is a goal."""
     words = {None: "", True: "reached", False: "NOT REACHED"}
     print(f"{what:<58} {figure:>30}  {goal:<22} {words[reached]}".rstrip(), flush=True)
 

@@ -38,13 +38,13 @@ BAD = [
     ("ends its process", "breaks_setup", "os._exit(7)"),
 ]
 BAD_EACH = 5
-# So long after a change was published its costs are counted: start beside the old one, switch, drain, end.
+# Time after a change during which its costs are counted: start beside the old one, switch, drain, end.
 CHANGE = 2.5
 
 
 @dataclass
 class Change:
-    """One change of the model's directory; `at` is of the plan."""
+    """A change of the model's directory; `at` is of the plan."""
 
     at: float
     bad: str | None

@@ -52,7 +52,7 @@ PARTS = [
 ]
 # Calls that runc's filter refuses, of which ours has more.
 REFUSED = ["mount", "umount2", "pivot_root", "chroot", "setns", "unshare", "ptrace", "bpf", "keyctl", "kexec_load"]
-# One instruction of classic BPF: all calls are allowed. What is in a filter costs nothing at the start.
+# An instruction of classic BPF that allows all calls: the content of a filter costs nothing at the start.
 ALLOW = struct.pack("=HBBI", 0x06, 0, 0, 0x7FFF0000)
 
 
@@ -77,7 +77,7 @@ def bubblewrap(program: str, filters: int) -> list[str]:
 
 
 def bundle(folder: Path, group: str) -> None:
-    """What runc runs: an empty root, and all that is to be mounted there."""
+    """A bundle for runc: an empty root, and all that is to be mounted there."""
     binds, links = parts()
     root = folder / "root"
     root.mkdir()

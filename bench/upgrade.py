@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What clients notice of a scheduler that is replaced under load: failures, and latency around each takeover.
+"""Effect on clients of a scheduler that is replaced under load: failures, and latency around each takeover.
 
 Usage (root): bench/upgrade.py [--rate 500] [--seconds 60] [--every 10] [--fresh 0.2] [--streams 2]
 

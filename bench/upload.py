@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a large upload costs the scheduler: its own processor time and memory, apart from the model's.
+"""Cost of a large upload for the scheduler: its own processor time and memory, apart from the model's.
 
 Usage (root): bench/upload.py [--mib 64] [--rounds 15]
               bench/upload.py --kept 16 [--mib 2] [--seconds 5]     uploads over as many kept connections at once
@@ -36,7 +36,7 @@ GOAL_MIB = 2.0
 
 
 def processor_ms(pid: int) -> float:
-    """What all threads of a process have had of processors, in milliseconds."""
+    """Processor time of all threads of a process, in milliseconds."""
     return sum(int(each.read_text().split()[0]) for each in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e6
 
 
@@ -72,7 +72,7 @@ def cost(node: Node, model: str, body: bytes) -> tuple[float, float]:
     """Milliseconds of the scheduler's time that one upload takes beyond a pause as long, and the upload's seconds."""
     before = processor_ms(node.pid)
     seconds = upload(node, model, body)
-    # What is done after the answer counts as well.
+    # Work after the answer counts as well.
     time.sleep(0.05)
     taken = processor_ms(node.pid) - before
     time.sleep(seconds + 0.05)

@@ -16,7 +16,7 @@ import yaml
 
 HERE = Path(__file__).parent
 LIST = HERE.parent / "scheduler/src/snapshots/omni_scheduler__metrics__tests__names_are_those_of_the_design.snap"
-# What Prometheus adds to every sample.
+# Labels that Prometheus adds to every sample.
 TARGET = {"job", "instance"}
 
 
@@ -57,7 +57,7 @@ def parts(node: Any) -> Iterator[Any]:
 
 
 def labels_of(node: Any) -> set[str]:
-    """What the series below a node can be told apart by."""
+    """Labels that tell the series below a node apart."""
     labels = set(TARGET)
     for part in parts(node):
         if isinstance(part, promql.VectorSelector):
@@ -80,7 +80,7 @@ def test_it_asks_for_what_there_is(text: str) -> None:
 
 
 def test_every_metric_is_on_the_dashboard() -> None:
-    """Who adds a metric says where it is seen."""
+    """A metric that is added must be put on the dashboard."""
     asked = " ".join(target["expr"] for panel in panels() for target in panel["targets"])
     families = {re.sub(r"_(bucket|sum|count)$", "", name) for name in known()}
     assert {name for name in families if name not in asked} == set()
@@ -122,7 +122,7 @@ STORIES = {
 
 
 def vector(node: Any, scrapes: list[str], now: int) -> dict[str, float]:
-    """What an expression over `omni_instances` of one model gives at a scrape, by state; once aggregated, one value.
+    """Result of an expression over `omni_instances` of one model at a scrape, by state; once aggregated, one value.
 
     Prometheus is not here to ask: this knows the few parts that the alert is made of, and refuses others.
     """

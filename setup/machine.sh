@@ -14,7 +14,7 @@ missing() { # what, how to get it
 }
 has() { command -v "$1" >/dev/null 2>&1; }
 
-# What a build needs.
+# Needs of a build.
 has gcc || missing "gcc, which links the programs and compiles their cryptography" "apt-get install gcc libc6-dev"
 if ! has cargo; then
     missing "cargo" "install Rust with rustup: https://rustup.rs"
@@ -33,7 +33,7 @@ has python3.11 || missing "python3.11, on which the models in models/ run" "apt-
 [ "$purpose" != test ] || has systemd-analyze || missing "systemd-analyze, which reads the units" "apt-get install systemd"
 [ "$purpose" != test ] || has dbus-daemon || missing "dbus-daemon, for the tests of systemd's bus" "apt-get install dbus"
 
-# What a node needs.
+# Needs of a node.
 [ "$(uname -s)" = Linux ] || { missing "Linux" "a node is made of namespaces, control groups and FUSE"; exit 1; }
 has mke2fs || missing "mke2fs, which makes the models' bounded cache folders" "apt-get install e2fsprogs"
 if [ "$(id -u)" != 0 ]; then

@@ -23,7 +23,7 @@ uv=$tools/bin/uv
 export UV_CACHE_DIR=$root/cache/uv PIP_CACHE_DIR=$root/cache/pip PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 mkdir -p "$root/done"
 
-# One run at a time: until this one ends, also when it is killed.
+# Only one run at a time: until this one ends, also when it is killed.
 exec 9>"$root/lock"
 if ! flock --nonblock 9; then
     echo "set-up: another run works in .omni, waiting for its end" >&2

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What is shipped, as a CycloneDX 1.6 document: programs, crates linked into them, the bundled uv, the Python package.
+"""Contents of the package, as a CycloneDX 1.6 document: programs, their crates, the bundled uv, the Python package.
 
 Usage: systemd/sbom.py FILE      called by `make sbom` and `make deb`, after `setup/tools.sh build`
 
@@ -45,7 +45,7 @@ HAS_PACKAGE = "omni-launcher"
 
 
 def said(*command: str) -> str:
-    """What a command prints."""
+    """Output of a command."""
     return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
 
@@ -89,7 +89,7 @@ def spdx(license: str) -> str:
 
 
 def programs() -> tuple[list[Json], dict[str, list[str]]]:
-    """What the package brings of our own, and what is linked into each beside crates."""
+    """Our own programs in the package, and the parts linked into each beside crates."""
     components = []
     needs = {}
     for made in BUILDS:
@@ -111,7 +111,7 @@ def ours(kind: str, ref: str, name: str) -> Json:
 
 
 def toolchain() -> list[Json]:
-    """What compiler and linker put into programs."""
+    """Parts that compiler and linker put into programs."""
     rust = tomllib.loads((ROOT / "rust-toolchain.toml").read_text())["toolchain"]["channel"]
     glibc = (os.confstr("CS_GNU_LIBC_VERSION") or "").removeprefix("glibc ")
     parts = [
@@ -176,7 +176,7 @@ def document(components: list[Json], needs: dict[str, list[str]]) -> Json:
         },
         "components": sorted(components, key=lambda component: str(component["bom-ref"])),
         "dependencies": [{"ref": ref, "dependsOn": sorted(set(below))} for ref, below in sorted(top.items())],
-        # Of uv we have what its publisher lists, without who needs whom.
+        # For uv the publisher lists the crates, without the edges between them.
         "compositions": [
             {"aggregate": "complete", "dependencies": sorted(shipped)},
             {"aggregate": "incomplete", "dependencies": [uv]},

@@ -92,7 +92,7 @@ def test_crates_are_those_of_the_lock(bom: Json) -> None:
 
 
 def test_packaging_ships_what_is_listed(bom: Json) -> None:
-    """Who adds a program to the package adds it here."""
+    """A program that is added to the package must be added here."""
     script = (ROOT / "systemd/deb.sh").read_text()
     loops = re.findall(r"^for (?:program|library) in (.+); do$", script, re.M)
     packaged = {name for loop in loops for name in loop.split()} | set(re.findall(r"usr/bin/(\w+)$", script, re.M))

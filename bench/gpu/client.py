@@ -19,7 +19,7 @@ MARK = 0xA5
 
 
 class Client:
-    """What it holds: chunks of one size."""
+    """A client that holds chunks of one size."""
 
     def __init__(self) -> None:
         self.driver = Driver()

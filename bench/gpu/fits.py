@@ -1,4 +1,4 @@
-"""What the shim costs a model that fits: PyTorch, the same work with and without it, in turns.
+"""Cost of the shim for a model that fits: PyTorch, the same work with and without it, in turns.
 
 Each process runs the same script: matrix products and element-wise passes over memory of PyTorch's own caching
 allocator, with allocations of changing size in between. The figure is the ratio of the medians.
@@ -59,7 +59,7 @@ def run(library: Path | None, limit: int) -> float:
 
 
 def measure(library: Path) -> list[Row]:
-    """One row; says why when there is no PyTorch."""
+    """A row of the table; without PyTorch the reason."""
     if find_spec("torch") is None:
         return [Row("slowdown of a model that fits", "left out: this interpreter has no PyTorch")]
     limit = 8 << 30

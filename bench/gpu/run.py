@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What GPU memory over-commit does on this machine's card: one table. `make gpu-test`, or `gpu-test` of the bundle.
+"""Measures over-commit of GPU memory on this machine's card: one table. `make gpu-test`, or `gpu-test` of the bundle.
 
 Usage: run.py [--only link,wake,fits,story,thirteen] [--simulated]
 
@@ -64,7 +64,7 @@ def main() -> int:
     rows: list[Row] = []
 
     def add(more: list[Row]) -> None:
-        # What the simulator was told is no figure to be judged.
+        # Times of the simulator are set by its options and are not judged.
         more = [Row(row.what, row.figure) for row in more] if simulated else more
         show(more)
         rows.extend(more)

@@ -25,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 
 @dataclass(frozen=True)
 class Moved:
-    """What an order did, in bytes and seconds."""
+    """Result of an order, in bytes and seconds."""
 
     moved: int
     seconds: float
@@ -35,7 +35,7 @@ class Moved:
 
 
 class Client:
-    """One process under the shim (or without it), and its control connection."""
+    """A process under the shim (or without it), and its control connection."""
 
     def __init__(self, shim: Path | None, limit: int, mode: str = "unified") -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="omni-gpu-test-")
@@ -77,7 +77,7 @@ class Client:
         return answer["result"]
 
     def order(self, verb: int, size: int = 0) -> Moved:
-        """What the worker would send."""
+        """Sends an order, as the worker would."""
         if self._connection is None:
             self._connection, _ = self._listener.accept()
             self._connection.settimeout(ANSWER_WITHIN)

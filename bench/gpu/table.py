@@ -1,4 +1,4 @@
-"""One table of figures, each beside its goal."""
+"""Table of figures, each beside its goal."""
 
 from dataclasses import dataclass
 

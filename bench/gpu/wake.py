@@ -7,7 +7,7 @@ from driver import Driver
 from table import GIB, MIB, Row, rate
 
 ROUNDS = 3
-# What 5 GiB may take over a PCIe 5 x16 link.
+# Time limit for 5 GiB over a PCIe 5 x16 link.
 WAKE_5_GIB = 0.130
 
 
@@ -23,7 +23,7 @@ def measure(driver: Driver, library: Path) -> list[Row]:
 
 
 def wake(library: Path, gib: int) -> list[Row]:
-    """One client, moved away and back several times."""
+    """Moves a client away and back several times."""
     size = gib * GIB
     restored, evicted, faulted = [], [], []
     with shim.client(library, size + 64 * MIB) as client:

@@ -25,7 +25,7 @@ class Bert:
         self.width = config["hidden_size"]
         self.eps = np.float32(config["layer_norm_eps"])
         self.words = tensors["embeddings.word_embeddings.weight"]
-        # One text per row: the segment is always 0, so its vector is added to the positions once and for all.
+        # The segment is always 0 for a single text per row: its vector is added to the positions once and for all.
         self.places = (
             tensors["embeddings.position_embeddings.weight"] + tensors["embeddings.token_type_embeddings.weight"][0]
         )
@@ -78,7 +78,7 @@ class Layer:
             return np.ascontiguousarray(tensors[f"{prefix}{name}.weight"].T), tensors[f"{prefix}{name}.bias"]
 
         (q, q_bias), (k, k_bias), (v, v_bias) = (linear(f"attention.self.{part}") for part in ("query", "key", "value"))
-        # One product instead of three, and the 1/sqrt(head width) of the scores goes into the queries.
+        # A single product instead of three, and the 1/sqrt(head width) of the scores goes into the queries.
         scale = np.float32((q.shape[1] // heads) ** -0.5)
         self.qkv = np.concatenate((q * scale, k, v), axis=1)
         self.qkv_bias = np.concatenate((q_bias * scale, k_bias, v_bias))

@@ -83,7 +83,9 @@ def test_a_handler_that_raises_is_not_repeated():
 
 
 def test_a_full_queue_is_repeated_after_its_pause():
-    """One runs, none may wait: the second gets 429 and its Retry-After, and succeeds when the SDK tries again."""
+    """With one request running and no queue, the second gets 429 and its Retry-After, and succeeds when the SDK
+    retries.
+    """
     with cloudflare.Cloudflare(api_token="token", base_url=f"{URL}/client/v4", max_retries=0) as client:
 
         def occupy():

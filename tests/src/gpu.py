@@ -67,7 +67,7 @@ def write(address, word, size=PART):
 
 
 def holds(address, word, size=PART):
-    """Whether the first, the middle, and the last bytes are this word."""
+    """True if the first, the middle, and the last bytes are this word."""
     seen = (ctypes.c_uint32 * 16)()
     for at in (0, size // 2, size - 64):
         call("cuMemcpyDtoH_v2", seen, ctypes.c_uint64(address.value + at), ctypes.c_size_t(64))
@@ -77,7 +77,7 @@ def holds(address, word, size=PART):
 
 
 class Weights:
-    """What the model has on the card, and the marks that its last request left."""
+    """The model's memory on the card, and the marks that its last request left."""
 
     def __init__(self, model, size):
         self.seed = zlib.crc32(model.encode())
@@ -86,7 +86,7 @@ class Weights:
         for _ in range(size // PART):
             self.parts.append(allocate(PART))
             self.between.append(mmap.mmap(-1, PART, flags=mmap.MAP_PRIVATE))
-        # What each part holds. Two words that differ: its request was cancelled while it wrote the second one.
+        # Marks of each part. Two marks that differ: a request was cancelled while it wrote the second one.
         self.marks = [(0, 0) for _ in self.parts]
         self.turn = 0
         self.mark()
@@ -99,7 +99,7 @@ class Weights:
             self.marks[part] = (word, word)
 
     def use(self):
-        """Whether everything was there; writes the next turn's mark."""
+        """Checks all marks, and writes those of the next request; true if all were right."""
         marked = zip(self.parts, self.marks, strict=True)
         whole = all(any(holds(address, word) for word in set(words)) for address, words in marked)
         self.turn += 1

@@ -109,7 +109,7 @@ def run_pytest(
     def run(folder: Path, env: dict[str, str]) -> Outcomes:
         report = folder / "report.xml"
         report.unlink(missing_ok=True)
-        # One process that runs the tests and another that survives what they do to it.
+        # A process that runs the tests, and another that survives them.
         options = [
             "-q",
             "-n1",

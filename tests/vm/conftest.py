@@ -1,4 +1,4 @@
-"""What all tests in guests have in common: the guests, and the package whose programs they run."""
+"""Shared parts of all tests in guests: the guests, and the package whose programs they run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def package() -> Path:
 
 @pytest.fixture(scope="session")
 def unpacked(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Its files, with those that say what it is in the folder DEBIAN."""
+    """Files of the package, with its control files in the folder DEBIAN."""
     folder = tmp_path_factory.mktemp("unpacked")
     subprocess.run(["dpkg-deb", "--raw-extract", package, folder], check=True)
     return folder

@@ -2,7 +2,7 @@
 
 Called by `image.py`, for the programs of QEMU and for each guest. Needs root, apt, perl and mount namespaces.
 
-What always holds: nothing is installed on this machine, everything is below target/vm; a folder has its name only once
+Invariant: nothing is installed on this machine, everything is below target/vm; a folder has its name only once
 it is whole, so that whoever interrupts has to remove nothing; its content is what its inputs make, or it is made anew.
 """
 
@@ -41,7 +41,7 @@ def kept(name: str, inputs: Sequence[bytes], make: Callable[[Path], None]) -> Pa
 
 
 def sources(*names: str) -> list[bytes]:
-    """What files of this folder hold: recipes are inputs, too."""
+    """Contents of files of this folder: recipes are inputs, too."""
     return [(HERE / name).read_bytes() for name in names]
 
 
@@ -50,7 +50,7 @@ class Unreachable(RuntimeError):
 
 
 def apt(tools: Path, *arguments: str) -> str:
-    """What apt says, from lists of its own: those of this machine may be old, or not there."""
+    """Output of apt, with lists of its own: those of this machine may be old, or missing."""
     options = ["-qq", "-o", "APT::Sandbox::User=root", "-o", f"Dir::State::Lists={tools / 'lists'}"]
     command = ["apt-get", *options, *arguments]
     return subprocess.run(command, cwd=tools, check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -59,7 +59,7 @@ def apt(tools: Path, *arguments: str) -> str:
 def fetch_mmdebstrap(tools: Path) -> None:
     """The program that makes root file systems, unpacked: `install` runs it."""
     (tools / "lists/partial").mkdir(parents=True)
-    # What an update does not reach it only warns of.
+    # An update only warns of unreachable mirrors.
     apt(tools, "update")
     try:
         apt(tools, "download", "mmdebstrap")

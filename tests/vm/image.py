@@ -29,10 +29,10 @@ import debian
 import qemu
 
 RELEASES = ["bookworm", "trixie"]
-# What a node needs of a machine, beside a system that boots: Python for models, mke2fs for their cache folders.
+# Packages that a node needs, beside a system that boots: Python for models, mke2fs for their cache folders.
 PACKAGES = ["systemd", "systemd-sysv", "dbus", "udev", "linux-image-cloud-amd64", "python3", "e2fsprogs"]
 DISK = 1 << 30
-# Whoever else would write on the console, or wake up in the middle of a test.
+# Units that would write on the console, or run in the middle of a test.
 MASKED = ["serial-getty@ttyS0.service", "getty.target", "apt-daily.timer", "apt-daily-upgrade.timer", "fstrim.timer"]
 MASKED += ["dpkg-db-backup.timer", "e2scrub_all.timer", "systemd-tmpfiles-clean.timer"]
 BOOT_LIMIT = 900.0
@@ -141,7 +141,7 @@ def save(monitor: Path) -> None:
         words = connection.makefile("rwb", buffering=0)
         order(words, "")
         order(words, "migrate file:state")
-        # It is over when it is said to be: the order is answered before the state of the devices is written.
+        # Complete only when reported so: the order is answered before the state of the devices is written.
         while status := re.search(r"status:\s+(\w+)", answer := order(words, "info migrate")):
             if status[1] not in ("setup", "active", "device"):
                 break
@@ -154,7 +154,7 @@ def save(monitor: Path) -> None:
 
 
 def order(monitor: IO[bytes], command: str) -> str:
-    """What QEMU answers; an empty command waits for its greeting."""
+    """Answer of QEMU; an empty command waits for its greeting."""
     if command:
         monitor.write(f"{command}\n".encode())
     said = b""

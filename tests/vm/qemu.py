@@ -3,7 +3,7 @@
 Called by `image.py`, which boots a guest once, and by `vm.py`, which restores it. QEMU emulates the processor (TCG), so
 that no machine needs KVM for it: what a guest does is real, what time it takes is not.
 
-What always holds: QEMU ends with the `with` block that started it, and with this process, however that ends; what a
+Invariant: QEMU ends with the `with` block that started it, and with this process, however that ends; what a
 guest writes on a restored disk lies in files without a name, which the kernel removes.
 """
 
@@ -27,7 +27,7 @@ MACHINE = ["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "Nehalem", "
 # It takes the timer for broken, and panics, when an emulated one does not tick in time: that is not asked.
 KERNEL = "root=/dev/vda rw console=ttyS0 loglevel=1 panic=-1 systemd.show_status=0 no_timer_check mitigations=off"
 KERNEL += " selinux=0 apparmor=0"
-# What a job may bring along. The guest learns the disk's size when it boots, so that it is always the same.
+# Largest job. The guest learns the disk's size when it boots: it is always the same.
 JOB_BYTES = 128 << 20
 
 
@@ -62,7 +62,7 @@ def machine(tools: Path, image: Path, disk: str, job: IO[bytes], *options: str) 
 
 
 def lines(process: subprocess.Popen[str], limit: float) -> Iterator[str]:
-    """What the guest and QEMU print, as it comes. After so many seconds QEMU is ended, and with it the lines."""
+    """Output of the guest and of QEMU, as it comes. After this many seconds QEMU is ended, and with it the lines."""
     assert process.stdout is not None
     timer = threading.Timer(limit, process.kill)
     timer.start()

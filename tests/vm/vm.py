@@ -3,7 +3,7 @@
 Called by the tests. A job is files, one of which is the shell script `run`; all of them lie in the guest's /job, the
 working directory. The clock is right, root runs it, and there is no network.
 
-What always holds: a job ends, by itself or by its limit; nothing of it is left, whoever is interrupted.
+Invariant: a job ends, by itself or by its limit; nothing of it is left, whoever is interrupted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Outcome:
 
 
 class Guest:
-    """One release of Debian."""
+    """A release of Debian."""
 
     def __init__(self, release: str, folder: Path | None = None) -> None:
         self.release = release

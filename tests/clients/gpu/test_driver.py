@@ -14,7 +14,7 @@ EVEN = 4 * MIB
 
 
 def ok(answer):
-    """What a call answers beside its status."""
+    """Results of a call behind its status."""
     status, *values = answer
     assert status == driver.CUresult.CUDA_SUCCESS, status
     return values[0] if len(values) == 1 else tuple(values)

@@ -117,7 +117,7 @@ def main():
         "remount": str(mount_point(scratch)),
     }
     results = {name: alone(name, world) for name in PROBES}
-    # What a change of one environment does where nothing stands in its way: it is a change of all.
+    # Without a sandbox, a change of one environment is a change of all.
     assert "changed" in cached.read_text(), "the package does not share its file with the cache"
     json.dump(results, sys.stdout)
     victim.kill()

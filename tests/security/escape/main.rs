@@ -1,16 +1,15 @@
-//! The escape suite: what foreign code, and who writes it, can try to get out of its sandbox.
+//! The escape suite: attempts of foreign code, and of its authors, to get out of the sandbox.
 //!
 //! An attempt is a probe, a Python function in `probes/`. All of them are tried wherever a node runs foreign code: in
 //! models of every kind and in a package's build step ([`places`]), a test each. There each must be refused. The same
-//! functions are tried once more where nothing stands in their way ([`control`]): as root, without a sandbox, in namespaces
-//! and a control group made for it, against a neighbour in sight. There each must succeed.
+//! functions are tried once more without any protection ([`control`]): as root, without a sandbox, in namespaces and a
+//! control group made for it, against a neighbour in sight. There each must succeed.
 //!
-//! What the control run proves: that a probe does what it says, so that its refusal is the sandbox's doing and no mistake
-//! of the probe. What it does not prove: which wall refused it; most probes meet several. The product has no switch for
-//! this. What is no single call has a test of its own here, with a control of its own: links that a model leaves for its
-//! next start ([`links`]), descriptors that it sends ([`wires`]), what it writes to its log ([`logs`]), and what an author
-//! puts into requirements and packages ([`packages`]). Directories of models are in `bad_models` and in
-//! `worker/snapshot/tests`.
+//! The control run proves that a probe works: its refusal is the sandbox's doing and no mistake of the probe. It does not
+//! prove which wall refused it; most probes meet several. The product has no switch for this. Attacks that are not a
+//! single call have tests of their own here, with controls of their own: links that a model leaves for its next start
+//! ([`links`]), descriptors that it sends ([`wires`]), output to its log ([`logs`]), and requirements and packages of an
+//! author ([`packages`]). Directories of models are in `bad_models` and in `worker/snapshot/tests`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 mod control;

@@ -40,7 +40,7 @@ Found = TypeVar("Found")
 
 
 def wait_for(what: str, look: Callable[[], Found]) -> Found:
-    """What `look` returns as soon as it is true."""
+    """Waits until `look` returns a true value, and returns that."""
     end = time.monotonic() + PATIENCE
     while not (found := look()):
         assert time.monotonic() < end, f"waited {PATIENCE} s for {what}"
@@ -73,7 +73,7 @@ def http(port: int, request: str, body: bytes = b"") -> tuple[int, bytes]:
 
 
 def is_ready() -> bool:
-    """Whether the node serves, and has seen all models."""
+    """True once the node serves, and has seen all models."""
     return http(9090, "GET /readyz")[0] == 200
 
 
@@ -84,7 +84,7 @@ def ask(model: str, body: object) -> tuple[int, Any]:
 
 
 def status(model: str) -> dict[str, Any]:
-    """What omnictl says of a model."""
+    """Status of a model, by omnictl."""
     command = ["omnictl", "-o", "json", "status", model]
     return json.loads(subprocess.run(command, capture_output=True, check=False).stdout)
 
@@ -112,7 +112,7 @@ def group(pid: int) -> Path:
 
 
 def leftovers() -> Iterator[str]:
-    """What the kernel has of a node: processes, mounts, control groups, loop devices."""
+    """Resources of a node by the kernel: processes, mounts, control groups, loop devices."""
     for process in Path("/proc").glob("[0-9]*"):
         try:
             program, place = os.readlink(process / "exe"), group(int(process.name))

@@ -24,7 +24,7 @@ LIMITS["cpu.max"] = "200000 100000"
 
 
 def limits(place: Path) -> dict[str, str]:
-    """What the kernel holds of a group."""
+    """Limits of a group, by the kernel."""
     return {name: (place / name).read_text().strip() for name in LIMITS}
 
 

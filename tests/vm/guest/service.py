@@ -24,7 +24,7 @@ KILLS = 20
 
 
 def run(*command: str | Path) -> str:
-    """What a command prints; it must succeed."""
+    """Output of a command; it must succeed."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}\n{journal()}"
     return done.stdout
@@ -50,7 +50,7 @@ def processes(unit: str) -> list[int]:
 
 
 def main(unit: str) -> int:
-    """That of a service's only process, 0 for none."""
+    """Process id of a service's only process, 0 for none."""
     return next(iter(processes(unit)), 0)
 
 
@@ -113,7 +113,7 @@ def serves() -> None:
 
 
 def is_in_the_journal() -> None:
-    """What a model says, and what happens to it, is found by its name, its request and the kind of message."""
+    """Output and events of a model are found by its name, its request and the kind of message."""
     code = """
 import sys
 print("ready")
@@ -141,7 +141,7 @@ def handle_request(request, context):
 
 
 def entries(*matches: str) -> list[dict[str, Any]]:
-    """What the journal has."""
+    """Entries of the journal."""
     return [json.loads(line) for line in run("journalctl", "--no-pager", "-o", "json", *matches).splitlines()]
 
 
@@ -237,7 +237,7 @@ def survives_kills() -> None:
         unit, other = UNITS if count % 4 < 3 else UNITS[::-1]
         killed, stays = main(unit), main(other)
         os.kill(killed, signal.SIGKILL)
-        # Who connects before the next one serves waits in the socket.
+        # A client that connects before the next scheduler serves waits in the socket.
         status, text = ask()
         assert status == 200, f"after kill {count}: {status} {text}\n{journal()}"
         wait_for("the next process", lambda unit=unit, killed=killed: main(unit) not in (0, killed))
@@ -349,7 +349,7 @@ def serves_a_single_model() -> None:
 
 
 def refuses_a_broken_single_model() -> None:
-    """One that cannot be served is a wrong configuration: one try, and a clear word."""
+    """A model that cannot be served is a wrong configuration: one try, and a clear message."""
     publish_alone()
     run("systemctl", "stop", "omni")
     (MODELS / "alone/omni.toml").write_text("[scaling]\nconcurency = 2\n")
@@ -364,7 +364,7 @@ def stops() -> None:
     model = engine()
     run("systemctl", "stop", "omni.service")
     assert not Path(f"/proc/{model}").exists()
-    # It stops after the service, whose end is all that was waited for.
+    # The launcher stops after the service, whose end is all that was waited for.
     wait_for("the launcher's end", lambda: show("omni-launcher.service", "ActiveState") == "inactive")
     run("systemctl", "start", "omni.service")
     wait_for("an answer", lambda: ask()[0] == 200)

@@ -1,6 +1,6 @@
 //! `requirements.txt` and `overrides.txt`: can the node read them, and is there a hash where one is required?
 //!
-//! Whether an index has the packages, and whether hashes fit, is found out by the node's build, not here.
+//! The node's build checks that an index has the packages, and that hashes match.
 
 use std::path::Path;
 

@@ -76,7 +76,7 @@ def call(name, *arguments):
 
 
 def any_of(targets, act):
-    """What the first success brought; when there is none, the last refusal."""
+    """Result of the first success; without one, the last refusal."""
     refusal = None
     for target in targets:
         try:

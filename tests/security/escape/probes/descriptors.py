@@ -11,7 +11,7 @@ import tempfile
 
 from attempt import Refused, any_of, is_same, probe
 
-# What an engine has: standard input, two pipes for its log, and its sockets; an event loop brings its own.
+# Descriptors of an engine: standard input, two pipes for its log, and its sockets; an event loop brings its own.
 ALLOWED = ("/dev/null", "pipe:[", "socket:[", "anon_inode:[eventpoll]", "anon_inode:[eventfd]")
 
 
@@ -104,7 +104,7 @@ def climb_out_of_a_new_root(world):
 
 @probe
 def send_a_directory_to_itself(world):
-    """What is passed over a socket is no more than what could be opened."""
+    """A descriptor passed over a socket gives no more access than opening it."""
     one, other = socket.socketpair()
     with one, other:
         directory = os.open("/", os.O_RDONLY | os.O_DIRECTORY)

@@ -107,6 +107,6 @@ def make_a_device(world):
 
 @probe
 def open_a_device(world):
-    """Those of the host that a process could misuse; in `devices` is one that the host has."""
+    """Opens devices of the host that a process could misuse; in `devices` is one that the host has."""
     usual = ("/dev/kmsg", "/dev/mem", "/dev/loop-control", "/dev/fuse", "/dev/kvm", "/dev/tty", "/dev/userfaultfd")
     return any_of([*usual, *world["devices"]], lambda path: os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK)))

@@ -1,5 +1,6 @@
-"""What a scheduler that was taken over can say to the launcher. Prints what each message came to: "ends" for
-the connection, else the types of the answers."""
+"""Messages of a taken-over scheduler to the launcher. Prints the outcome of each: "ends" for the connection, else
+the types of the answers.
+"""
 
 import json
 import os
@@ -94,7 +95,7 @@ def start(**change):
 
 
 def after(*messages, hello=True, descriptors=()):
-    """What follows these: the connection goes on when it still answers."""
+    """Outcome after these messages: the connection goes on when it still answers."""
     line = connect(hello)
     try:
         for message in messages:

@@ -87,7 +87,7 @@ def rename_the_host(_world):
 
 @probe
 def enter_a_namespace(world):
-    """Those of other processes, by their files and by their numbers."""
+    """Enters namespaces of other processes, by their files and by their numbers."""
     paths = [f"/proc/{pid}/ns/{kind}" for pid in [*world["processes"], 1] for kind in ("mnt", "net", "pid")]
     by_file = [lambda path=path: call("setns", os.open(path, os.O_RDONLY), 0) for path in paths]
     by_number = [lambda pid=pid: call("setns", call("pidfd_open", pid, 0), 0x00020000) for pid in world["processes"]]
@@ -137,7 +137,7 @@ def use_io_uring(_world):
 
 @probe
 def keep_an_asynchronous_context(_world):
-    """Their number is the machine's, `fs.aio-max-nr`."""
+    """Takes contexts of the machine's number, `fs.aio-max-nr`."""
     return call("io_setup", 1, ctypes.byref(ctypes.c_ulong())) == 0 and "has a context"
 
 

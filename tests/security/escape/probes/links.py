@@ -6,7 +6,7 @@ same below any other folder.
 
 import os
 
-# What a sandbox has, and what somebody who prepares one could make in a place that lasts.
+# Paths of a sandbox, and paths that a preparing process might create in a lasting folder.
 THERE = ("/cache", "/cache/lost+found", "/tmp", "/tmp/home", "/dev", "/dev/shm", "/dev/null", "/etc", "/etc/passwd")
 THERE += ("/gpu", "/home", "/model", "/model/model.py", "/omni", "/proc", "/proc/meminfo", "/run", "/usr", "/var/tmp")
 MADE = ("/cache/model.py", "/cache/tmp", "/cache/omni", "/tmp/model", "/tmp/omni", "/tmp/.lock", "/dev/shm/omni")

@@ -31,7 +31,7 @@ def move_memory(name, pid, address, room):
         return call(name, pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0)
     except OSError as error:
         if error.errno == errno.EFAULT:
-            return 0  # it may, and there is nothing at this address
+            return 0  # allowed, and there is nothing at this address
         raise
 
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 SECRET = os.environ["ESCAPE_SECRET"]
-# They stay as long as the process.
+# Kept as long as the process.
 MEMORY = ctypes.create_string_buffer(SECRET.encode())
 LISTENERS = []
 
