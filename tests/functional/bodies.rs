@@ -320,7 +320,8 @@ fn the_descriptor_of_a_body_gives_a_model_no_further_access() {
     node.stop();
 }
 
-/// After the answer a client's connection is over for whoever has a copy: nothing more is read from it or said on it.
+/// After the answer a client's connection is shut down for every process with a copy of it: nothing more can be read or
+/// written.
 fn assert_shut(node: &Node, mut client: BufReader<TcpStream>) {
     // The client's next request. It may find the connection reset.
     let _ = client.get_mut().write_all(head("measure", 2, "x-next: 1\r\n").as_bytes());
@@ -380,7 +381,7 @@ fn a_trusted_model_reads_the_connection_itself() {
     assert!(kept(&node, "keeps").is_empty());
     let printed = |model: &str, line: &str| node.omnictl(["logs", model]).stdout.contains(line);
     let mut gone = node.http().connect();
-    // The end of the body lies behind bytes that nobody reads: it is noticed at the deadline.
+    // The end of the body lies behind unread bytes: it is noticed at the deadline.
     gone.write_all(head("keeps", 8 * MIB, "x-stop: 1\r\nx-omni-timeout-ms: 5000\r\n").as_bytes()).unwrap();
     gone.write_all(&body[..MIB]).unwrap();
     wait_for("the handler", PATIENCE, || printed("keeps", "it sleeps").then_some(()));

@@ -1,5 +1,5 @@
-//! Builds of environments beside each other: who waits, for what, what ends a build, and what is left of one that took too
-//! long. Packages are built by backends of the test's own, which ask it before they go on.
+//! Concurrent builds of environments: which of them wait, and for what, what ends a build, and what remains of a build
+//! that took too long. Packages are built by backends of the test's own, which wait for it before they go on.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use omni_control_api::State;
@@ -43,7 +43,7 @@ struct Step {
 
 impl Step {
     fn let_go(mut self) {
-        // A build that was ended meanwhile hears nothing.
+        // A build that was ended meanwhile does not get it.
         let _ = self.connection.write_all(b"y");
     }
 
@@ -223,7 +223,7 @@ fn a_timed_out_build_is_resumed_with_its_finished_packages() {
     let (again, message) = (failed.retry_in_seconds.unwrap(), failed.message.unwrap());
     assert!((8.0..=15.0).contains(&again), "as long as a build may take: {again}");
     assert!(message.contains("`build-timeout`") && message.contains("what was built is kept"), "{message}");
-    // Without anybody's help.
+    // Without any intervention.
     let next = gate.step();
     assert_eq!(next.package, "omni-slow", "the other one is not built again");
     next.let_go();

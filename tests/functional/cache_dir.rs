@@ -36,7 +36,7 @@ tell(user=os.getuid())
         &json!({"other": [".cache", "lost+found"]}),
     );
 
-    // The next instance has another user, and the files are its own.
+    // The next instance has another user id, and owns the files.
     assert_eq!(node.omnictl(["restart", "one", "--wait"]).code, 0, "{}", node.log());
     let read = "
 from pathlib import Path
@@ -111,7 +111,7 @@ shutil.rmtree(folder / 'many')
 ";
     assert_found(&node, "one", mend, &json!({"closed": "EACCES", "size": true}));
 
-    // Another quota is for a directory that is made anew: nothing is lost without a word.
+    // Another quota applies to a new directory: nothing is lost silently.
     node.publish("one", &[PROBE, ("omni.toml", &manifest("64MiB"))]);
     let total = "
 room = os.statvfs(context.cache_dir)
@@ -122,7 +122,7 @@ tell(new=(context.cache_dir / 'new').exists(), small=room.f_blocks * room.f_frsi
     let told = node.omnictl(["logs", "one"]).stdout + &node.log();
     assert!(told.contains("keeps its 16777216 bytes; for 67108864 bytes remove "), "{told}");
 
-    // An image that the disk has spoiled: said of this model alone, and well once the image is gone.
+    // An image that the disk has damaged: reported for this model alone, and fixed once the image is gone.
     assert_eq!(node.omnictl(["stop", "one", "--wait"]).code, 0);
     let image = node.folder().with_file_name("cache").join("models/one.img");
     let device = || node.found().iter().any(|found| found.starts_with("loop device") && found.contains("one.img"));
@@ -150,7 +150,7 @@ tell(new=(context.cache_dir / 'new').exists(), small=room.f_blocks * room.f_frsi
     node.stop();
 }
 
-/// Writes as many MiB as it is told, and says what it could read of them from the disk.
+/// Writes this many MiB, and reports how much it could read of them from the disk.
 const WRITES: &str = r#"
 import os
 

@@ -113,7 +113,7 @@ fn a_client_that_hangs_up_cancels_the_handler() {
     let http = node.http();
     for (model, cause, kinds) in [
         ("serial", "Cancelled", &["busy", "sleep"][..]),
-        // A thread hears of it when it is back from the kernel.
+        // A thread receives it when it returns from the kernel.
         ("threads", "Cancelled", &["busy", "poll"]),
         ("tasks", "CancelledError", &["sleep"]),
     ] {
@@ -230,7 +230,7 @@ fn a_handler_that_ignores_its_cancellation_is_replaced() {
         let waiting = scope.spawn(|| http.run("stubborn", &json!("")));
         wait_for("a place in the queue", PATIENCE, || (node.model("stubborn").queued == 1).then_some(()));
         drop(ignoring);
-        // The one that waited had not begun: the next instance answers it.
+        // The waiting request had not begun: the next instance answers it.
         let answer = waiting.join().unwrap();
         assert_eq!(answer.status, 200, "{}", answer.text());
         assert_ne!(answer.json()["result"], before);

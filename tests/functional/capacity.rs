@@ -1,4 +1,4 @@
-//! A node whose `[capacity]` is less than its models ask for: who makes room, who is kept, and what is said of it.
+//! A node whose `[capacity]` is less than its models ask for: evictions, kept instances, and the messages about both.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use omni_control_api::State;
@@ -34,7 +34,7 @@ fn the_longest_idle_model_is_evicted_for_another() {
         wait_for("it to be idle", PATIENCE, || (node.model(model).in_flight == 0).then_some(()));
     };
     ["a", "b", "a"].into_iter().for_each(ask);
-    // Two have room. Each is asked, who was asked longest ago is to go, and the other one stays as it is.
+    // Two have room. Each gets requests, the least recently used one is evicted, and the other one stays as it is.
     for (asked, goes, stays) in [("c", "b", "a"), ("b", "a", "c"), ("a", "c", "b")] {
         let kept = node.engine(stays).expect("an engine");
         ask(asked);

@@ -20,7 +20,7 @@ impl Author {
         Self(tempfile::tempdir().unwrap())
     }
 
-    /// Writes `hello`, which answers with this word, and does this before.
+    /// Writes `hello`, which answers with this word, and runs this setup.
     fn writes(&self, word: &str, setup: &str) -> PathBuf {
         let dir = self.0.path().join("hello");
         fs::create_dir_all(&dir).unwrap();
@@ -38,7 +38,7 @@ impl Author {
     }
 }
 
-/// The word that the model answers with, and the version that it says it is.
+/// The model's answer, and its version by its own account.
 fn asked(node: &Node) -> (String, String) {
     let answer = node.http().run("hello", &json!({}));
     assert_eq!(answer.status, 200, "{}\n{}", String::from_utf8_lossy(&answer.body), node.log());
@@ -60,7 +60,7 @@ fn version(node: &Node) -> String {
     node.model("hello").version.expect("something serves")
 }
 
-/// Asserts how a command ended; its words if it was otherwise.
+/// Asserts the exit code of a command; shows its output otherwise.
 fn ends(output: &Output, code: i32, node: &Node) {
     assert_eq!(output.code, code, "{output:?}\n{}", node.log());
 }

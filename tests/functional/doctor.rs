@@ -1,4 +1,5 @@
-//! `omnictl doctor` on this machine: as root, as nobody in particular, and in a container without privileges or devices.
+//! `omnictl doctor` on this machine: as root, as an unprivileged user, and in a container without privileges or
+//! devices.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use omni_cuda_card::Settings;
@@ -10,12 +11,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
-/// Run as root of a user namespace with mounts of its own: there is no device but the one that programs cannot do without.
+/// Run as root of a user namespace with mounts of its own: the only device is the one that programs cannot do without.
 const CONTAINER: &str = "mount -t tmpfs none /dev && : >/dev/null && exec \"$@\"";
 /// A uid of no user on the machine.
 const USER: &str = "1999999999";
 
-/// A configuration with folders of its own, which is removed with its folder.
+/// A configuration with separate folders, which is removed with its folder.
 fn configuration() -> (TempDir, PathBuf) {
     let folder = tempfile::Builder::new().prefix("omni-doctor").tempdir().unwrap();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();

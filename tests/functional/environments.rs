@@ -1,5 +1,5 @@
-//! Environments of models: made once for all who ask for the same, from the index that the node's operator names, in
-//! sight of the author, and out of reach of everybody who could change one.
+//! Environments of models: built once for all models with equal requirements, from the index in the node's
+//! configuration, visible to the author, and protected from changes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use omni_control_api::State;

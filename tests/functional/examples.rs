@@ -29,7 +29,7 @@ fn result(answer: &Answer) -> Value {
     result
 }
 
-/// A refusal in the same envelope; returns its words.
+/// A refusal in the same envelope; returns its message.
 fn refusal(answer: &Answer) -> String {
     let mut body = answer.json();
     assert_eq!(answer.status, 400, "{body}");

@@ -1,5 +1,5 @@
-//! The models folder while the node runs: what is new is served, what is gone is drained, what changed takes over when it
-//! is ready, what cannot be served says why, and what is half written is not there.
+//! The models folder while the node runs: new models are served, removed ones drained, changed ones take over when they
+//! are ready, unservable ones report the reason, and half-written ones are ignored.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use omni_control_api::State;
@@ -11,14 +11,14 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-/// Answers with a word of its version when the body has come to its end.
+/// Answers with a word of its version once the body is complete.
 fn version(word: &str) -> String {
     format!(
         "def handle_request(request, context):\n    for piece in request.body.stream():\n        print('began {word}')\n    return '{word}'\n"
     )
 }
 
-/// A request that is in flight for as long as the test wants: its body has begun and not ended.
+/// A request that stays in flight as long as the test wants: its body has begun and not ended.
 fn begin(node: &Node, model: &str, word: &str) -> TcpStream {
     let mut connection = node.http().connect();
     let head = format!(

@@ -83,7 +83,7 @@ fn a_refusal_before_the_body_says_whether_the_connection_goes_on() {
         let reader = BufReader::new(connection.try_clone().unwrap());
         let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n{more}\r\n");
         connection.write_all(head.as_bytes()).unwrap();
-        // The body comes in a segment of its own, as many clients send it.
+        // The body comes in a separate segment, as many clients send it.
         thread::sleep(Duration::from_millis(20));
         if goes_on {
             connection.write_all(&vec![b' '; length]).unwrap();
@@ -134,7 +134,8 @@ fn heads_over_http_2_have_bounds_in_number_and_size() {
     node.stop();
 }
 
-/// A request over HTTP/2 with a trailer of this length, on a connection of its own that leaves so much of an answer untaken.
+/// A request over HTTP/2 with a trailer of this length, on a separate connection whose window leaves most of the answer
+/// unread.
 async fn with_trailer(node: &Node, length: usize, model: &str, window: u32) -> (Option<u16>, impl Sized) {
     let socket = tokio::net::TcpStream::connect(node.data_address()).await.unwrap();
     let mut client = http2::Builder::new(TokioExecutor::new());

@@ -8,7 +8,7 @@ use omni_tests::{Answer, Client, Node, PATIENCE, rounds, under_load, wait_for};
 use serde_json::json;
 use std::thread;
 
-/// Says its word after a moment, and is ready after so many seconds.
+/// Answers its word after a moment, and is ready after this many seconds.
 fn model(word: &str, setup: f64) -> String {
     format!(
         "import time\ndef setup(context):\n    time.sleep({setup})\n\n\
@@ -126,7 +126,7 @@ fn a_generation_that_is_not_ready_never_takes_traffic_and_says_why() {
                 assert_eq!((model.state, &model.version, &model.message), (State::Ready, &version, &None));
                 let status = node.omnictl(["status", "app"]);
                 assert!(status.stdout.contains(why), "{status:?}");
-                // Tried again, it fails again, and that is heard at once and not when patience is over.
+                // Tried again, it fails again, and the command returns at once and not at the end of the time limit.
                 let restart = node.omnictl(["restart", "app", "--wait"]);
                 assert!(restart.code == 3 && restart.stderr.contains(why), "{restart:?}");
                 load();

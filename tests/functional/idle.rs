@@ -1,4 +1,4 @@
-//! Models that nobody asks for: they stop after their `idle-timeout`, and make room for others before that.
+//! Models without requests: they stop after their `idle-timeout`, and make room for others before that.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use omni_control_api::{State, StopReason};
@@ -28,7 +28,7 @@ fn answers(node: &Node, model: &str, expected: &str) {
     assert_eq!((answer.status, &answer.json()["result"]), (200, &json!(expected)), "{model}\n{}", node.log());
 }
 
-/// Why a model's last instance was stopped, as all who tell it do.
+/// The reason why a model's last instance was stopped; all outputs agree on it.
 fn stopped(node: &Node, model: &str) -> (StopReason, String) {
     let stop = wait_for("a stop", PATIENCE, || node.model(model).last_stop);
     for command in ["status", "explain"] {

@@ -95,7 +95,7 @@ fn a_stream_that_nobody_reads_waits_in_the_model() {
     let before = peak_resident(node.pid()).unwrap();
     let mut unread = http.stream("endless", &json!(0));
     assert!(unread.chunk().unwrap().is_some());
-    // Time for some gigabytes, if anybody took them.
+    // Time for some gigabytes, if they were read.
     for _ in 0..300 {
         assert_eq!(http.run("measure", &json!("x")).json()["result"], 3);
     }

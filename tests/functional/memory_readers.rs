@@ -1,5 +1,5 @@
-//! Readers of a model's `/proc/meminfo`: what one model holds is seen by itself and by no neighbour, an open file keeps its
-//! text, and whoever reads while the engine or the file's server is killed is not left waiting.
+//! Readers of a model's `/proc/meminfo`: one model's memory is visible to itself and to no neighbour, an open file
+//! keeps its text, and no reader is left waiting when the engine or the file's server is killed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use nix::sys::signal::{Signal, kill};
@@ -68,7 +68,7 @@ with open('/proc/meminfo') as file:
     node.stop();
 }
 
-/// Four processes that read without end, and say when they have begun.
+/// Four processes that read without end, and report when they have begun.
 const READERS: &str = r#"
 import subprocess
 code = """
@@ -98,7 +98,7 @@ fn readers_end_with_the_engine_and_with_the_server() {
         assert!(members() >= 5, "the engine and its readers");
         kill(if victim == "engine" { engine } else { worker }, Signal::SIGKILL).unwrap();
         wait_for("its instance to end", PATIENCE, || (!is_alive(engine) && !is_alive(worker)).then_some(()));
-        // Not even SIGKILL ends a reader that waits for a server that is gone.
+        // Not even SIGKILL ends a reader that waits for a dead server.
         wait_for(&format!("its readers to end after the {victim}"), PATIENCE, || (members() == 0).then_some(()));
         wait_for("the next instance", PATIENCE, || {
             let model = node.model("probe");

@@ -1,5 +1,5 @@
-//! The memory that a model sees is its own limit and its own use: in `/proc/meminfo`, to `free`, to psutil, in children,
-//! and as the numbers move. The host's file stays as it was.
+//! Memory as a model sees it is its own limit and its own use: in `/proc/meminfo`, to `free`, to psutil, in children,
+//! and as the numbers change. The host's file is unchanged.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use omni_tests::Node;

@@ -44,7 +44,7 @@ fn ask(node: &Node, model: &str, id: &str, way: &str) -> u16 {
     node.http().request("POST", &format!("/ai/run/{model}"), &headers, json!(way).to_string().as_bytes()).status
 }
 
-/// The lines of a request, once one of them has these words.
+/// The lines of a request, once one of them has this text.
 fn lines_of(node: &Node, model: &str, id: &str, words: &str) -> Vec<LogEntry> {
     wait_for(words, PATIENCE, || {
         let told = node.omnictl(["logs", model, "--request", id, "-o", "json"]).stdout;

@@ -188,7 +188,7 @@ fn logs() {
         .unwrap();
     let mut followed = BufReader::new(following.stdout.take().unwrap()).lines();
     let mut next = || serde_json::from_str::<Value>(&followed.next().expect("a line").unwrap()).unwrap();
-    // Level and request come before the words.
+    // Level and request come before the text.
     let words =
         |line: &Value| line["text"].as_str().and_then(|text| text.split_once("] ")).map(|(_, words)| json!(words));
     let last = next();
@@ -224,7 +224,7 @@ fn logs() {
 fn start_stop_and_restart() {
     let node = node();
     let code = |arguments: &[&str]| node.omnictl(arguments).code;
-    // Without --wait the word is given and no more; with it, it takes as long as it takes.
+    // Without --wait the command only sends the order; with it, it waits for the end.
     let told = node.omnictl(["start", "slow"]);
     assert!(told.code == 0 && ["preparing", "starting"].iter().any(|state| told.stdout.contains(state)), "{told:?}");
     assert_eq!(code(&["status", "slow"]), 3, "not yet");
@@ -271,7 +271,7 @@ fn a_failed_build_is_reported_with_the_builders_message() {
     let node = Node::builder().model("unmet", &[code, ("requirements.txt", "cowsay==0.0.999\n")]).start();
     let failed = node.omnictl(["start", "unmet", "--wait"]);
     assert_eq!(failed.code, 3, "{failed:?}");
-    // Kept, for who looks later.
+    // Kept for later calls.
     for _ in 0..2 {
         let status = node.omnictl(["status", "unmet"]);
         for part in ["failed", "cowsay==0.0.999", "No solution found", "build log"] {

@@ -29,8 +29,8 @@ fn place(answer: &Answer) -> u64 {
     answer.json()["result"].as_u64().expect("a number")
 }
 
-/// All that wait have come within the five seconds of the one that is in work: a head start of five seconds is before
-/// all who have none, and one of nine would be before one of five.
+/// All waiting requests have arrived within the five seconds of the running one: a head start of five seconds is before
+/// all without one, and one of nine would be before one of five.
 #[test]
 fn requests_that_wait_are_served_by_their_priority_as_far_as_the_manifest_allows_it() {
     let node = Node::builder()

@@ -1,5 +1,5 @@
-//! The processors that a model sees are those of its own limit: in `/proc`, in `/sys`, to `nproc`, to Python and to the
-//! libraries that size their pools by them. The host's files stay as they were.
+//! Processors as a model sees them are those of its own limit: in `/proc`, in `/sys`, to `nproc`, to Python and to the
+//! libraries that size their pools by them. The host's files are unchanged.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use omni_tests::Node;

@@ -113,7 +113,7 @@ fn headers_both_ways() {
     let session = node.http().request("POST", "/ai/run/kinds", &sent, br#""session""#);
     assert_eq!(session.json()["result"], "s-1");
 
-    // Every answer has an id, whether or not a model was found; an id of ours is a UUIDv7 and of this request alone.
+    // Every answer has an id, whether or not a model was found; a generated id is a UUIDv7 and unique.
     let ids: Vec<String> = ["/ai/run/kinds", "/ai/run/nobody", "/ai/run/..", "/nothing"]
         .map(|path| node.http().post(path, &json!("none")))
         .iter()
@@ -210,7 +210,7 @@ fn http_2_with_prior_knowledge() {
 
 #[test]
 fn concurrency_follows_the_manifest() {
-    // Each request waits until three are there together: with fewer at once nobody returns, with more the peak shows it.
+    // Each request waits until three are there together: with fewer at once none returns, with more the peak shows it.
     let model = |kind: &str, wait: &str, barrier: &str| {
         format!(
             "import asyncio, threading\nBARRIER = {barrier}(3)\nLOCK = threading.Lock()\nNOW = PEAK = 0\n\

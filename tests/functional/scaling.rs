@@ -1,4 +1,4 @@
-//! Several instances of one model: as many as the requests want, each on its own.
+//! Several instances of one model: as many as the load needs, each separate from the others.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use nix::sys::signal::{Signal, kill};

@@ -130,7 +130,7 @@ fn failures_by_the_table() {
 
     // The neighbours of all this are well.
     assert_eq!(http.post(&run("echo"), &json!(1)).json()["result"]["json"], 1);
-    // The author is told what the client is not.
+    // The author gets the details that the client does not.
     assert!(node.omnictl(["logs", "raises"]).stdout.contains("secret of the model"));
     let misspelt = node.omnictl(["status", "misspelt"]);
     assert!(misspelt.code == 3 && misspelt.stdout.contains("memory"), "the nearest known name: {misspelt:?}");

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 const ECHO: &[(&str, &str)] = &[("model.py", "def handle_request(request, context):\n    return request.body.json\n")];
 
-/// The side of a service manager that hears.
+/// The receiving side of a service manager.
 struct Manager {
     folder: TempDir,
     socket: UnixDatagram,
@@ -49,7 +49,7 @@ impl Manager {
         }
     }
 
-    /// Forgets what it was told until now.
+    /// Discards the messages so far.
     fn forget(&self) {
         self.socket.set_nonblocking(true).unwrap();
         while self.socket.recv(&mut [0; 4096]).is_ok() {}
@@ -113,7 +113,7 @@ fn a_service_manager_receives_the_nodes_state_and_reloads_it() {
     assert_eq!(node.http().run("one", &json!(1)).status, 200);
     assert_eq!((node.pid(), node.engine("one")), (second, engine));
     assert_eq!(node.data_address(), address, "the manager's socket, not the address that the configuration has");
-    // From here on only the new one speaks, and it feeds the watchdog.
+    // From here on only the new scheduler sends messages, and it feeds the watchdog.
     manager.forget();
     manager.hears("WATCHDOG=1");
     node.stop();

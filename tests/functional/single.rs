@@ -12,7 +12,7 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::thread;
 
-/// Waits with its answer until it is told to die, and dies then.
+/// Delays its answer until it gets the order to die, and dies then.
 const MORTAL: &str = r#"
 import os, time
 
@@ -147,7 +147,7 @@ fn changes_apply_only_after_a_reload_or_a_restart() {
     node.says("m", "two");
     let version = node.model("m").version;
     node.publish("m", &[("model.py", &says("three"))]);
-    // A launcher that is started again looks, and nobody heeds it.
+    // A restarted launcher reads the directory, and the scheduler ignores that.
     let looks = |node: &Node| node.log().matches("model seen").count();
     let looked = looks(&node);
     kill(launcher, Signal::SIGKILL).unwrap();
@@ -183,7 +183,7 @@ fn a_crash_ends_the_service_after_it_has_answered() {
 fn clients_that_hang_up_never_end_the_service() {
     let files = [("model.py", DEAF), ("omni.toml", "schema = 1\n[timeouts]\ncancel-grace = \"100ms\"\n")];
     let node = Node::builder().model("m", &files).single("m").start();
-    // In the handler's code: before, it is cancelled without a word of the model.
+    // In the handler's code: before, it would be cancelled without any output of the model.
     let begun = || node.log().matches("I do not listen").count();
     let hang_up = || {
         let (before, client) = (begun(), node.http().connect());

@@ -6,7 +6,7 @@ use omni_tests::gpu::{MIB, PAST_THE_SHIM, card, model, moved, place};
 use omni_tests::{Node, PATIENCE, wait_for};
 use serde_json::json;
 
-/// Takes its memory in a process of its own that has left the shim behind: `{child}`.
+/// Allocates memory in a separate process without the shim: `{child}`.
 const CHEAT: &str = r#"
 import subprocess, sys
 

@@ -1,4 +1,4 @@
-//! A scheduler that goes away takes no GPU memory along: the next one finds everything where it is, and the rest works.
+//! Replacement of a scheduler: no GPU memory is lost, the next one finds everything where it is, and all models work.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use nix::sys::signal::{Signal, kill};
@@ -33,7 +33,7 @@ fn on_cards(node: &Node) -> [u64; 3] {
     MODELS.map(|name| on_card(node, name))
 }
 
-/// The new scheduler knows who has what, as the card does.
+/// The new scheduler knows the memory of each model, as the card does.
 fn knows(node: &Node, expected: [u64; 3]) {
     let said = || MODELS.map(|name| place(node, name).map_or(u64::MAX, |(_, resident)| resident));
     wait_for(&format!("{expected:?} in the ledger"), PATIENCE, || (said() == expected).then_some(()));
@@ -75,7 +75,7 @@ fn memory_stays_in_place_over_a_crash_and_a_handover() {
     node.stop();
 }
 
-/// The order of a scheduler that is gone is carried out, and its answer is for nobody.
+/// The order of a dead scheduler is carried out, and its answer is dropped.
 #[test]
 fn a_crash_while_memory_moves() {
     let mut node = node();
@@ -104,7 +104,8 @@ fn a_crash_while_memory_moves() {
     node.stop();
 }
 
-/// Memory in use by requests of the previous scheduler stays on the card until they end, whoever waits at the next one.
+/// Memory in use by requests of the previous scheduler stays on the card until they end, whichever model waits at the
+/// next one.
 #[test]
 fn nothing_is_moved_under_a_request_of_the_previous_scheduler() {
     let config = "memory-budget = \"64MiB\"\nquantum = \"50ms\"";

@@ -109,7 +109,7 @@ impl Bench {
         Self { dir, card }
     }
 
-    /// A program that finds this machine, with nothing of ours in its own code.
+    /// A program that finds this machine, without special code.
     fn client(&self, program: &Path, between: Between) -> Command {
         let mut client = Command::new(program);
         client.env(DIRECTORY, self.dir.path().join("dev")).env("LD_LIBRARY_PATH", self.dir.path().join("driver"));

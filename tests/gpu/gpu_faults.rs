@@ -1,4 +1,4 @@
-//! A driver that fails, hangs or is lost, and models that die in the middle of a move: who is not concerned goes on.
+//! A driver that fails, hangs or is lost, and models that die in the middle of a move: unaffected models go on.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use nix::sys::signal::{Signal, kill};
@@ -28,7 +28,7 @@ fn set(node: &Node, faults: &Faults) {
     node.cards()[0].set_faults(faults).unwrap();
 }
 
-/// Both are served again, whoever was ended, and the ledger is that of two models.
+/// Both are served again, whichever was ended, and the ledger is that of two models.
 fn both_are_well(node: &Node) {
     for name in ["one", "two", "one"] {
         wait_for("an answer", PATIENCE, || (node.http().run(name, &json!(null)).status == 200).then_some(()));
@@ -110,7 +110,7 @@ fn a_model_that_is_killed_while_its_memory_comes_back() {
     node.stop();
 }
 
-/// A model whose memory may be away is not asked for its own `healthcheck`: the order to come back finds out.
+/// A model whose memory may be evicted does not get its own `healthcheck`: the order to restore finds out.
 #[test]
 fn a_model_that_hangs_while_its_memory_is_away_is_replaced_when_it_is_asked() {
     let node = node();

@@ -1,4 +1,4 @@
-//! Models that do not play along: what they say is nobody's truth but their own, and costs at most themselves.
+//! Uncooperative models: their reports count for themselves only, and cost at most themselves.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use nix::sys::signal::{Signal, kill};

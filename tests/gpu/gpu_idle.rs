@@ -1,5 +1,4 @@
-//! Cards full of models that nobody asks for: their places go to those that start, to further instances and to new
-//! versions.
+//! Cards full of idle models: their places go to starting models, to further instances and to new versions.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use omni_control_api::{State, StopReason};
@@ -7,7 +6,7 @@ use omni_tests::gpu::{ask, card, model, on_card, place};
 use omni_tests::{Node, PATIENCE, under_load, wait_for};
 use serde_json::json;
 
-/// A model's place went to another one, for this: so says everything that tells it.
+/// Asserts that a model's place went to another one, for this purpose, in all outputs.
 fn displaced(node: &Node, name: &str, what_for: &str) {
     let stop = wait_for("a stop", PATIENCE, || node.model(name).last_stop);
     let message = format!("its place on a card is needed for {what_for}");

@@ -66,7 +66,7 @@ fn serve(card: &Settings) {
                         if number >= requests {
                             return;
                         }
-                        // The first ones go to each model once: nobody is left out by chance.
+                        // The first requests go to each model once: none is left out by chance.
                         let model = if number < MODELS { number } else { zipf(&mut state) };
                         let begun = Instant::now();
                         let answer = ask(node, &name(model));

@@ -1,4 +1,4 @@
-//! GPU memory that cannot be had: who asks is told so at once, the operator is told why, and nothing spins.
+//! Refused GPU memory: the request is answered at once, the operator gets the reason, and nothing spins.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use omni_control_api::State;

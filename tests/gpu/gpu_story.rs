@@ -70,7 +70,7 @@ fn three_models_swap_partly_and_back_byte_for_byte() {
     assert_eq!(crossed(&node, seen, &engines(&node)), [("c", ToHost, 24), ("a", ToDevice, 24)]);
     have(&node, [32, 40, 8]);
 
-    // Both that are there are served without a move and without a word of a swap.
+    // Both resident models are served without a move and without a reported swap.
     let seen = moved(&node);
     for model in ["a", "b", "b", "a"] {
         assert_eq!(swap(&ask(&node, model)), None);

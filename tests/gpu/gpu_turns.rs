@@ -91,7 +91,7 @@ fn two_models_under_load_take_turns_and_are_never_moved_under_requests() {
     node.stop();
 }
 
-/// A long request is not interrupted by those who wait for its room, and they wait no longer than for it.
+/// A long request is not interrupted for waiting models, and they wait only until it ends.
 #[test]
 fn a_request_in_flight_keeps_its_memory_past_its_quantum() {
     let node = Node::builder().gpus(&[card(512)], "memory-budget = \"64MiB\"\nquantum = \"50ms\"").start();

@@ -94,7 +94,7 @@ fn out_of_memory() -> u64 {
     2
 }
 
-/// Evicted memory is the host's: there is room for it in the group, of which the model is not told.
+/// Evicted memory is in the host: the group has room for it, which is hidden from the model.
 #[test]
 fn evicted_memory_has_room_in_the_control_group_and_is_hidden_from_the_model() {
     let node = node();

@@ -251,7 +251,7 @@ fn a_killed_worker_ends_its_instance_and_nothing_else() {
             (left.is_none() && !is_alive(engine) && !is_alive(worker)).then_some(())
         });
         assert_eq!(http.post(&run("one"), &json!(0)).status, 200);
-        // A person's word: the next death is the first in a row again.
+        // A start by hand resets the tally: the next death is the first in a row again.
         assert_eq!(node.omnictl(["start", "one", "--wait"]).code, 0);
     }
     assert!(

@@ -147,7 +147,7 @@ fn malformed_requests() {
     let both = format!("POST /ai/run/echo HTTP/1.1\r\nhost: localhost\r\ncontent-length: 4\r\n{chunked}\r\n{hidden}");
     let got = statuses(node.http(), both.as_bytes(), false);
     assert!([&[400][..], &[400, 404]].contains(&&got[..]), "a length and chunks: {got:?}");
-    // The bytes behind a body are a request of their own, and nobody else's.
+    // The bytes behind a body are a separate request of the same client.
     let longer = "POST /ai/run/echo HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{}{}\r\n\r\n";
     assert_eq!(statuses(node.http(), longer.as_bytes(), false), [200, 400], "a length that is too small");
 
@@ -176,7 +176,7 @@ fn clients_that_disconnect() {
         post("/ai/run/echo", "content-length: 2\r\n", "{}"),
     ];
     for beginning in &beginnings {
-        // Half closed: an answer, or an end, but no waiting. Reset at once: nobody waits for anything.
+        // Half closed: an answer, or an end, but no waiting. Reset at once: no answer is awaited.
         let _ = node.http().raw(beginning.as_bytes(), true);
         for _ in 0..20 {
             let mut connection = node.http().connect();
@@ -232,7 +232,7 @@ fn slow_clients() {
     let late = "POST /ai/run/echo HTTP/1.1\r\nhost: localhost\r\nx-omni-timeout-ms: 300\r\ncontent-length: 9\r\n\r\n{";
     assert_eq!(statuses(node.http(), late.as_bytes(), false), [408]);
 
-    // More connections than there may be, all silent: who comes behind them waits, and is served.
+    // More connections than allowed, all silent: later clients wait, and are served.
     let silent: Vec<_> = (0..30).map(|_| node.http().connect()).collect();
     serves(&node, "a queue of the silent");
     drop(silent);
@@ -346,7 +346,7 @@ fn an_http_2_client_that_does_not_read_its_answers() {
         // A request with a longer deadline gives the first no more time.
         let other = sender.send_request(ask("more", "3600000")).await.unwrap();
         assert_eq!(other.status(), 200);
-        // A stream cannot be given up alone while its window is closed: nobody asks for more of it. The connection is.
+        // A stream alone cannot be ended while its window is closed, as nothing reads it: the whole connection is.
         assert_at_rest(&node, &before);
         wait_for("the model to be free", PATIENCE, || (node.model("much").in_flight == 0).then_some(()));
         assert!(answer.into_body().collect().await.is_err(), "half an answer is told from a whole one");

@@ -1,5 +1,5 @@
-//! Models that cannot be served: each says why where its author looks, answers 503 and nothing about the inside, and
-//! harms nobody: a neighbour serves all the time.
+//! Models that cannot be served: each reports the reason to its author, answers 503 and nothing about the inside, and a
+//! neighbour serves all the time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
@@ -51,7 +51,7 @@ fn publish(node: &Node, name: &OsStr, make: impl FnOnce(&Path)) {
     fs::rename(fresh, node.folder().join(name)).unwrap();
 }
 
-/// The model fails and says all these words; a client hears only that it cannot be served now.
+/// The model fails with all these words in its status; a client only learns that it cannot be served now.
 fn fails(node: &Node, name: &str, words: &[&str]) -> Model {
     let known = |model: &Model| model.name == name;
     wait_for(&format!("{name} to be seen"), PATIENCE, || node.models().iter().any(known).then_some(()));

@@ -43,8 +43,8 @@ fn shape(node: &Node) -> Vec<String> {
     let of_launcher = node.launcher().into_iter().flat_map(|launcher| named("launcher", launcher));
     let of_launcher = of_launcher.filter(|open| !is_watched(open));
     let open = named("scheduler", node.pid()).chain(of_launcher);
-    // An instance that could not come from its zygote has a process 1 of its own, with the worker's name. Whatever stays of
-    // it is in a control group, and these are counted.
+    // An instance without a zygote has a process 1 of its own, with the worker's name. All leftovers are in a control
+    // group, and these are counted.
     let found = node.found().into_iter().filter(|line| !line.ends_with(": omni-worker "));
     without_numbers(found.chain(node.traces()).chain(open))
 }
@@ -87,8 +87,8 @@ fn all_ready(node: &Node) -> bool {
     })
 }
 
-/// Kills somebody. The scheduler is started again at once, as a service manager would; the launcher has its keeper, which
-/// stands for one as well and is spared.
+/// Kills a process at random. The scheduler is started again at once, as a service manager would; the launcher has its
+/// keeper, which stands for one as well and is spared.
 fn kill_somebody(node: &mut Node, chance: &mut fastrand::Rng) -> String {
     if chance.u8(..4) == 0 {
         node.crash();
@@ -156,11 +156,11 @@ fn the_node_recovers_from_the_death_of_any_process() {
         let settling = Instant::now();
         node.await_ready();
         let what = format!("all models to be ready in round {rounds}, after {killed:?}");
-        // The death of whoever was killed last may be noticed only after a look that finds all of them ready.
+        // The last death may be noticed only after a check that finds all models ready.
         wait_for(&what, PATIENCE, || is_whole(&node).then_some(()));
         longest = longest.max(settling.elapsed());
-        // A person's word: the next death is the first in a row again, else the pauses would grow to a minute. And the
-        // sandbox of a zygote that was killed stays while something that came from it lives: nothing does now.
+        // A start by hand resets the tally: the next death is the first in a row again, else the pauses would grow to a
+        // minute. And the sandbox of a killed zygote stays while one of its instances lives: none does now.
         for (model, _) in MODELS {
             let said = node.omnictl(["restart", model, "--wait"]);
             assert_eq!(said.code, 0, "{what}\n{said:?}\n{}", node.log());

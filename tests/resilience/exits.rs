@@ -10,7 +10,7 @@ use std::fs;
 use std::io::Write;
 use std::thread;
 
-/// Ends as it is told to.
+/// Ends in the requested way.
 const ENDS: &str = r#"
 import os, signal, sys, time
 
@@ -95,7 +95,7 @@ fn every_end_is_classified() {
         assert!(of_request.contains("died while it worked on this request"), "{how}: {of_request}");
         let log = node.omnictl(["logs", "ends"]).stdout;
         assert!(log.contains(&format!("the instance has ended: {name}")), "{how}: {log}");
-        // A person's word clears the tally, so that every death here is the first in a row.
+        // A start by hand clears the tally: every death here is the first in a row.
         assert_eq!(node.omnictl(["start", "ends", "--wait"]).code, 0);
     };
     let each = rounds(100);
@@ -206,8 +206,8 @@ fn answers_before_a_crash_count_and_untouched_requests_go_to_the_next_instance()
         let engine = node.engine("ends").expect("a process");
         let last = http.send("ends", &json!("last"));
         wait_for("the request to be in work", PATIENCE, || (node.model("ends").in_flight == 1).then_some(()));
-        // The next request, the answer and the end are there before the scheduler sees any of them. It hears first of what
-        // comes first: the request is sent to an instance that has ended, whose answer is still to be read.
+        // The next request, the answer and the end are there before the scheduler sees any of them. It processes them
+        // in order: the request is sent to an instance that has ended, whose answer is still to be read.
         process::stop(node.pid());
         kept.get_mut()
             .write_all(b"POST /ai/run/ends HTTP/1.1\r\nhost: localhost\r\ncontent-length: 6\r\n\r\n\"next\"")

@@ -1,5 +1,5 @@
-//! A node that has no room left, on its disks or for processes: what needs room fails and says so, what does not goes on,
-//! and all is well when there is room again, without anybody's help.
+//! A node without room on its disks or for processes: operations that need room fail with a message, others go on, and
+//! everything recovers by itself when there is room again.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use nix::sys::signal::{Signal, kill};
@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const WELL: &[(&str, &str)] = &[("model.py", "def handle_request(request, context):\n    return 'well'\n")];
-/// Writes into its lasting folder, as much as it is told.
+/// Writes this much into its lasting folder.
 const WRITES: &[(&str, &str)] = &[(
     "model.py",
     r#"
@@ -28,7 +28,7 @@ def handle_request(request, context):
 )];
 const MIB: u64 = 1 << 20;
 
-/// The model cannot be served, and its status says so with this word.
+/// Asserts that the model cannot be served, and that its status has this word.
 fn is_told(node: &Node, model: &str, word: &str) {
     wait_for(&format!("{word:?} in the status of {model}"), PATIENCE, || {
         let known = node.models().into_iter().find(|known| known.name == model)?;
@@ -106,7 +106,7 @@ fn a_full_disk_below_caches_and_environments_is_reported_to_affected_models() {
     node.says("neighbour", "well");
     let neighbour = node.engine("neighbour");
     node.disk().fill();
-    // The image of a lasting folder has holes: what is written there has nowhere to go.
+    // The image of a lasting folder has holes: writes into them have no room on the disk.
     let answer = http.run("writes", &json!(32));
     assert_eq!((answer.status, answer.error_code()), (500, Some(3043)), "{}", answer.text());
     // Nor is there room for an image, or for an environment.

@@ -1,4 +1,4 @@
-//! Handlers that do everything a handler should not: each gets its own failure, and the neighbour goes on.
+//! Misbehaving handlers: each gets its own failure, and the neighbour goes on.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use omni_control_api::State;
@@ -202,7 +202,7 @@ def handle_request(request, context):
     assert_eq!(post(&node, "floods", &json!("well")).status, 200);
     let (engine, peak) = (node.engine("floods"), peak_resident(node.pid()).unwrap());
 
-    // 64 MiB and 300,000 lines on the log pipes: the handler ends, most lines are dropped, and it is told.
+    // 64 MiB and 300,000 lines on the log pipes: the handler ends, most lines are dropped, and the log says so.
     assert_eq!(post(&node, "floods", &json!("prints")).status, 200);
     neighbour::is_well(&node, "prints");
     let told = || node.omnictl(["logs", "floods", "-n", "100000"]).stdout.contains("dropped");

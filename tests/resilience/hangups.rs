@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Waits for a lock that nobody releases, in one call into C that no signal ends.
+/// Waits for a lock that is never released, in one call into C that no signal ends.
 const COMPUTES: &str = r#"
 import ctypes
 import time
@@ -53,7 +53,7 @@ fn began(node: &Node) -> usize {
     node.log().matches("began 3600").count()
 }
 
-/// A request that computes for ever is begun, and its client hangs up.
+/// Begins a request that computes for ever, and hangs up its client.
 fn hang_up(node: &Node, model: &str) {
     let before = began(node);
     let waiting = node.http().send(model, &json!(FOR_EVER));

@@ -45,7 +45,7 @@ fn a_scheduler_whose_runtime_hangs_ends_and_its_successor_serves_on() {
     let mut node = Node::builder().hold_listeners().model("one", &[("model.py", ECHO)]).start();
     answers(&node, "one");
     let engine = node.engine("one").expect("a process");
-    // On few cores the runtime is the main thread; on many it has threads of its own.
+    // On few cores the runtime is the main thread; on many it has separate threads.
     let main = node.pid();
     let tasks = fs::read_dir(format!("/proc/{main}/task")).unwrap().flatten();
     let threads: Vec<Pid> = tasks
@@ -55,7 +55,7 @@ fn a_scheduler_whose_runtime_hangs_ends_and_its_successor_serves_on() {
     for thread in threads.iter().chain([&main]) {
         ptrace::seize(*thread, ptrace::Options::empty()).expect("seized");
         ptrace::interrupt(*thread).expect("interrupted");
-        // The main thread's end is for who waits for the process, who is to hear nothing else.
+        // The main thread's end is reported to the parent of the process, which must get nothing else.
         waitpid(*thread, Some(WaitPidFlag::__WALL)).expect("stopped");
     }
     let flags = Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG);

@@ -103,7 +103,7 @@ fn a_busy_successor_still_answers_its_predecessor() {
 fn a_takeover_during_a_takeover_is_refused_at_once() {
     let mut node = Node::builder().model("serial", SERIAL).start();
     let first = node.pid();
-    // The successor waits until somebody writes its configuration.
+    // The successor waits until its configuration is written.
     let config = node.folder().with_file_name("node.toml");
     fs::remove_file(&config).unwrap();
     mkfifo(&config, Mode::S_IRWXU).unwrap();

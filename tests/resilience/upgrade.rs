@@ -1,4 +1,4 @@
-//! A planned takeover: a new scheduler, and a new launcher, under load, and nobody notices.
+//! A planned takeover: a new scheduler, and a new launcher, under load, without a failed request.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -37,7 +37,7 @@ const LENGTH: &[(&str, &str)] = &[(
 /// Between two requests of one client: the load is bounded.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A client that keeps its connection until it is told not to.
+/// A client that keeps its connection until told to close it.
 struct KeepAlive {
     http: Client,
     connection: Option<BufReader<TcpStream>>,
@@ -82,7 +82,7 @@ async fn over_http2(address: std::net::SocketAddr, stop: &AtomicBool) -> (usize,
         }
         let sending = sender.as_mut().unwrap();
         if sending.ready().await.is_err() {
-            sender = None; // told to go away before there was a request
+            sender = None; // GOAWAY before there was a request
             continue;
         }
         let request = hyper::Request::post(format!("http://{address}/ai/run/serial")).body(Full::from("0")).unwrap();
@@ -101,7 +101,7 @@ async fn over_http2(address: std::net::SocketAddr, stop: &AtomicBool) -> (usize,
     (asked, connects)
 }
 
-/// Every model's processes: workers and engines live on whoever serves.
+/// Processes of every model: workers and engines survive any change of scheduler.
 fn engines(node: &Node) -> Vec<Pid> {
     ["serial", "concurrent", "length"].map(|model| node.engine(model).expect("a process")).into()
 }
@@ -305,7 +305,8 @@ fn the_rest_of_a_body_is_not_a_request_to_the_successor() {
     node.stop();
 }
 
-/// In the place of an instance's worker: one that speaks a version which nobody knows any more. Says when it was asked.
+/// Takes the place of an instance's worker, with a protocol version that is no longer supported. Signals when it was
+/// asked.
 fn speak_of_old(node: &Node, model: &str) -> mpsc::Receiver<()> {
     let id = node.instance(model).expect("an instance").id;
     let socket_path = node.worker_socket(&id);

@@ -1,5 +1,5 @@
-//! A whole node in a container: namespaces of its own, a root that cannot be written, and no more capabilities and devices
-//! than `container/README.md` names.
+//! A whole node in a container: separate namespaces, a read-only root, and no more capabilities and devices than
+//! `container/README.md` names.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use nix::sys::signal::{Signal, kill};
@@ -102,7 +102,7 @@ fn a_node_serves_with_the_capabilities_that_its_readme_names() {
         serde_json::from_str::<Value>(&text).unwrap()["listen"].as_str().map(str::to_owned)
     });
     let client = Client::new(listen.parse().unwrap());
-    // Known from the first look at the folder on, which the launcher has just begun.
+    // Known after the first scan of the folder, which the launcher has just begun.
     let answer = wait_for("an answer", PATIENCE, || {
         let answer = client.run("hello", &serde_json::json!({}));
         (answer.status != 404).then_some(answer)

@@ -1,5 +1,5 @@
-//! Environments where hashes are required: nothing is installed that the model's author has not named to the byte, and who
-//! has forgotten something is told what.
+//! Environments with required hashes: only files whose hash the author has listed are installed, and missing hashes are
+//! reported.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use omni_control_api::State;
@@ -10,7 +10,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
 const REQUIRED: &str = "[python]\nrequire-hashes = true\n";
-/// The hash of nothing that anybody has made.
+/// A hash that matches no file.
 const OTHER: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 /// A build step that would be seen, if it ran.
 const BACKEND: &str = "raise SystemExit('the build step was run')";
@@ -46,7 +46,7 @@ fn result(node: &Node, model: &str) -> Value {
     answer.json()["result"].take()
 }
 
-/// The model is refused for good, and its status has these words and its name.
+/// Asserts that the model is refused for good, and that its status has these words and its name.
 fn is_refused(node: &Node, model: &str, words: &[&str]) {
     let refused = node.http().run(model, &json!({}));
     assert_eq!((refused.status, refused.error_code()), (503, Some(3040)), "{model}: {}", refused.text());

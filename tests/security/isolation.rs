@@ -9,7 +9,7 @@ use omni_tests::process::{is_alive, parent};
 use serde_json::json;
 use std::fs;
 
-/// A word that is nowhere but in the victim's memory, environment and files.
+/// A word that is only in the victim's memory, environment and files.
 const SECRET: &str = "9f1c-secret-of-the-victim";
 /// Added to the probe: a setup that leaves the word wherever a model can leave something.
 const SECRETIVE: &str = r#"
@@ -121,7 +121,7 @@ tell(segments=open("/proc/sysvipc/shm").read().count("\n"))
         "socket": "ENOENT", "abstract": "ECONNREFUSED", "segments": 1,
     });
     assert_found(&node, "probe", &code, &nothing);
-    // The victim finds all of it by the same words.
+    // The victim finds all of it with the same search.
     let everything = json!({
         "names": ["/cache/victims-own", "/dev/shm/victims-own", "/tmp/victims-own", "/tmp/victims-socket"],
         "said": ["/cache/victims-own", "/dev/shm/victims-own", "/model/omni.toml", "/tmp/victims-own"],

@@ -48,7 +48,7 @@ fn exactly_the_listed_descriptors_are_open_and_no_privilege_is_left() {
         let kinds = ["/dev/null", "pipe", "pipe", "pipe", "socket", "socket", "socket"];
         let mut allowed: Vec<&str> = kinds.into();
         if model == "tasks" {
-            // An event loop brings its own.
+            // An event loop adds its own.
             allowed.extend(["anon_inode:[eventpoll]", "socket", "socket"]);
         }
         let kinds = || open().into_iter().map(|(_, kind)| kind).collect::<Vec<_>>();

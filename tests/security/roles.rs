@@ -12,7 +12,7 @@ const ECHO: &[(&str, &str)] = &[("model.py", "def handle_request(request, contex
 const SOMEBODY: u32 = 71_000;
 const ADMINS: u32 = 71_001;
 
-/// `omnictl` where everybody may start it.
+/// `omnictl`, executable for all users.
 struct Program(TempDir);
 
 impl Program {
@@ -79,7 +79,7 @@ fn roles_separate_reading_from_changing() {
         }
     }
 
-    // The kernel keeps out who may not even look.
+    // Without any access the kernel refuses the connection.
     for groups in [&[SOMEBODY][..], &[ADMINS], &[0]] {
         assert_eq!(omnictl.run(&node, SOMEBODY, groups, &["list"]).0, 5, "{groups:?}");
     }
@@ -104,7 +104,7 @@ fn roles_survive_a_takeover_and_a_recreated_socket() {
     let file = fs::metadata(node.control_socket()).unwrap();
     assert_eq!((file.mode() & 0o777, file.gid()), (0o660, readers));
     roles(&node);
-    // Without the group nobody but root and the scheduler's user changes anything; who looks goes on.
+    // Without the group only root and the scheduler's user have full access; read access is unchanged.
     node.configure("admin-group = 71002\n");
     node.upgrade();
     assert_eq!(omnictl.run(&node, SOMEBODY, &[readers, ADMINS], &["stop", "echo"]).0, 7);

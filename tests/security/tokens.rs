@@ -1,4 +1,4 @@
-//! Tokens of the data listener: who is let in, to which models, how often, and what a reload changes.
+//! Tokens of the data listener: access, models, rates, and changes by a reload.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use omni_tests::process::is_alive;
@@ -95,7 +95,7 @@ fn tokens_grant_access_to_their_models() {
         assert!(metrics.contains(sample), "{metrics}");
     }
 
-    // A wrong file changes nothing, and is told; so is what a good one changes, without what would open the door.
+    // A wrong file changes nothing, and is reported; so are the changes of a good one, without secrets.
     file.write("[ci]\nsha256 = \"one\"\n");
     let said = node.omnictl(["upgrade"]);
     assert!(said.code == 1 && said.stderr.contains("`ci.sha256` (line 2)"), "{said:?}");
@@ -149,7 +149,7 @@ fn an_admitted_request_counts_once_against_its_rate() {
     let (http, again) = (node.http(), node.http());
     let slow = thread::spawn(move || ask_at(http, Some("two"), "serial", 8.0));
     wait_for("the slow request to be in work", PATIENCE, || (node.model("serial").in_flight == 1).then_some(()));
-    // More than the bucket holds: who is too early comes again.
+    // More than the bucket holds: early requests are repeated.
     let ask_on = move || {
         wait_for("the token's limits to have room", PATIENCE, || {
             Some(ask_at(again, Some("one"), "serial", 0.0)).filter(|answer| answer.status != 429)

@@ -38,10 +38,11 @@ impl Belongings {
         }
     }
 
-    /// Once nothing of any instance is there, no client is connected, and nothing more has gone for a while: a
-    /// descriptor on its way out must not be taken for one that belongs there.
+    /// Resources at rest: no instance is left, no client is connected, and nothing more has disappeared for a while. A
+    /// descriptor that is being closed must not count.
     ///
     /// # Panics
+    ///
     /// When something stays.
     #[must_use]
     pub fn at_rest(node: &Node) -> Self {

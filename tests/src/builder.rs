@@ -68,7 +68,7 @@ impl NodeBuilder {
         }
     }
 
-    /// Adds lines to the node's configuration, below its own `[node]` section.
+    /// Adds lines to the node's configuration, below its `[node]` section.
     #[must_use]
     pub fn config(mut self, toml: &str) -> Self {
         self.config.push_str(toml);
@@ -107,8 +107,8 @@ impl NodeBuilder {
         self
     }
 
-    /// Binds the listeners here and hands them over to each scheduler, as a service manager does: what connects while
-    /// there is none waits.
+    /// Binds the listeners here and hands them over to each scheduler, as a service manager does: connections wait
+    /// while there is no scheduler.
     #[must_use]
     pub fn hold_listeners(mut self) -> Self {
         self.held = Some([(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port")));
@@ -122,7 +122,7 @@ impl NodeBuilder {
         self
     }
 
-    /// Puts one of the node's folders, `state` or `cache`, on a disk of its own: [`Node::disk`].
+    /// Puts one of the node's folders, `state` or `cache`, on a separate disk: [`Node::disk`].
     #[must_use]
     pub fn on_disk(mut self, part: &str, bytes: u64, inodes: u64) -> Self {
         self.disk = Some(Disk::new(self.path(part), bytes, inodes));
@@ -279,7 +279,8 @@ impl NodeBuilder {
 /// A program or library of this build, or of the folder in `OMNI_BIN`.
 ///
 /// # Panics
-/// When there is none.
+///
+/// When it does not exist.
 #[must_use]
 pub fn program(name: &str) -> PathBuf {
     let beside = || env::current_exe().ok().and_then(|test| Some(test.parent()?.parent()?.to_owned()));

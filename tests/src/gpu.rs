@@ -1,7 +1,7 @@
-//! Models with GPU memory on simulated cards: what they run, how they are asked, and what the card saw of them.
+//! Models with GPU memory on simulated cards: their code, their requests, and the card's record of them.
 //!
 //! Every model writes and reads all of its memory on the card at every request: data that a move lost, or gave to
-//! somebody else, fails the request's own check.
+//! another model, fails the request's own check.
 
 use crate::process::start_time;
 use crate::{Answer, Node};
@@ -18,10 +18,11 @@ pub const PAST_THE_SHIM: &str = include_str!("past_the_shim.py");
 pub const MIB: u64 = 1 << 20;
 
 impl Node {
-    /// The node's GPUs and who is on them, as the node says.
+    /// The node's GPUs and their instances, by the node.
     ///
     /// # Panics
-    /// When it does not say.
+    ///
+    /// When the command fails.
     #[must_use]
     pub fn gpus(&self) -> Gpus {
         let said = self.omnictl(["gpu", "-o", "json"]);
@@ -108,9 +109,10 @@ pub fn ask(node: &Node, model: &str) -> Answer {
     answer
 }
 
-/// Runs `code` in a model and returns what it told.
+/// Runs `code` in a model and returns its result.
 ///
 /// # Panics
+///
 /// When the code fails.
 #[must_use]
 pub fn run(node: &Node, model: &str, code: &str) -> Value {

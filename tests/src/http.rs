@@ -1,11 +1,11 @@
-//! HTTP/1.1 by hand: a client with no opinion of its own, so that tests see and send exactly what is on the wire.
+//! HTTP/1.1 by hand: a client that adds nothing, so that tests see and send exactly what is on the wire.
 
 use crate::PATIENCE;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
-/// Sends requests to one listener, each on a connection of its own.
+/// Sends requests to one listener, each on a separate connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Client {
     address: SocketAddr,
@@ -21,7 +21,7 @@ pub struct Answer {
     pub body: Vec<u8>,
 }
 
-/// An answer whose body is read as it comes, from a socket or from what is spoken over one.
+/// An answer whose body is read as it arrives, from a socket or a TLS stream.
 #[derive(Debug)]
 pub struct Stream<R = TcpStream> {
     /// The status code.

@@ -47,7 +47,7 @@ else:
 print(hashlib.sha256(file.read_bytes()).hexdigest(), end="")
 "#;
 
-/// An index on a port of its own, until the test ends.
+/// An index on a separate port, until the test ends.
 #[derive(Debug)]
 pub struct Index {
     folder: TempDir,
@@ -83,7 +83,7 @@ impl Index {
         format!("http://{}/simple", self.address)
     }
 
-    /// Changes what it does; those who wait go on.
+    /// Changes the behaviour; waiting requests go on.
     pub fn set(&self, mood: Mood) {
         *self.mood.0.lock().unwrap_or_else(PoisonError::into_inner) = mood;
         self.mood.1.notify_all();

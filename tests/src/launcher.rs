@@ -12,10 +12,11 @@ impl Node {
         self.process(|line| line.contains("omni-launcher\0") && line.contains("\0--kept\0"))
     }
 
-    /// Ends the launcher by this signal and waits until the scheduler has the next one, which its keeper starts. That one's
-    /// process id.
+    /// Ends the launcher by this signal and waits until the scheduler has the next one, which its keeper starts.
+    /// Returns the new process id.
     ///
     /// # Panics
+    ///
     /// When there is none, before or after.
     pub fn replace_launcher(&self, by: Signal) -> Pid {
         let first = self.launcher().expect("a launcher");

@@ -45,7 +45,7 @@ impl Marks {
         let group = format!(":/{}/", self.cgroup);
         let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
         let ours = |pid: &i32| {
-            // A zombie has no command line and counts as gone once it left its groups.
+            // A zombie has no command line and counts as gone once it has left its groups.
             let read = |file: &str| {
                 fs::read(format!("/proc/{pid}/{file}")).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             };

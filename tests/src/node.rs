@@ -1,5 +1,5 @@
-//! A node of a test's own: own folders, ports and control groups, started as an operator starts one, and gone without
-//! a trace when the test ends.
+//! A node for a single test: separate folders, ports and control groups, started as an operator starts one, and gone
+//! without a trace when the test ends.
 
 mod failing;
 mod restarts;
@@ -31,7 +31,7 @@ pub struct Node {
     setup: NodeBuilder,
     /// The one that was started here.
     scheduler: Child,
-    /// The one that has taken over from it, which is no child of ours.
+    /// The process that has taken over, which is not our child.
     successor: Option<Pid>,
     listeners: Option<Listeners>,
     ended: bool,
@@ -55,7 +55,7 @@ pub struct Output {
 }
 
 impl Node {
-    /// A node whose scheduler has begun.
+    /// A node whose scheduler has begun to start.
     pub(crate) fn begun(setup: NodeBuilder, scheduler: Child) -> Self {
         Self { setup, scheduler, successor: None, listeners: None, ended: false }
     }
@@ -140,7 +140,7 @@ impl Node {
         *self.successor.insert(by)
     }
 
-    /// Changes the node's configuration, for who reads it next: lines below its own `[node]` section.
+    /// Changes the node's configuration, for the next process that reads it: lines below its `[node]` section.
     pub fn configure(&self, toml: &str) {
         self.setup.write_config(toml);
     }
@@ -257,6 +257,7 @@ impl Node {
     /// Waits until a model answers a request with this word.
     ///
     /// # Panics
+    ///
     /// When it does not.
     pub fn says(&self, model: &str, word: &str) {
         wait_for(&format!("{model} to say {word}"), PATIENCE, || {
@@ -331,7 +332,8 @@ impl Node {
         assert!(left.is_empty(), "{ended} left behind:\n{}\n{log}", left.join("\n"));
     }
 
-    /// The end of the scheduler, and how the one ended that was started here: only that one is a child of ours.
+    /// Waits for the end of the scheduler; returns the exit status of the one that was started here: only that one is
+    /// our child.
     fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
         let end = Instant::now() + limit;
         loop {

@@ -1,5 +1,5 @@
-//! A model that runs a test's own Python inside its sandbox. The text has `attempt(name, function)`,
-//! `call(name, system_call, *arguments)` and `tell(name=value)` to say what it found, and the handler's `context`.
+//! A model that runs a test's own Python inside its sandbox. The text has `attempt(name, function)`, `call(name,
+//! system_call, *arguments)` and `tell(name=value)` to report results, and the handler's `context`.
 
 use crate::Node;
 use serde_json::{Value, json};

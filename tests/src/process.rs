@@ -23,10 +23,11 @@ fn state_in(stat: &Path) -> Option<char> {
     stat.rsplit(')').next()?.trim_start().chars().next()
 }
 
-/// Stops it, and returns when it stands still: one thread takes the signal, when it is its turn, and the others run on until
-/// then.
+/// Stops a process, and returns when it stands still: one thread takes the signal, when it is its turn, and the others
+/// run on until then.
 ///
 /// # Panics
+///
 /// When it is gone, or goes on.
 pub fn stop(pid: Pid) {
     kill(pid, Signal::SIGSTOP).expect("a process");
@@ -56,14 +57,14 @@ pub fn descriptors(pid: Pid) -> Vec<String> {
     all
 }
 
-/// When it began, in clock ticks since boot; `None` when it is gone.
+/// Start time, in clock ticks since boot; `None` when it is gone.
 #[must_use]
 pub fn start_time(pid: Pid) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// Most memory that it has had resident so far, in bytes; `None` when it is gone.
+/// Peak resident memory so far, in bytes; `None` when it is gone.
 #[must_use]
 pub fn peak_resident(pid: Pid) -> Option<u64> {
     status(pid, "VmHWM").map(|kib| kib * 1024)

@@ -29,7 +29,7 @@ use tokio::task::yield_now;
 /// The instance that sends, and an instance that does not.
 const MODEL: InstanceNumber = InstanceNumber(1);
 const OTHER: InstanceNumber = InstanceNumber(2);
-/// Requests that the model has; of the last one the client is gone.
+/// Requests that the model has; the client of the last one is gone.
 const ITS: [u64; 4] = [1, 2, 3, 4];
 const GONE: u64 = 4;
 /// A request of another instance, and a request that no instance has yet.
@@ -88,7 +88,7 @@ pub fn holds(data: &[u8]) {
                 clients.get_mut(&header.id).into_iter().for_each(|client| client.poll(&payload));
             }
         }
-        // The connection is at an end, and whoever waited for it hears so.
+        // The connection has ended, and all its remaining requests fail.
         ITS.into_iter().filter(|id| !ended.contains(id)).for_each(|id| requests.fail(RequestId(id), &Failure::Died));
         for (id, mut client) in clients {
             client.poll(&Bytes::new());
@@ -105,7 +105,7 @@ pub fn holds(data: &[u8]) {
     });
 }
 
-/// Requests as the model's task has them, and who waits for them.
+/// Requests as the model's task has them, and their clients.
 fn begin() -> (Requests, BTreeMap<u64, Client>) {
     let (mut requests, mut clients) = (Requests::default(), BTreeMap::new());
     let (mut connection, _model) = DataConnection::pair().expect("descriptors");
@@ -158,7 +158,8 @@ impl Client {
     }
 }
 
-/// The answer as a client gets it: one value in our envelope, or bytes; and no header that is ours to say.
+/// Checks the answer as a client gets it: one value in our envelope, or bytes; and no header that only the node may
+/// set.
 fn answered(answer: Answer, payload: &Bytes) -> Client {
     let Answer { status, head, body, .. } = answer;
     let head = head.unwrap_or_default();
@@ -201,7 +202,7 @@ fn answered(answer: Answer, payload: &Bytes) -> Client {
     }
 }
 
-/// A failure says so, in the words of who failed.
+/// Checks the message of a failure.
 fn failed(failure: &Failure) {
     let response = workers_ai(failure);
     let status = response.status().as_u16();
@@ -214,8 +215,8 @@ fn failed(failure: &Failure) {
     }
 }
 
-/// As many events as the model sent chunks, each of one line, and one that says how it ended; or bytes, and a cut. Of events
-/// that the model has made, only the node's last one is told from others.
+/// Checks a stream: as many events as the model sent chunks, each of one line, and a last one for the end; or bytes,
+/// and a cut. Of the model's own events, only the node's last one can be told apart.
 fn stream_holds((shape, maker): (Shape, Maker), got: &[u8], end: End, chunks: usize) {
     let last = last_of(shape, maker, end.clone());
     if shape == Shape::Bytes {

@@ -37,10 +37,10 @@ const BUDGET: u64 = 4096;
 const HEADERS: usize = 100;
 /// No client can have a connection do anything for so long, once it has said all.
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
-/// Some of what no model is told.
+/// Some headers that no model gets.
 const WITHHELD: [&str; 5] = ["authorization", "proxy-authorization", "cookie", "x-auth-key", "transfer-encoding"];
 
-/// A client that has said all that it will say, and hears nothing.
+/// A client that has sent everything, and reads nothing.
 struct Client {
     said: Bytes,
 }
@@ -54,10 +54,11 @@ struct World {
     is_broken: AtomicBool,
 }
 
-/// Serves a connection on which this was sent.
+/// Serves a connection with these bytes.
 ///
 /// # Panics
-/// The connection does not end, a request is taken for what it is not, or the model is told what it must not be.
+///
+/// The connection does not end, a request is misread, or the model gets a header that it must not get.
 pub fn holds(data: &[u8]) {
     let budget = BodyBudget::new(BUDGET, 8, BodyMetrics::default());
     let world =

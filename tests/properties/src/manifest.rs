@@ -1,4 +1,4 @@
-//! `omni.toml`, which a model's author writes: refused in words about its own keys, or read as what it says.
+//! `omni.toml`, by a model's author: refused with messages about its own keys, or read as it is written.
 
 use omni_config::Manifest;
 

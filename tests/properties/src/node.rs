@@ -1,4 +1,4 @@
-//! The node's configuration: refused in words about its own keys, or read as what it says.
+//! The node's configuration: refused with messages about its own keys, or read as it is written.
 
 use omni_config::NodeConfig;
 

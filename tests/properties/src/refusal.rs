@@ -4,7 +4,7 @@ use omni_config::Problem;
 
 /// Problems that are listed of one text.
 const LISTED: usize = 20;
-/// Bytes of one problem's line: a few excerpts with every character escaped, and our own words.
+/// Most bytes of one problem's line: a few excerpts with every character escaped, and our own text.
 const LINE: usize = 4096;
 
 /// `message`: the whole refusal of `text`, whose parts are `problems`.
@@ -53,7 +53,7 @@ fn names_its_place(text: &str, problem: &Problem) {
     };
     let lines = 1 + text.matches('\n').count();
     assert!((1..=lines).contains(&line), "line {line} of {lines}: {problem}");
-    // A key that is written with escapes, or shown with them, is not found as it stands.
+    // A key that is written with escapes, or shown with them, is not found literally.
     if let Some(key) = key.filter(|key| !key.contains('"') && !text.contains('\\')) {
         let path = key.split('[').next().unwrap_or(key);
         assert!(path.split('.').all(|part| !part.is_empty() && text.contains(part)), "not in the text: {problem}");

@@ -10,8 +10,9 @@ const BARE: &str = "b==2\n";
 /// Reads a `requirements.txt`.
 ///
 /// # Panics
-/// A requirement is missed, made up, or named in words that are not one line; a text that says nothing asks for something, or
-/// one that uv cannot read names packages alone.
+///
+/// A requirement is missed, made up, or named in more than one line; an empty text asks for something, or a text that
+/// uv cannot read names packages alone.
 pub fn holds(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let found = without_hash(&text);

@@ -23,7 +23,7 @@ fn hold(target: &str) {
     }
 }
 
-/// A test of each, so that each is told by its name.
+/// A test for each folder, so that results carry its name.
 macro_rules! tests {
     ($($target:ident)*) => {
         $(#[test] fn $target() { hold(stringify!($target)); })*

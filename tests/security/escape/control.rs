@@ -1,4 +1,4 @@
-//! The control run: `control.py` in namespaces of its own, as root and without walls.
+//! The control run: `control.py` in separate namespaces, as root and without walls.
 
 use crate::outcomes::Outcomes;
 use omni_tests::{PATIENCE, wait_for};
@@ -15,7 +15,7 @@ pub(crate) const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/security/e
 
 /// The outcome of every probe where nothing refuses it.
 pub(crate) fn run(interpreter: &Path) -> Outcomes {
-    // Not in /tmp, which may refuse devices to everybody.
+    // Not in /tmp, which may refuse devices to all users.
     let (scratch, group) = (tempfile::tempdir_in("/var/tmp").unwrap(), Group::make());
     // Killed with everything in its process namespace, should it hang.
     let mut control = Command::new("timeout")
@@ -35,7 +35,7 @@ pub(crate) fn run(interpreter: &Path) -> Outcomes {
     serde_json::from_slice(&output.stdout).expect("the outcomes")
 }
 
-/// A control group that processes may move to, gone when the run is over.
+/// A control group that processes may move to, removed when the run is over.
 struct Group(PathBuf);
 
 impl Group {

@@ -1,4 +1,5 @@
-//! Links that a model leaves in the place of its own directories and files, for whoever makes its next sandbox as root.
+//! Links that a model leaves in the place of its own directories and files, for the root process that makes its next
+//! sandbox.
 
 use crate::control::FOLDER;
 use omni_tests::Node;
@@ -28,7 +29,7 @@ fn state(folder: &Path) -> Vec<String> {
 
 #[test]
 fn links_left_by_a_model_are_not_followed() {
-    // The control: the same traps below a folder, and somebody who makes the same things there without looking.
+    // The control: the same traps below a folder, and a program that creates the same things there carelessly.
     let folder = tempfile::tempdir().unwrap();
     let (world, target) = (folder.path().join("world"), folder.path().join("target"));
     fs::create_dir(&target).unwrap();
@@ -42,7 +43,7 @@ fn links_left_by_a_model_are_not_followed() {
     fs::write(world.join("tmp/home/.profile"), "written as root").unwrap();
     assert!(target.join(".profile").exists(), "who makes things by their paths is led away");
 
-    // A folder of the host where everybody may write: what keeps a model's links away from it is not its mode.
+    // A world-writable folder of the host: its mode does not keep a model's links away.
     let host = tempfile::tempdir().unwrap();
     fs::write(host.path().join("file"), "of the host").unwrap();
     for path in [host.path().to_owned(), host.path().join("file")] {

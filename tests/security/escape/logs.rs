@@ -11,7 +11,7 @@ const FORGER: &str = include_str!("probes/forger.py");
 /// is no text.
 const LINES: usize = 12 + 2 + 1 + 1;
 
-/// Characters that a terminal obeys, or that change the order of a line.
+/// Characters that control a terminal, or change the order of a line.
 fn commands(text: &str) -> Vec<char> {
     let is_order = |c: &char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     text.chars().filter(|c| (c.is_control() && !['\n', '\t'].contains(c)) || is_order(c)).collect()
@@ -28,7 +28,7 @@ fn foreign<'a>(text: &'a str, instance: &str) -> Vec<&'a str> {
     text.lines().filter(|line| !own(line)).collect()
 }
 
-/// Lines that are none of the daemon's, and those that say a model's words without saying which model's.
+/// Lines that are not the daemon's, and lines with a model's output that do not name the model.
 fn forged(log: &str) -> Vec<String> {
     let is_forged = |line: &&str| match serde_json::from_str::<Value>(line) {
         Err(_) => true,
@@ -43,7 +43,7 @@ fn forged(log: &str) -> Vec<String> {
 
 #[test]
 fn output_of_a_model_forges_no_log_line_and_controls_no_terminal() {
-    // The control: the same words, printed as they are.
+    // The control: the same output, printed raw.
     let raw = Command::new("python3").arg("-B").arg(format!("{FOLDER}/probes/forger.py")).output().unwrap();
     let raw = String::from_utf8_lossy(&raw.stdout).into_owned();
     assert!(commands(&raw).len() > 40 && commands(&raw).contains(&'\u{9b}'), "{raw:?}");

@@ -1,4 +1,4 @@
-//! Outcomes of probes, as `probes/attempt.py` tells them, and what they must be.
+//! Outcomes of probes, as `probes/attempt.py` reports them, and the required ones.
 
 use crate::places::probes;
 use serde_json::Value;
@@ -21,8 +21,8 @@ const BY_DESIGN: &[(&str, &str, &str)] = &[
     ("forked", "signal_everybody", "instances of one zygote are one user, and so is the zygote"),
 ];
 
-/// Landlock's wall around abstract sockets is that of Linux 6.12. Before, who has the host's network has these as well, as
-/// the threat model says.
+/// Landlock protects abstract sockets from Linux 6.12 on. Before, a model with the host's network reaches these as
+/// well, as the threat model says.
 const BY_KERNEL: (&str, &str) = ("networked", "connect_by_abstract_name");
 
 /// No probe was left out.

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::thread;
 use tempfile::TempDir;
 
-/// A folder of the host that everybody may read.
+/// A world-readable folder of the host.
 fn folder() -> TempDir {
     let folder = TempDir::with_prefix("omni-escape").unwrap();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
@@ -44,7 +44,7 @@ fn outcomes(node: &Node, code: &str, models: &[(&str, String)]) -> Vec<(u16, Val
 /// Says nothing.
 const QUIET: &str = "def handle_request(request, context):\n    return 1\n";
 
-/// None of these models is served, and what anybody is told has nothing of the host in it.
+/// Asserts that none of these models is served, and that no output has anything of the host in it.
 fn assert_none_is_served(node: &Node, table: &[(&str, String)]) {
     for ((model, _), (status, _)) in table.iter().zip(outcomes(node, QUIET, table)) {
         let told =
@@ -58,7 +58,7 @@ fn assert_none_is_served(node: &Node, table: &[(&str, String)]) {
 fn requirements_include_no_file_of_the_host() {
     let (host, index) = (folder(), Index::start(Mood::Serves));
     index.add("omni-one", "WORD = 'one'\n", &[]);
-    // No requirement, so that whoever reads it as one says what it read.
+    // Not a valid requirement: a reader that parses it as one reports its text.
     fs::write(host.path().join("secret"), format!("{SECRET} = ;\n")).unwrap();
     let at = host.path().display();
     let table = [
@@ -124,7 +124,7 @@ fn requirements_install_no_folder_of_the_host() {
     node.stop();
 }
 
-/// An author may name an index with this option, for this model alone: who comes next gets what the node's index has.
+/// An author may name an index with this option, for this model alone: other models get packages of the node's index.
 fn assert_others_are_not_poisoned(option: &str, later: &str) {
     let (index, evil) = (Index::start(Mood::Serves), Index::start(Mood::Serves));
     index.add("omni-one", "WORD = 'one'\n", &[]);

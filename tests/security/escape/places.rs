@@ -37,7 +37,7 @@ const MODELS: [(&str, &str); 3] = [
 pub(crate) const BUILD: &str = "build";
 const REQUIREMENTS: (&str, &str) = ("requirements.txt", "omni-one==1.0\n");
 const BUILT: &str = "import omni_hostile\ndef handle_request(request, context):\n    return omni_hostile.FOUND\n";
-/// Ends what the manager hears.
+/// Ends the manager's receiving loop.
 const ENOUGH: &[u8] = b"enough";
 
 /// The names of all probes, as their files have them.
@@ -60,7 +60,7 @@ pub(crate) struct Places {
     host: Host,
 }
 
-/// Things of the host that nobody in a sandbox may reach.
+/// Parts of the host that a sandbox must not reach.
 struct Host {
     folder: TempDir,
     _listeners: [UnixListener; 2],
@@ -144,14 +144,14 @@ impl Places {
             answer(&self.node, "hostile", &json!(null))
         } else {
             let mut world = self.world();
-            // A build has a copy of its own there.
+            // A build has a private copy there.
             world["files"].as_array_mut().expect("paths").push(json!("/model/model.py"));
             answer(&self.node, self.place, &world)
         };
         serde_json::from_value(found).expect("an object")
     }
 
-    /// Asserts that nothing was heard, lost or changed.
+    /// Asserts that nothing was received, lost or changed.
     pub(crate) fn assert_untouched(self) {
         let Self { node, place: _, victim, facts, index: _index, links: _links, host } = self;
         assert_eq!(answer(&node, "victim", &json!(null)), facts);

@@ -20,7 +20,7 @@ const TEXT: &str = "of root, and of nobody else";
 /// Starts of instances while the attacker is at work: each makes a socket, a record and an exit file.
 const STARTS: usize = 12;
 
-/// A file of root in a folder of root, which nobody else may even read.
+/// A file of root in a folder of root, readable by root only.
 struct Precious(TempDir);
 
 impl Precious {
@@ -185,7 +185,7 @@ fn messages_of_a_taken_over_scheduler_reach_no_file_of_root() {
     fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
     chown(&program, Some(user), Some(user)).unwrap();
 
-    process::stop(node.pid()); // the launcher speaks to the newest connection: this one shall not come back meanwhile
+    process::stop(node.pid()); // the launcher uses the newest connection: this scheduler must not reconnect meanwhile
     let said = Command::new("python3")
         .args(["-B", &format!("{FOLDER}/probes/hostile_scheduler.py"), &user.to_string()])
         .args([&run.join("launcher.sock")])
@@ -200,7 +200,7 @@ fn messages_of_a_taken_over_scheduler_reach_no_file_of_root() {
     let came_to: Value = serde_json::from_slice(&said.stdout).unwrap_or_else(|_| panic!("{words}\n{}", node.log()));
     let all = |word: &str, count: usize| json!(vec![word; count]);
     let expected = json!({
-        // The control: it is heard.
+        // The control: it is obeyed.
         "a start as it should be": "started",
         // Allowed: to choose which model runs.
         "under another model's name": "started",

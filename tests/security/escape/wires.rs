@@ -1,4 +1,4 @@
-//! Descriptors that a model sends on its data and control connections: nobody on the node's side keeps one.
+//! Descriptors that a model sends on its data and control connections: the node keeps none.
 
 use crate::control::FOLDER;
 use nix::cmsg_space;
@@ -39,7 +39,7 @@ fn held(pid: Pid) -> usize {
 
 #[test]
 fn descriptors_sent_by_a_model_are_closed() {
-    // The control: whoever reads them as they are sent has them all.
+    // The control: a plain reader gets all of them.
     let (reader, writer) = UnixStream::pair().unwrap();
     let program = [format!("{FOLDER}/probes/flood.py"), MESSAGES.to_string()];
     let sender = Command::new("python3").arg("-B").args(program).stdin(Stdio::from(OwnedFd::from(writer))).output();

@@ -1,4 +1,4 @@
-//! Certificates of a test's own, a node's folder with them, and clients that speak TLS.
+//! Certificates for tests, a node's folder with them, and clients with TLS.
 
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -87,7 +87,7 @@ pub(crate) fn client(trusted: &[&Certificate], alpn: &[&str]) -> Arc<ClientConfi
     Arc::new(config)
 }
 
-/// A connection for HTTP/1.1 on which TLS is spoken already.
+/// A connection for HTTP/1.1 after its TLS handshake.
 pub(crate) fn connect(node: &Node, trusted: &[&Certificate], alpn: &[&str]) -> Connection {
     let mut socket = node.http().connect();
     let mut tls = ClientConnection::new(client(trusted, alpn), NAME.try_into().unwrap()).unwrap();
@@ -105,7 +105,7 @@ pub(crate) fn shown(connection: &Connection) -> &CertificateDer<'static> {
 pub(crate) fn send(connection: &mut Connection, model: &str, headers: &str, body: &[u8]) {
     let head =
         format!("POST /ai/run/{model} HTTP/1.1\r\nhost: {NAME}\r\n{headers}content-length: {}\r\n\r\n", body.len());
-    // At once: who is refused before the body has come has no connection for more.
+    // In one write: a refusal before the body has come closes the connection.
     connection.get_mut().write_all(&[head.as_bytes(), body].concat()).unwrap();
 }
 

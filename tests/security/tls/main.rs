@@ -1,4 +1,4 @@
-//! TLS of the data listener: who is served and how, what costs only itself, and what a reload and a takeover change.
+//! TLS of the data listener: service over TLS, failed handshakes, and changes by a reload and a takeover.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 mod client;

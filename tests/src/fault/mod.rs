@@ -76,7 +76,8 @@ impl Programs {
     /// When they are not built.
     #[must_use]
     pub fn new() -> Self {
-        // Beside them, so that they can be linked: a program asks the kernel for its own path, and a symbolic link is none.
+        // Beside them, so that they can be linked: a program asks the kernel for its own path, and a symbolic link
+        // would not do.
         let folder = crate::program("omni-worker").with_file_name("tmp");
         fs::create_dir_all(&folder).unwrap();
         let folder = tempfile::Builder::new().prefix("programs").tempdir_in(folder).unwrap();

@@ -1,10 +1,11 @@
 //! The two roles of the program `faulty-worker`: the worker that is traced, and its tracer.
 //!
-//! The tracer follows all that comes from the worker, from the moment when the real program begins until the start is
-//! over: the engine's program runs, and the worker waits for events; the worker of a build is followed to its end. An instance from a zygote has no program of its own to
-//! wait for. Programs that are executed on the way are let go.
-//! The fault is its last act: what follows is not traced, and as it would be. What came of the plan is told before that:
-//! the tracer may be in the worker's control group, and is killed with it once the launcher sees an end.
+//! The tracer follows all descendants of the worker, from the first instruction of the real program until the start is
+//! over: the engine's program runs, and the worker waits for events; the worker of a build is followed to its end. An
+//! instance from a zygote has no program of its own to wait for. Programs that are executed on the way are released.
+//! The fault is the tracer's last act: everything after it runs untraced, as it would. The result of the plan is
+//! reported before that: the tracer may be in the worker's control group, and is killed with it once the launcher sees
+//! an end.
 
 use super::{Fault, MADE, Place, Plan, REAL, Whose, take_plan};
 use nix::errno::Errno;
@@ -26,7 +27,7 @@ use std::process::{Command, Stdio};
 /// # Panics
 /// When there is no tracer.
 pub fn worker() -> io::Error {
-    // The launcher runs us from a sealed copy and without an environment: the folder is where its own program is.
+    // The launcher runs us from a sealed copy and without an environment: the folder is the one of its own program.
     let launcher = fs::read_link(format!("/proc/{}/exe", parent_id())).expect("a launcher");
     let folder = launcher.parent().expect("a folder");
     if let Some(plan) = take_plan(folder, who()) {
@@ -112,7 +113,7 @@ struct Trace {
     worker: Pid,
     plan: Plan,
     tasks: BTreeMap<Pid, Task>,
-    /// Stopped at their birth, of which their parent has not told yet.
+    /// Stopped at their birth, which their parent has not reported yet.
     unborn: BTreeSet<Pid>,
     /// The real worker's program runs.
     begun: bool,
@@ -128,8 +129,8 @@ struct Trace {
 }
 
 impl Trace {
-    /// Until the start is over, the fault is there, or the worker ends. Who ends while it is stopped is gone: that is no
-    /// error of any call here.
+    /// Runs until the start is over, the fault is injected, or the worker ends. A task that ends while it is stopped is
+    /// gone: that is not an error of any call here.
     fn follow(&mut self) {
         loop {
             let flags = WaitPidFlag::__WALL;
@@ -171,7 +172,7 @@ impl Trace {
                 self.tasks.insert(pid, Task::new("worker".to_owned()));
             }
             libc::PTRACE_EVENT_EXEC => {
-                // The engine is a child of process 1 of the sandbox; a tool of the worker's is its own child.
+                // The engine is a child of process 1 of the sandbox; a tool of the worker is the worker's own child.
                 let engine = self.tasks.remove(&pid).is_some_and(|task| task.name.matches('.').count() > 1);
                 self.serves |= engine;
                 let _ = ptrace::detach(pid, None);

@@ -1,4 +1,4 @@
-//! The end of a node's scheduler that is its own doing, or a signal's.
+//! End of a node's scheduler by itself, or by a signal.
 
 use super::{Node, Output, settle};
 use crate::PATIENCE;

@@ -12,7 +12,7 @@ impl Node {
         self.wait(PATIENCE).expect("gone");
     }
 
-    /// Ends the node, and waits for its scheduler alone: that is what who starts it by hand sees.
+    /// Ends the node, and waits only for its scheduler, as a shell would.
     pub fn end_scheduler(&mut self) {
         kill(self.pid(), Signal::SIGTERM).expect("told");
         let ended = self.wait(PATIENCE).expect("gone");
