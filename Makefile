@@ -64,7 +64,7 @@ test-python: setup
 	$(VENV)/pytest -q -p no:cacheprovider monitoring systemd
 	setup/test-models.sh
 
-fuzz:  ## what reads foreign bytes, with bytes made up, a minute each (SECONDS=600 TARGETS="http node")
+fuzz:  ## parsers of foreign bytes, with generated input, a minute each (SECONDS=600 TARGETS="http node")
 	fuzz/run.sh $(or $(SECONDS),60) $(TARGETS)
 
 # The seed goes first into the record, so that a failure can be run again: make soak SEED=...
@@ -89,7 +89,7 @@ bench: build  ## the benchmarks, 40 minutes (needs lxcfs, bubblewrap, runc; PEER
 	bench/day.py
 	$(if $(PEERS),bench/peers.sh,@echo "PEERS is not set: bench/peers.sh left out")
 
-sbom:  ## what is shipped, with licences and hashes (CycloneDX): target/sbom.json
+sbom:  ## contents of the package, with licences and hashes (CycloneDX): target/sbom.json
 	@setup/tools.sh build
 	@mkdir -p target
 	systemd/sbom.py target/sbom.json
@@ -99,12 +99,12 @@ deb: $(if $(OMNI_BIN),,build)  ## the Debian package, in target/debian, checked 
 	systemd/deb.sh
 
 # The seed's wheel comes from setup's installation for the models' tests: guests reach no package index. After
-# `make test`, OMNI_BIN=target/debug packs what that has built.
+# `make test`, OMNI_BIN=target/debug packs its build.
 vm-test: test-build deb  ## Omni under systemd 252 and 257 with cgroup v2, in emulated machines (as root)
 	tests/vm/run.sh
 
 # GPU_PYTHON: an interpreter, best one that has PyTorch. GPU_ARGS="--simulated" tries the scenarios without a card.
-gpu-test: build  ## what over-commit does on this machine's GPU (as root)
+gpu-test: build  ## over-commit on this machine's GPU (as root)
 	$(or $(GPU_PYTHON),python3) -u bench/gpu/run.py $(GPU_ARGS)
 
 # SUITES: some of numba-cuda cuda-core cuda-bindings cudarc rustacuda cust. Fetches them; not part of CI, for it takes an hour.

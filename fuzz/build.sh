@@ -1,8 +1,8 @@
 #!/bin/bash
 # Builds the fuzz targets and says where they are. Called by run.sh and keep.sh.
 #
-# What libFuzzer needs of the compiler is stable: a pass that counts edges and shows it comparisons. The target is named
-# so that only what is fuzzed is compiled with it, and no build script.
+# libFuzzer needs only a stable part of the compiler: a pass that counts edges and reports comparisons. The target is
+# named so that only fuzzed code is compiled with it, and no build script.
 set -euo pipefail
 cd "$(dirname "$0")"
 

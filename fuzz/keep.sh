@@ -2,7 +2,7 @@
 # Makes the kept corpora anew: the fewest and shortest inputs that lead everywhere the old ones and the new finds lead
 # (how often is not counted: that would keep ten times as many).
 #
-# Usage: fuzz/keep.sh [TARGET...]    after a long run; commit what it leaves in fuzz/kept/
+# Usage: fuzz/keep.sh [TARGET...]    after a long run; commit the result in fuzz/kept/
 set -euo pipefail
 cd "$(dirname "$0")"
 targets=("$@")

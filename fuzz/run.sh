@@ -3,8 +3,8 @@
 #
 # Usage: fuzz/run.sh [SECONDS [TARGET...]]    60 seconds each, all targets
 #
-# What leads somewhere new goes to fuzz/corpus/, which git ignores (keep.sh takes from there what is worth it); what breaks
-# a property goes to fuzz/artifacts/, and ends the run with the command that shows it again.
+# Inputs that reach new code go to fuzz/corpus/, which git ignores (keep.sh selects from there); inputs that break a
+# property go to fuzz/artifacts/, and end the run with the command that repeats it.
 set -euo pipefail
 cd "$(dirname "$0")"
 seconds=${1:-60}
@@ -15,7 +15,7 @@ programs=$(./build.sh)
 for target in "${targets[@]}"; do
     mkdir -p "corpus/$target" "artifacts/$target" "kept/$target" "cases/$target"
     log=artifacts/$target.log
-    # No input takes seconds; one that does is a flaw as well.
+    # No input should take seconds: one that does is a flaw as well.
     if "$programs/$target" -max_total_time="$seconds" -timeout=10 -max_len=16384 -artifact_prefix="artifacts/$target/" \
         "corpus/$target" "kept/$target" "cases/$target" >"$log" 2>&1; then
         echo "fuzz: $target: $(sed -n 's/^Done \([0-9]* runs\).*/\1/p' "$log")"

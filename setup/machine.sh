@@ -1,5 +1,5 @@
 #!/bin/bash
-# Says whether this machine can build, run and test a node, and how to get what is missing. Changes nothing.
+# Checks that this machine can build, run and test a node, and says how to get what is missing. Changes nothing.
 #
 # Usage: setup/machine.sh build|run|check|test        called by setup/tools.sh; prints only what is wrong, exit status 1 then
 #
@@ -37,7 +37,7 @@ has python3.11 || missing "python3.11, on which the models in models/ run" "apt-
 [ "$(uname -s)" = Linux ] || { missing "Linux" "a node is made of namespaces, control groups and FUSE"; exit 1; }
 has mke2fs || missing "mke2fs, which makes the models' bounded cache folders" "apt-get install e2fsprogs"
 if [ "$(id -u)" != 0 ]; then
-    missing "root" "sandboxes are built by root; the part that faces the network gives root up: try sudo make $purpose"
+    missing "root" "sandboxes are built by root; the part that faces the network drops root: try sudo make $purpose"
     exit 1
 fi
 

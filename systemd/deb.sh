@@ -3,8 +3,8 @@
 #
 # Usage: systemd/deb.sh [VERSION]      called by `make deb`; default: the workspace's version
 #
-# What is linked is found out by dpkg-shlibdeps, so the package says which C library it needs. Needs dpkg-dev, gzip and python3.
-# The maintainer is who builds it, where DEBFULLNAME and DEBEMAIL say so as for other Debian tools.
+# dpkg-shlibdeps finds the linked libraries, so the package declares the C library it needs. Needs dpkg-dev, gzip and
+# python3. DEBFULLNAME and DEBEMAIL name the maintainer, as for other Debian tools.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
