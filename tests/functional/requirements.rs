@@ -44,6 +44,48 @@ impl Reader {
     }
 }
 
+/// Pieces that texts are made of, beside hashes.
+const PIECES: &[&str] = &[
+    "a",
+    "a==1.0",
+    "b",
+    " ",
+    " ",
+    " ",
+    "\t",
+    "\n",
+    "\n",
+    "\r",
+    "\r\n",
+    "\\\n",
+    " \\\r\n",
+    "\\\r",
+    "#",
+    " # c",
+    " #",
+    "--hash=md5:0",
+    "-r more.txt",
+    "-r\nmore.txt",
+    "-r none.txt",
+    "-c more.txt",
+    "--pre",
+    "--require-hashes",
+    "--no-cache-dir",
+    "--hash",
+    "\u{c}",
+    "\u{feff}",
+    "\u{a0}",
+    "[x]",
+    ">=1",
+    ",",
+    "==",
+    "\\",
+    "--no-binary=b",
+    "--only-binary a",
+    "-e",
+    "--trusted-host h",
+];
+
 #[test]
 fn requirements_are_read_as_uv_reads_them() {
     let reader = Reader { folder: tempfile::tempdir().unwrap(), index: Index::start(Mood::Serves) };
@@ -53,49 +95,8 @@ fn requirements_are_read_as_uv_reads_them() {
     fs::write(reader.folder.path().join("more.txt"), "c\n").unwrap();
     let hash = format!("--hash=sha256:{digest}");
     let spaced = format!("--hash sha256:{digest}");
-    let pieces = [
-        "a",
-        "a==1.0",
-        "b",
-        " ",
-        " ",
-        " ",
-        "\t",
-        "\n",
-        "\n",
-        "\r",
-        "\r\n",
-        "\\\n",
-        " \\\r\n",
-        "\\\r",
-        "#",
-        " # c",
-        " #",
-        &hash,
-        &hash,
-        &spaced,
-        "--hash=md5:0",
-        "-r more.txt",
-        "-r\nmore.txt",
-        "-r none.txt",
-        "-c more.txt",
-        "--pre",
-        "--require-hashes",
-        "--no-cache-dir",
-        "--hash",
-        "\u{c}",
-        "\u{feff}",
-        "\u{a0}",
-        "[x]",
-        ">=1",
-        ",",
-        "==",
-        "\\",
-        "--no-binary=b",
-        "--only-binary a",
-        "-e",
-        "--trusted-host h",
-    ];
+    let hashes = [&*hash, &hash, &spaced];
+    let pieces: Vec<&str> = PIECES.iter().copied().chain(hashes).collect();
     let fixed = [
         "# c\ra".to_owned(),
         format!("a==1.0 {hash} -r more.txt"),
@@ -113,36 +114,41 @@ fn requirements_are_read_as_uv_reads_them() {
         (0..count).map(|_| pieces[rng.usize(..pieces.len())]).collect::<String>()
     });
     for text in fixed.into_iter().chain(generated.collect::<Vec<_>>()) {
-        let uvs = reader.read(&text, &[]);
-        let exists = |path: &str| reader.folder.path().join(path).exists();
-        let objection = objection(&text, &exists);
-        assert!(objection.is_none() || !uvs.is_read, "{text:?}: {objection:?}\n{}", uvs.said);
-        let is_divided = statements(&text).all(|statement| statement.is_ok());
-        let is_undivided = UNDIVIDED.iter().any(|words| uvs.said.contains(words));
-        // Behind a name that is none uv reads no further.
-        assert!(is_divided != is_undivided || objection.is_some(), "{text:?}: {objection:?}\n{}", uvs.said);
-        if !uvs.is_read {
-            continue;
-        }
-        let asked: BTreeSet<String> = statements(&text)
-            .filter_map(|statement| match statement.unwrap() {
-                Statement::Requirement(requirement) => Some(requirement.text[..1].to_owned()),
-                Statement::Option { name: "-r", .. } => Some("c".to_owned()),
-                Statement::Option { .. } => None,
-            })
-            .collect();
-        if uvs.said.contains("Would install") || asked.is_empty() {
-            assert_eq!(asked, uvs.installed, "{text:?}\n{}", uvs.said);
-        }
-        if !requires(&text) {
-            assert!(uvs.said.contains("does not contain any dependencies"), "{text:?}\n{}", uvs.said);
-        }
-        let alone = names_packages_alone(&text);
-        assert!(!alone || !asked.contains("c"), "{text:?}");
-        if without_hash(&text).is_empty() {
-            let strict = reader.read(&text, &["--require-hashes"]);
-            let lacks = strict.said.contains("have a hash") && !asked.contains("c");
-            assert!(!lacks, "{text:?}\n{}", strict.said);
-        }
+        check(&reader, &text);
+    }
+}
+
+/// Asserts that the node and uv agree about a text.
+fn check(reader: &Reader, text: &str) {
+    let uvs = reader.read(text, &[]);
+    let exists = |path: &str| reader.folder.path().join(path).exists();
+    let objection = objection(text, &exists);
+    assert!(objection.is_none() || !uvs.is_read, "{text:?}: {objection:?}\n{}", uvs.said);
+    let is_divided = statements(text).all(|statement| statement.is_ok());
+    let is_undivided = UNDIVIDED.iter().any(|words| uvs.said.contains(words));
+    // Behind a name that is none uv reads no further.
+    assert!(is_divided != is_undivided || objection.is_some(), "{text:?}: {objection:?}\n{}", uvs.said);
+    if !uvs.is_read {
+        return;
+    }
+    let asked: BTreeSet<String> = statements(text)
+        .filter_map(|statement| match statement.unwrap() {
+            Statement::Requirement(requirement) => Some(requirement.text[..1].to_owned()),
+            Statement::Option { name: "-r", .. } => Some("c".to_owned()),
+            Statement::Option { .. } => None,
+        })
+        .collect();
+    if uvs.said.contains("Would install") || asked.is_empty() {
+        assert_eq!(asked, uvs.installed, "{text:?}\n{}", uvs.said);
+    }
+    if !requires(text) {
+        assert!(uvs.said.contains("does not contain any dependencies"), "{text:?}\n{}", uvs.said);
+    }
+    let alone = names_packages_alone(text);
+    assert!(!alone || !asked.contains("c"), "{text:?}");
+    if without_hash(text).is_empty() {
+        let strict = reader.read(text, &["--require-hashes"]);
+        let lacks = strict.said.contains("have a hash") && !asked.contains("c");
+        assert!(!lacks, "{text:?}\n{}", strict.said);
     }
 }

@@ -106,6 +106,44 @@ fn engines(node: &Node) -> Vec<Pid> {
     ["serial", "concurrent", "length"].map(|model| node.engine(model).expect("a process")).into()
 }
 
+/// Requests over a new connection each.
+fn ask_anew(http: Client, model: &str, stop: &AtomicBool, done: &AtomicUsize) {
+    while !stop.load(Ordering::Relaxed) {
+        let answer = http.run(model, &json!(0));
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        done.fetch_add(1, Ordering::Relaxed);
+        thread::sleep(PAUSE);
+    }
+}
+
+/// Requests over a kept connection; returns how often it had to connect.
+fn ask_over_one_connection(http: Client, stop: &AtomicBool, done: &AtomicUsize) -> usize {
+    let mut client = KeepAlive::new(http);
+    while !stop.load(Ordering::Relaxed) {
+        let answer = client.post("serial", &json!(0));
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        done.fetch_add(1, Ordering::Relaxed);
+        thread::sleep(PAUSE);
+    }
+    client.connects
+}
+
+/// Bodies that take a second each, piece by piece.
+fn send_slowly(http: Client, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        let mut connection = http.connect();
+        let head = "POST /ai/run/length HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/octet-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+        connection.write_all(head.as_bytes()).unwrap();
+        for _ in 0..10 {
+            connection.write_all(b"3\r\nabc\r\n").unwrap();
+            thread::sleep(Duration::from_millis(100));
+        }
+        connection.write_all(b"0\r\n\r\n").unwrap();
+        let answer = Stream::read(BufReader::new(connection)).whole();
+        assert_eq!(answer.json()["result"], json!(30), "{}", answer.text());
+    }
+}
+
 #[test]
 fn scheduler_and_launcher_are_replaced_under_load_without_a_failed_request() {
     let mut node =
@@ -125,26 +163,8 @@ fn scheduler_and_launcher_are_replaced_under_load_without_a_failed_request() {
     let (asked, streams, connects) = thread::scope(|scope| {
         let stopping = SetOnDrop(&stop);
         let (stop, done) = (&stop, &done);
-        let fresh = |model: &'static str| {
-            scope.spawn(move || {
-                while !stop.load(Ordering::Relaxed) {
-                    let answer = http.run(model, &json!(0));
-                    assert_eq!(answer.status, 200, "{}", answer.text());
-                    done.fetch_add(1, Ordering::Relaxed);
-                    thread::sleep(PAUSE);
-                }
-            })
-        };
-        let kept = scope.spawn(move || {
-            let mut client = KeepAlive::new(http);
-            while !stop.load(Ordering::Relaxed) {
-                let answer = client.post("serial", &json!(0));
-                assert_eq!(answer.status, 200, "{}", answer.text());
-                done.fetch_add(1, Ordering::Relaxed);
-                thread::sleep(PAUSE);
-            }
-            client.connects
-        });
+        let fresh = |model: &'static str| scope.spawn(move || ask_anew(http, model, stop, done));
+        let kept = scope.spawn(move || ask_over_one_connection(http, stop, done));
         let address = node.data_address();
         let multiplexed = scope.spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -159,21 +179,7 @@ fn scheduler_and_launcher_are_replaced_under_load_without_a_failed_request() {
             }
             streams
         });
-        // A second of a body, piece by piece.
-        let sending = scope.spawn(move || {
-            while !stop.load(Ordering::Relaxed) {
-                let mut connection = http.connect();
-                let head = "POST /ai/run/length HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/octet-stream\r\ntransfer-encoding: chunked\r\n\r\n";
-                connection.write_all(head.as_bytes()).unwrap();
-                for _ in 0..10 {
-                    connection.write_all(b"3\r\nabc\r\n").unwrap();
-                    thread::sleep(Duration::from_millis(100));
-                }
-                connection.write_all(b"0\r\n\r\n").unwrap();
-                let answer = Stream::read(BufReader::new(connection)).whole();
-                assert_eq!(answer.json()["result"], json!(30), "{}", answer.text());
-            }
-        });
+        let sending = scope.spawn(move || send_slowly(http, stop));
         let fresh = [fresh("serial"), fresh("concurrent"), fresh("serial")];
         for round in 0..upgrades {
             let asked = done.load(Ordering::Relaxed);

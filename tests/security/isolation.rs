@@ -27,21 +27,8 @@ def setup(context):
 "#;
 const PROBE: &[(&str, &str)] = &[("model.py", probe::MODEL)];
 
-#[test]
-fn another_model_is_out_of_reach() {
-    let manifest = format!("schema = 1\n[env]\nWORD = \"{SECRET}\"\n");
-    let victim = format!("{}{SECRETIVE}", probe::MODEL);
-    let node = Node::builder()
-        .model("victim", &[("model.py", &victim), ("omni.toml", &manifest)])
-        .model("probe", PROBE)
-        .start();
-    assert!(probe(&node, "victim", "").is_empty());
-    let victim = node.engine("victim").expect("a process");
-    let keepers = [victim, parent(victim).unwrap(), node.worker(victim).unwrap(), node.launcher().unwrap(), node.pid()];
-
-    // The process, by the number that the host has for it and by any other.
-    let numbers = keepers.map(|pid| pid.to_string()).join(", ");
-    let code = r#"
+/// Attempts on the processes with these numbers.
+const PROCESSES: &str = r#"
 import ctypes, glob, socket
 pids = [NUMBERS]
 processes = {int(name) for name in os.listdir("/proc") if name.isdigit()}
@@ -75,17 +62,9 @@ call("kcmp", 312, os.getpid(), victim, 0, 0, 0)
 for name in ("mem", "environ", "root", "cwd", "fd", "exe", "maps"):
     attempt("proc_" + name, lambda: os.open(f"/proc/{victim}/{name}", os.O_RDONLY))
 "#;
-    let found = probe(&node, "probe", &code.replace("NUMBERS", &numbers));
-    let expected = json!({
-        "processes": [1, 2], "seen": [], "signalled": [], "groups": [], "scheduled": [], "everybody": "ESRCH",
-        "ptrace": "EPERM", "read_memory": "EPERM", "write_memory": "EPERM", "pidfd_open": "ESRCH", "kcmp": "EPERM",
-        "proc_mem": "ENOENT", "proc_environ": "ENOENT", "proc_root": "ENOENT", "proc_cwd": "ENOENT",
-        "proc_fd": "ENOENT", "proc_exe": "ENOENT", "proc_maps": "ENOENT",
-    });
-    assert_eq!(json!(found), expected);
 
-    // The files, wherever they might show: by name, and by their content in anything readable.
-    let code = r#"
+/// Searches for another model by name, by content, and by its mounts, sockets and segments.
+const FILES: &str = r#"
 import socket
 names, said = [], []
 own = ("/usr", "/sys", sys.base_prefix, "/proc/self", "/proc/thread-self", f"/proc/{os.getpid()}")
@@ -110,6 +89,33 @@ attempt("socket", lambda: reach("/tmp/victims-socket"))
 attempt("abstract", lambda: reach("\0victims-socket"))
 tell(segments=open("/proc/sysvipc/shm").read().count("\n"))
 "#;
+
+#[test]
+fn another_model_is_out_of_reach() {
+    let manifest = format!("schema = 1\n[env]\nWORD = \"{SECRET}\"\n");
+    let victim = format!("{}{SECRETIVE}", probe::MODEL);
+    let node = Node::builder()
+        .model("victim", &[("model.py", &victim), ("omni.toml", &manifest)])
+        .model("probe", PROBE)
+        .start();
+    assert!(probe(&node, "victim", "").is_empty());
+    let victim = node.engine("victim").expect("a process");
+    let keepers = [victim, parent(victim).unwrap(), node.worker(victim).unwrap(), node.launcher().unwrap(), node.pid()];
+
+    // The process, by the number that the host has for it and by any other.
+    let numbers = keepers.map(|pid| pid.to_string()).join(", ");
+    let code = PROCESSES;
+    let found = probe(&node, "probe", &code.replace("NUMBERS", &numbers));
+    let expected = json!({
+        "processes": [1, 2], "seen": [], "signalled": [], "groups": [], "scheduled": [], "everybody": "ESRCH",
+        "ptrace": "EPERM", "read_memory": "EPERM", "write_memory": "EPERM", "pidfd_open": "ESRCH", "kcmp": "EPERM",
+        "proc_mem": "ENOENT", "proc_environ": "ENOENT", "proc_root": "ENOENT", "proc_cwd": "ENOENT",
+        "proc_fd": "ENOENT", "proc_exe": "ENOENT", "proc_maps": "ENOENT",
+    });
+    assert_eq!(json!(found), expected);
+
+    // The files, wherever they might show: by name, and by their content in anything readable.
+    let code = FILES;
     // Split, or this request's own text would be found.
     let code = code
         .replace("b\"WORD\"", "b\"secret\" b\"-of-the-victim\"")
@@ -135,18 +141,8 @@ tell(segments=open("/proc/sysvipc/shm").read().count("\n"))
     node.stop();
 }
 
-#[test]
-fn the_node_and_the_machine_are_out_of_reach() {
-    let node = Node::builder().model("probe", PROBE).start();
-    let folder = node.folder().parent().unwrap().to_owned();
-    let control = node.control_socket();
-    assert!(probe(&node, "probe", "").is_empty());
-    let environments = folder.join("cache/environments");
-    let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
-    let environment = fs::read_dir(&environments).unwrap().map(|entry| entry.unwrap()).find(is_folder).unwrap();
-    let environment = environment.file_name().into_string().unwrap();
-    fs::create_dir(environments.join("a".repeat(64))).unwrap();
-    let code = r#"
+/// Attempts on the node's folders, sockets and ports, and on the root of the sandbox.
+const REACHES: &str = r#"
 import socket
 folder, run = FOLDER, RUN
 tell(places=[path for path in (run, "/home", "/opt", "/boot", "/sys/fs", "/sys/kernel") if os.path.exists(path)])
@@ -180,26 +176,9 @@ for number in os.listdir("/proc/self/fd"):
 # The one that lists them is gone when it is asked.
 tell(directories=directories, cwd=os.getcwd())
 "#;
-    let code = code
-        .replace("FOLDER", &format!("{folder:?}"))
-        .replace("RUN", &format!("{:?}", control.parent().unwrap()))
-        .replace("DATA", &node.data_address().port().to_string())
-        .replace("ADMIN", &node.admin_address().port().to_string());
-    assert_found(
-        &node,
-        "probe",
-        &code,
-        &json!({
-            "places": [], "node": [["cache"], ["environments"], [environment]], "control.sock": "ENOENT", "launcher.sock": "ENOENT",
-            "data": "ECONNREFUSED", "admin": "ECONNREFUSED", "outside": "ENETUNREACH",
-            "raw": "EPERM", "packet": "EPERM", "interfaces": ["lo"],
-            "exe": "EACCES", "pid 1": "EACCES", "pid 1's root": "EACCES", "chroot": "EPERM", "above": true,
-            "directories": [], "cwd": "/model",
-        }),
-    );
 
-    // Files and sockets that could change a node.
-    let code = r#"
+/// Attempts to write anything outside the model's own folders.
+const CHANGES: &str = r#"
 import shutil
 places = ["/usr/x", "/bin/sh", "/x", "/etc/passwd", "/etc/x", "/dev/x", "/run/x", "/var/x", "/model/model.py", "/model/x",
           "/omni/x", "/omni/python/omni/__init__.py", sys.prefix + "/x", sys.prefix + "/pyvenv.cfg", sys.executable,
@@ -223,6 +202,39 @@ def visible(name):
 for name in ("kcore", "keys", "key-users", "timer_list", "acpi", "scsi"):
     attempt(name, lambda: visible(name) if os.path.exists("/proc/" + name) else "")
 "#;
+
+#[test]
+fn the_node_and_the_machine_are_out_of_reach() {
+    let node = Node::builder().model("probe", PROBE).start();
+    let folder = node.folder().parent().unwrap().to_owned();
+    let control = node.control_socket();
+    assert!(probe(&node, "probe", "").is_empty());
+    let environments = folder.join("cache/environments");
+    let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    let environment = fs::read_dir(&environments).unwrap().map(|entry| entry.unwrap()).find(is_folder).unwrap();
+    let environment = environment.file_name().into_string().unwrap();
+    fs::create_dir(environments.join("a".repeat(64))).unwrap();
+    let code = REACHES;
+    let code = code
+        .replace("FOLDER", &format!("{folder:?}"))
+        .replace("RUN", &format!("{:?}", control.parent().unwrap()))
+        .replace("DATA", &node.data_address().port().to_string())
+        .replace("ADMIN", &node.admin_address().port().to_string());
+    assert_found(
+        &node,
+        "probe",
+        &code,
+        &json!({
+            "places": [], "node": [["cache"], ["environments"], [environment]], "control.sock": "ENOENT", "launcher.sock": "ENOENT",
+            "data": "ECONNREFUSED", "admin": "ECONNREFUSED", "outside": "ENETUNREACH",
+            "raw": "EPERM", "packet": "EPERM", "interfaces": ["lo"],
+            "exe": "EACCES", "pid 1": "EACCES", "pid 1's root": "EACCES", "chroot": "EPERM", "above": true,
+            "directories": [], "cwd": "/model",
+        }),
+    );
+
+    // Files and sockets that could change a node.
+    let code = CHANGES;
     let mut found = probe(&node, "probe", code);
     assert_eq!(found.remove("special"), Some(json!([])), "programs with rights of their own");
     assert_eq!((found.remove("written"), found.remove("listed")), (Some(json!([])), Some(json!(22))));

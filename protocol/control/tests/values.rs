@@ -51,74 +51,100 @@ fn model() -> Model {
     }
 }
 
+fn node() -> Node {
+    Node {
+        version: "0.1.0".into(),
+        pid: 1,
+        uptime_seconds: 2.0,
+        listen: "127.0.0.1:8080".into(),
+        admin_listen: "127.0.0.1:9090".into(),
+        warnings: Vec::new(),
+        models_dir: "/srv/models".into(),
+        single_model: None,
+        snapshot_files_limit: 20_000,
+        snapshot_bytes_limit: 4 << 30,
+        require_hashes: false,
+        weights_folders: vec!["/srv/weights".into()],
+        launcher_connected: true,
+        launcher_old_protocol: None,
+        buffered_bytes: 0,
+        buffered_bytes_limit: 536_870_912,
+    }
+}
+
+fn top() -> Top {
+    Top {
+        models: vec![TopRow {
+            name: "cowsay".into(),
+            state: State::Draining,
+            memory_bytes: 1,
+            memory_limit_bytes: 2,
+            gpu_bytes: Some(7),
+            cpu_usec: 3,
+            pids: 4,
+            in_flight: 5,
+            requests: 6,
+        }],
+    }
+}
+
+fn gpus() -> Gpus {
+    Gpus {
+        gpus: vec![Gpu {
+            index: 0,
+            uuid: "GPU-00000000-0000-0000-0000-000000000000".into(),
+            name: "NVIDIA H100 80GB HBM3".into(),
+            total_bytes: 1,
+            used_bytes: 2,
+            budget_bytes: 3,
+            resident_bytes: 4,
+            committed_bytes: 5,
+            commit_limit_bytes: 6,
+            instances: vec![GpuInstance {
+                model: "cowsay".into(),
+                instance: "0123456789ab".into(),
+                limit_bytes: 7,
+                allocated_bytes: 8,
+                resident_bytes: 9,
+                residency: Residency::Restoring,
+                idle_seconds: Some(1.5),
+            }],
+        }],
+        host_committed_bytes: 10,
+        host_budget_bytes: 11,
+        message: None,
+    }
+}
+
+fn explain() -> Explain {
+    let budget = Budget { instance: 1, committed: 2, limit: Some(3) };
+    Explain {
+        name: "cowsay".into(),
+        state: State::Ready,
+        ready: 1,
+        instances: 2,
+        wanted: 3,
+        because: Because::RecentLoad,
+        min: 0,
+        max: 4,
+        concurrency: 5,
+        load: 6,
+        average: 7.5,
+        average_seconds: 2.0,
+        greatest: 8.5,
+        greatest_seconds: 30.0,
+        message: None,
+        last_stop: Some(stop()),
+        budgets: Budgets { memory_bytes: budget, cpu_millis: budget, processes: Budget::default() },
+    }
+}
+
 #[test]
 fn values_keep_their_names() {
     insta::assert_snapshot!("models", json(&Models { models: vec![model()], ..Models::default() }));
-    insta::assert_snapshot!(
-        "node",
-        json(&Node {
-            version: "0.1.0".into(),
-            pid: 1,
-            uptime_seconds: 2.0,
-            listen: "127.0.0.1:8080".into(),
-            admin_listen: "127.0.0.1:9090".into(),
-            warnings: Vec::new(),
-            models_dir: "/srv/models".into(),
-            single_model: None,
-            snapshot_files_limit: 20_000,
-            snapshot_bytes_limit: 4 << 30,
-            require_hashes: false,
-            weights_folders: vec!["/srv/weights".into()],
-            launcher_connected: true,
-            launcher_old_protocol: None,
-            buffered_bytes: 0,
-            buffered_bytes_limit: 536_870_912,
-        })
-    );
-    insta::assert_snapshot!(
-        "top",
-        json(&Top {
-            models: vec![TopRow {
-                name: "cowsay".into(),
-                state: State::Draining,
-                memory_bytes: 1,
-                memory_limit_bytes: 2,
-                gpu_bytes: Some(7),
-                cpu_usec: 3,
-                pids: 4,
-                in_flight: 5,
-                requests: 6,
-            }]
-        })
-    );
-    insta::assert_snapshot!(
-        "gpus",
-        json(&Gpus {
-            gpus: vec![Gpu {
-                index: 0,
-                uuid: "GPU-00000000-0000-0000-0000-000000000000".into(),
-                name: "NVIDIA H100 80GB HBM3".into(),
-                total_bytes: 1,
-                used_bytes: 2,
-                budget_bytes: 3,
-                resident_bytes: 4,
-                committed_bytes: 5,
-                commit_limit_bytes: 6,
-                instances: vec![GpuInstance {
-                    model: "cowsay".into(),
-                    instance: "0123456789ab".into(),
-                    limit_bytes: 7,
-                    allocated_bytes: 8,
-                    resident_bytes: 9,
-                    residency: Residency::Restoring,
-                    idle_seconds: Some(1.5),
-                }],
-            }],
-            host_committed_bytes: 10,
-            host_budget_bytes: 11,
-            message: None,
-        })
-    );
+    insta::assert_snapshot!("node", json(&node()));
+    insta::assert_snapshot!("top", json(&top()));
+    insta::assert_snapshot!("gpus", json(&gpus()));
     insta::assert_snapshot!(
         "history",
         json(&History {
@@ -126,29 +152,7 @@ fn values_keep_their_names() {
             versions: vec![Version { version: "0".repeat(64), first_ready_unix_ms: 1, role: Some(Role::Previous) }],
         })
     );
-    let budget = Budget { instance: 1, committed: 2, limit: Some(3) };
-    insta::assert_snapshot!(
-        "explain",
-        json(&Explain {
-            name: "cowsay".into(),
-            state: State::Ready,
-            ready: 1,
-            instances: 2,
-            wanted: 3,
-            because: Because::RecentLoad,
-            min: 0,
-            max: 4,
-            concurrency: 5,
-            load: 6,
-            average: 7.5,
-            average_seconds: 2.0,
-            greatest: 8.5,
-            greatest_seconds: 30.0,
-            message: None,
-            last_stop: Some(stop()),
-            budgets: Budgets { memory_bytes: budget, cpu_millis: budget, processes: Budget::default() },
-        })
-    );
+    insta::assert_snapshot!("explain", json(&explain()));
     insta::assert_snapshot!(
         "log_entry",
         json(&LogEntry {
