@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_duration_is_refused_with_the_reason() {
+    fn an_invalid_duration_is_refused_with_the_reason() {
         for (text, error) in [
             ("", DurationError::NoNumber),
             ("s", DurationError::NoNumber),

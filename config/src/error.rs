@@ -99,7 +99,7 @@ pub struct Problems {
 
 impl Problems {
     /// Puts the problems in the order of the text and keeps the first [`LISTED`]; `None` if there are none.
-    pub(crate) fn of(mut problems: Vec<Problem>) -> Option<Self> {
+    pub(crate) fn collect(mut problems: Vec<Problem>) -> Option<Self> {
         problems.sort_by_key(Problem::line);
         let more = problems.len().saturating_sub(LISTED);
         problems.truncate(LISTED);

@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn foreign_words_cannot_speak_to_a_terminal() {
+    fn foreign_text_cannot_control_a_terminal() {
         let told = Foreign("a\tb\nc \u{1b}[2J\r\u{9b}31m \u{202e}é").to_string();
         assert_eq!(told, "a\tb\nc \\u{1b}[2J\\r\\u{9b}31m \\u{202e}é");
     }

@@ -24,12 +24,12 @@ const SHOWN: usize = 60;
 const QUOTES: &str = "write it in quotes";
 
 /// A mismatch: the expected value, and how to repair it.
-pub(crate) struct Wrong {
+pub(crate) struct Mismatch {
     pub(crate) expected: String,
     pub(crate) hint: Option<String>,
 }
 
-impl Wrong {
+impl Mismatch {
     pub(crate) fn expected(what: impl Into<String>) -> Self {
         Self { expected: what.into(), hint: None }
     }
@@ -71,35 +71,35 @@ fn excerpt(text: &str) -> &str {
 }
 
 /// A keyword out of a few.
-pub(crate) fn choice<T: Copy>(choices: &[(&str, T)]) -> impl Fn(&DeValue<'_>) -> Result<T, Wrong> {
+pub(crate) fn choice<T: Copy>(choices: &[(&str, T)]) -> impl Fn(&DeValue<'_>) -> Result<T, Mismatch> {
     move |value| {
         let chosen = value.as_str().and_then(|text| choices.iter().find(|(name, _)| *name == text));
         chosen.map(|(_, choice)| *choice).ok_or_else(|| {
             let names: Vec<_> = choices.iter().map(|(name, _)| format!("{name:?}")).collect();
-            Wrong::expected(names.join(" or "))
+            Mismatch::expected(names.join(" or "))
         })
     }
 }
 
 /// Yes or no.
-pub(crate) fn boolean(value: &DeValue<'_>) -> Result<bool, Wrong> {
-    value.as_bool().ok_or_else(|| Wrong::expected("true or false"))
+pub(crate) fn boolean(value: &DeValue<'_>) -> Result<bool, Mismatch> {
+    value.as_bool().ok_or_else(|| Mismatch::expected("true or false"))
 }
 
 /// A text parsed by a type of its own, such as a model's name.
-pub(crate) fn parsed<T>(expected: &str) -> impl Fn(&DeValue<'_>) -> Result<T, Wrong>
+pub(crate) fn parsed<T>(expected: &str) -> impl Fn(&DeValue<'_>) -> Result<T, Mismatch>
 where
     T: FromStr<Err: Display>,
 {
     move |value| {
-        let text = value.as_str().ok_or_else(|| unquoted(value, Wrong::expected(expected), QUOTES))?;
-        text.parse().map_err(|error| Wrong::expected(expected).hint(&error))
+        let text = value.as_str().ok_or_else(|| unquoted(value, Mismatch::expected(expected), QUOTES))?;
+        text.parse().map_err(|error| Mismatch::expected(expected).hint(&error))
     }
 }
 
 /// A text of bounded length without a NUL, as environments and arguments need it.
-pub(crate) fn string(value: &DeValue<'_>) -> Result<String, Wrong> {
-    let expected = || Wrong::expected("a text such as \"value\"");
+pub(crate) fn string(value: &DeValue<'_>) -> Result<String, Mismatch> {
+    let expected = || Mismatch::expected("a text such as \"value\"");
     let text = value.as_str().ok_or_else(|| unquoted(value, expected(), QUOTES))?;
     if text.contains('\0') {
         return Err(expected().hint("it must not contain a NUL byte"));
@@ -112,34 +112,34 @@ pub(crate) fn string(value: &DeValue<'_>) -> Result<String, Wrong> {
 
 /// The values of `kind`, or `""` for nothing.
 pub(crate) fn optional<T>(
-    kind: impl Fn(&DeValue<'_>) -> Result<T, Wrong>,
-) -> impl Fn(&DeValue<'_>) -> Result<Option<T>, Wrong> {
+    kind: impl Fn(&DeValue<'_>) -> Result<T, Mismatch>,
+) -> impl Fn(&DeValue<'_>) -> Result<Option<T>, Mismatch> {
     move |value| if value.as_str() == Some("") { Ok(None) } else { kind(value).map(Some) }
 }
 
 /// An absolute path without `.` and `..`, so that it means the same wherever it is used.
-pub(crate) fn absolute_path(value: &DeValue<'_>) -> Result<PathBuf, Wrong> {
-    let wrong = || Wrong::expected("an absolute path: it begins with `/` and has no `..` in it");
-    let text = string(value).map_err(|other| Wrong { expected: wrong().expected, ..other })?;
+pub(crate) fn absolute_path(value: &DeValue<'_>) -> Result<PathBuf, Mismatch> {
+    let wrong = || Mismatch::expected("an absolute path: it begins with `/` and has no `..` in it");
+    let text = string(value).map_err(|other| Mismatch { expected: wrong().expected, ..other })?;
     let plain = text.split('/').all(|part| part != "." && part != "..");
     if text.starts_with('/') && plain { Ok(text.into()) } else { Err(wrong()) }
 }
 
 /// An address that begins with one of the schemes, such as `https://`, and has something behind it.
-pub(crate) fn url(schemes: &'static [&'static str]) -> impl Fn(&DeValue<'_>) -> Result<String, Wrong> {
+pub(crate) fn url(schemes: &'static [&'static str]) -> impl Fn(&DeValue<'_>) -> Result<String, Mismatch> {
     move |value| {
         let text = value.as_str().filter(|text| text.len() <= STRING_LIMIT && !text.contains(char::is_control));
         let begins = |text: &&str| schemes.iter().any(|scheme| text.len() > scheme.len() && text.starts_with(scheme));
         text.filter(begins)
             .map(str::to_owned)
-            .ok_or_else(|| Wrong::expected(format!("an address that begins with {}", schemes.join(" or "))))
+            .ok_or_else(|| Mismatch::expected(format!("an address that begins with {}", schemes.join(" or "))))
     }
 }
 
 /// A size within bounds.
-pub(crate) fn size(range: RangeInclusive<ByteSize>) -> impl Fn(&DeValue<'_>) -> Result<ByteSize, Wrong> {
+pub(crate) fn size(range: RangeInclusive<ByteSize>) -> impl Fn(&DeValue<'_>) -> Result<ByteSize, Mismatch> {
     move |value| {
-        let wrong = || Wrong::expected(format!("a size from \"{}\" to \"{}\"", range.start(), range.end()));
+        let wrong = || Mismatch::expected(format!("a size from \"{}\" to \"{}\"", range.start(), range.end()));
         let text = value.as_str().ok_or_else(|| match integer(value) {
             Some(0) if range.start().bytes() == 0 => wrong().hint("write \"0B\""),
             Some(_) | None => unquoted(value, wrong(), "write it in quotes with a unit, such as \"2GiB\""),
@@ -150,9 +150,9 @@ pub(crate) fn size(range: RangeInclusive<ByteSize>) -> impl Fn(&DeValue<'_>) -> 
 }
 
 /// A duration from one millisecond to a year: long enough for everything, short enough that a clock never overflows.
-pub(crate) fn duration(value: &DeValue<'_>) -> Result<Duration, Wrong> {
+pub(crate) fn duration(value: &DeValue<'_>) -> Result<Duration, Mismatch> {
     let range = Duration::from_millis(1)..=Duration::from_hours(24 * 365);
-    let wrong = || Wrong::expected("a duration from \"1ms\" to \"365d\"");
+    let wrong = || Mismatch::expected("a duration from \"1ms\" to \"365d\"");
     let text =
         value.as_str().ok_or_else(|| unquoted(value, wrong(), "write it in quotes with a unit, such as \"30s\""))?;
     let duration = duration::parse(text).map_err(|error| wrong().hint(&error))?;
@@ -160,17 +160,17 @@ pub(crate) fn duration(value: &DeValue<'_>) -> Result<Duration, Wrong> {
 }
 
 /// A whole number within bounds.
-pub(crate) fn number(range: RangeInclusive<u32>) -> impl Fn(&DeValue<'_>) -> Result<u32, Wrong> {
+pub(crate) fn number(range: RangeInclusive<u32>) -> impl Fn(&DeValue<'_>) -> Result<u32, Mismatch> {
     move |value| {
         let number = integer(value).and_then(|number| u32::try_from(number).ok());
         number.filter(|number| range.contains(number)).ok_or_else(|| {
-            quoted(value, Wrong::expected(format!("a whole number from {} to {}", range.start(), range.end())))
+            quoted(value, Mismatch::expected(format!("a whole number from {} to {}", range.start(), range.end())))
         })
     }
 }
 
 /// A number, with a fraction or without, within bounds; infinities and "not a number" are in no bounds.
-pub(crate) fn fraction(range: RangeInclusive<f64>) -> impl Fn(&DeValue<'_>) -> Result<f64, Wrong> {
+pub(crate) fn fraction(range: RangeInclusive<f64>) -> impl Fn(&DeValue<'_>) -> Result<f64, Mismatch> {
     move |value| {
         let number = match value {
             DeValue::Float(float) => float.as_str().parse().ok(),
@@ -180,7 +180,10 @@ pub(crate) fn fraction(range: RangeInclusive<f64>) -> impl Fn(&DeValue<'_>) -> R
             }
         };
         number.filter(|number| range.contains(number)).ok_or_else(|| {
-            quoted(value, Wrong::expected(format!("a number from {} to {}, such as 2.0", range.start(), range.end())))
+            quoted(
+                value,
+                Mismatch::expected(format!("a number from {} to {}, such as 2.0", range.start(), range.end())),
+            )
         })
     }
 }
@@ -195,13 +198,13 @@ fn integer_of(integer: &DeInteger<'_>) -> Option<i64> {
 }
 
 /// Adds the hint to a number or a truth value, which most likely only lacks its quotes.
-fn unquoted(value: &DeValue<'_>, wrong: Wrong, hint: &str) -> Wrong {
+fn unquoted(value: &DeValue<'_>, wrong: Mismatch, hint: &str) -> Mismatch {
     let bare = value.is_integer() || value.is_float() || value.is_bool();
     if bare { wrong.hint(hint) } else { wrong }
 }
 
 /// Adds a hint to a number that has quotes too many.
-fn quoted(value: &DeValue<'_>, wrong: Wrong) -> Wrong {
+fn quoted(value: &DeValue<'_>, wrong: Mismatch) -> Mismatch {
     let number = value.as_str().is_some_and(|text| text.parse::<f64>().is_ok());
     if number { wrong.hint("write it without quotes") } else { wrong }
 }

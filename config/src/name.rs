@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_people_use_are_names() {
+    fn common_names_are_valid() {
         let long = "x".repeat(SEGMENT_LIMIT);
         for text in ["cowsay", "@cf/meta/llama-3.1-8b-instruct", "a/b/c/d", "A_b.c", "7", &long] {
             assert_eq!(text.parse::<ModelName>().unwrap().as_str(), text);

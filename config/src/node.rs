@@ -35,7 +35,7 @@ pub use weights::Weights;
 
 use crate::error::Problems;
 use crate::host::HostName;
-use crate::kind::{Wrong, absolute_path, choice, duration, number, parsed, size};
+use crate::kind::{Mismatch, absolute_path, choice, duration, number, parsed, size};
 use crate::name::ModelName;
 use crate::reader::{Document, Section};
 use crate::size::ByteSize;
@@ -244,12 +244,12 @@ impl Node {
     }
 }
 
-fn cgroup(value: &DeValue<'_>) -> Result<String, Wrong> {
+fn cgroup(value: &DeValue<'_>) -> Result<String, Mismatch> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'@');
     let is_segment = |part: &str| !part.is_empty() && !part.starts_with('.') && part.bytes().all(allowed);
     let is_path = |text: &&str| text.len() <= 200 && text.split('/').all(is_segment);
     let path = value.as_str().filter(is_path).map(str::to_owned);
-    path.ok_or_else(|| Wrong::expected("a relative cgroup path such as \"omni\" or \"gpu/omni\""))
+    path.ok_or_else(|| Mismatch::expected("a relative cgroup path such as \"omni\" or \"gpu/omni\""))
 }
 
 /// `[server]`: addresses and what they accept.

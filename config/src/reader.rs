@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use toml::de::{DeTable, DeValue};
 
 use crate::error::{Problem, Problems};
-use crate::kind::{Wrong, found, shown_key};
+use crate::kind::{Mismatch, found, shown_key};
 
 /// Longest accepted text, in bytes: far above any real manifest, far below what would cost memory.
 const TEXT_LIMIT: usize = 256 * 1024;
@@ -76,7 +76,7 @@ impl<'t> Document<'t> {
 
     /// The value, if nothing was wrong with the text it was read from.
     pub(crate) fn finish<T>(self, value: T) -> Result<T, Problems> {
-        Problems::of(self.problems).map_or(Ok(value), Err)
+        Problems::collect(self.problems).map_or(Ok(value), Err)
     }
 }
 
@@ -97,7 +97,7 @@ impl<'a> Section<'a> {
     pub(crate) fn get<T>(
         &mut self,
         key: &'static str,
-        kind: impl Fn(&DeValue<'_>) -> Result<T, Wrong>,
+        kind: impl Fn(&DeValue<'_>) -> Result<T, Mismatch>,
         default: T,
     ) -> T {
         self.known.push(key);
@@ -112,13 +112,13 @@ impl<'a> Section<'a> {
     }
 
     /// A list of values of `kind`; each wrong item is a problem of its own.
-    pub(crate) fn list<T>(&mut self, key: &'static str, kind: impl Fn(&DeValue<'_>) -> Result<T, Wrong>) -> Vec<T> {
+    pub(crate) fn list<T>(&mut self, key: &'static str, kind: impl Fn(&DeValue<'_>) -> Result<T, Mismatch>) -> Vec<T> {
         self.known.push(key);
         let Some(value) = self.table.and_then(|table| table.get(key)) else {
             return Vec::new();
         };
         let Some(items) = value.get_ref().as_array().filter(|items| items.len() <= LIST_LIMIT) else {
-            let wrong = Wrong::expected(format!("a list of at most {LIST_LIMIT} values: [\"…\", \"…\"]"));
+            let wrong = Mismatch::expected(format!("a list of at most {LIST_LIMIT} values: [\"…\", \"…\"]"));
             self.report_wrong(key, value.span().start, value.get_ref(), wrong);
             return Vec::new();
         };
@@ -156,7 +156,7 @@ impl<'a> Section<'a> {
         &mut self,
         name: &'static str,
         key: impl Fn(&str) -> Result<K, String>,
-        kind: impl Fn(&DeValue<'_>) -> Result<V, Wrong>,
+        kind: impl Fn(&DeValue<'_>) -> Result<V, Mismatch>,
     ) -> BTreeMap<K, V> {
         let mut map = BTreeMap::new();
         for (raw, value) in self.table_of(name).into_iter().flatten() {
@@ -179,7 +179,7 @@ impl<'a> Section<'a> {
     pub(crate) fn required<T>(
         &mut self,
         key: &'static str,
-        kind: impl Fn(&DeValue<'_>) -> Result<T, Wrong>,
+        kind: impl Fn(&DeValue<'_>) -> Result<T, Mismatch>,
         instead: T,
     ) -> T {
         if !self.has(key) {
@@ -219,7 +219,7 @@ impl<'a> Section<'a> {
                 }
             };
             if value.get_ref().as_table().is_none() {
-                let wrong = Wrong::expected(format!("a table `[{path}]`"));
+                let wrong = Mismatch::expected(format!("a table `[{path}]`"));
                 self.report_wrong(raw.get_ref(), value.span().start, value.get_ref(), wrong);
                 continue;
             }
@@ -242,13 +242,13 @@ impl<'a> Section<'a> {
         let value = self.table?.get(name)?;
         let table = value.get_ref().as_table();
         if table.is_none() {
-            let wrong = Wrong::expected(format!("a table `[{}{name}]`", self.path));
+            let wrong = Mismatch::expected(format!("a table `[{}{name}]`", self.path));
             self.report_wrong(name, value.span().start, value.get_ref(), wrong);
         }
         table
     }
 
-    fn report_wrong(&mut self, key: &str, start: usize, value: &DeValue<'_>, wrong: Wrong) {
+    fn report_wrong(&mut self, key: &str, start: usize, value: &DeValue<'_>, wrong: Mismatch) {
         self.problems.push(Problem::Value {
             key: format!("{}{key}", self.path),
             line: self.lines.at(start),

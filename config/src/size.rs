@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_size_is_refused_with_the_reason() {
+    fn an_invalid_size_is_refused_with_the_reason() {
         for (text, error) in [
             ("", SizeError::NoNumber),
             ("GiB", SizeError::NoNumber),

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use toml::de::DeValue;
 
 use crate::error::Problems;
-use crate::kind::{Wrong, fraction, number, parsed};
+use crate::kind::{Mismatch, fraction, number, parsed};
 use crate::name::ModelName;
 use crate::reader::{Document, Section};
 
@@ -80,8 +80,9 @@ fn token(section: &mut Section<'_>) -> Token {
     }
 }
 
-fn digest(value: &DeValue<'_>) -> Result<[u8; 32], Wrong> {
-    let wrong = || Wrong::expected("the token's SHA-256 digest, 64 hexadecimal digits: `omnictl token NAME` makes one");
+fn digest(value: &DeValue<'_>) -> Result<[u8; 32], Mismatch> {
+    let wrong =
+        || Mismatch::expected("the token's SHA-256 digest, 64 hexadecimal digits: `omnictl token NAME` makes one");
     let text = value.as_str().filter(|text| text.len() == 64 && text.is_ascii()).ok_or_else(wrong)?;
     let mut digest = [0; 32];
     for (byte, at) in digest.iter_mut().zip((0..64).step_by(2)) {
@@ -97,7 +98,7 @@ mod tests {
     const ONE: &str = "sha256 = \"00ff000000000000000000000000000000000000000000000000000000000001\"\n";
 
     #[test]
-    fn what_a_token_may_do() {
+    fn permissions_of_tokens() {
         let text = format!("[ci]\n{ONE}models = [\"cowsay\"]\nin-flight = 4\nrequests-per-second = 0.5\n[all]\n{ONE}");
         let tokens =
             parse(&text.replacen("01\"\n[", "02\"\n[", 1).replacen("01\"\nmodels", "02\"\nmodels", 1)).unwrap();
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn invalid_files_are_refused() {
         for (text, message) in [
             ("[ci]\n".to_owned(), "`ci.sha256`"),
             ("[ci]\nsha256 = \"secret\"\n".to_owned(), "64 hexadecimal digits"),

@@ -91,7 +91,7 @@ fn every_key_is_read() {
 }
 
 #[test]
-fn nothing_written_means_the_defaults() {
+fn an_empty_manifest_means_the_defaults() {
     assert_eq!(Manifest::parse("").unwrap(), Manifest::default());
     let empty_sections =
         "[model]\n[runtime]\n[weights]\n[resources]\n[scaling]\n[timeouts]\n[limits]\n[network]\n[env]";
@@ -333,7 +333,7 @@ fn the_schema_has_the_keys_and_defaults_of_the_parser() {
 }
 
 #[test]
-fn the_words_of_the_schema_are_the_words_of_the_parser() {
+fn schema_and_parser_have_the_same_keywords() {
     let schema: Value = serde_json::from_str(include_str!("../schema/omni.schema.json")).unwrap();
     let words = |section: &str, key: &str| {
         let property = &schema["properties"][section]["properties"][key];

@@ -5,7 +5,7 @@
 use omni_config::{ByteSize, Manifest, Problem};
 
 #[test]
-fn who_has_a_zygote() {
+fn use_and_size_of_a_zygote() {
     let table = [
         ("", None),
         ("[python]\nzygote = true", Some((64 << 20) + (512 << 10))),

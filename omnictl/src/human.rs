@@ -162,14 +162,14 @@ mod tests {
     }
 
     #[test]
-    fn foreign_text_cannot_speak_to_the_terminal() {
+    fn foreign_text_cannot_control_the_terminal() {
         assert_eq!(printable("a\tb \u{1b}[2J\u{7}é\u{9b}"), "a\tb \\u{1b}[2J\\u{7}é\\u{9b}");
         assert_eq!(printable("dlrow \u{202e}olleh"), "dlrow \\u{202e}olleh");
         assert_eq!(printable("a\r\nb"), "a\\r\\nb");
     }
 
     #[test]
-    fn a_text_has_one_line_that_says_most() {
+    fn the_most_useful_line_of_a_text_is_found() {
         for (text, width, line) in [
             ("  one\ntwo", 10, "one"),
             ("exactly ten", 11, "exactly ten"),

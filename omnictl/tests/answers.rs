@@ -80,7 +80,7 @@ fn tables_and_values() {
 }
 
 #[test]
-fn a_single_model_is_said() {
+fn a_single_model_is_shown() {
     let daemon = Daemon::start();
     let (single_model, models_dir) = (Some("cowsay".to_owned()), "/srv/cowsay".to_owned());
     daemon
@@ -94,7 +94,7 @@ fn a_single_model_is_said() {
 }
 
 #[test]
-fn who_is_of_an_earlier_release_is_said() {
+fn parts_of_an_earlier_release_are_shown() {
     let daemon = Daemon::start();
     let node = omni_control_api::Node { launcher_old_protocol: Some(3), ..values::node() };
     let mut model = values::ready("cowsay", "0123456789ab");
@@ -109,7 +109,7 @@ fn who_is_of_an_earlier_release_is_said() {
 }
 
 #[test]
-fn an_empty_node_is_told_from_a_broken_one() {
+fn an_empty_node_differs_from_a_broken_one() {
     let daemon = Daemon::start();
     let node = omni_control_api::Node { launcher_connected: false, ..values::node() };
     daemon
@@ -153,7 +153,7 @@ fn an_unknown_model_is_met_with_the_nearest_names() {
 }
 
 #[test]
-fn a_daemon_that_cannot_be_reached_is_told_apart() {
+fn an_unreachable_daemon_has_its_own_exit_code() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("control.sock");
     let run = |socket: &std::path::Path| {
@@ -174,7 +174,7 @@ fn a_daemon_that_cannot_be_reached_is_told_apart() {
 }
 
 #[test]
-fn a_socket_of_somebody_else_is_not_called_missing() {
+fn a_foreign_socket_is_not_called_missing() {
     if !nix::unistd::geteuid().is_root() {
         eprintln!("skipped: only root can be another user");
         return;

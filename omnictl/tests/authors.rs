@@ -112,7 +112,7 @@ fn every_finding_has_a_place_and_a_hint() {
 
 /// No mistakes, and perhaps not what was meant.
 #[test]
-fn what_is_left_out_and_what_is_inside_is_noted() {
+fn omitted_files_and_inner_models_are_noted() {
     let said = check(&[("model.py", HANDLER), (".env", "A=1"), ("sub/.hidden/x", ""), ("__pycache__/x.pyc", "")]);
     let note = "note: left out of the model, as all names with a leading dot: `.env`, `sub/.hidden`\n";
     assert!(said.starts_with("exit 0\n") && said.contains(note), "{said}");
@@ -132,7 +132,7 @@ fn what_is_left_out_and_what_is_inside_is_noted() {
 
 /// As Kubernetes mounts a `ConfigMap`.
 #[test]
-fn links_through_names_with_two_dots_are_what_they_lead_to() {
+fn links_through_names_with_two_dots_count_as_their_targets() {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("model");
     fs::create_dir_all(model.join("..2026")).unwrap();
@@ -150,14 +150,14 @@ fn links_through_names_with_two_dots_are_what_they_lead_to() {
 }
 
 #[test]
-fn a_syntax_error_is_told_in_python_s_words() {
+fn a_syntax_error_is_reported_with_pythons_message() {
     let said = check(&[("model.py", "import os\n\ndef handle_request(request, context)\n    pass\n")]);
     // Message and version are those of the Python that is installed here.
     assert!(said.starts_with("exit 1\n--- stdout\n[DIR]/model/model.py:3: Python 3."), "{said}");
 }
 
 #[test]
-fn what_no_instance_can_be_told_is_found() {
+fn oversized_manifests_are_found() {
     let variables: String = (0..3_000).map(|number| format!("VARIABLE_{number:04} = ''\n")).collect();
     let manifest = format!("[env]\n{variables}");
     assert!(manifest.len() < 64 << 10, "the file itself is not too long");
@@ -190,7 +190,7 @@ fn handlers_come_in_many_forms() {
 }
 
 #[test]
-fn what_a_start_would_refuse_is_found() {
+fn reasons_for_a_refused_start_are_found() {
     for (model, line, message) in [
         ("def setup(): ...\n", 1, "`setup` cannot be called with (context)"),
         ("x = 1\nasync def setup(context, path): ...\n", 2, "`setup` cannot be called with (context)"),
@@ -236,7 +236,7 @@ fn foreign_files_are_found_without_being_opened() {
 }
 
 #[test]
-fn what_is_no_directory_cannot_be_checked() {
+fn only_directories_can_be_checked() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("missing");
     insta::assert_snapshot!("check_missing", run(&["check", missing.to_str().unwrap()], folder.path()));

@@ -137,7 +137,7 @@ fn a_directory_takes_its_place_and_is_followed_until_it_serves() {
 }
 
 #[test]
-fn a_node_of_a_single_model_takes_none() {
+fn a_single_model_node_refuses_deploys() {
     let world = World::of(Some("hello".to_owned()));
     insta::assert_snapshot!("deploy_single", world.deploy(&["hello"]));
     assert!(world.folder().is_empty());
@@ -170,7 +170,7 @@ fn a_name_can_be_given_and_be_deep() {
 }
 
 #[test]
-fn what_cannot_be_published_changes_nothing() {
+fn a_refused_deploy_changes_nothing() {
     type Prepare = fn(&World);
     let cases: [(&str, &str, &[&str], Prepare); 8] = [
         ("findings", "exit 1", &["hello"], |world| world.write("src/hello/omni.toml", "[resources]\nmemroy = 1\n")),
@@ -220,7 +220,7 @@ fn weights_must_be_in_a_folder_of_the_node() {
 }
 
 #[test]
-fn two_at_once_are_one() {
+fn a_second_deploy_at_once_is_refused() {
     let world = World::new();
     fs::create_dir(world.path("models/.hello.other")).unwrap();
     let other = File::open(world.path("models/.hello.other")).unwrap();
@@ -279,7 +279,7 @@ fn a_version_that_does_not_serve_has_an_exit_code_and_a_reason() {
 }
 
 #[test]
-fn a_version_that_nobody_asks_for_is_started_once() {
+fn a_version_without_requests_is_started_once() {
     let world = World::new();
     world.says(&[world.model(Role::Serving, State::Stopped), world.model(Role::Serving, State::Ready)]);
     world.daemon.on("POST /v1/models/hello/start", Canned::json(&world.model(Role::Serving, State::Starting)));

@@ -71,7 +71,7 @@ fn mistakes_on_the_command_line_have_exit_code_2_and_a_way_out() {
 }
 
 #[test]
-fn completion_scripts_are_made_for_the_shells_people_use() {
+fn completion_scripts_for_common_shells() {
     for shell in ["bash", "zsh", "fish"] {
         let output = omnictl(&["completion", shell]).output().unwrap();
         let script = String::from_utf8(output.stdout).unwrap();

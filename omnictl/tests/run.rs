@@ -191,7 +191,7 @@ fn a_reader_that_goes_away_ends_the_program_quietly() {
 }
 
 #[test]
-fn a_daemon_that_ends_in_mid_answer_is_told() {
+fn a_daemon_that_ends_in_mid_answer_is_reported() {
     let daemon = saying(stream("data: {\"response\": \"now\\n\"}\n\n").hanging());
     let mut child = daemon.command(&["run", "m"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();

@@ -31,7 +31,7 @@ pub use scaling::{Scaling, Timeouts};
 pub use zygote::{Python, ZygoteUse};
 
 use crate::error::Problems;
-use crate::kind::{Wrong, integer, string};
+use crate::kind::{Mismatch, integer, string};
 use crate::reader::Document;
 use crate::size::ByteSize;
 
@@ -184,9 +184,9 @@ impl Manifest {
     }
 }
 
-fn schema(value: &DeValue<'_>) -> Result<u32, Wrong> {
+fn schema(value: &DeValue<'_>) -> Result<u32, Mismatch> {
     if integer(value) == Some(SCHEMA.into()) {
         return Ok(SCHEMA);
     }
-    Err(Wrong::expected(format!("{SCHEMA}, the only version of the manifest's format that is known here")))
+    Err(Mismatch::expected(format!("{SCHEMA}, the only version of the manifest's format that is known here")))
 }

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use serde::{Serialize, Serializer};
 use toml::de::DeValue;
 
-use crate::kind::{Wrong, absolute_path, choice, optional, parsed, string, url};
+use crate::kind::{Mismatch, absolute_path, choice, optional, parsed, string, url};
 use crate::python::PythonVersion;
 use crate::reader::Section;
 
@@ -202,19 +202,21 @@ impl Weights {
 }
 
 /// An address; the path of a folder is plain, without `.`, `..` and escapes.
-fn source(value: &DeValue<'_>) -> Result<String, Wrong> {
+fn source(value: &DeValue<'_>) -> Result<String, Mismatch> {
     let source = url(&["s3://", "https://", "file:///"])(value)?;
     let plain = |path: &str| !path.contains(['%', '?', '#']) && path.split('/').all(|part| part != "." && part != "..");
     match source.strip_prefix("file://") {
-        Some(path) if !plain(path) => Err(Wrong::expected("`file://` and a plain absolute path, without `..` and `%`")),
+        Some(path) if !plain(path) => {
+            Err(Mismatch::expected("`file://` and a plain absolute path, without `..` and `%`"))
+        }
         Some(_) | None => Ok(source),
     }
 }
 
-fn sha256(value: &DeValue<'_>) -> Result<String, Wrong> {
+fn sha256(value: &DeValue<'_>) -> Result<String, Mismatch> {
     let hexadecimal = |text: &&str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let digest = value.as_str().filter(hexadecimal).map(str::to_ascii_lowercase);
-    digest.ok_or_else(|| Wrong::expected("the 64 hexadecimal digits that `sha256sum` prints"))
+    digest.ok_or_else(|| Mismatch::expected("the 64 hexadecimal digits that `sha256sum` prints"))
 }
 
 /// Unset values are written as the empty text, since TOML has no null.

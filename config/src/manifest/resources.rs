@@ -5,7 +5,7 @@
 use serde::Serialize;
 use toml::de::DeValue;
 
-use crate::kind::{Wrong, boolean, choice, fraction, number, size};
+use crate::kind::{Mismatch, boolean, choice, fraction, number, size};
 use crate::reader::Section;
 use crate::size::ByteSize;
 
@@ -61,10 +61,12 @@ impl Resources {
 }
 
 /// Nothing, or enough for a program to begin with.
-fn gpu_memory(value: &DeValue<'_>) -> Result<ByteSize, Wrong> {
+fn gpu_memory(value: &DeValue<'_>) -> Result<ByteSize, Mismatch> {
     match size(LEAST..=LARGEST)(value) {
         Err(_) if value.as_str() == Some("0B") => Ok(ByteSize::from_bytes(0)),
-        read => read.map_err(|wrong| Wrong { expected: format!("{}, or \"0B\" for no GPU", wrong.expected), ..wrong }),
+        read => {
+            read.map_err(|wrong| Mismatch { expected: format!("{}, or \"0B\" for no GPU", wrong.expected), ..wrong })
+        }
     }
 }
 

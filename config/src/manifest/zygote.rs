@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 use toml::de::DeValue;
 
 use super::program::is_identifier;
-use crate::kind::{Wrong, boolean, string};
+use crate::kind::{Mismatch, boolean, string};
 use crate::reader::Section;
 
 /// Longest name of a module, in bytes.
@@ -56,19 +56,19 @@ impl Serialize for ZygoteUse {
     }
 }
 
-fn zygote_use(value: &DeValue<'_>) -> Result<ZygoteUse, Wrong> {
+fn zygote_use(value: &DeValue<'_>) -> Result<ZygoteUse, Mismatch> {
     match (value.as_bool(), value.as_str()) {
         (Some(true), _) => Ok(ZygoteUse::On),
         (Some(false), _) => Ok(ZygoteUse::Off),
         (None, Some("auto")) => Ok(ZygoteUse::Auto),
-        (None, _) => Err(Wrong::expected("true, false or \"auto\"")),
+        (None, _) => Err(Mismatch::expected("true, false or \"auto\"")),
     }
 }
 
-fn module(value: &DeValue<'_>) -> Result<String, Wrong> {
+fn module(value: &DeValue<'_>) -> Result<String, Mismatch> {
     let is_module = |name: &String| name.len() <= MODULE_LIMIT && name.split('.').all(is_identifier);
     string(value)
         .ok()
         .filter(is_module)
-        .ok_or_else(|| Wrong::expected("the name of a module, such as \"numpy\" or \"safetensors.numpy\""))
+        .ok_or_else(|| Mismatch::expected("the name of a module, such as \"numpy\" or \"safetensors.numpy\""))
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 use toml::de::DeValue;
 
-use crate::kind::{Wrong, absolute_path, duration, fraction, integer, size};
+use crate::kind::{Mismatch, absolute_path, duration, fraction, integer, size};
 use crate::reader::Section;
 use crate::size::ByteSize;
 
@@ -88,12 +88,14 @@ pub enum GpuDevice {
     Uuid(GpuUuid),
 }
 
-fn device(value: &DeValue<'_>) -> Result<GpuDevice, Wrong> {
+fn device(value: &DeValue<'_>) -> Result<GpuDevice, Mismatch> {
     let index = integer(value).and_then(|index| u32::try_from(index).ok()).filter(|index| *index < MOST_CARDS);
     let uuid = || value.as_str().and_then(|text| text.parse().ok());
     index.map(GpuDevice::Index).or_else(|| uuid().map(GpuDevice::Uuid)).ok_or_else(|| {
         let last = MOST_CARDS - 1;
-        Wrong::expected(format!("a card's index from 0 to {last}, or its uuid as `nvidia-smi -L` shows it: \"GPU-…\""))
+        Mismatch::expected(format!(
+            "a card's index from 0 to {last}, or its uuid as `nvidia-smi -L` shows it: \"GPU-…\""
+        ))
     })
 }
 

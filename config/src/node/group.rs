@@ -5,7 +5,7 @@ use serde::Serialize;
 use toml::de::DeValue;
 
 use super::user::name_or_number;
-use crate::kind::Wrong;
+use crate::kind::Mismatch;
 
 /// Which group it is where none is configured and this one exists.
 const USUAL: &str = "omni-admin";
@@ -45,9 +45,9 @@ impl NodeGroup {
     }
 }
 
-pub(super) fn group(value: &DeValue<'_>) -> Result<NodeGroup, Wrong> {
+pub(super) fn group(value: &DeValue<'_>) -> Result<NodeGroup, Mismatch> {
     let group = name_or_number(value, NodeGroup::Name, NodeGroup::Gid);
-    group.ok_or_else(|| Wrong::expected("a group such as \"omni-admin\", or a gid other than 0"))
+    group.ok_or_else(|| Mismatch::expected("a group such as \"omni-admin\", or a gid other than 0"))
 }
 
 #[cfg(test)]
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_itself_and_a_name_must_be_somebodys() {
+    fn a_number_is_itself_and_a_name_must_exist() {
         assert_eq!(NodeGroup::find(Some(&NodeGroup::Gid(4711))), Ok(Some((4711, "4711".to_owned()))));
         let root = NodeGroup::Name("root".to_owned()); // the one that every machine has
         assert_eq!(NodeGroup::find(Some(&root)), Ok(Some((0, "root".to_owned()))));

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Serialize;
 use toml::de::DeValue;
 
-use crate::kind::{Wrong, absolute_path, boolean, duration, fraction, number, size, url};
+use crate::kind::{Mismatch, absolute_path, boolean, duration, fraction, number, size, url};
 use crate::python::{PythonVersion, PythonVersionError};
 use crate::reader::Section;
 use crate::size::ByteSize;
@@ -88,8 +88,8 @@ impl Python {
 }
 
 /// A page or a directory with packages, as `uv --find-links` takes it.
-fn links(value: &DeValue<'_>) -> Result<String, Wrong> {
+fn links(value: &DeValue<'_>) -> Result<String, Mismatch> {
     let path = absolute_path(value).ok().and_then(|path| path.to_str().map(str::to_owned));
     path.map_or_else(|| url(INDEX_SCHEMES)(value), Ok)
-        .map_err(|wrong| Wrong { expected: format!("{} or an absolute path", wrong.expected), ..wrong })
+        .map_err(|wrong| Mismatch { expected: format!("{} or an absolute path", wrong.expected), ..wrong })
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use toml::de::DeValue;
 
-use crate::kind::{Wrong, absolute_path};
+use crate::kind::{Mismatch, absolute_path};
 
 /// A file that only the node should read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -28,8 +28,8 @@ impl SecretFile {
     }
 }
 
-pub(super) fn secret(value: &DeValue<'_>) -> Result<SecretFile, Wrong> {
-    let wrong = || Wrong::expected("an absolute path, or the name of a credential (LoadCredential= of the service)");
+pub(super) fn secret(value: &DeValue<'_>) -> Result<SecretFile, Mismatch> {
+    let wrong = || Mismatch::expected("an absolute path, or the name of a credential (LoadCredential= of the service)");
     if let Ok(path) = absolute_path(value) {
         return Ok(SecretFile::Path(path));
     }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use toml::de::DeValue;
 
 use super::FALLBACK_UID;
-use crate::kind::{Wrong, integer};
+use crate::kind::{Mismatch, integer};
 
 /// Default user, where it exists.
 pub(super) const USUAL: &str = "omni";
@@ -44,9 +44,9 @@ impl NodeUser {
     }
 }
 
-pub(super) fn user(value: &DeValue<'_>) -> Result<NodeUser, Wrong> {
+pub(super) fn user(value: &DeValue<'_>) -> Result<NodeUser, Mismatch> {
     let user = name_or_number(value, NodeUser::Name, NodeUser::Uid);
-    user.ok_or_else(|| Wrong::expected("a user such as \"omni\", or a uid other than 0"))
+    user.ok_or_else(|| Mismatch::expected("a user such as \"omni\", or a uid other than 0"))
 }
 
 /// A user or a group, by its name or its number, that is not the one that needs none of it.
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_itself_and_a_name_must_be_somebodys() {
+    fn a_number_is_itself_and_a_name_must_exist() {
         assert_eq!(NodeUser::ids(Some(&NodeUser::Uid(4711))), Ok((4711, 4711)));
         let root = NodeUser::Name("root".to_owned()); // the one that every machine has
         assert_eq!(NodeUser::ids(Some(&root)), Ok((0, 0)));

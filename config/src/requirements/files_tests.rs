@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_requires_nothing() {
+fn texts_without_requirements() {
     for text in ["", "\n\n", "\u{feff}# numpy", "\r\r\n", "\\\n", "# numpy\n", "  # numpy\n\t\n"] {
         assert!(!requires(text), "{text:?}");
     }
@@ -13,7 +13,7 @@ fn what_requires_nothing() {
 }
 
 #[test]
-fn who_refers_to_files_shares_with_nobody() {
+fn requirements_with_files_are_not_shared() {
     let shared = [
         "cowsay==6.1\n# a comment with ./path\n\nnumpy>=1,<3  # and ./another\n",
         "sentence-transformers ; sys_platform == 'never'",

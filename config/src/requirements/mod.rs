@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_its_hash_and_what_is_no_requirement() {
+    fn requirements_with_hashes_and_other_statements_pass() {
         for text in [
             "",
             "# a comment\n\n  # another \\\n",
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_none_is_named_with_its_line() {
+    fn requirements_without_a_hash_are_named_with_their_line() {
         let of = |line, requirement: &str| (line, requirement.to_owned());
         for (text, expected) in [
             ("a==1", vec![of(1, "a==1")]),

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_uv_reads_is_not_objected_to() {
+    fn texts_that_uv_reads_get_no_objection() {
         for text in [
             "",
             "numpy",
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_uv_refuses_is_named_with_its_line() {
+    fn refused_text_is_named_with_its_line() {
         for (text, line, words) in [
             ("a\n--no-cache-dir", 2, "begins neither a requirement nor an option"),
             ("[packages]\nsix = \"*\"", 1, "begins neither"),

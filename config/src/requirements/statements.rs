@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_uv_refuses_ends_the_statements() {
+    fn refused_text_ends_the_statements() {
         for (text, line) in [
             ("--no-cache-dir", 1),
             ("a\n[packages]\nb", 2),

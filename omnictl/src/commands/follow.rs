@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_published_is_looked_for_in_the_directory_first() {
+    fn a_published_version_is_looked_for_in_the_directory_first() {
         let name: ModelName = "m".parse().unwrap();
         let wait = |published| Wait { model: &name, version: "new", published, timeout: Duration::ZERO };
         let serves = model(&[("new", Role::Serving, State::Ready)]);

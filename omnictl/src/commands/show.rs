@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_are_what_differs() {
+    fn changes_are_the_differences() {
         let default = json!({"schema": 1, "resources": {"memory": "2GiB", "pids": 512}, "env": {}});
         for (value, expected) in [
             (default.clone(), None),

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processor_use_is_the_difference_of_two_looks() {
+    fn processor_use_is_the_difference_of_two_samples() {
         let row = |name: &str, cpu_usec| TopRow {
             name: name.to_owned(),
             state: State::Ready,

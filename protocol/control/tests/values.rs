@@ -182,7 +182,7 @@ fn values_of_a_newer_daemon_are_read() {
 }
 
 #[test]
-fn words_of_states_are_those_of_the_wire() {
+fn states_have_their_names_on_the_wire() {
     for state in State::ALL {
         assert_eq!(serde_json::to_value(state).unwrap(), state.as_str());
     }

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn last_words_are_heard_though_ours_were_not() {
+    fn last_messages_are_received_though_ours_were_not() {
         let (a, b) = pair();
         send_packet(&a, &"last words", &[]).unwrap();
         send_packet(&b, &"not read", &[]).unwrap();
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn too_large_and_malformed_are_told_apart() {
+    fn too_large_and_malformed_are_distinguished() {
         let (a, b) = pair();
         let long = "x".repeat(MAX_PACKET);
         assert!(matches!(send_packet(&a, &long, &[]), Err(PacketError::TooLarge(_))));

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use super::verdict::Asked;
+use super::verdict::Answers;
 
 /// Where the package puts the node's programs.
 const INSTALLED: &str = "/usr/lib/omni";
@@ -23,12 +23,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const MOST: u64 = 1 << 20;
 
 /// Everything that they know.
-pub(super) fn all(config: Option<&Path>) -> Asked {
+pub(super) fn all(config: Option<&Path>) -> Answers {
     let own = std::env::current_exe().ok().and_then(|program| Some(program.parent()?.to_owned()));
     let places = own.into_iter().chain([PathBuf::from(INSTALLED)]);
     let programs = places.into_iter().find(|place| place.join(LAUNCHER).is_file());
-    let Some(place) = &programs else { return Asked::Nobody };
-    Asked::Programs {
+    let Some(place) = &programs else { return Answers::NoPrograms };
+    Answers::Programs {
         worker: place.join("omni-worker").is_file(),
         machine: ask(&place.join(LAUNCHER), config).map(Box::new),
         service: ask(&place.join(SCHEDULER), config),

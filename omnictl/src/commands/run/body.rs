@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sent_is_refused() {
+    fn unsendable_requests_are_refused() {
         for (text, fields, said) in [
             ("{text}", &[][..], "the body is not JSON"),
             ("{} {}", &[], "the body is not JSON"),

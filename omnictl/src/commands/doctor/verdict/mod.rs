@@ -16,9 +16,9 @@ use omni_machine::{Machine, Service, Tried};
 use serde::Serialize;
 
 /// Answers of the node's programs.
-pub(super) enum Asked {
+pub(super) enum Answers {
     /// The programs are not on this machine.
-    Nobody,
+    NoPrograms,
     /// Facts of each program, or the reason why it did not answer.
     Programs {
         /// Directory of the programs.
@@ -134,8 +134,8 @@ impl Check {
 }
 
 /// Every line, in the order in which they are mended. `running`: what a node that runs says of its listeners.
-pub(super) fn lines(asked: &Asked, running: Option<&[String]>) -> Vec<Line> {
-    let Asked::Programs { place, worker, machine, service } = asked else {
+pub(super) fn lines(asked: &Answers, running: Option<&[String]>) -> Vec<Line> {
+    let Answers::Programs { place, worker, machine, service } = asked else {
         return vec![host::no_programs()];
     };
     let mut lines = vec![host::programs(place, *worker, machine.as_ref().err())];

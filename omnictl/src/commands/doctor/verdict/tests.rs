@@ -5,7 +5,7 @@ use omni_machine::{
     Service, Tried, Uv,
 };
 
-use super::{Asked, Line, State, host, lines, serves};
+use super::{Answers, Line, State, host, lines, serves};
 
 const ALL: u64 = (1 << 41) - 1;
 
@@ -84,7 +84,7 @@ fn asked(machine: Machine, cards: Tried<Vec<Card>>) -> Vec<Line> {
 
 fn looked_at(machine: Machine, service: Result<Service, String>) -> Vec<Line> {
     let machine = Ok(Box::new(machine));
-    let lines = lines(&Asked::Programs { place: "/usr/lib/omni".into(), worker: true, machine, service }, None);
+    let lines = lines(&Answers::Programs { place: "/usr/lib/omni".into(), worker: true, machine, service }, None);
     for line in &lines {
         let is_ok = line.state == State::Ok;
         assert_eq!((line.cost.is_none(), line.mend.is_none()), (is_ok, is_ok), "{line:?}");
@@ -142,7 +142,7 @@ fn a_capability_that_every_sandbox_needs_is_named() {
 }
 
 #[test]
-fn a_container_without_privileges_is_told_each_thing() {
+fn a_container_without_privileges_lists_each_lack() {
     let mut container = machine();
     container.identity = Identity { uid: 0, capabilities: ALL, confined: true };
     container.cgroups.limits = Tried::Fails("cannot create /sys/fs/cgroup/omni-probe: Read-only file system".into());
@@ -174,7 +174,7 @@ fn a_container_without_privileges_is_told_each_thing() {
 }
 
 #[test]
-fn what_only_root_may_try_is_unknown_to_others() {
+fn checks_that_need_root_are_unknown_to_others() {
     let untried = || Tried::Untried("only root may try it".into());
     let mut user = machine();
     user.identity = Identity { uid: 1000, capabilities: 0, confined: false };
@@ -226,7 +226,7 @@ fn a_card_without_unified_memory_or_its_device_file() {
 }
 
 #[test]
-fn each_thing_that_can_be_wrong_alone() {
+fn every_problem_is_reported_alone() {
     type Break = fn(&mut Machine);
     type Change = fn(&mut Disk);
     let disk = |machine: &mut Machine, place: usize, change: Change| {
@@ -284,10 +284,10 @@ fn another_python_than_the_usual_one_is_not_enough_for_all_models() {
 }
 
 #[test]
-fn a_machine_without_the_nodes_programs_is_told_so_and_nothing_else() {
-    let lines = lines(&Asked::Nobody, None);
+fn a_machine_without_the_nodes_programs_reports_only_that() {
+    let lines = lines(&Answers::NoPrograms, None);
     assert_eq!(wrong(&lines), [("programs", State::Missing)]);
-    let silent = Asked::Programs {
+    let silent = Answers::Programs {
         place: "/usr/lib/omni".into(),
         worker: true,
         machine: Err("it did not answer".into()),
@@ -297,7 +297,7 @@ fn a_machine_without_the_nodes_programs_is_told_so_and_nothing_else() {
 }
 
 #[test]
-fn open_listeners_are_told_as_a_start_tells_them() {
+fn open_listeners_get_the_warnings_of_a_start() {
     let exposure = ["anyone who reaches 0.0.0.0:80 may ask any model", "requests to 0.0.0.0:80 can be read"];
     let service = Service { cards: no_cards(), exposure: exposure.map(str::to_owned).into() };
     let lines = looked_at(machine(), Ok(service));
