@@ -12,6 +12,7 @@ pub mod gpu;
 pub mod http;
 pub mod launcher;
 pub mod machine;
+pub mod mailbox;
 pub mod metrics;
 pub mod model;
 pub mod node;

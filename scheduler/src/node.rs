@@ -140,7 +140,8 @@ impl Node {
         let expected = Some(Serves { models, config: context.config.of_launcher() });
         let socket = context.runtime_dir.join("launcher.sock");
         let launcher = LauncherHandle::start(socket, expected, kept, context.metrics.of_builds(), seen_sender, pulse);
-        context.capacity.set_launcher(launcher.clone());
+        let zygotes = launcher.clone();
+        context.capacity.set_end_zygotes(move |model| zygotes.end_zygotes(model));
         let elsewhere = before.as_ref().map(|working| working.busy.clone()).unwrap_or_default();
         let node = Arc::new(Self {
             context,

@@ -77,7 +77,7 @@ mod tests {
         let ready = ServiceStatus { ready: true, ..status };
         let (failed, unservable) = (ServiceAction::End(Fault::Failed), ServiceAction::End(Fault::Unservable));
         for (what, status, expected) in [
-            ("it is not status yet, or being prepared or started", status, ServiceAction::Wait),
+            ("it is not seen yet, or being prepared or started", status, ServiceAction::Wait),
             ("it serves", ready, ServiceAction::Ready),
             ("its directory or manifest is refused", ServiceStatus { refused: true, ..status }, unservable),
             ("the node is too small for it", ServiceStatus { too_big: true, ..status }, unservable),

@@ -1,13 +1,15 @@
-//! Idle instances that make room on a card. Which of them do is decided by the cards' own ledger; that they may, and what
-//! they are told, is the same as for the node's capacity.
+//! Displacement of idle instances from a card.
+//!
+//! The residency policy chooses the instances; which of them may go, and the notification, are the same as for the node's
+//! own capacity.
 
 use super::reservation::{CapacityHandle, Decision, DisplacedFrom};
 use crate::policy::capacity::{Event, Reclaimable, ReservationId, StartReason};
 use std::sync::Arc;
 
 impl CapacityHandle {
-    /// Has `choose` decide which instances go for the one with this seat, and tells them. They are out of the others' reach
-    /// at once: no second one counts on them, and no model loses more than it may.
+    /// Lets `choose` decide which instances make room for the one with this reservation, and displaces them. They leave
+    /// the ledger's reach at once: no second request counts on them, and no model loses more than it may.
     pub fn displace_from_card<T>(
         &self,
         requester: ReservationId,
@@ -15,16 +17,16 @@ impl CapacityHandle {
         choose: impl FnOnce(Reclaimable<ReservationId>) -> (Vec<ReservationId>, T),
     ) -> T {
         let mut state = self.0.state();
-        state.poll();
+        state.read_idle_times();
         let reclaimable = state.ledger.reclaimable(requester, reason, self.0.started.elapsed());
         let Some((purpose, reclaimable)) = reclaimable else { return choose(Reclaimable::default()).1 };
         let by = state.ledger.model(requester).map(Arc::clone);
         let (displaced, chosen) = choose(reclaimable);
-        for reservation in displaced {
+        for id in displaced {
             if let Some(by) = by.clone() {
-                state.step(&Event::Leaving(reservation));
+                state.step(&Event::Leaving(id));
                 state.metrics.displaced();
-                state.decisions.push((reservation, Decision::Displaced { by, purpose, from: DisplacedFrom::Card }));
+                state.decisions.push((id, Decision::Displaced { by, purpose, from: DisplacedFrom::Card }));
             }
         }
         drop(state);

@@ -1,23 +1,19 @@
-//! Refusals in words. Pure.
+//! Texts of refusals. Pure.
 
 use super::settings::shown;
 use crate::policy::capacity::Shortage;
 
-/// A full node in words: what is free, what idle instances could give up, and why the other idle ones stay.
-pub(super) fn shortage(describe_need: &str, shortage: &Shortage) -> String {
+/// Text for a full node: what is free, what idle instances could give up, why the other idle ones stay.
+pub(super) fn shortage(need: &str, shortage: &Shortage) -> String {
     let Shortage { resource, free, idle, kept, recent, .. } = *shortage;
-    let from = match idle {
-        0 => "no instance is idle that could make from".to_owned(),
-        _ => format!("the idle instances that could make from have only {}", shown(resource, idle)),
+    let room = match idle {
+        0 => "no instance is idle that could make room".to_owned(),
+        _ => format!("the idle instances that could make room have only {}", shown(resource, idle)),
     };
-    format!(
-        "the node is full: {describe_need}, {} are free, and {from}{}",
-        shown(resource, free),
-        retained(kept, recent)
-    )
+    format!("the node is full: {need}, {} are free, and {room}{}", shown(resource, free), retained(kept, recent))
 }
 
-/// Why idle instances do not make room, in brackets; nothing where there are none.
+/// Reason why idle instances are kept, in brackets; empty where there are none.
 pub fn retained(kept: usize, recent: usize) -> String {
     let kept = (kept > 0).then(|| format!("{kept} idle kept by `min-instances`"));
     let recent = (recent > 0).then(|| format!("{recent} in use a moment ago"));

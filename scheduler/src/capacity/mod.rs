@@ -1,9 +1,9 @@
-//! The node's room for instances: memory, processor time and processes, shared out by [`crate::policy::capacity`].
+//! Capacity of the node: memory, processor time and processes, shared out by [`crate::policy::capacity`].
 //!
-//! A model's task asks for a [`Reservation`] before it starts an instance, and drops it when the instance is gone. The
-//! ledger is behind a lock that nobody holds for longer than one step; answers come into the model's inbox as [`Decision`],
-//! carried by one task, in the order in which they were decided. Being busy or idle, which changes with every request,
-//! is a number in the seat that is looked at when somebody asks.
+//! A model's task requests a [`Reservation`] before it starts an instance, and drops it when the instance is gone. The
+//! ledger is behind a lock that is held for one step at most; decisions reach the model as [`Decision`] messages,
+//! delivered by one task in the order in which they were made. An instance's idle time, which changes with every request,
+//! is an atomic of its reservation that is read when a request for capacity is decided.
 
 mod card_displacement;
 mod messages;
@@ -26,10 +26,10 @@ use std::time::Instant;
 const _: () =
     assert!(ZYGOTE_LINGER.as_nanos() == LINGER.as_nanos(), "the policy counts a zygote for as long as it waits");
 
-/// Starts the task that carries the answers. `started`: when the scheduler did.
+/// Starts the task that delivers decisions. `started` is the start of the scheduler.
 #[must_use]
 pub fn start(config: &Capacity, metrics: CapacityMetrics, started: Instant, pulse: Pulse) -> CapacityHandle {
-    let (handle, answers) = reservation::new(settings::budget(config, machine::memory()), metrics, started);
-    pulse.spawn(|pulse| answers.run(pulse));
+    let (handle, decisions) = reservation::new(settings::budget(config, machine::memory()), metrics, started);
+    pulse.spawn(|pulse| decisions.run(pulse));
     handle
 }

@@ -1,38 +1,36 @@
-//! Models that had no room for an instance, on the node or on a card: they are told when an instance has ended.
+//! Models that were refused capacity, on the node or on a card, and are notified once when an instance has ended.
 //!
-//! Each is told once for each refusal, and only of instances that were started: those that are refused in turn make no
-//! room for each other.
+//! Only the end of an instance that was launched counts: instances that were refused free nothing for each other.
 
 use super::reservation::{CapacityHandle, CapacityState};
-use crate::model::Message;
+use crate::mailbox::Mailbox;
 use std::collections::BTreeMap;
-use tokio::sync::mpsc::Sender;
 
-/// Those to tell, by model.
+/// Mailboxes to notify when capacity is freed.
 #[derive(Debug, Default)]
-pub(super) struct RefusedModels {
-    waiting: BTreeMap<String, Sender<Message>>,
-    decisions: Vec<Sender<Message>>,
+pub(super) struct Waiters {
+    waiting: BTreeMap<String, Mailbox<()>>,
+    due: Vec<Mailbox<()>>,
 }
 
-impl RefusedModels {
-    /// The inboxes that [`Message::Room`] is for.
-    pub(super) fn take(&mut self) -> impl Iterator<Item = Sender<Message>> + use<> {
-        std::mem::take(&mut self.decisions).into_iter()
+impl Waiters {
+    /// Removes and returns the mailboxes whose notification is due.
+    pub(super) fn take_due(&mut self) -> impl Iterator<Item = Mailbox<()>> + use<> {
+        std::mem::take(&mut self.due).into_iter()
     }
 }
 
 impl CapacityState {
-    /// An instance that was started has ended.
+    /// Marks all waiters as due: an instance that was launched has ended.
     pub(super) fn on_capacity_freed(&mut self) {
-        let waiting = std::mem::take(&mut self.refused.waiting);
-        self.refused.decisions.extend(waiting.into_values());
+        let waiting = std::mem::take(&mut self.waiters.waiting);
+        self.waiters.due.extend(waiting.into_values());
     }
 }
 
 impl CapacityHandle {
-    /// Has a model told, once, when an instance has ended: it was refused room, and may find some then.
-    pub fn notify_when_freed(&self, model: &str, inbox: Sender<Message>) {
-        self.0.state().refused.waiting.insert(model.to_owned(), inbox);
+    /// Notifies a model that was refused capacity, once, when an instance has ended.
+    pub fn notify_when_freed(&self, model: &str, mailbox: Mailbox<()>) {
+        self.0.state().waiters.waiting.insert(model.to_owned(), mailbox);
     }
 }

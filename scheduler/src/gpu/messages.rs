@@ -99,7 +99,7 @@ pub(super) fn ended(why: EndCause) -> Ended {
             "still-on-card",
             false,
             format!(
-                "it was decision to leave the GPU and said that it had, but held {} there ({} are allowed): it was ended",
+                "it was told to leave the GPU and said that it had, but held {} there ({} are allowed): it was ended",
                 about(seen),
                 about(allowed)
             ),
@@ -107,14 +107,12 @@ pub(super) fn ended(why: EndCause) -> Ended {
         EndCause::Silent => (
             "silent",
             false,
-            "it did not answer an command to move its GPU memory within `evict-timeout` of [gpu]: it was ended"
+            "it did not answer an order to move its GPU memory within `evict-timeout` of [gpu]: it was ended"
                 .to_owned(),
         ),
-        EndCause::DidNotLeave { error: 0 } => (
-            "did-not-leave",
-            false,
-            "it did not move its GPU memory to the host when decision to: it was ended".to_owned(),
-        ),
+        EndCause::DidNotLeave { error: 0 } => {
+            ("did-not-leave", false, "it did not move its GPU memory to the host when told to: it was ended".to_owned())
+        }
         EndCause::DidNotLeave { error } => (
             "did-not-leave",
             false,

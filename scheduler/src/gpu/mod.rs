@@ -53,6 +53,7 @@ pub fn found(config: &Gpu) -> Tried<Vec<omni_machine::Card>> {
 #[cfg(test)]
 pub(crate) mod testing {
     use super::{GpuHandle, PlacementRequest, queue};
+    use crate::mailbox::Mailbox;
     use crate::policy::capacity::{ReservationId, StartReason};
     use omni_node_protocol::id::InstanceId;
     use omni_node_protocol::launcher::GpuMode;
@@ -60,10 +61,10 @@ pub(crate) mod testing {
 
     /// An instance that asks for one byte of a card, and hears nothing.
     pub(crate) fn request() -> PlacementRequest {
-        let (inbox, _) = mpsc::channel(1);
+        let mailbox = Mailbox::new(mpsc::channel(1).0, |decision| decision);
         let instance = InstanceId::parse("0123456789ab").unwrap();
         let (model, mode, reason) = ("m".into(), GpuMode::Unified, StartReason::Load);
-        PlacementRequest { model, instance, limit: 1, mode, reservation: ReservationId(0), reason, inbox }
+        PlacementRequest { model, instance, limit: 1, mode, reservation: ReservationId(0), reason, mailbox }
     }
 
     /// What was said.

@@ -117,7 +117,7 @@ pub(super) fn find(config: &Gpu) -> Result<(Nvml, Vec<Card>), String> {
     let file =
         |name| config.driver_dir.as_deref().map_or_else(|| OsString::from(name), |dir: &Path| dir.join(name).into());
     let nvml = Nvml::open(&file(nvml::LIBRARY)).map_err(|error| format!("no NVIDIA driver can be used: {error}"))?;
-    let count = nvml.count().map_err(|error| format!("the driver does not push what cards there are: {error}"))?;
+    let count = nvml.count().map_err(|error| format!("the driver does not say what cards there are: {error}"))?;
     let access = cuda::concurrent_managed_access(&file(cuda::LIBRARY));
     let mut cards = Vec::new();
     for index in 0..count {

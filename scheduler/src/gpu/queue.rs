@@ -5,7 +5,7 @@
 //! and idle by turns the last two words are enough. What the GPU task says goes into the model's inbox.
 
 use super::view::View;
-use crate::model::Message;
+use crate::mailbox::Mailbox;
 use crate::policy::capacity::{ReservationId, StartReason};
 use crate::policy::residency::{Command, InstanceKey};
 use omni_control_api as api;
@@ -15,7 +15,7 @@ use omni_node_protocol::launcher::{GpuMode, GpuSpec};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, watch};
 
 /// What a model's task is told of its instance's GPU memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub struct PlacementRequest {
     /// Why an instance is asked for.
     pub reason: StartReason,
     /// Where the answers go.
-    pub inbox: mpsc::Sender<Message>,
+    pub mailbox: Mailbox<(InstanceKey, Decision)>,
 }
 
 /// What an instance says.

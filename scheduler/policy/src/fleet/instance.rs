@@ -53,7 +53,7 @@ pub enum Phase {
     },
 }
 
-/// StopReason an instance goes.
+/// Why an instance goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopCause {
     /// It is not needed.

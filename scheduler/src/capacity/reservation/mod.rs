@@ -1,14 +1,13 @@
-//! Where models' tasks and the ledger meet: a handle for all, a seat for each instance.
+//! Handle and reservations through which models' tasks use the ledger.
 //!
-//! Seats ask and tell without waiting. What they are told goes into a box that one task empties into their inboxes; it
-//! is bounded by the seats, since each is answered once and displaced once.
+//! Requests never wait: decisions are collected and one task delivers them into the models' mailboxes, in the order in
+//! which they were made. The collection is bounded by the reservations: each is answered once and displaced once.
 
 use super::messages;
 use super::settings::{need, shown};
-use super::waiters::RefusedModels;
-use crate::launcher::LauncherHandle;
+use super::waiters::Waiters;
+use crate::mailbox::Mailbox;
 use crate::metrics::CapacityMetrics;
-use crate::model::Message;
 use crate::policy::Moment;
 use crate::policy::capacity::{
     Action, Amounts, Event, Ledger, Purpose, Refusal, ReservationId, Resource, StartReason, View, Zygote,
@@ -16,37 +15,39 @@ use crate::policy::capacity::{
 use crate::watchdog::Pulse;
 use omni_config::manifest::Resources;
 use std::collections::BTreeMap;
+use std::fmt::{self, Debug, Formatter};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 
-/// What a model's task is told of its instance.
+/// Decision about the capacity of an instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// Start it.
+    /// The instance may start.
     Granted,
-    /// Do not start it.
+    /// The instance may not start.
     Refused {
-        /// Trying again cannot help before somebody changes the model or the node.
+        /// Another try cannot help before the model or the node is changed.
         permanent: bool,
-        /// There would be room in place of the model's instances that serve.
+        /// The instance would fit if the model's serving instances went first.
         recreate_fits: bool,
-        /// Why, for people on the node; names no other model.
+        /// Reason for the node's operators; names no other model.
         message: String,
     },
-    /// It did nothing wrong: another one needs its room. Let it go; its next request starts it again.
+    /// Another instance needs the capacity of this one, which did nothing wrong: stop it; its next request starts it
+    /// again.
     Displaced {
-        /// The model that needs the room.
+        /// Model of the instance that takes the capacity.
         by: Arc<str>,
-        /// What for.
+        /// Purpose of that instance.
         purpose: Purpose,
-        /// What of it is needed.
+        /// Resource that is taken.
         from: DisplacedFrom,
     },
 }
 
-/// DisplacedFrom that an instance gives up.
+/// Resource from which an instance is displaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DisplacedFrom {
     /// Its share of the node.
@@ -55,43 +56,57 @@ pub enum DisplacedFrom {
     Card,
 }
 
-/// Who asks for a seat.
+/// Request for the capacity of one instance.
 #[derive(Debug)]
 pub struct ReservationRequest<'a> {
-    /// The model's name.
+    /// Name of the model.
     pub model: &'a str,
-    /// What an instance may use.
+    /// Limits of the instance.
     pub resources: &'a Resources,
-    /// The zygote that it comes from, if it comes from one.
+    /// Zygote that the instance is forked from, if any.
     pub zygote: Option<Zygote>,
-    /// The model's `min-instances`.
+    /// `min-instances` of the model.
     pub min: u32,
-    /// Why an instance is asked for.
+    /// Why the instance is started.
     pub reason: StartReason,
-    /// Where the answers go.
-    pub inbox: mpsc::Sender<Message>,
+    /// Destination of the decisions.
+    pub mailbox: Mailbox<(ReservationId, Decision)>,
 }
 
-/// Between two looks at who is idle, while somebody hopes for it.
-const POLL: Duration = Duration::from_millis(20);
-/// The value of [`ReservationEntry::idle_since`] while there is a request, or while no request can be there.
-const BUSY: u64 = u64::MAX;
+/// Interval of polls for idle instances while a request is pending.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A seat as the ledger's side sees it.
+/// Start of an instance's idle time, written with every request without a lock.
+///
+/// Nanoseconds since the scheduler started, plus one; zero while the instance is busy or cannot get requests.
+#[derive(Debug, Default)]
+struct IdleSince(AtomicU64);
+
+impl IdleSince {
+    fn set(&self, since: Option<Moment>) {
+        let encoded = since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX).saturating_add(1));
+        self.0.store(encoded, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Option<Moment> {
+        self.0.load(Ordering::Relaxed).checked_sub(1).map(Moment::from_nanos)
+    }
+}
+
+/// State of a reservation beside the ledger's.
 #[derive(Debug)]
 struct ReservationEntry {
     need: Amounts,
     zygote: Option<Zygote>,
-    inbox: mpsc::Sender<Message>,
-    /// In nanoseconds since the scheduler started; [`BUSY`] at other times.
-    idle_since: Arc<AtomicU64>,
-    on_serving: bool,
-    /// There may be processes of it: its end makes room.
-    on_launch: bool,
+    mailbox: Mailbox<(ReservationId, Decision)>,
+    idle_since: Arc<IdleSince>,
+    is_serving: bool,
+    /// The launcher was asked to start it: its end frees capacity.
+    is_launched: bool,
 }
 
 impl ReservationEntry {
-    /// What it asks for, to be read on.
+    /// First half of a refusal's message.
     fn describe_need(&self, resource: Resource) -> String {
         let need = shown(resource, self.need.of(resource));
         match self.zygote.map(|zygote| zygote.need.of(resource)) {
@@ -101,24 +116,32 @@ impl ReservationEntry {
     }
 }
 
-#[derive(Debug)]
+/// Ends the idle zygotes of a model.
+type EndZygotes = Box<dyn Fn(&str) + Send>;
+
 pub(super) struct CapacityState {
     pub(super) ledger: Ledger,
     entries: BTreeMap<ReservationId, ReservationEntry>,
     next_id: u64,
-    /// What is to be told, in order.
+    /// Undelivered decisions, oldest first.
     pub(super) decisions: Vec<(ReservationId, Decision)>,
-    /// Who ends zygotes, once it is known.
-    launcher: Option<LauncherHandle>,
-    pub(super) refused: RefusedModels,
+    /// `None` before a launcher is connected.
+    end_zygotes: Option<EndZygotes>,
+    pub(super) waiters: Waiters,
     pub(super) metrics: CapacityMetrics,
+}
+
+impl Debug for CapacityState {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        out.debug_struct("CapacityState").field("ledger", &self.ledger).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]
 pub(super) struct Shared {
     state: Mutex<CapacityState>,
     pub(super) notify: Notify,
-    /// When the scheduler started.
+    /// Start of the scheduler.
     pub(super) started: Instant,
 }
 
@@ -146,10 +169,10 @@ impl CapacityState {
                     self.metrics.displaced();
                     self.decisions.push((reservation, Decision::Displaced { by, purpose, from: DisplacedFrom::Node }));
                 }
-                // Said before who has their room can be started.
+                // Sent before the instance that takes their capacity can be started.
                 Action::EndZygotes(model) => {
-                    if let Some(launcher) = &self.launcher {
-                        launcher.end_zygotes(&model);
+                    if let Some(end_zygotes) = &self.end_zygotes {
+                        end_zygotes(&model);
                     }
                 }
             }
@@ -158,9 +181,8 @@ impl CapacityState {
     }
 
     fn refused(&self, reservation: ReservationId, refusal: Refusal) -> Decision {
-        let describe_need = |resource| {
-            self.entries.get(&reservation).map_or_else(String::new, |entries| entries.describe_need(resource))
-        };
+        let describe_need =
+            |resource| self.entries.get(&reservation).map_or_else(String::new, |entry| entry.describe_need(resource));
         match refusal {
             Refusal::TooBig { resource, budget } => {
                 self.metrics.refused(resource, "too-big");
@@ -176,23 +198,21 @@ impl CapacityState {
         }
     }
 
-    /// Tells the ledger who is idle since when.
-    pub(super) fn poll(&mut self) {
-        for (key, entries) in self.entries.iter().filter(|(_, entries)| entries.on_serving) {
-            let since = entries.idle_since.load(Ordering::Relaxed);
-            let idle_since = (since != BUSY).then(|| Moment::from_nanos(since));
-            self.ledger.step(&Event::Serving { reservation: *key, idle_since });
+    /// Feeds the idle times of all serving instances to the ledger.
+    pub(super) fn read_idle_times(&mut self) {
+        for (id, entry) in self.entries.iter().filter(|(_, entry)| entry.is_serving) {
+            self.ledger.step(&Event::Serving { reservation: *id, idle_since: entry.idle_since.get() });
         }
     }
 }
 
-/// For models' tasks and for who wants to see what there is.
+/// Handle of the node's capacity, for models' tasks and for views.
 #[derive(Debug, Clone)]
 pub struct CapacityHandle(pub(super) Arc<Shared>);
 
 impl CapacityHandle {
-    /// Asks for an instance that is to be started: [`Decision::Granted`] or [`Decision::Refused`] follows. Dropped before that,
-    /// the seat asks no more.
+    /// Requests capacity for an instance; [`Decision::Granted`] or [`Decision::Refused`] follows. Dropping the reservation
+    /// before that withdraws the request.
     #[must_use]
     pub fn reserve(&self, request: ReservationRequest<'_>) -> Reservation {
         let now = self.0.started.elapsed();
@@ -208,7 +228,7 @@ impl CapacityHandle {
         })
     }
 
-    /// For an instance of an earlier scheduler, which is there already.
+    /// Reservation for a running instance of an earlier scheduler.
     #[must_use]
     pub fn adopt(&self, request: ReservationRequest<'_>) -> Reservation {
         let adopted = |reservation, model, need, zygote, min| Event::Adopted { reservation, model, need, zygote, min };
@@ -222,90 +242,89 @@ impl CapacityHandle {
         request: ReservationRequest<'_>,
         event: impl Fn(ReservationId, Arc<str>, Amounts, Option<Zygote>, u32) -> Event,
     ) -> Reservation {
-        let ReservationRequest { model, resources, zygote, min, reason: _, inbox } = request;
+        let ReservationRequest { model, resources, zygote, min, reason: _, mailbox } = request;
         let (model, need): (Arc<str>, _) = (model.into(), need(resources));
-        let idle_since = Arc::new(AtomicU64::new(BUSY));
+        let idle_since = Arc::new(IdleSince::default());
         let mut state = self.0.state();
-        state.poll();
-        let key = ReservationId(state.next_id);
+        state.read_idle_times();
+        let id = ReservationId(state.next_id);
         state.next_id += 1;
-        state.entries.insert(
-            key,
-            ReservationEntry {
-                need,
-                zygote,
-                inbox,
-                idle_since: Arc::clone(&idle_since),
-                on_serving: false,
-                on_launch: false,
-            },
-        );
-        state.step(&event(key, Arc::clone(&model), need, zygote, min));
+        let entry_idle_since = Arc::clone(&idle_since);
+        let entry = ReservationEntry {
+            need,
+            zygote,
+            mailbox,
+            idle_since: entry_idle_since,
+            is_serving: false,
+            is_launched: false,
+        };
+        state.entries.insert(id, entry);
+        state.step(&event(id, Arc::clone(&model), need, zygote, min));
         drop(state);
         self.0.notify.notify_one();
-        Reservation { key, model, idle_since, shared: Arc::clone(&self.0) }
+        Reservation { id, model, idle_since, shared: Arc::clone(&self.0) }
     }
 
-    /// From now on this launcher is told of zygotes whose room is needed. Nothing has come from one before.
-    pub fn set_launcher(&self, launcher: LauncherHandle) {
-        self.0.state().launcher = Some(launcher);
+    /// Sets how idle zygotes of a model are ended when their capacity is needed. Nothing was started from one before.
+    pub fn set_end_zygotes(&self, end_zygotes: impl Fn(&str) + Send + 'static) {
+        self.0.state().end_zygotes = Some(Box::new(end_zygotes));
     }
 
-    /// What there is, and what is promised of it.
+    /// Budgets and what is committed of them.
     #[must_use]
     pub fn view(&self) -> View {
         self.0.state().ledger.view()
     }
 }
 
-/// An instance's share of the node. Dropped when the instance is gone, which frees it.
+/// Capacity of one instance. Dropped when the instance is gone, which frees it.
 #[derive(Debug)]
 pub struct Reservation {
-    key: ReservationId,
+    id: ReservationId,
     model: Arc<str>,
-    idle_since: Arc<AtomicU64>,
+    idle_since: Arc<IdleSince>,
     shared: Arc<Shared>,
 }
 
 impl Reservation {
-    /// Which instance the answers are for.
+    /// Id that decisions about it carry.
     #[must_use]
-    pub fn key(&self) -> ReservationId {
-        self.key
+    pub fn id(&self) -> ReservationId {
+        self.id
     }
 
-    /// The launcher is asked for it: from here on its end makes room.
+    /// The launcher is asked to start the instance: from here on its end frees capacity.
     pub fn on_launch(&self) {
-        if let Some(entries) = self.shared.state().entries.get_mut(&self.key) {
-            entries.on_launch = true;
+        if let Some(entry) = self.shared.state().entries.get_mut(&self.id) {
+            entry.is_launched = true;
         }
     }
 
-    /// It takes requests, and has none yet. Before this it is not displaced.
+    /// The instance takes requests, and has none yet. It is not displaced before this.
     pub fn on_serving(&self, now: Moment) {
         self.on_idle(now);
         let mut state = self.shared.state();
-        if let Some(entries) = state.entries.get_mut(&self.key) {
-            entries.on_serving = true;
+        if let Some(entry) = state.entries.get_mut(&self.id) {
+            entry.is_serving = true;
         }
     }
 
-    /// It has a request.
+    /// The instance has a request.
     pub fn on_busy(&self) {
-        self.idle_since.store(BUSY, Ordering::Relaxed);
+        self.idle_since.set(None);
     }
 
-    /// It has no request any more.
+    /// The instance has no request any more.
     pub fn on_idle(&self, now: Moment) {
-        self.idle_since.store(u64::try_from(now.as_nanos()).unwrap_or(BUSY - 1), Ordering::Relaxed);
+        self.idle_since.set(Some(now));
     }
 
-    /// It is on its way out, for whatever reason: others may count on its room. There is no way back.
+    /// The instance is stopping, for whatever reason: others may count on its capacity. This is final.
     pub fn on_leaving(&self) {
-        self.shared.step(&Event::Leaving(self.key));
+        self.shared.step(&Event::Leaving(self.id));
     }
 
-    /// The model's `min-instances` is another one now.
+    /// Sets the `min-instances` of the model.
     pub fn set_min(&self, min: u32) {
         self.shared.step(&Event::MinInstances { model: Arc::clone(&self.model), min });
     }
@@ -315,32 +334,43 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         let now = self.shared.started.elapsed();
         let mut state = self.shared.state();
-        if state.entries.remove(&self.key).is_some_and(|entries| entries.on_launch) {
+        if state.entries.remove(&self.id).is_some_and(|entry| entry.is_launched) {
             state.on_capacity_freed();
         }
-        state.step(&Event::Gone { reservation: self.key, now });
+        state.step(&Event::Gone { reservation: self.id, now });
         drop(state);
         self.shared.notify.notify_one();
     }
 }
 
-/// The end that stays with the task.
+/// Deliveries that are due, in order.
+#[derive(Debug)]
+struct Due {
+    decisions: Vec<(Mailbox<(ReservationId, Decision)>, ReservationId, Decision)>,
+    freed: Vec<Mailbox<()>>,
+}
+
+/// Task that delivers decisions into the models' mailboxes.
 #[derive(Debug)]
 pub(super) struct DecisionSender(Arc<Shared>);
 
 impl DecisionSender {
-    /// Carries what is told into the inboxes. Models' tasks empty theirs without ever waiting for this.
+    /// Delivers until the scheduler ends. Models' tasks empty their inboxes without ever waiting for this task.
     pub(super) async fn run(self, pulse: Pulse) {
         loop {
             pulse.during(self.wait()).await;
-            for (inbox, message) in self.take() {
-                let _ = inbox.send(message).await; // a task that has ended needs no answer
+            let Due { decisions, freed } = self.take_due();
+            for (mailbox, id, decision) in decisions {
+                mailbox.send((id, decision)).await;
+            }
+            for mailbox in freed {
+                mailbox.send(()).await;
             }
         }
     }
 
-    /// Waits until there may be something to tell. That somebody became idle is nobody's word: while one hopes for it, all
-    /// are looked at every now and then.
+    /// Waits until there may be something to deliver. Becoming idle sends no event: while a request is pending, all
+    /// instances are polled every [`POLL_INTERVAL`].
     async fn wait(&self) {
         let next_poll = self.next_poll();
         tokio::select! {
@@ -352,37 +382,36 @@ impl DecisionSender {
     fn next_poll(&self) -> Option<Duration> {
         let state = self.0.state();
         if state.ledger.has_pending() {
-            return Some(POLL);
+            return Some(POLL_INTERVAL);
         }
         state.ledger.next_expiry().map(|expiry| expiry.saturating_sub(self.0.started.elapsed()))
     }
 
     fn poll(&self) {
         let mut state = self.0.state();
-        state.poll();
+        state.read_idle_times();
         state.step(&Event::Retry(self.0.started.elapsed()));
     }
 
-    /// What those are to be told that still have their seat.
-    fn take(&self) -> Vec<(mpsc::Sender<Message>, Message)> {
+    /// Removes the undelivered decisions; those for reservations that were dropped meanwhile are discarded.
+    fn take_due(&self) -> Due {
         let mut state = self.0.state();
         let decisions = std::mem::take(&mut state.decisions);
-        let address = |(reservation, decisions): (ReservationId, Decision)| {
-            let entries = state.entries.get(&reservation)?;
-            Some((entries.inbox.clone(), Message::Capacity(reservation, decisions)))
+        let address = |(id, decision): (ReservationId, Decision)| {
+            let entry = state.entries.get(&id)?;
+            Some((entry.mailbox.clone(), id, decision))
         };
-        let mut messages: Vec<_> = decisions.into_iter().filter_map(address).collect();
-        messages.extend(state.refused.take().map(|inbox| (inbox, Message::Room)));
-        messages
+        let decisions: Vec<_> = decisions.into_iter().filter_map(address).collect();
+        Due { decisions, freed: state.waiters.take_due().collect() }
     }
 }
 
-/// A desk with nobody at it.
+/// Capacity without reservations, and the task that delivers its decisions.
 pub(super) fn new(budget: Amounts, metrics: CapacityMetrics, started: Instant) -> (CapacityHandle, DecisionSender) {
     let ledger = Ledger::new(budget);
     metrics.set(&ledger.view());
-    let (entries, decisions, refused) = (BTreeMap::new(), Vec::new(), RefusedModels::default());
-    let state = CapacityState { ledger, entries, next_id: 0, decisions, launcher: None, refused, metrics };
+    let (entries, decisions, waiters) = (BTreeMap::new(), Vec::new(), Waiters::default());
+    let state = CapacityState { ledger, entries, next_id: 0, decisions, end_zygotes: None, waiters, metrics };
     let shared = Arc::new(Shared { state: Mutex::new(state), notify: Notify::new(), started });
     (CapacityHandle(Arc::clone(&shared)), DecisionSender(shared))
 }

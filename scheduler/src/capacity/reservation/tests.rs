@@ -1,17 +1,18 @@
-//! What models' tasks are told, and when.
+//! Decisions delivered to models' tasks, and their order.
 
 use super::*;
 use crate::watchdog::Watchdog;
 use omni_config::size::ByteSize;
+use tokio::sync::mpsc;
 
 const SECOND: Moment = Moment::from_secs(1);
 
-/// A node with so much memory and everybody's inbox.
+/// A node with a memory budget, and one inbox for all models.
 struct World {
     handle: CapacityHandle,
     answers: DecisionSender,
-    inbox: mpsc::Sender<Message>,
-    heard: mpsc::Receiver<Message>,
+    inbox: mpsc::Sender<(ReservationId, Decision)>,
+    heard: mpsc::Receiver<(ReservationId, Decision)>,
 }
 
 impl World {
@@ -30,20 +31,20 @@ impl World {
             zygote: None,
             min: 0,
             reason: StartReason::Load,
-            inbox: self.inbox.clone(),
+            mailbox: self.mailbox(),
         })
     }
 
-    /// What was said since the last time.
-    fn decisions(&self) -> Vec<(ReservationId, Decision)> {
-        let said = |message| match message {
-            Message::Capacity(reservation, decisions) => (reservation, decisions),
-            other => panic!("{other:?}"),
-        };
-        self.answers.take().into_iter().map(|(_, message)| said(message)).collect()
+    fn mailbox(&self) -> Mailbox<(ReservationId, Decision)> {
+        Mailbox::new(self.inbox.clone(), |decision| decision)
     }
 
-    /// The same, once nobody hopes any more.
+    /// Decisions since the last call.
+    fn decisions(&self) -> Vec<(ReservationId, Decision)> {
+        self.answers.take_due().decisions.into_iter().map(|(_, id, decision)| (id, decision)).collect()
+    }
+
+    /// The same, once no request is pending any more.
     fn told_in_the_end(&self) -> Vec<(ReservationId, Decision)> {
         self.answers.0.state().step(&Event::Retry(Moment::MAX));
         self.decisions()
@@ -58,24 +59,21 @@ fn displaced_by(model: &str) -> Decision {
 fn room_is_given_refused_and_given_back() {
     let world = World::new(10);
     let one = world.reserve("a", 7);
-    assert_eq!(world.decisions(), [(one.key(), Decision::Granted)]);
+    assert_eq!(world.decisions(), [(one.id(), Decision::Granted)]);
     let two = world.reserve("b", 4);
     let message =
-        "the node is full: it may use 4GiB, 3GiB are free, and no instance is idle that could make from".to_owned();
+        "the node is full: it may use 4GiB, 3GiB are free, and no instance is idle that could make room".to_owned();
     assert_eq!(world.decisions(), []);
     assert_eq!(
         world.told_in_the_end(),
-        [(two.key(), Decision::Refused { permanent: false, recreate_fits: false, message })]
+        [(two.id(), Decision::Refused { permanent: false, recreate_fits: false, message })]
     );
     let three = world.reserve("c", 11);
     let message = "it may use 11GiB, and [capacity] gives all instances of the node 10GiB".to_owned();
-    assert_eq!(
-        world.decisions(),
-        [(three.key(), Decision::Refused { permanent: true, recreate_fits: false, message })]
-    );
+    assert_eq!(world.decisions(), [(three.id(), Decision::Refused { permanent: true, recreate_fits: false, message })]);
     drop(one);
     let four = world.reserve("b", 10);
-    assert_eq!(world.decisions(), [(four.key(), Decision::Granted)]);
+    assert_eq!(world.decisions(), [(four.id(), Decision::Granted)]);
     assert_eq!((world.handle.view().committed.memory, world.handle.view().reservations), (10 << 30, 1));
     drop((two, three, four));
     assert_eq!((world.handle.view().committed.memory, world.handle.view().reservations), (0, 0));
@@ -94,16 +92,16 @@ fn the_one_that_is_idle_longest_makes_room() {
     }
     reservations[0].on_busy();
     let five = world.reserve("d", 3);
-    assert_eq!(world.decisions(), [(reservations[2].key(), displaced_by("d"))]);
+    assert_eq!(world.decisions(), [(reservations[2].id(), displaced_by("d"))]);
     reservations[0].on_idle(9 * SECOND);
     reservations[1].on_busy();
     let six = world.reserve("e", 3);
-    assert_eq!(world.decisions(), [(reservations[0].key(), displaced_by("e"))]);
+    assert_eq!(world.decisions(), [(reservations[0].id(), displaced_by("e"))]);
     let [first, _second, third] = reservations;
     drop(first);
-    assert_eq!(world.decisions(), [(five.key(), Decision::Granted)], "in the order in which they asked");
+    assert_eq!(world.decisions(), [(five.id(), Decision::Granted)], "in the order in which they asked");
     drop(third);
-    assert_eq!(world.decisions(), [(six.key(), Decision::Granted)]);
+    assert_eq!(world.decisions(), [(six.id(), Decision::Granted)]);
 }
 
 #[test]
@@ -113,12 +111,12 @@ fn who_hopes_is_helped_by_the_next_look() {
     one.on_serving(SECOND);
     one.on_busy();
     world.answers.poll();
-    assert_eq!(world.decisions(), [(one.key(), Decision::Granted)]);
+    assert_eq!(world.decisions(), [(one.id(), Decision::Granted)]);
     one.on_idle(2 * SECOND);
     world.answers.poll();
-    assert_eq!(world.decisions(), [(one.key(), displaced_by("b"))]);
+    assert_eq!(world.decisions(), [(one.id(), displaced_by("b"))]);
     drop(one);
-    assert_eq!(world.decisions(), [(two.key(), Decision::Granted)]);
+    assert_eq!(world.decisions(), [(two.id(), Decision::Granted)]);
 }
 
 #[test]
@@ -133,18 +131,18 @@ fn room_of_one_that_leaves_is_counted_on() {
     assert_eq!(world.decisions(), []);
     one.on_serving(2 * SECOND);
     drop(one);
-    assert_eq!(world.decisions(), [(three.key(), Decision::Granted)]);
+    assert_eq!(world.decisions(), [(three.id(), Decision::Granted)]);
     drop(two);
 }
 
 #[test]
 fn who_has_left_is_told_nothing() {
     let world = World::new(10);
-    let gone = world.reserve("a", 6).key();
+    let gone = world.reserve("a", 6).id();
     assert_eq!(world.decisions(), []);
     let one = world.reserve("a", 10);
-    assert!(one.key() != gone);
-    assert_eq!(world.decisions(), [(one.key(), Decision::Granted)]);
+    assert!(one.id() != gone);
+    assert_eq!(world.decisions(), [(one.id(), Decision::Granted)]);
 }
 
 #[test]
@@ -158,56 +156,56 @@ fn a_min_holds_from_the_moment_it_is_said() {
     one.set_min(0);
     drop(two);
     let _three = world.reserve("b", 1);
-    assert_eq!(world.decisions(), [(one.key(), displaced_by("b"))]);
+    assert_eq!(world.decisions(), [(one.id(), displaced_by("b"))]);
 }
 
 /// Models that are refused are told of instances that end, once for each refusal, and never of each other's refusals.
 #[test]
 fn a_refused_model_is_told_when_an_instance_has_ended() {
     let world = World::new(10);
-    let wait = || world.answers.take().into_iter().filter(|(_, message)| matches!(message, Message::Room)).count();
+    let wait = || world.answers.take_due().freed.len();
+    let freed = || Mailbox::new(mpsc::channel(1).0, |()| ());
     let one = world.reserve("a", 6);
     one.on_launch();
     for model in ["b", "c", "c"] {
         drop(world.reserve(model, 6));
-        world.handle.notify_when_freed(model, world.inbox.clone());
+        world.handle.notify_when_freed(model, freed());
     }
-    assert_eq!(wait(), 0, "one that was refused makes no from");
+    assert_eq!(wait(), 0, "one that was refused frees nothing");
     drop(one);
     assert_eq!(wait(), 2);
     let adopted = Resources { memory: ByteSize::from_gib(1), ..Resources::default() };
-    let (zygote, min, reason, inbox) = (None, 0, StartReason::Load, world.inbox.clone());
-    drop(world.handle.adopt(ReservationRequest { model: "a", resources: &adopted, zygote, min, reason, inbox }));
-    assert_eq!(wait(), 0, "they were decisions");
-    world.handle.notify_when_freed("b", world.inbox.clone());
-    let (zygote, min, reason, inbox) = (None, 0, StartReason::Load, world.inbox.clone());
-    drop(world.handle.adopt(ReservationRequest { model: "a", resources: &adopted, zygote, min, reason, inbox }));
-    assert_eq!(wait(), 1, "one of an earlier scheduler makes from too");
+    let (zygote, min, reason, mailbox) = (None, 0, StartReason::Load, world.mailbox());
+    drop(world.handle.adopt(ReservationRequest { model: "a", resources: &adopted, zygote, min, reason, mailbox }));
+    assert_eq!(wait(), 0, "they were notified");
+    world.handle.notify_when_freed("b", freed());
+    let (zygote, min, reason, mailbox) = (None, 0, StartReason::Load, world.mailbox());
+    drop(world.handle.adopt(ReservationRequest { model: "a", resources: &adopted, zygote, min, reason, mailbox }));
+    assert_eq!(wait(), 1, "one of an earlier scheduler frees capacity too");
 }
 
 #[test]
 fn a_place_on_a_card_is_left_by_those_that_may_go_and_they_are_told_for_whom() {
     let world = World::new(30);
-    let reservations = ["a", "b", "kept", "on_busy"].map(|model| world.reserve(model, 2));
+    let reservations = ["a", "b", "kept", "busy"].map(|model| world.reserve(model, 2));
     reservations[2].set_min(1);
     for (reservation, second) in reservations.iter().zip([3, 2, 1, 1]) {
         reservation.on_serving(second * SECOND);
     }
     reservations[3].on_busy();
     let requester = world.reserve("c", 2);
-    world.answers.take();
-    let reclaimable = world.handle.displace_from_card(requester.key(), StartReason::Load, |reclaimable| {
-        (vec![reservations[1].key()], reclaimable)
-    });
-    let keys = |which: &[usize]| which.iter().map(|at| reservations[*at].key()).collect::<Vec<_>>();
+    world.answers.take_due();
+    let reclaimable = world
+        .handle
+        .displace_from_card(requester.id(), StartReason::Load, |reclaimable| (vec![reservations[1].id()], reclaimable));
+    let keys = |which: &[usize]| which.iter().map(|at| reservations[*at].id()).collect::<Vec<_>>();
     assert_eq!((reclaimable.idle, reclaimable.kept, reclaimable.recent), (keys(&[1, 0]), keys(&[2]), vec![]));
     assert_eq!(reclaimable.if_idle, keys(&[1, 0, 3]), "what is idle, then what may become so");
     let decisions = Decision::Displaced { by: "c".into(), purpose: Purpose::First, from: DisplacedFrom::Card };
-    assert_eq!(world.decisions(), [(reservations[1].key(), decisions)]);
-    let again =
-        world.handle.displace_from_card(requester.key(), StartReason::Load, |reclaimable| (vec![], reclaimable));
+    assert_eq!(world.decisions(), [(reservations[1].id(), decisions)]);
+    let again = world.handle.displace_from_card(requester.id(), StartReason::Load, |reclaimable| (vec![], reclaimable));
     assert_eq!((again.leaving, again.idle), (keys(&[1]), keys(&[0])), "it is promised once");
-    let gone = requester.key();
+    let gone = requester.id();
     drop(requester);
     assert!(
         world.handle.displace_from_card(gone, StartReason::Load, |reclaimable| (vec![], reclaimable)).idle.is_empty()
@@ -228,12 +226,12 @@ async fn answers_are_carried_into_the_inbox() {
             zygote: None,
             min: 0,
             reason: StartReason::Load,
-            inbox: inbox.clone(),
+            mailbox: Mailbox::new(inbox.clone(), |decision| decision),
         }));
     }
     for reservation in &reservations {
-        let Some(Message::Capacity(key, _)) = heard.recv().await else { panic!("another message") };
-        assert_eq!(key, reservation.key());
+        let Some((key, _)) = heard.recv().await else { panic!("another message") };
+        assert_eq!(key, reservation.id());
     }
     carrier.abort();
 }

@@ -14,7 +14,6 @@ use super::wire;
 use crate::capacity::CapacityHandle;
 use crate::machine;
 use crate::metrics::GpuMetrics;
-use crate::model::Message;
 use crate::policy::Moment;
 use crate::policy::residency::{Action, CardIndex, Command, Event, InstanceKey, Residency};
 use crate::watchdog::Pulse;
@@ -71,7 +70,7 @@ pub(super) async fn run(
     let cards = match pulse.during(tokio::time::timeout(FOUND_WITHIN, cards)).await {
         Ok(Ok(cards)) => cards.and_then(usable),
         Ok(Err(_)) => Err("no thread for the driver could be started".to_owned()),
-        Err(_) => Err(format!("the driver did not push what cards there are within {FOUND_WITHIN:?}")),
+        Err(_) => Err(format!("the driver did not say what cards there are within {FOUND_WITHIN:?}")),
     };
     match &cards {
         Ok(cards) => {
@@ -281,7 +280,7 @@ impl GpuTask {
 
     async fn send(&self, key: InstanceKey, decision: Decision) {
         if let Some(placed) = self.placed.get(&key) {
-            let _ = placed.request.inbox.send(Message::Gpu(key, decision)).await; // its end is on its way to us
+            placed.request.mailbox.send((key, decision)).await; // a model that has ended is about to report that
         }
     }
 
@@ -317,7 +316,7 @@ impl GpuTask {
                     tracing::error!(gpu = index, %error, "its instances end; it is not used again before a restart");
                     self.step(Event::CardLost { card }).await;
                 }
-                Err(error) if is_new => tracing::warn!(gpu = index, %error, "the driver does not push what is in use"),
+                Err(error) if is_new => tracing::warn!(gpu = index, %error, "the driver does not say what is in use"),
                 Err(_) => {}
             }
         }

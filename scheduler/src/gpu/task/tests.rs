@@ -3,6 +3,7 @@
 use super::*;
 use crate::gpu::probe::Seen;
 use crate::gpu::queue::{self, GpuHandle, Placement};
+use crate::mailbox::Mailbox;
 use crate::metrics::Metrics;
 use crate::policy::capacity::{ReservationId, StartReason};
 use crate::watchdog::Watchdog;
@@ -99,17 +100,28 @@ fn capacity() -> CapacityHandle {
     crate::capacity::start(&omni_config::node::Capacity::default(), metrics, std::time::Instant::now(), pulse)
 }
 
-fn request(name: &str, gib: u64, mode: GpuMode) -> (PlacementRequest, mpsc::Receiver<Message>) {
+fn request(name: &str, gib: u64, mode: GpuMode) -> (PlacementRequest, mpsc::Receiver<(InstanceKey, Decision)>) {
     let (sender, inbox) = mpsc::channel(64);
     let instance = InstanceId::parse(&format!("{:012x}", fastrand::u64(..) >> 16)).unwrap();
     let (model, limit, reservation, reason) = (name.to_owned(), gib * GIB, ReservationId(0), StartReason::Load);
-    (PlacementRequest { model, instance, limit, mode, reservation, reason, inbox: sender }, inbox)
+    (
+        PlacementRequest {
+            model,
+            instance,
+            limit,
+            mode,
+            reservation,
+            reason,
+            mailbox: Mailbox::new(sender, |decision| decision),
+        },
+        inbox,
+    )
 }
 
 /// The task of a model, as far as GPU memory goes, and an honest instance.
 pub(super) struct Played {
     pub(super) reservation: Placement,
-    pub(super) inbox: mpsc::Receiver<Message>,
+    pub(super) inbox: mpsc::Receiver<(InstanceKey, Decision)>,
     pub(super) instance: InstanceId,
     pub(super) usage: GpuUse,
     card: Option<GpuSpec>,
@@ -120,8 +132,8 @@ impl Played {
     async fn decision(&mut self) -> Decision {
         let limit = Duration::from_secs(1000);
         loop {
-            let message = tokio::time::timeout(limit, self.inbox.recv()).await.expect("a event within the limit");
-            let Some(Message::Gpu(key, decision)) = message else { panic!("another message") };
+            let message = tokio::time::timeout(limit, self.inbox.recv()).await.expect("an event within the limit");
+            let Some((key, decision)) = message else { panic!("another message") };
             assert_eq!(key, self.reservation.key());
             match decision {
                 Decision::Report => self.reservation.used(self.usage),
@@ -278,7 +290,7 @@ async fn a_node_without_a_card_says_so_to_all() {
     assert!(permanent && message.contains("no NVIDIA driver"), "{message}");
     assert_eq!(world.handle.view().message.as_deref(), Some("no NVIDIA driver can be used"));
     let mut adopted = world.adopted("a", 1, "GPU-00000000-0000-0000-0000-000000000000");
-    let Decision::End { .. } = adopted.decision().await else { panic!("it cannot retained") };
+    let Decision::End { .. } = adopted.decision().await else { panic!("it cannot stay") };
 }
 
 #[tokio::test(start_paused = true)]
@@ -399,7 +411,7 @@ async fn a_driver_that_never_says_what_there_is_stops_nobody_for_ever() {
     let (request, mut inbox) = request("m", 1, GpuMode::Unified);
     let _seat = handle.place(request);
     assert!(handle.view().message.unwrap().contains("being asked"));
-    let Some(Message::Gpu(_, Decision::Refused { message, .. })) = inbox.recv().await else { panic!("not refused") };
-    assert!(message.contains("did not push"), "{message}");
+    let Some((_, Decision::Refused { message, .. })) = inbox.recv().await else { panic!("not refused") };
+    assert!(message.contains("did not say"), "{message}");
     drop(sender);
 }

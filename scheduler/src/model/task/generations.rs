@@ -22,9 +22,9 @@ pub(super) struct Known {
     /// Once it was made.
     pub(super) environment: Option<EnvironmentKey>,
     pub(super) prepare_asked: Instant,
-    /// StopReason its instances do not do well, in words.
+    /// Why its instances do not do well, in words.
     pub(super) message: Option<String>,
-    /// StopReason the last of its instances that asked for room got none; `None` once one got some.
+    /// Why the last of its instances that asked for room got none; `None` once one got some.
     pub(super) no_room: Option<String>,
     /// The stage of its environment's build, while there is one.
     pub(super) build: Option<BuildStage>,
@@ -102,7 +102,7 @@ impl Generations {
 }
 
 impl Known {
-    /// StopReason it does not do well: what its environment waits for, else what was said last.
+    /// Why it does not do well: what its environment waits for, else what was said last.
     pub(super) fn told(&self) -> Option<String> {
         self.build.as_ref().and_then(wait_in_words).or_else(|| self.message.clone())
     }

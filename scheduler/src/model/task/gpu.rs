@@ -8,6 +8,8 @@ use super::instances::Instance;
 use super::place::{Lack, NoPlace};
 use crate::capacity::Reservation;
 use crate::gpu::{Decision, Placement, PlacementRequest, wire};
+use crate::mailbox::Mailbox;
+use crate::model::Message;
 use crate::policy::InstanceNumber;
 use crate::policy::capacity::{ReservationId, StartReason};
 use crate::policy::fleet::Event;
@@ -138,7 +140,7 @@ impl ModelTask {
             ManifestMode::Unified => GpuMode::Unified,
             ManifestMode::Device => GpuMode::Device,
         };
-        let Some(reservation) = instance.reservation.as_ref().map(Reservation::key) else { return false };
+        let Some(reservation) = instance.reservation.as_ref().map(Reservation::id) else { return false };
         let reason = self.start_reason(instance.generation);
         let Some(request) = self.request(&instance.id, limit, mode, reservation) else { return false };
         let request = PlacementRequest { reason, ..request };
@@ -157,7 +159,7 @@ impl ModelTask {
         ready: bool,
         reservation: &Reservation,
     ) -> Option<GpuLease> {
-        let request = self.request(id, gpu.limit_bytes, gpu.mode, reservation.key())?;
+        let request = self.request(id, gpu.limit_bytes, gpu.mode, reservation.id())?;
         Some(GpuLease::adopted(self.context.gpu.adopt(request, &gpu.uuid, ready), ready))
     }
 
@@ -168,8 +170,9 @@ impl ModelTask {
         mode: GpuMode,
         reservation: ReservationId,
     ) -> Option<PlacementRequest> {
-        let (model, instance, inbox) = (self.model.name.as_str().to_owned(), id.clone(), self.own_inbox.upgrade()?);
-        Some(PlacementRequest { model, instance, limit, mode, reservation, reason: StartReason::Load, inbox })
+        let mailbox = Mailbox::new(self.own_inbox.upgrade()?, |(key, decision)| Message::Gpu(key, decision));
+        let (model, instance) = (self.model.name.as_str().to_owned(), id.clone());
+        Some(PlacementRequest { model, instance, limit, mode, reservation, reason: StartReason::Load, mailbox })
     }
 
     /// A word of the GPU task. One for an earlier instance is late.

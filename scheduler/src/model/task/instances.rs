@@ -55,7 +55,7 @@ pub(super) struct Instance {
     pub(super) health: Health,
     /// Its engine has said why it cannot work, and is about to end.
     pub(super) failed: bool,
-    /// StopReason it is of no use any more: in a word for the metrics, and for people.
+    /// Why it is of no use any more: in a word for the metrics, and for people.
     pub(super) given_up: Option<(&'static str, String)>,
     /// Which other model's instance needs its place, for people.
     pub(super) displaced_by: Option<String>,

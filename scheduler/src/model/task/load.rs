@@ -35,7 +35,7 @@ impl ModelTask {
         self.demand.wake_at(self.now(), bounds)
     }
 
-    /// StopReason there are as many instances as there are.
+    /// Why there are as many instances as there are.
     pub(super) fn explain(&self) -> api::Explain {
         let bounds = self.serving.as_deref().map_or(NOTHING, bounds);
         let why = self.demand.explain(self.now(), bounds);
@@ -70,7 +70,7 @@ impl ModelTask {
         }
     }
 
-    /// StopReason there are fewer instances than wanted, or none that is ready. Who asks for one more than there are, in vain,
+    /// Why there are fewer instances than wanted, or none that is ready. Who asks for one more than there are, in vain,
     /// says it only here.
     fn why_fewer(&self, wanted: u32) -> Option<String> {
         let up = |(_, generation, phase): &(InstanceNumber, Generation, &Phase)| match phase {

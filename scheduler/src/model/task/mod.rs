@@ -97,7 +97,7 @@ pub(crate) struct ModelTask {
     lack: Lack,
     /// As published.
     state: api::State,
-    /// StopReason it had no room, as the log said it last; `None` once it has some.
+    /// Why it had no room, as the log said it last; `None` once it has some.
     asked_in_vain: Option<String>,
     last_exit: Option<String>,
     last_stop: Option<api::Stop>,

@@ -8,7 +8,7 @@ use crate::policy::fleet::Event;
 use omni_log::Kind;
 use std::time::Instant;
 
-/// StopReason such an instance ends.
+/// Why such an instance ends.
 pub(super) const WHY: &str = "a handler ignored its cancellation";
 
 impl ModelTask {

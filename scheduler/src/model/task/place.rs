@@ -4,6 +4,7 @@ use super::ModelTask;
 use super::instances::Instance;
 use super::stops;
 use crate::capacity::{Decision, Reservation, ReservationRequest, zygote_need};
+use crate::mailbox::Mailbox;
 use crate::model::Message;
 use crate::model::content::Content;
 use crate::policy::capacity::{MIN_IDLE, ReservationId, StartReason, Zygote};
@@ -14,7 +15,6 @@ use omni_config::name::ModelName;
 use omni_node_protocol::exit::ExitCause;
 use omni_node_protocol::launcher::{GpuSpec, StartSpec};
 use std::sync::Arc;
-use tokio::sync::mpsc;
 
 /// What an instance had no place in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,19 +39,23 @@ pub(super) struct NoPlace {
 impl ModelTask {
     /// Asks for the first of it; [`ModelTask::launch`] follows when all of it is there.
     pub(super) fn ask_for_room(&mut self, number: InstanceNumber) {
-        let Some(inbox) = self.own_inbox.upgrade() else { return };
+        let Some(mailbox) = self.capacity_mailbox() else { return };
         let Some(instance) = self.instances.get(number) else { return };
         // A candidate's `min` holds once it serves.
         let min = self.serving.as_ref().unwrap_or(&instance.content).manifest.scaling.min_instances;
         let (generation, content) = (instance.generation, Arc::clone(&instance.content));
-        let request = request(&self.model.name, generation, &content, min, inbox);
+        let request = request(&self.model.name, generation, &content, min, mailbox);
         let request = ReservationRequest { reason: self.start_reason(generation), ..request };
         if let Some(instance) = self.instances.get_mut(number) {
             instance.reservation = Some(self.context.capacity.reserve(request));
         }
     }
 
-    /// StopReason an instance of a generation is asked for.
+    fn capacity_mailbox(&self) -> Option<Mailbox<(ReservationId, Decision)>> {
+        Some(Mailbox::new(self.own_inbox.upgrade()?, |(id, decision)| Message::Capacity(id, decision)))
+    }
+
+    /// Why an instance of a generation is started.
     pub(super) fn start_reason(&self, generation: Generation) -> StartReason {
         match self.fleet.candidate() {
             Some(candidate) if candidate == generation => StartReason::Rollout,
@@ -62,15 +66,15 @@ impl ModelTask {
 
     /// The share that an instance of an earlier scheduler has.
     pub(super) fn keep_room(&self, generation: Generation, content: &Content) -> Option<Reservation> {
-        let inbox = self.own_inbox.upgrade()?;
+        let mailbox = self.capacity_mailbox()?;
         let min = self.serving.as_deref().unwrap_or(content).manifest.scaling.min_instances;
-        Some(self.context.capacity.adopt(request(&self.model.name, generation, content, min, inbox)))
+        Some(self.context.capacity.adopt(request(&self.model.name, generation, content, min, mailbox)))
     }
 
     /// A word of the node's capacity. One for an instance that is gone is late.
     pub(super) fn on_capacity_decision(&mut self, key: ReservationId, told: Decision) {
         let is_it =
-            |instance: &Instance| instance.reservation.as_ref().is_some_and(|reservation| reservation.key() == key);
+            |instance: &Instance| instance.reservation.as_ref().is_some_and(|reservation| reservation.id() == key);
         let Some(number) = self.instances.number(is_it) else { return };
         match told {
             Decision::Granted => {
@@ -122,7 +126,8 @@ impl ModelTask {
         let NoPlace { permanent, recreate_fits, message } = refusal;
         let Some(Instance { generation, .. }) = self.instances.remove(number) else { return };
         if let Some(inbox) = self.own_inbox.upgrade().filter(|_| !permanent) {
-            self.context.capacity.notify_when_freed(self.model.name.as_str(), inbox);
+            let mailbox = Mailbox::new(inbox, |()| Message::Room);
+            self.context.capacity.notify_when_freed(self.model.name.as_str(), mailbox);
         }
         self.lack = lack;
         if let Some(known) = self.generations.get_mut(generation) {
@@ -142,7 +147,7 @@ fn request<'a>(
     generation: Generation,
     content: &'a Content,
     min: u32,
-    inbox: mpsc::Sender<Message>,
+    mailbox: Mailbox<(ReservationId, Decision)>,
 ) -> ReservationRequest<'a> {
     let manifest = &content.manifest;
     let zygote = zygote_need(manifest).map(|need| Zygote { generation, need });
@@ -152,7 +157,7 @@ fn request<'a>(
         zygote,
         min,
         reason: StartReason::Load,
-        inbox,
+        mailbox,
     }
 }
 

@@ -99,7 +99,7 @@ impl ModelTask {
     /// A person wants an earlier version.
     ///
     /// # Errors
-    /// StopReason that cannot be, in words.
+    /// Why that cannot be, in words.
     pub(super) fn roll_back(&mut self, to: Option<&str>) -> Result<(), String> {
         let serving = self.serving.as_ref().map(|content| &content.snapshot);
         let is_it = |version: &&Version| match to {

@@ -87,7 +87,7 @@ impl ModelTask {
         self.save();
     }
 
-    /// StopReason the model is as it is.
+    /// Why the model is as it is.
     pub(super) fn message(&self) -> Option<String> {
         match self.fleet.serving() {
             Some(serving) => self.generations.get(serving).and_then(Known::told),
@@ -160,7 +160,7 @@ impl ModelTask {
         Some(self.fleet.start_state(generation)?.retry_at()?.saturating_sub(self.now()))
     }
 
-    /// StopReason a request cannot wait for this model.
+    /// Why a request cannot wait for this model.
     pub(super) fn refusal(&self) -> Failure {
         let retry_after = self.fleet.serving().and_then(|generation| self.retry_in(generation)).unwrap_or(SOME_TIME);
         match (self.fleet.lacks_capacity(), self.lack) {

@@ -341,7 +341,7 @@ fn the_first_of_a_model_gets_the_room_of_who_becomes_idle() {
     assert_eq!(
         ask_at(&mut ledger, 3, ReservationId(4), "e", 50),
         [goes(ReservationId(1), "c", Purpose::First)],
-        "the one that asked first, at any retry_pending"
+        "the one that asked first, at any retry"
     );
     assert_eq!(gone(&mut ledger, 0, ReservationId(1)), [Action::Grant(ReservationId(2))]);
     assert_eq!(gone(&mut ledger, 0, ReservationId(0)), []);

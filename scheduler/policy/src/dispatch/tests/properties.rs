@@ -134,7 +134,7 @@ impl Reference {
             Some(home) => assert_eq!(instance, home),
             None => {
                 let least = takers.iter().map(|taker| self.load(*taker)).fold(f64::INFINITY, f64::min);
-                assert!(self.load(instance) <= least, "{instance:?} is not the least_loaded of {takers:?}");
+                assert!(self.load(instance) <= least, "{instance:?} is not the least loaded of {takers:?}");
             }
         }
         assert!(dispatch.in_flight_of(instance) > 0);

@@ -58,7 +58,7 @@ fn what_is_wanted_without_a_request_asks_again_after_pauses_that_double() {
     for number in 1..=6 {
         assert_eq!(table.feed(Event::Prepared(OLD)), [start(InstanceNumber(number), OLD)]);
         table.feed(on_no_capacity(InstanceNumber(number), false));
-        let wake = table.fleet.wake_at().expect("it asks retry_at");
+        let wake = table.fleet.wake_at().expect("it asks again");
         pauses.push((wake - table.now).as_secs());
         table.now = wake;
         assert_eq!(table.feed(Event::Tick), [Action::Prepare(OLD)]);

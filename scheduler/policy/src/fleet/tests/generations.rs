@@ -208,7 +208,7 @@ fn content_that_cannot_be_served_drops_the_candidate_and_what_is_not_proven() {
     assert_eq!((table.fleet.serving(), table.fleet.state()), (Some(OLD), ModelState::Ready));
     table.feed(Event::Gone(B));
     table.feed(Event::Gone(A));
-    assert!(!table.fleet.refuses_requests(), "what is was_ready starts cold, too");
+    assert!(!table.fleet.refuses_requests(), "what was ready once starts cold, too");
 
     let mut table = Table::new(settings());
     assert_eq!(table.feed(Event::UnservableContent), [Action::Forget(OLD), Action::RefuseWaiting]);

@@ -68,7 +68,7 @@ fn without_room_beside_it_serves_with_what_is_left_and_ends_when_nobody_is_in_it
     assert_eq!(table.at(1, overran(A, true, true)), [start(B, OLD)]);
     assert_eq!(table.feed(Event::NoCapacity { instance: B, permanent: true, recreate_fits: false }), []);
     assert!(!table.fleet.refuses_requests());
-    assert_eq!(table.feed(overran(A, true, false)), [], "other_requests have its slots");
+    assert_eq!(table.feed(overran(A, true, false)), [], "others have its slots");
     assert_eq!(table.at(2, overran(A, false, true)), [Action::DisableRoute(A), Action::Kill(A)]);
     assert_eq!(table.at(3, Event::Gone(A)), [Action::Prepare(OLD)], "its place is free: nothing waits for a pause");
     // There may be room later.

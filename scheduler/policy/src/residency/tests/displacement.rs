@@ -114,7 +114,7 @@ fn the_hosts_memory_is_made_free_too() {
     node.now += 10 * SECOND;
     assert_eq!(node.at(node.now), []);
     let started = node.feed(&Event::Gone { instance: InstanceKey(1) });
-    assert_eq!(started, [Action::Yield { instance: InstanceKey(2) }], "its state on the card begins then");
+    assert_eq!(started, [Action::Yield { instance: InstanceKey(2) }], "its turn on the card begins then");
 }
 
 /// A start that waits for others to end is in nobody's way until they have.

@@ -114,7 +114,7 @@ fn adopted_instances_are_taken_as_they_are() {
     node.feed(&Event::Gone { instance: InstanceKey(2) });
     let requested_at = node.feed(&adopted(InstanceKey(3), Some(CardIndex(0)), 8, true));
     let number = only_order(&requested_at, InstanceKey(3), Command::Report);
-    assert_eq!(node.want(InstanceKey(3)), [], "what it has is not usage_known yet");
+    assert_eq!(node.want(InstanceKey(3)), [], "what it has is not known yet");
     let back = node.moved(InstanceKey(3), number, usage(6, 2, 0));
     let number = only_order(&back, InstanceKey(3), Command::Restore);
     let grant = Action::Grant { instance: InstanceKey(3), swap: Duration::ZERO };

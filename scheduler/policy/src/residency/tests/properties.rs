@@ -127,7 +127,7 @@ proptest! {
                 prop_assert!(usage_known.contains(&instance), "{action:?} for nobody");
                 prop_assert!(!ended.contains(&instance), "{action:?} after its end");
                 match action {
-                    Action::Command { .. } => prop_assert!(ordered.insert(instance), "two commands_sent at a time"),
+                    Action::Command { .. } => prop_assert!(ordered.insert(instance), "two commands at a time"),
                     Action::End { .. } | Action::Displace { .. } => { ended.insert(instance); ordered.remove(&instance); }
                     Action::Refused { .. } => { usage_known.remove(&instance); }
                     Action::Placed { .. } | Action::Grant { .. } | Action::Yield { .. } => {}

@@ -140,7 +140,7 @@ fn who_waits_behind_the_head_gives_up_its_bytes_before_the_busy_do() {
     );
     let first = only_order(&card.yielded(InstanceKey(1)), InstanceKey(1), evict(4));
     let second = only_order(&card.yielded(InstanceKey(2)), InstanceKey(2), evict(6));
-    assert_eq!(card.want(InstanceKey(2)), [], "too late: it gets its state after 3");
+    assert_eq!(card.want(InstanceKey(2)), [], "too late: it gets its turn after 3");
     card.moved(InstanceKey(1), first, usage(4, 0, 0));
     assert_eq!(
         card.moved(InstanceKey(2), second, usage(6, 0, 0)),
@@ -192,7 +192,7 @@ fn growth_is_met_by_others_that_are_idle() {
         [Action::Placed { instance: InstanceKey(2), card: CardIndex(0) }]
     );
     assert_eq!(card.ready(InstanceKey(2), 6), []);
-    assert_eq!(card.want(InstanceKey(1)).len(), 1, "a is_start had 8, now 6 are used: 1 fits beside it");
+    assert_eq!(card.want(InstanceKey(1)).len(), 1, "a start had 8, now 6 are used: 1 fits beside it");
     card.now = 5 * SECOND;
     card.moved(InstanceKey(1), 4, usage(4, 4, 0));
     card.busy(InstanceKey(2));
@@ -232,7 +232,7 @@ fn a_device_instance_is_always_there() {
     assert_eq!(
         card.place(InstanceKey(3), 6),
         [Action::Yield { instance: InstanceKey(2) }],
-        "1 is older, and never requested_at"
+        "1 is older, and never asked"
     );
     let adopted = Event::Adopted {
         instance: InstanceKey(4),
@@ -325,7 +325,7 @@ fn the_last_of_the_line_gives_its_bytes_before_a_busy_one_has_to_yield() {
         [Action::Placed { instance: InstanceKey(3), card: CardIndex(0) }]
     );
     card.now = 300 * MS;
-    assert_eq!(card.place(InstanceKey(4), 4), [], "2 has only 3 left, 3 starts, and the state of 1 is not over");
+    assert_eq!(card.place(InstanceKey(4), 4), [], "2 has only 3 left, 3 starts, and the turn of 1 is not over");
     card.now += MS;
     assert_eq!(card.want(InstanceKey(2)), []);
     let actions = card.at(2 * SECOND);
@@ -402,7 +402,7 @@ fn while_the_host_is_short_the_longest_waiting_of_all_cards_is_first() {
     }
     for instance in [2, 4, 1, 3] {
         node.now += SECOND;
-        assert_eq!(node.want(InstanceKey(instance)), [], "all states are young");
+        assert_eq!(node.want(InstanceKey(instance)), [], "all turns are young");
     }
     assert_eq!(
         node.at(300 * SECOND),

@@ -109,9 +109,5 @@ fn two_that_do_not_fit_together_take_turns_of_a_quantum() {
     let grants = world.log.iter().filter(|(_, action)| matches!(action, Action::Grant { .. })).count();
     // 200 requests of 50 ms are ten seconds of work each; a turn is 2 s, and the first ones follow the starts.
     assert_eq!((world.waits.len(), grants), (400, 8));
-    assert!(
-        world.longest_want <= 6 * SECOND,
-        "an exchange of 2 s, a is_start, a state of 2 s: {:?}",
-        world.longest_want
-    );
+    assert!(world.longest_want <= 6 * SECOND, "an exchange of 2 s, a start, a turn of 2 s: {:?}", world.longest_want);
 }

@@ -23,7 +23,7 @@ impl World {
 
     pub(super) fn check(&self) {
         let routed: BTreeSet<_> = self.fakes.values().filter(|fake| fake.routed).map(|fake| fake.generation).collect();
-        assert!(routed.len() <= 1, "lanes of {routed:?} are routed");
+        assert!(routed.len() <= 1, "routes of {routed:?} are enabled");
         assert!(routed.iter().all(|generation| Some(*generation) == self.fleet.serving()));
         let known: BTreeSet<_> = self.fleet.instances().map(|(number, _, _)| number).collect();
         assert!(known.iter().eq(self.fakes.keys()), "{known:?} are known, {:?} live", self.fakes.keys());

@@ -94,7 +94,7 @@ impl World {
                 let better = self.announced.is_some_and(|old| self.ready_once.contains(&old));
                 assert!(
                     self.ready_once.contains(&content) || !better,
-                    "unproven content serves instead of was_ready one"
+                    "content that never was ready serves instead of content that was"
                 );
                 self.announced = Some(content);
             }
@@ -104,14 +104,14 @@ impl World {
                 self.was_ready.insert(self.numbers[&generation]);
             }
             Action::EnableRoute(instance) => {
-                let fake = self.fakes.get_mut(&instance).expect("routed: it is gone");
-                assert!(fake.ready && !fake.routed, "routed: {fake:?}");
-                assert_eq!(self.announced, Some(fake.content), "routed: it does not serve");
+                let fake = self.fakes.get_mut(&instance).expect("enable: it is gone");
+                assert!(fake.ready && !fake.routed, "enable: {fake:?}");
+                assert_eq!(self.announced, Some(fake.content), "enable: it does not serve");
                 fake.routed = true;
             }
             Action::DisableRoute(instance) => {
                 let fake = self.fakes.get_mut(&instance).expect("close: it is gone");
-                assert!(std::mem::take(&mut fake.routed), "close: it is not routed");
+                assert!(std::mem::take(&mut fake.routed), "disable: it has no route");
             }
             Action::CancelInFlight(instance) => {
                 let fake = self.fakes.get_mut(&instance).expect("cancel: it is gone");
@@ -147,7 +147,7 @@ impl World {
     pub(super) fn end(&mut self, instance: InstanceNumber, within_ms: u64) {
         let has_no_effect = self.chance(self.faults.stop);
         let fake = self.fakes.get_mut(&instance).expect("an end for one that is gone");
-        assert!(!fake.routed, "an end with its lane routed");
+        assert!(!fake.routed, "an end with its route enabled");
         let first = !std::mem::replace(&mut fake.deaf, true);
         if !fake.placed {
             self.at(self.now, Later::Gone { instance });

@@ -351,10 +351,7 @@ impl World {
             Action::Command { instance, number, command } => {
                 let unanswered = self.chance(self.faults.unanswered);
                 let fake = self.fakes.get_mut(&instance).expect("command: unknown");
-                assert!(
-                    fake.command.is_none() && !fake.ended,
-                    "two commands_sent, or one to an ended instance: {fake:?}"
-                );
+                assert!(fake.command.is_none() && !fake.ended, "two commands, or one to an ended instance: {fake:?}");
                 let (bytes, way) = match command {
                     Command::Evict { bytes } => (bytes.min(fake.resident), 0),
                     Command::Restore => (fake.managed - fake.resident, 1),
