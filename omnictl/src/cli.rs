@@ -77,7 +77,7 @@ Examples:
   omnictl list -o json | jq -r '.models[] | select(.state == \"failed\") | .name'"
     )]
     List,
-    /// Tell how the node is, or how and why a model is
+    /// Show the state of the node, or of a model and its reason
     #[command(after_help = "\
 For a model the exit code is 0 when requests are answered (it is ready, or idle and started by
 its next request) and 3 when they are not, or not yet.
@@ -91,7 +91,7 @@ Examples:
         #[arg(value_name = "MODEL")]
         model: Option<ModelName>,
     },
-    /// Show a model's manifest: what it changes, or all values in force
+    /// Show a model's manifest: the keys it sets, or all values in force
     #[command(after_help = "\
 Examples:
   omnictl show cowsay                         what its omni.toml changes
@@ -107,7 +107,7 @@ Examples:
     },
     /// Send a model one request and print its answer
     Run(Run),
-    /// Print what a model wrote to its standard output and error
+    /// Print a model's standard output and error
     #[command(after_help = "\
 A line is: moment (UTC), instance, stdout or stderr (or worker, for the node's own words), text.
 
@@ -117,7 +117,7 @@ Examples:
   omnictl logs cowsay --request 0198c5f2-7d41-7ccc-8000-3f5e2a6b9c10
   omnictl logs cowsay -o json | jq -r 'select(.stream == \"stderr\") | .text'")]
     Logs(LogsArguments),
-    /// Show where the threads of a model's instances are, and write it to their logs
+    /// Show the stacks of a model's threads, and write them to its log
     Stack {
         /// The model
         #[arg(value_name = "MODEL")]
@@ -146,7 +146,7 @@ Examples:
         /// State to wait for: ready or stopped
         #[arg(long = "for", value_name = "STATE", value_enum, default_value_t, hide_possible_values = true)]
         state: WaitFor,
-        /// Wait so long at most; exit code 124 if it takes longer
+        /// Wait at most this long; exit code 124 if it takes longer
         #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration::parse)]
         timeout: Duration,
     },
@@ -164,7 +164,7 @@ Examples:
         #[arg(value_name = "MODEL")]
         model: ModelName,
     },
-    /// Explain why a model has as many instances as it has
+    /// Explain a model's number of instances
     #[command(after_help = "\
 Examples:
   omnictl explain cowsay")]
@@ -200,7 +200,7 @@ Examples:
         #[arg(value_name = "DIR")]
         dir: PathBuf,
     },
-    /// Show what the running models use, again and again
+    /// Show the resource use of running models, refreshed continuously
     #[command(after_help = "\
 Examples:
   omnictl top
@@ -210,7 +210,7 @@ Examples:
         #[arg(long)]
         once: bool,
     },
-    /// Show the GPUs, and whose memory is on them
+    /// Show the GPUs, and the models on them
     #[command(after_help = "\
 USED is what anybody has on the card, as the driver says; RESIDENT what models have there, within
 BUDGET; COMMITTED the sum of what they may have, within LIMIT.
@@ -219,7 +219,7 @@ Examples:
   omnictl gpu
   omnictl gpu -o json | jq -r '.gpus[].instances[] | select(.residency == \"evicted\") | .model'")]
     Gpu,
-    /// Say what this machine lacks of what a node needs, what that costs, and how to mend it
+    /// Check this machine for what a node needs, what is missing, and how to mend it
     #[command(after_help = "\
 Needs no running node. The node's programs, beside omnictl or in /usr/lib/omni, try each thing as a
 start of a model does. As root: what only root may try is unknown otherwise.
@@ -234,7 +234,7 @@ Examples:
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
-    /// Make a token for clients of a node, and the lines of it for the node's file
+    /// Make a token for clients of a node, and its lines for the node's file
     #[command(after_help = "\
 Needs no daemon and keeps nothing: the token is shown once, the file that `[server] tokens` names has
 its digest. `systemctl reload omni` reads that file anew.
@@ -256,7 +256,7 @@ Examples:
         #[arg(value_name = "SHELL")]
         shell: Shell,
     },
-    /// Have the omni-scheduler that is on disk take over the node, without a failed request
+    /// Replace the running scheduler by the program on disk, without a failed request
     #[command(after_help = "\
 Starts a new process of the daemon's program, with its command line and the configuration as it is
 now, and returns when that serves. The old process finishes what it has; models go on. When the new
@@ -285,7 +285,7 @@ pub(crate) struct Lifecycle {
     /// Return when it is done: exit code 0, or 3 if the model failed
     #[arg(long)]
     pub(crate) wait: bool,
-    /// Wait so long at most; exit code 124 if it takes longer
+    /// Wait at most this long; exit code 124 if it takes longer
     #[arg(long, value_name = "DURATION", requires = "wait", default_value = "2m", value_parser = duration::parse)]
     pub(crate) timeout: Duration,
 }
@@ -318,7 +318,7 @@ pub(crate) struct Deploy {
     /// The model's name [default: the directory's]
     #[arg(value_name = "NAME")]
     pub(crate) name: Option<ModelName>,
-    /// Wait so long at most for it to serve; exit code 124 if it takes longer, and it goes on
+    /// Wait at most this long for it to serve; exit code 124 if it takes longer
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse)]
     pub(crate) timeout: Duration,
 }
@@ -342,7 +342,7 @@ pub(crate) struct Rollback {
     /// Return when it serves: exit code 0, or 3 if it failed
     #[arg(long)]
     pub(crate) wait: bool,
-    /// Wait so long at most; exit code 124 if it takes longer
+    /// Wait at most this long; exit code 124 if it takes longer
     #[arg(long, value_name = "DURATION", requires = "wait", default_value = "2m", value_parser = duration::parse)]
     pub(crate) timeout: Duration,
 }

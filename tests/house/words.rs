@@ -13,6 +13,7 @@ const PHRASES: &[(&str, &str)] = &[("What always holds", "Invariants")];
 /// Folders and files whose comments are still to be rewritten. Each must have a violation, and is taken off with its last.
 const EXEMPT: &[&str] = &[
     "cuda-shim/",
+    "gateway/",
     "meminfo-fs/",
     "protocol/gpu/",
     "protocol/node/",

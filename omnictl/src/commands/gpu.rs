@@ -1,4 +1,4 @@
-//! `omnictl gpu`: the cards, and whose memory is on them.
+//! `omnictl gpu`: the cards, and the models on them.
 
 use omni_control_api::Gpus;
 
