@@ -144,7 +144,7 @@ pub(crate) enum Failure {
     #[error("this machine cannot serve models: mend what is missing")]
     Unfit,
     /// `doctor` could not try something that is needed.
-    #[error("whether this machine can serve models was not found out: something that is needed could not be tried")]
+    #[error("cannot tell whether this machine can serve models: a required check was not possible")]
     Untold,
     /// A value could not be put into the form asked for.
     #[error("cannot write the answer down")]
@@ -200,18 +200,18 @@ impl Failure {
             Self::NoSuchModel { near, .. } => Some(near_hint(near)),
             Self::Refused { model, status, .. } => refused_hint(model, *status),
             Self::NotReady { model, .. } | Self::TimedOut { model, .. } => {
-                Some(format!("`omnictl status {model}` tells why, `omnictl logs {model}` what it wrote"))
+                Some(format!("`omnictl status {model}` shows the reason, `omnictl logs {model}` its output"))
             }
             Self::NotServed { model, serving: Some(serving), .. } => Some(format!(
-                "version {serving} serves on; `omnictl status {model}` tells more, `omnictl restart {model}` tries again"
+                "version {serving} still serves; `omnictl status {model}` shows more, `omnictl restart {model}` tries again"
             )),
             Self::NotServed { model, serving: None, .. } => {
-                Some(format!("`omnictl status {model}` tells more, `omnictl logs {model}` what it wrote"))
+                Some(format!("`omnictl status {model}` shows more, `omnictl logs {model}` its output"))
             }
             Self::Held { model } => Some(format!("`omnictl start {model}` starts it")),
             Self::Pinned { model, version, .. } => Some(format!("`omnictl rollback {model} --to {version}` ends it")),
             Self::Replaced { model } => Some(format!("`omnictl status {model}` shows which one")),
-            Self::Stream { model, .. } => Some(format!("`omnictl logs {model}` shows what the model wrote")),
+            Self::Stream { model, .. } => Some(format!("`omnictl logs {model}` shows the model's output")),
             Self::BinaryToTerminal { .. } => Some("write it to a file with `--out FILE`, or pipe it on".to_owned()),
             Self::Name { .. } => {
                 Some("a name is a path below the models folder, such as `cowsay` or `@cf/x`".to_owned())
@@ -287,7 +287,7 @@ fn refused_hint(model: &ModelName, status: u16) -> Option<String> {
             "its queue is full: try again in a moment, or raise `scaling.queue` or `scaling.concurrency`".to_owned(),
         ),
         500 | 502 => Some(format!("the traceback or the exit is in `omnictl logs {model}`")),
-        503 => Some(format!("`omnictl status {model}` tells why")),
+        503 => Some(format!("`omnictl status {model}` shows the reason")),
         504 => {
             Some("the model took too long: raise `timeouts.request`, or the limit you gave with `--timeout`".to_owned())
         }

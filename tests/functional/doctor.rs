@@ -143,7 +143,7 @@ fn in_a_container_without_privileges_exactly_the_missing_parts_are_named() {
     assert!(answer.found("limits of groups").contains("Permission denied"), "{}", answer.found("limits of groups"));
     // A user namespace provides it: no hint is given.
     assert_eq!(answer.found("system call filter"), "seccomp takes it");
-    assert_eq!(answer.found("mounts"), "made, copied, nowhere attached");
+    assert_eq!(answer.found("mounts"), "mounted, copied and removed");
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn checks_that_need_root_are_unknown_to_a_user() {
         assert!(unknown.contains(&check), "{check}: {:#}", answer.0);
     }
     assert_eq!((answer.1, &answer.0["serves"]), (Some(1), &Value::Null));
-    assert_eq!(answer.found("clone3, pidfd"), "a child was made and ended");
+    assert_eq!(answer.found("clone3, pidfd"), "a child was started and ended");
 }
 
 #[test]

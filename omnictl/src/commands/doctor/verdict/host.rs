@@ -57,7 +57,7 @@ pub(super) fn lines(machine: &Machine) -> Vec<Line> {
 }
 
 fn configuration(machine: &Machine) -> Line {
-    let mend = "correct the file: `omni-scheduler --check-config` says every line that is wrong";
+    let mend = "correct the file: `omni-scheduler --check-config` lists all problems";
     let check = Check::needed("configuration", "the node ends at once, with 78; all below is for the defaults", mend);
     match (&machine.configuration.file, &machine.configuration.problem) {
         (_, Some(problem)) => check.failed(problem.replace('\n', "; ")),
@@ -71,7 +71,7 @@ pub(super) fn listeners(service: &Result<Service, String>, running: Option<&[Str
     let check = || {
         Check::wanted(
             "listeners",
-            "who reaches the address does not have to be who should",
+            "anyone who reaches the address has this access",
             "what the line names, or another address: `listen`, `admin-listen` below [server]; it stays where a firewall \
              or a proxy keeps others away",
         )
@@ -93,7 +93,7 @@ fn privileges(identity: &Identity) -> Line {
     let has = |bit: u32| identity.capabilities.checked_shr(bit).is_some_and(|bits| bits & 1 == 1);
     let missing: Vec<_> = NEEDED.iter().filter(|(bit, _)| !has(*bit)).map(|(_, name)| *name).collect();
     if identity.uid != 0 {
-        let check = Check::needed("privileges", "most of what a node does could not be tried", AS_ROOT);
+        let check = Check::needed("privileges", "most checks are not possible", AS_ROOT);
         return check.unknown(format!("asked as user {}", identity.uid));
     }
     if identity.confined {
@@ -101,7 +101,7 @@ fn privileges(identity: &Identity) -> Line {
                     --userns=host`)";
         let cost = "no instance starts: device files and file systems of models cannot be made from here";
         return Check::needed("privileges", cost, mend)
-            .failed("root in a container's user namespace, and nobody outside");
+            .failed("root in a container's user namespace, but not outside");
     }
     let mend = "in a container: `--privileged`, or `--cap-add` each; in a unit: CapabilityBoundingSet= as in \
                 omni-launcher.service";
@@ -113,7 +113,7 @@ fn privileges(identity: &Identity) -> Line {
 fn kernel(release: &str) -> Line {
     let check = Check::wanted(
         "kernel",
-        "nothing of Omni was tried on it; the lines below say what it does not have",
+        "nothing of Omni was tried on it; the lines below list what is missing",
         format!("a kernel of {}.{} or newer", KERNEL.0, KERNEL.1),
     );
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
@@ -152,8 +152,8 @@ fn cgroups(cgroups: &Cgroups) -> [Line; 4] {
     );
     let driver = Check::needed(
         "driver of groups",
-        "no node can be started: what makes its control groups is not there",
-        "`cgroup-driver = \"auto\"` in [node] of the configuration, or what the line names",
+        "no node can be started: the driver of its control groups is missing",
+        "`cgroup-driver = \"auto\"` in [node] of the configuration, or the missing part named here",
     );
     let driver = driver.tried(&cgroups.driver, |(name, why)| match why {
         Some(why) => format!("{name}: {why}"),

@@ -17,7 +17,7 @@ const NAMESPACES: [(&str, &str); 7] = [
 
 pub(super) fn lines(machine: &Machine) -> Vec<Line> {
     let Parts { child, namespaces, mounts, meminfo, cache, seccomp, landlock } = &machine.parts;
-    let mut lines = vec![clone().tried(child, |()| "a child was made and ended".to_owned())];
+    let mut lines = vec![clone().tried(child, |()| "a child was started and ended".to_owned())];
     lines.extend(namespaces.iter().map(|(kind, trial)| namespace(kind, trial)));
     lines.extend([
         needed(
@@ -25,7 +25,7 @@ pub(super) fn lines(machine: &Machine) -> Vec<Line> {
             "Linux 5.12 or newer; in a container: CAP_SYS_ADMIN, and a seccomp profile that allows fsopen, fsmount, \
              open_tree, move_mount and mount_setattr",
         )
-        .tried(mounts, |()| "made, copied, nowhere attached".to_owned()),
+        .tried(mounts, |()| "mounted, copied and removed".to_owned()),
         needed("FUSE", "modprobe fuse; in a container: `--device /dev/fuse` and CAP_SYS_ADMIN")
             .tried(meminfo, |()| "a file for /proc/meminfo was made".to_owned()),
         needed(
@@ -37,7 +37,7 @@ pub(super) fn lines(machine: &Machine) -> Vec<Line> {
         needed("system call filter", "a kernel with CONFIG_SECCOMP_FILTER, as every distribution's is")
             .tried(seccomp, |()| "seccomp takes it".to_owned()),
         walls(landlock),
-        needed("sandbox", "what is missing above; else the message says which step of a sandbox this kernel refuses")
+        needed("sandbox", "the missing parts above; else the message names the step of a sandbox that this kernel refuses")
             .tried(&machine.sandbox, |()| "a program ran in one".to_owned()),
     ]);
     lines
@@ -53,7 +53,7 @@ fn walls(landlock: &Tried<i32>) -> Line {
         .failed(format!("version {version}: no wall around abstract sockets")),
         Tried::Works(_) | Tried::Fails(_) | Tried::Untried(_) => Check::wanted(
             "Landlock",
-            "a second wall behind the mounts of each sandbox: models run all the same",
+            "a second wall behind the mounts of each sandbox: models still run",
             "Linux 5.13 or newer, with landlock in /sys/kernel/security/lsm: lsm=landlock,... on the kernel's command line",
         )
         .tried(landlock, |version| format!("version {version}")),
