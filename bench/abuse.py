@@ -3,16 +3,16 @@
 
 Usage (root): bench/abuse.py [--rounds 3] [--seconds 8] [--rate 100] [--only NAME ...]
 
-The neighbour computes for two milliseconds a request and is asked at a fixed rate by a process of its own, a latency
-counting from the moment at which the request was due. Every abusive model has limits in its manifest. A round is, for
-each abuse, a quiet time and one under abuse, one after the other; what counts is the ratio of the two p99, its median
-over the rounds. Beside it stands what the abuse did, so that one that did nothing is seen.
+The neighbour computes for two milliseconds a request and gets requests at a fixed rate from a separate process; a
+latency counts from the moment at which the request was due. Every abusive model has limits in its manifest. A round is,
+for each abuse, a quiet time and one under abuse, one after the other; the result is the ratio of the two p99, its
+median over the rounds. The work of the abuse is printed beside it, to reveal one that did nothing.
 
-A control shows what the machine does by itself: busy processes of the kernel's idle class, one for each processor and
-none of the node's, which are to run only when nobody else wants to. Where processors are few and the kernel's ticks
-coarse, the neighbour feels even these, and more so an abuse that computes.
+A control shows the machine's own effect: busy processes of the kernel's idle class, one for each processor and none of
+the node's, which are to run only when no other process does. Where processors are few and the kernel's ticks coarse,
+the neighbour feels even these, and more so an abuse that computes.
 
-Where `perf` is there, the ratio stands a second time, without the requests that met a program outside (`outside.py`).
+With `perf`, the ratio is printed a second time, without the requests that met a program outside (`outside.py`).
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def to_quiet(times: list[list[Answer]]) -> float:
 
 
 def tell(one: Abuse, times: list[list[Answer]]) -> None:
-    """A line for who waits."""
+    """Prints a line of progress."""
     figures = " ".join(f"{milliseconds(part, q):.2f}" for part in times for q in (0.5, 0.99))
     print(f"    {one.name}: p50 and p99 quiet, then abused, ms: {figures}; {one.did[-1]}", flush=True)
 

@@ -1,7 +1,7 @@
-"""A model that does harm, as its variable ABUSE says, for as long as a request asks: what `abuse.py` serves.
+"""Abusive model of `abuse.py`: does the harm that its variable ABUSE names, for as long as a request asks.
 
-Each abuse tells what it did, for the table. None of them leaves anything behind, so that the next one of the same
-instance begins from the same state; those that die of it say nothing.
+Each abuse reports its work, for the table. None of them leaves anything behind: the next one of the same instance
+begins from the same state. Abuses that die of it report nothing.
 """
 
 import contextlib

@@ -3,10 +3,11 @@
 
 Usage: bursts.py [--bursts 32], by bench/peers.sh, which names the folder of the peers, the programs and their folders.
 
-A round of `bench.py` has one burst of each kind, and the median of three such bursts says little. Here both targets
-run all the time, an idle one costs nothing, and who is first changes with each burst. What counts is the ratio of the
-medians over all bursts. Bursts of both targets are of two kinds, as the kernel places who accepts, and a median falls
-into either: so the ratio of the means stands beside it, and the median of the ratios of neighbouring bursts.
+A round of `bench.py` has one burst of each kind, and the median of three such bursts says little. Here both targets run
+all the time, an idle one costs nothing, and the first one changes with each burst. The result is the ratio of the
+medians over all bursts. Bursts of both targets are of two kinds, depending on where the kernel places the accepting
+process, and a median falls into either: the ratio of the means is printed beside it, and the median of the ratios of
+neighbouring bursts.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ GOAL = 1.3
 STREAMS = 64
 PORTS = {"floor": 18090, "ours": 18091}
 KINDS = {"as fast as they go": 0, "with 10 ms between chunks": 10}
-# The first one is what matters: enough that all streams have begun before the first ends.
+# Only the first chunk matters: enough that all streams have begun before the first ends.
 CHUNKS = 30
 
 

@@ -3,8 +3,8 @@
 
 Usage (root): bench/coldstart.py [--starts 20] [--idle-models 100] [--idle-seconds 60] [--no-embeddings]
 
-Takes the programs of `make build` (or of the folder OMNI_BIN), and the example models. Each figure is of a node of its
-own that is started for it in a temporary folder; environments are built before anything is measured. Prints one table.
+Takes the programs of `make build` (or of the folder OMNI_BIN), and the example models. Each figure is of a separate
+node, started in a temporary folder; environments are built before anything is measured. Prints one table.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from node import BIN, ROOT, Node, post, status, until
 
 ECHO = "def handle_request(request, context):\n    return request.body.json\n"
 TICKS = os.sysconf("SC_CLK_TCK")
-# Steps of a start as the node's log tells them, in order: name, and what marks its end.
+# Steps of a start by the node's log, in order: name, and the mark of its end.
 STEPS = [
     ("request to environment asked for", ("preparing", None)),
     ("environment found", ("starting", None)),

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Many connections that do little: what they cost in memory, what the others notice, and whether all are ended in time.
+"""Many connections that do little: their memory, their effect on other clients, and their end in time.
 
 Usage (root): bench/connections.py [--seconds 12] [--rate 200] [--idle 10000] [--slow 500] [--large 100] [--only KIND]
 
 For each kind: a quiet time of normal load, then the same load while the connections are there, then a wait until the
 node has ended all of them. Normal load is offered at a fixed rate by a process of its own, a latency counting from the
-moment at which the request was due; the connections are held by a third process. What that process takes from the
-machine by itself is shown by a control: the same slow writers beside the node, on a socket that nobody reads.
+moment at which the request was due; the connections are held by a third process. A control shows that process's own
+effect on the machine: the same slow writers beside the node, on a socket that is not read.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class End:
 
 
 def kinds(address: Address) -> list[Kind]:
-    """All of them. What takes nothing waits for the node's word; what drips goes on until the node ends it."""
+    """All kinds. Silent clients wait for the node; dripping ones go on until the node ends them."""
     head = request(address, "slow", b"x" * 100_000).partition(b"xxx")[0]
     upload = request(address, "slow", b"x" * (4 << 20), "application/octet-stream").partition(b"xxx")[0]
     large, events = (request(address, "slow", word) for word in (b'"large"', b'"events"'))
@@ -191,7 +191,7 @@ def offered(node: Node, seconds: float, rate: float) -> Offer:
 
 
 def compared(quiet: list[Answer], answers: list[Answer], seconds: float) -> tuple[str, float]:
-    """The p99 of both, as words, and how many times the first the second is."""
+    """The p99 of both as text, and their ratio."""
     edges = [seconds * part / PARTS for part in range(PARTS + 1)]
     first, second = (
         [milliseconds(between(some, *edge), 0.99) for edge in itertools.pairwise(edges)] for some in (quiet, answers)

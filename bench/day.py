@@ -5,9 +5,9 @@ Usage (root): bench/day.py [--seconds 180] [--models 20] [--peak 30] [--seed 1]
 
 One seeded trace, the same for all three set-ups: requests come by chance, their rate follows the hours of a day, the
 models' shares follow Zipf's law, and each has its own busy hours. "as needed" is a node with room for half of the
-models that stops what is idle; "all always on" has room for all and never stops one; "one at a time" has room for one.
-A start takes an import and a setup that loads what a model holds. A latency counts from the moment at which the request
-was due.
+models that stops idle ones; "all always on" has room for all and never stops one; "one at a time" has room for one. A
+start takes an import and a setup that loads the model's data. A latency counts from the moment at which the request was
+due.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class SetUp:
 
 
 class Start(NamedTuple):
-    """A model's start, from the first word of it to ready; moments of the plan."""
+    """A model's start, from its first log line to ready; moments of the plan."""
 
     model: str
     begin: float
@@ -90,7 +90,7 @@ def trace(models: list[str], seconds: float, peak: float, seed: int) -> Plan:
 
 
 def live(setup: SetUp, models: list[str], plan: Plan, seconds: float) -> Day:
-    """Runs the trace on a node of its own."""
+    """Runs the trace on a separate node."""
     stays = f'min-instances = {int(setup.stays)}\nidle-timeout = "{seconds * IDLE_OF_A_DAY * 1e3:.0f}ms"\n'
     manifest = f'[resources]\nmemory = "{LIMIT_MIB}MiB"\ncpus = 1.0\n[scaling]\n{stays}'
     files = {"model.py": MODEL, "omni.toml": manifest}
@@ -121,7 +121,7 @@ def charged(group: str) -> int:
 
 
 def starts(log: str, began: float) -> list[Start]:
-    """All starts that the node's log tells of, but those before the plan."""
+    """All starts in the node's log, except those before the plan."""
     begun: dict[str, float] = {}
     found = []
     for line in log.splitlines():

@@ -3,10 +3,10 @@
 
 Usage (root): bench/hostile.py [--rounds 3] [--seconds 5] [--rate 100] [--only NAME ...]
 
-Each attack is tried on a node of its own: a quiet time, then one under the attack, of the same load on a neighbour,
-which is another model but where the table says otherwise. The load comes from a process of its own at a fixed rate, and
-a latency counts from the moment at which the request was due. The scheduler's processor time is of the attacked time,
-its memory is its greatest growth meanwhile. The clients of the attack run on this machine, too, and compete for its
+Each attack is tried on a separate node: a quiet time, then one under the attack, of the same load on a neighbour, which
+is another model unless the table says otherwise. The load comes from a process of its own at a fixed rate, and a
+latency counts from the moment at which the request was due. The scheduler's processor time is of the attacked time, its
+memory is its greatest growth meanwhile. The clients of the attack run on this machine, too, and compete for its
 processors. OMNI_BIN names the programs: run it with those of two commits to compare them.
 """
 
@@ -187,7 +187,7 @@ def uploads(attack: Attack) -> None:
 
 
 def unread(attack: Attack) -> None:
-    """Answers of 8 MiB that nobody reads."""
+    """Answers of 8 MiB that are not read."""
 
     def ask() -> None:
         with attack.send({"how": "large", "bytes": 8 << 20}) as connection:
@@ -273,7 +273,7 @@ def processor(pid: int) -> float:
 
 
 def measure(case: Case, seconds: float, rate: float) -> None:
-    """A quiet time and an attacked one, on a node of its own."""
+    """A quiet time and an attacked one, on a separate node."""
     asked = "hostile" if case.same_model else "neighbour"
     body = POLITE if case.same_model else b"null"
     manifest = MANIFEST.format(concurrency=4 if case.same_model else 1)

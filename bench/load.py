@@ -1,9 +1,9 @@
-"""Open-loop load: a client process of its own, which offers requests at the moments of a plan whatever comes back.
+"""Open-loop load: a separate client process, which offers requests at the moments of a plan whatever comes back.
 
-Called by the benchmarks beside it. Invariant: a latency counts from the moment at which the request was due, so
-a node that stalls pays for everybody who came meanwhile; every planned request has exactly one answer, of status 0 when
-the connection broke or nothing came in time. The client runs before everything else on its processor, as far as the
-system allows, because it stands for other machines: what waits for a processor is the node and its models.
+Called by the benchmarks beside it. Invariant: a latency counts from the moment at which the request was due, so a node
+that stalls pays for all requests that were due meanwhile; every planned request has exactly one answer, of status 0
+when the connection broke or nothing came in time. The client runs before everything else on its processor, as far as
+the system allows, because it stands for other machines: the node and its models wait for a processor instead.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class _Client:
         self.answers.append(Answer(due, model, seconds, status, version))
 
     def unanswered(self) -> list[Answer]:
-        """Requests that nobody waits for any longer."""
+        """Abandoned requests."""
         asked = [connection.asked for connection in self._open if connection.asked]
         return [Answer(due, model, PATIENCE, 0, "") for due, model in [*asked, *self._waiting]]
 

@@ -1,6 +1,6 @@
-"""A node of release programs in a folder of its own: what the benchmarks start, ask and stop.
+"""Node of release programs in a separate folder, for the benchmarks to start, query and stop.
 
-Takes the programs of `make build`, or of the folder OMNI_BIN. A node that does not do as it should ends the benchmark.
+Takes the programs of `make build`, or of the folder OMNI_BIN. A node that misbehaves ends the benchmark.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BIN = Path(os.environ.get("OMNI_BIN", ROOT / "target/release"))
 
 
 class Node:
-    """A node of release programs in a folder of its own."""
+    """A node of release programs in a separate folder."""
 
     def __init__(
         self,

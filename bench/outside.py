@@ -1,12 +1,12 @@
-"""When programs that have nothing to do with a benchmark had a processor: what the machine itself does to a latency.
+"""Processor time of unrelated programs during a benchmark: the machine's own effect on latencies.
 
 Called by the benchmarks of tail latencies. A monitor that reads /proc once a second for some milliseconds is met by as
 many requests as are due in these, and at a hundred a second that is one in a hundred: it decides a p99 alone. Such
-requests cannot be told by their latency, so the kernel's record of who ran when (`perf record`, Debian's linux-perf)
-tells them.
+requests cannot be recognised by their latency; the kernel's record of scheduling (`perf record`, Debian's linux-perf)
+identifies them.
 
-Invariant: a program is outside only if it was there before the benchmark started anything and has a
-command line. The kernel's own threads have none, and are not: what they do may be a model's doing.
+Invariant: a program is outside only if it was there before the benchmark started anything and has a command line. The
+kernel's own threads have none, and are not: a model may cause their work.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Record:
         self._folder = tempfile.TemporaryDirectory(prefix="omni-outside-")
         self._data = Path(self._folder.name) / "perf.data"
         command: list[str | Path] = ["perf", "record", "--quiet", "--all-cpus", "--clockid", "CLOCK_MONOTONIC"]
-        # The buffers are so large that nothing is written, and so nobody disturbed, in a minute or so.
+        # The buffers are large enough that nothing is written, and nothing disturbed, for about a minute.
         command += ["--mmap-pages", "16M", "--event", "sched:sched_switch", "--output", self._data]
         self._perf = subprocess.Popen(command, stderr=subprocess.DEVNULL)
 
@@ -68,7 +68,7 @@ def met(begin: float, seconds: float, turns: Iterable[Turn]) -> bool:
 
 def _turns(switches: list[tuple[str, str, str]], threads: set[int]) -> list[Turn]:
     """A turn lasts until the next switch on its processor that is recorded. Where its own is not, which was seen
-    of one that runs as process 1, the turn takes in whoever came after it, and had the processor late for it.
+    of one that runs as process 1, the turn includes the next program, which got the processor late because of it.
     """
     since: dict[str, float] = {}
     found = []

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A new version every few seconds under a steady load: what the changes cost, and whether anybody notices a bad one.
+"""A new version every few seconds under a steady load: the cost of the changes, and the effect of bad ones.
 
 Usage (root): bench/rollout.py [--seconds 120] [--rate 500] [--every 5]
 
 Every change is published by rename, as an author would. Each fifth one is bad, in another way each time; a request in
-flight takes a while, so that every change meets some. Requests are offered at a fixed rate by a process of its own, and
-a latency counts from the moment at which the request was due.
+flight takes a while, so that every change meets some. Requests are offered at a fixed rate by a separate process, and a
+latency counts from the moment at which the request was due.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How long a sandbox takes until its program begins: ours beside bubblewrap and runc, interleaved.
+"""Start time of a sandbox until its program begins: ours beside bubblewrap and runc, interleaved.
 
 Usage (root): BWRAP=PATH RUNC=PATH bench/sandbox.py [--rounds 100]      default: those of PATH
 
@@ -50,7 +50,7 @@ PARTS = [
     "/sys/devices/system/cpu",
     "/sys/devices/system/node",
 ]
-# Calls that runc's filter refuses, of which ours has more.
+# Calls that runc's filter refuses; ours refuses more.
 REFUSED = ["mount", "umount2", "pivot_root", "chroot", "setns", "unshare", "ptrace", "bpf", "keyctl", "kexec_load"]
 # An instruction of classic BPF that allows all calls: the content of a filter costs nothing at the start.
 ALLOW = struct.pack("=HBBI", 0x06, 0, 0, 0x7FFF0000)

@@ -5,9 +5,9 @@ Usage (root): bench/upload.py [--mib 64] [--rounds 15]
               bench/upload.py --kept 16 [--mib 2] [--seconds 5]     uploads over as many kept connections at once
 
 One client sends a body at once and reads the answer, again and again: to a model that reads the stream which the
-scheduler passes on, and to one that is trusted and is handed the connection. The time is what the kernel counts for the
-scheduler's threads, less what they take in a pause as long. `cat` reads as much from a connection into nothing: what a
-process that copies would take for half of the way, at least.
+scheduler passes on, and to one that is trusted and is handed the connection. The time is the kernel's for the
+scheduler's threads, less that of an equally long pause. `cat` reads as much from a connection into nothing: the least
+that a copying process would take for half of the way.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Usage: run.py [--only link,wake,fits,story,thirteen] [--simulated]
 
 Needs an interpreter (PyTorch for `fits`) and nothing else: no network, no compiler. Managed memory in total stays
 below what the card has free, always. `--simulated` uses the simulated driver of the tests instead of a card: it shows
-that the scenarios work; its times are what the simulator was told, and say nothing about any GPU.
+that the scenarios work; its times are settings of the simulator, and say nothing about any GPU.
 """
 
 import argparse

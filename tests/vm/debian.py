@@ -2,8 +2,8 @@
 
 Called by `image.py`, for the programs of QEMU and for each guest. Needs root, apt, perl and mount namespaces.
 
-Invariant: nothing is installed on this machine, everything is below target/vm; a folder has its name only once
-it is whole, so that whoever interrupts has to remove nothing; its content is what its inputs make, or it is made anew.
+Invariant: nothing is installed on this machine, everything is below target/vm; a folder has its name only once it is
+whole, so an interrupt leaves nothing to remove; its content follows from its inputs, or it is made again.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Called by the tests. A job is files, one of which is the shell script `run`; all of them lie in the guest's /job, the
 working directory. The clock is right, root runs it, and there is no network.
 
-Invariant: a job ends, by itself or by its limit; nothing of it is left, whoever is interrupted.
+Invariant: a job ends, by itself or by its limit; nothing of it is left, also after an interrupt.
 """
 
 from __future__ import annotations

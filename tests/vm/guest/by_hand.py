@@ -37,7 +37,7 @@ LOG = Path("/var/log/omni")
 
 
 class Node:
-    """A node of the job's programs, started by what these words begin with."""
+    """A node of the job's programs, started by a command with these words in front."""
 
     def __init__(self, *inside: str) -> None:
         self.inside = inside

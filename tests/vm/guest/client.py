@@ -58,7 +58,7 @@ def publish(model: str, code: str, resources: str = "") -> None:
 
 
 def http(port: int, request: str, body: bytes = b"") -> tuple[int, bytes]:
-    """Status and body of an answer; 0 and why when there is none, as when nobody listens."""
+    """Status and body of an answer; 0 and the reason when there is none, as without a listener."""
     head = f"{request} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
     try:
         with socket.create_connection(("127.0.0.1", port), PATIENCE) as connection:

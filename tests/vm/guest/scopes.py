@@ -59,7 +59,7 @@ def outlive_both_services() -> None:
 
 
 def tell_want_of_memory() -> None:
-    """A model that eats past its limit is told so, comes back, and leaves no failed unit."""
+    """A model beyond its memory limit gets that as its cause of death, comes back, and leaves no failed unit."""
     answered, text = ask(256)
     assert answered == 502, text
     assert client.await_death("eats") == "killed for exceeding its memory limit"
@@ -146,7 +146,7 @@ def fail_at_once_without_a_bus() -> None:
 
 
 def change_their_driver() -> None:
-    """From one driver to the other and back: what runs is kept, and is removed by whoever comes later."""
+    """From one driver to the other and back: running instances are kept, and removed by the later driver."""
     good, first = CONFIG.read_text(), engine()
     CONFIG.write_text(good.replace('cgroup-driver = "auto"', 'cgroup-driver = "cgroupfs"'))
     assert CONFIG.read_text() != good

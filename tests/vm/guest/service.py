@@ -310,7 +310,7 @@ def is_not_upgraded_into_a_wrong_configuration() -> None:
 
 
 def is_not_tried_again_when_misconfigured() -> None:
-    """A wrong configuration at a start: one try, a clear word, and a service that is mended starts."""
+    """A wrong configuration at a start: one try, a clear message, and after the repair the service starts."""
     run("systemctl", "stop", "omni.service", "omni-data.socket", "omni-admin.socket")
     good = CONFIG.read_text()
     CONFIG.write_text(good + "\n[sever]\n")

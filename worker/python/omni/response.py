@@ -131,12 +131,10 @@ class Response:
     """An answer with a status, headers or a type of its own: what a handler may return instead of a plain value.
 
     `body` is anything a handler may also return by itself: text, a JSON value, a dataclass, a pydantic object, bytes.
-    Text
-    with a `media_type` is sent as that text, in the charset that it names; without one it is a JSON value. A JSON value
-    with a type of its own, such as `application/problem+json`, is sent without the envelope. A `content-type` among the
-    headers is the `media_type`. Anything that cannot be sent as it stands (a header, a type, a status that is no
-    number)
-    is a `ValueError`.
+    Text with a `media_type` is sent as that text, in the charset that it names; without one it is a JSON value. A JSON
+    value with a type of its own, such as `application/problem+json`, is sent without the envelope. A `content-type`
+    among the headers is the `media_type`. Anything that cannot be sent as it stands (a header, a type, a status that is
+    no number) is a `ValueError`.
     """
 
     __slots__ = ("body", "headers", "kind", "media_type", "status")

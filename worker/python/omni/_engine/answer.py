@@ -1,8 +1,7 @@
 """Converts a handler's result to frames. Pure apart from the model's own code that JSON may call.
 
 `whole` makes the single frame of most answers. A result that comes in pieces is returned as a `Stream`, which the
-runner
-walks in its own way (for, async for) and asks for the frames of each piece.
+runner walks in its own way (for, async for) and asks for the frames of each piece.
 """
 
 from __future__ import annotations

@@ -124,8 +124,8 @@ def _name(thread: int) -> str:
 
 def _library(thread: int) -> str | None:
     """The library whose code runs in a thread that Python does not know: of the addresses on its stack, the outermost
-    one
-    that lies outside the libraries of every process."""
+    one that lies outside the libraries of every process.
+    """
     try:
         with open(f"/proc/self/task/{thread}/syscall") as call:
             pointer = int(call.read().split()[-2], 16)
