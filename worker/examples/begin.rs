@@ -15,7 +15,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, io, thread};
 
-/// What the peers are given, too: see `bench/sandbox.py`.
+/// Settings that the peers have, too: see `bench/sandbox.py`.
 const LIMITS: Limits = Limits { memory_bytes: Some(256 << 20), pids: Some(64), cpu_millis: Some(1000) };
 const TMP_BYTES: u64 = 16 << 20;
 /// A user that nobody has.
