@@ -1,4 +1,4 @@
-"""A cow that says what it is told: the smallest whole model.
+"""A cow that says a text: the smallest whole model.
 
 Input:  {"text": "hi"}
 Answer: the cow, as text.

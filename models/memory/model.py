@@ -4,7 +4,7 @@ Input:  {"eat_mib": 100}           optional: hold 100 MiB while looking, and giv
 Answer: {"meminfo": {"MemTotal": 7340032, ...}, "psutil": {"total": ..., "available": ...}, "eaten_mib": 100}
         meminfo in kB as the kernel writes it, psutil in bytes.
 
-`memory` in omni.toml is what /proc/meminfo shows in here, and what the kernel enforces: who asks for more than that
+`memory` in omni.toml is shown by /proc/meminfo in here, and enforced by the kernel: a request for more than that
 ends this process, its request is answered 502, and the next request is served by a new one.
 """
 

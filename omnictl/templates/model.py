@@ -1,6 +1,6 @@
 """MODEL_NAME: says hello.
 
-The node calls handle_request for every request and sends back what it returns: a str, dict, list or bytes, or a
+The node calls handle_request for every request and sends back the result: a str, dict, list or bytes, or a
 Response. `def` and `async def` both work; a generator streams.
 """
 
@@ -8,7 +8,7 @@ from omni import Response
 
 
 def setup(context):
-    """Called once before the first request: load weights here. Without need for it, remove it."""
+    """Called once before the first request: load weights here. Remove it if not needed."""
     context.logger.info("ready to say hello")
 
 
