@@ -194,7 +194,8 @@ impl<'a> Section<'a> {
         self.table.is_some_and(|table| table.contains_key(key))
     }
 
-    /// The tables in this one, at most so many, whose names are the author's: `key` reads a name or says why it is refused.
+    /// The tables in this one, up to a limit, whose names are the author's: `key` reads a name or says why it is
+    /// refused.
     pub(crate) fn sections<K: Ord, V>(
         &mut self,
         most: usize,

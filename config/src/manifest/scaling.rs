@@ -19,7 +19,7 @@ pub struct Scaling {
     pub max_instances: u32,
     /// Requests in flight per instance.
     pub concurrency: u32,
-    /// An instance without requests for so long is stopped, down to `min_instances`.
+    /// An instance without requests for this long is stopped, down to `min_instances`.
     #[serde(serialize_with = "crate::duration::serialize")]
     pub idle_timeout: Duration,
     /// Requests that wait; the next one is refused.
@@ -68,10 +68,10 @@ pub struct Timeouts {
     /// Time that requests in flight get to finish when the instance is stopped.
     #[serde(serialize_with = "crate::duration::serialize")]
     pub drain: Duration,
-    /// A handler that ignores its cancellation so long costs the instance its place.
+    /// A handler that ignores its cancellation for this long costs the instance its place.
     #[serde(serialize_with = "crate::duration::serialize")]
     pub cancel_grace: Duration,
-    /// An instance that has had nothing to do for so long is asked how it is, and has as long to answer.
+    /// An instance that has been idle for this long is checked, and must answer within the same time.
     #[serde(serialize_with = "crate::duration::serialize")]
     pub healthcheck: Duration,
 }

@@ -45,7 +45,7 @@ impl Capacity {
         }
     }
 
-    /// The same, with bounds of processes for a machine that can have so many of them, where none are set.
+    /// The capacity with default bounds of processes, for a machine with this many of them.
     #[must_use]
     pub fn on_machine(self, processes: u32) -> Self {
         Self {

@@ -49,7 +49,7 @@ pub(super) fn user(value: &DeValue<'_>) -> Result<NodeUser, Mismatch> {
     user.ok_or_else(|| Mismatch::expected("a user such as \"omni\", or a uid other than 0"))
 }
 
-/// A user or a group, by its name or its number, that is not the one that needs none of it.
+/// A user or a group by name or number, other than root, which has all rights anyway.
 pub(super) fn name_or_number<T>(value: &DeValue<'_>, name: fn(String) -> T, number: fn(u32) -> T) -> Option<T> {
     if let Some(given) = integer(value) {
         return u32::try_from(given).ok().filter(|id| (1..u32::MAX - 1).contains(id)).map(number);

@@ -43,7 +43,7 @@ pub struct Explain {
     pub budgets: Budgets,
 }
 
-/// Why so many instances are wanted.
+/// Reason for the wanted number of instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Because {

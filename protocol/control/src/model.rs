@@ -56,7 +56,7 @@ pub struct Model {
     pub directory: Directory,
     /// Reason for the state, where there is more to say: a build's own message, a traceback, an exit.
     pub message: Option<String>,
-    /// Generations that the node has to do with: the one that takes the traffic first, then the newest first.
+    /// Generations of the model: the serving one first, then the newest first.
     pub generations: Vec<Generation>,
     /// The running instances, the oldest first.
     pub instances: Vec<Instance>,

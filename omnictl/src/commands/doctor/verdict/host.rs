@@ -100,8 +100,7 @@ fn privileges(identity: &Identity) -> Line {
         let mend = "run the node on the machine itself, or in a container without a user namespace (`--privileged \
                     --userns=host`)";
         let cost = "no instance starts: device files and file systems of models cannot be made from here";
-        return Check::needed("privileges", cost, mend)
-            .failed("root in a container's user namespace, but not outside");
+        return Check::needed("privileges", cost, mend).failed("root in a container's user namespace, but not outside");
     }
     let mend = "in a container: `--privileged`, or `--cap-add` each; in a unit: CapabilityBoundingSet= as in \
                 omni-launcher.service";
