@@ -66,7 +66,7 @@ def labels_of(node: Any) -> set[str]:
 
 
 @pytest.mark.parametrize("text", expressions())
-def test_it_asks_for_what_there_is(text: str) -> None:
+def test_dashboard_queries_use_existing_metrics(text: str) -> None:
     selectors = []
     for part in parts(promql.parse(text)):
         if isinstance(part, promql.VectorSelector):
@@ -87,7 +87,7 @@ def test_every_metric_is_on_the_dashboard() -> None:
 
 
 @pytest.mark.parametrize("rule", alerts(), ids=lambda rule: str(rule["alert"]))
-def test_an_alert_says_what_to_do(rule: dict[str, Any]) -> None:
+def test_alerts_name_a_remedy(rule: dict[str, Any]) -> None:
     assert rule["labels"]["severity"] in ("page", "ticket")
     words = rule["annotations"]
     assert len(words["summary"]) < 120 and words["description"].endswith(".")
@@ -152,7 +152,7 @@ def vector(node: Any, scrapes: list[str], now: int) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(("story", "wakes"), STORIES.values(), ids=STORIES)
-def test_a_model_that_cannot_serve_wakes_somebody(story: list[tuple[str, float]], wakes: bool) -> None:
+def test_a_model_that_cannot_serve_pages_a_person(story: list[tuple[str, float]], wakes: bool) -> None:
     (rule,) = (rule for rule in alerts() if rule["alert"] == "OmniModelFailed")
     expression, patience = promql.parse(rule["expr"]), 60 * int(rule["for"].removesuffix("m"))
     ends = [sum(seconds for _, seconds in story[: count + 1]) for count in range(len(story))]
@@ -162,7 +162,7 @@ def test_a_model_that_cannot_serve_wakes_somebody(story: list[tuple[str, float]]
     assert fires == wakes
 
 
-def test_panels_do_not_lie_on_each_other() -> None:
+def test_panels_do_not_overlap() -> None:
     places = [panel["gridPos"] for panel in json.loads((HERE / "dashboard.json").read_text())["panels"]]
     cells = [(x, y) for p in places for x in range(p["x"], p["x"] + p["w"]) for y in range(p["y"], p["y"] + p["h"])]
     assert len(cells) == len(set(cells)) and max(x for x, _ in cells) < 24

@@ -93,7 +93,7 @@ def test_a_scheduler_that_cannot_hand_over_is_restarted(serving: Machine) -> Non
     assert user.startswith("setpriv --reuid=omni --regid=omni --init-groups ")
 
 
-def test_one_whose_configuration_is_wrong_serves_on(serving: Machine) -> None:
+def test_a_scheduler_with_a_wrong_new_configuration_serves_on(serving: Machine) -> None:
     serving.double("omni-scheduler", "echo unknown key >&2; exit 78")
     done = upgrade(serving)
     assert done.returncode == 0
@@ -101,7 +101,7 @@ def test_one_whose_configuration_is_wrong_serves_on(serving: Machine) -> None:
     assert not serving.called("deb-systemd-invoke")
 
 
-def test_one_that_has_ended_is_restarted(serving: Machine) -> None:
+def test_an_ended_scheduler_is_restarted(serving: Machine) -> None:
     serving.double("systemctl", 'case "$1" in reload) exit 1;; show) echo 0;; esac')
     assert upgrade(serving).returncode == 0
     assert serving.called("deb-systemd-invoke restart") and not serving.called("omni-scheduler")

@@ -46,12 +46,12 @@ def test_a_help_text_becomes_a_page() -> None:
     assert "Print help" not in page
 
 
-def test_no_text_is_taken_for_a_request() -> None:
+def test_text_is_not_read_as_a_roff_request() -> None:
     page, _ = man.described(HELP, whole=True)
     assert "\n\\&.A line that looks like a request, and a \\e back\\-slash.\n" in page
 
 
-def test_a_commands_part_leaves_out_what_is_said_once() -> None:
+def test_a_commands_part_omits_common_text() -> None:
     text = "Lists\n\nUsage: p list\n\nGlobal options:\n      --socket <PATH>  Where\n"
     part, _ = man.described(text, whole=False)
     assert part == "Lists.\n.PP\n.nf\np list\n.fi\n"
@@ -69,7 +69,7 @@ def test_the_configuration_is_shown_whole() -> None:
     assert man.CONFIG.read_text().rstrip("\n") in shown
 
 
-def test_units_name_only_pages_that_there_are() -> None:
+def test_units_name_only_existing_pages() -> None:
     there = {f"man:{name}({section})" for name, (section, *_) in man.PAGES.items()} | {
         f"man:{man.TOML[0]}({man.TOML[1]})"
     }

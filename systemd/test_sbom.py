@@ -53,7 +53,7 @@ def test_the_form(bom: Json) -> None:
     assert {composition["aggregate"] for composition in bom["compositions"]} == AGGREGATES
 
 
-def test_whoever_is_named_is_there_once(bom: Json) -> None:
+def test_every_named_component_occurs_once(bom: Json) -> None:
     refs = [component["bom-ref"] for component in every([bom["metadata"]["component"], *bom["components"]])]
     assert len(refs) == len(set(refs))
     graph = {entry["ref"]: entry["dependsOn"] for entry in bom["dependencies"]}
@@ -70,7 +70,7 @@ def test_whoever_is_named_is_there_once(bom: Json) -> None:
     assert set(graph) == reached
 
 
-def test_it_has_what_is_linked_and_nothing_else(bom: Json) -> None:
+def test_the_bom_has_linked_crates_only(bom: Json) -> None:
     shipped = {"omni-scheduler", "omni-launcher", "omni-worker", "omnictl", "libomni_cuda.so", "libomni_cuda_proxy.so"}
     found = names(bom)
     assert shipped | {"uv", "omni", "tokio", "hyper", "fuser", "nix", "serde_json", "libc", "rust-std"} <= found
@@ -109,7 +109,7 @@ def test_the_same_checkout_gives_the_same_document(bom: Json, monkeypatch: pytes
     assert dated["serialNumber"] != bom["serialNumber"]
 
 
-def test_only_normal_dependencies_of_what_is_linked_are_followed() -> None:
+def test_only_normal_dependencies_of_linked_crates_are_followed() -> None:
     def package(name: str, source: str | None = "registry") -> Json:
         return {"id": name, "name": name, "version": "1.0+a", "source": source, "license": "MIT / Apache-2.0"}
 

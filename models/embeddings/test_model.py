@@ -39,7 +39,7 @@ def test_the_batch_changes_nothing():
     assert np.abs(together - alone).max() < 1e-5
 
 
-def test_what_stands_in_the_padding_changes_nothing():
+def test_padding_changes_nothing():
     ids, lengths = np.array([[101, 2158, 102, 0, 0], [101, 2158, 2003, 5983, 102]]), np.array([3, 5])
     before = model.bert.encode(ids, lengths)
     ids[0, 3:] = 777
@@ -61,5 +61,5 @@ def test_gelu_is_the_exact_one():
 
 
 @pytest.mark.parametrize("bad", [{}, {"text": 1}, {"text": []}, {"text": ["a", 1]}, ["a"], {"text": ["a"] * 101}])
-def test_what_is_not_text_is_refused(bad):
+def test_values_that_are_not_text_are_refused(bad):
     assert ask(bad).status == 400

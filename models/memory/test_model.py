@@ -15,7 +15,7 @@ def test_an_empty_body_only_looks():
     assert handle_request(Request(body=b""), Context.inactive())["eaten_mib"] == 0
 
 
-def test_eats_what_it_is_told():
+def test_eats_the_requested_amount():
     assert handle_request(Request(json={"eat_mib": 3}), Context.inactive())["eaten_mib"] == 3
 
 

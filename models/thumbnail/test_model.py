@@ -43,7 +43,7 @@ def test_never_enlarges():
     assert size_of(ask(draw("RGB", (5, 7), "PNG"), "1024")) == (5, 7)
 
 
-def test_turns_as_the_camera_says():
+def test_follows_the_orientation_of_the_camera():
     exif = Image.Exif()
     exif[0x0112] = 6
     assert size_of(ask(draw("RGB", (600, 300), "JPEG", exif=exif))) == (64, 128)
@@ -68,6 +68,6 @@ def huge_bmp():
     [b"", b"not an image", draw("RGB", (600, 300), "PNG")[:200], draw("RGB", (64, 64), "JPEG")[:300], huge_bmp()],
     ids=["empty", "text", "cut PNG", "cut JPEG", "too many pixels"],
 )
-def test_what_is_not_an_image_is_refused(body):
+def test_a_body_that_is_not_an_image_is_refused(body):
     answer = ask(body)
     assert answer.status == 400

@@ -65,7 +65,7 @@ def test_bytes_that_are_not_json_are_a_bad_request(client):
     assert raised.value.errors[0].code == 5004
 
 
-def test_a_body_over_the_limit_is_told(client):
+def test_a_body_over_the_limit_is_refused(client):
     """The answer comes while the client still writes."""
     with pytest.raises(cloudflare.APIStatusError) as raised:
         client.ai.run("echo", account_id="x", prompt="x" * (32 << 20))
@@ -111,7 +111,7 @@ def test_a_full_queue_is_repeated_after_its_pause():
         first.join()
 
 
-def test_a_deadline_is_told_once():
+def test_a_deadline_is_reported_once():
     with cloudflare.Cloudflare(api_token="token", base_url=f"{URL}/client/v4", max_retries=2) as client:
         began = time.monotonic()
         with pytest.raises(cloudflare.InternalServerError) as raised:

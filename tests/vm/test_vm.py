@@ -26,7 +26,7 @@ def run(guest: Guest, job: str, files: Mapping[str, str | Path]) -> None:
     assert outcome.status == 0, outcome.output
 
 
-def test_a_guest_is_what_it_is_called(guest: Guest) -> None:
+def test_a_guest_runs_its_named_release(guest: Guest) -> None:
     asks = "systemctl --version\nsystemctl is-system-running\nstat -f -c %T /sys/fs/cgroup\ndate +%s\n"
     before = int(time.time())
     outcome = guest.run({"run": asks})
@@ -37,7 +37,7 @@ def test_a_guest_is_what_it_is_called(guest: Guest) -> None:
     assert before <= int(now) <= time.time()
 
 
-def test_a_job_that_fails_says_so(guest: Guest) -> None:
+def test_a_failed_job_is_reported(guest: Guest) -> None:
     outcome = guest.run({"run": ". ./more\n", "more": "echo this; echo that >&2; exit 3\n"})
     assert (outcome.status, outcome.output.split()) == (3, ["this", "that"])
 

@@ -29,7 +29,7 @@ def test_the_device():
     assert pynvml.nvmlDeviceGetUtilizationRates(handle).gpu == 0
 
 
-def test_what_is_asked_for_must_be_there():
+def test_requested_devices_must_exist():
     for ask in [lambda: pynvml.nvmlDeviceGetHandleByIndex(1), lambda: pynvml.nvmlDeviceGetHandleByUUID("GPU-no")]:
         with pytest.raises(pynvml.NVMLError):
             ask()
@@ -61,7 +61,7 @@ def test_this_process_is_on_the_list():
     assert pynvml.nvmlDeviceGetGraphicsRunningProcesses(handle) == []
 
 
-def test_what_monitors_ask():
+def test_queries_of_monitors():
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
     assert 0 < pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU) < 100
     assert 0 < pynvml.nvmlDeviceGetPowerUsage(handle) < pynvml.nvmlDeviceGetEnforcedPowerLimit(handle)
