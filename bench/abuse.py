@@ -59,8 +59,7 @@ cancel-grace = "1s"
 [env]
 ABUSE = "{name}"
 """
-# Its deaths are the abuse, and how often it may die is the node's to say: it comes back when its back-off is over. The
-# others are started at once where they end, so that what they do goes on.
+# Abuse by dying: the node's back-off limits how often. The other abuses are started again at once where they end.
 DEADLY = "oom"
 # At the beginning of either time, which is not counted: the abuse takes hold, or lets go.
 SETTLE = 1.0
