@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use omni_control_api::State;
-use omni_tests::index::{Index, Mood, write_source};
+use omni_tests::index::{Behaviour, Index, write_source};
 use omni_tests::{Node, PATIENCE, wait_for};
 use serde_json::json;
 use std::fs::{self, Permissions};
@@ -113,7 +113,7 @@ fn metric(node: &Node, name: &str) -> Option<f64> {
 
 #[test]
 fn only_builds_beyond_the_limit_wait_and_their_models_say_so() {
-    let (index, gate) = (Index::start(Mood::Serves), Gate::new(&["omni-slow", "omni-second"]));
+    let (index, gate) = (Index::start(Behaviour::Serves), Gate::new(&["omni-slow", "omni-second"]));
     index.add("omni-wheel", "WORD = 'wheel'\n", &[]);
     let node = Node::builder()
         .config(&gate.config(&index, "builds = 1\n"))
@@ -170,7 +170,7 @@ fn only_builds_beyond_the_limit_wait_and_their_models_say_so() {
 
 #[test]
 fn a_build_ends_with_the_last_model_that_waits_for_it() {
-    let (index, gate) = (Index::start(Mood::Serves), Gate::new(&["omni-slow", "omni-other"]));
+    let (index, gate) = (Index::start(Behaviour::Serves), Gate::new(&["omni-slow", "omni-other"]));
     let slow = [("model.py", QUICK), ("requirements.txt", "omni-slow\n")];
     let other = [("model.py", QUICK), ("requirements.txt", "omni-other\n")];
     let node = Node::builder()
@@ -205,7 +205,7 @@ fn a_build_ends_with_the_last_model_that_waits_for_it() {
 
 #[test]
 fn a_timed_out_build_is_resumed_with_its_finished_packages() {
-    let (index, gate) = (Index::start(Mood::Serves), Gate::new(&["omni-done", "omni-slow"]));
+    let (index, gate) = (Index::start(Behaviour::Serves), Gate::new(&["omni-done", "omni-slow"]));
     let node = Node::builder()
         .config(&gate.config(&index, "build-timeout = \"15s\"\n"))
         .model("slow", &[("model.py", QUICK), ("requirements.txt", "omni-done\nomni-slow\n")])
@@ -233,7 +233,7 @@ fn a_timed_out_build_is_resumed_with_its_finished_packages() {
 
 #[test]
 fn requirements_that_can_never_be_met_are_tried_once() {
-    let index = Index::start(Mood::Serves);
+    let index = Index::start(Behaviour::Serves);
     let wheel = "lfs-1-py3-none-any.whl";
     let table = [
         ("elsewhere", "absl-py @ file:///croot/absl-py_1686852429912/work\n", "Distribution not found at"),

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use omni_control_api::State;
-use omni_tests::index::{Index, Mood, write_source};
+use omni_tests::index::{Behaviour, Index, write_source};
 use omni_tests::{Node, PATIENCE, wait_for};
 use serde_json::{Value, json};
 use std::ffi::OsStr;
@@ -33,7 +33,7 @@ fn result(node: &Node, model: &str, body: &Value) -> Value {
 
 #[test]
 fn equal_requirements_share_one_environment() {
-    let index = Index::start(Mood::Holds);
+    let index = Index::start(Behaviour::Holds);
     index.add("omni-one", "WORD = 'one'", &[]);
     index.add("omni-two", "WORD = 'two'", &["omni-one", "omni-nobody-has-this"]);
     let (one, two) = (says("omni_one"), says("omni_two"));
@@ -67,7 +67,7 @@ fn equal_requirements_share_one_environment() {
             let logs = node.omnictl(["logs", model]);
             assert!(logs.stdout.contains("build  Resolved 1 package"), "{logs:?}");
         }
-        index.set(Mood::Serves);
+        index.set(Behaviour::Serves);
         for (model, answer) in asked {
             let answer = answer.join().unwrap();
             assert_eq!((answer.status, &answer.json()["result"]), (200, &json!("one")), "{model}\n{}", node.log());
@@ -95,7 +95,7 @@ fn equal_requirements_share_one_environment() {
 
 #[test]
 fn an_index_that_is_out_of_reach_is_asked_again() {
-    let index = Index::start(Mood::Fails);
+    let index = Index::start(Behaviour::Fails);
     index.add("omni-one", "WORD = 'one'", &[]);
     let node = Node::builder()
         .config(&format!("[python]\nindex-url = \"{}\"\n", index.url()))
@@ -112,7 +112,7 @@ fn an_index_that_is_out_of_reach_is_asked_again() {
     assert!(why.contains("error sending request") && why.contains(&index.url()), "uv's own words: {why}");
     assert_eq!(result(&node, "without", &json!({})), "well", "who needs no package needs no index");
 
-    index.set(Mood::Serves);
+    index.set(Behaviour::Serves);
     wait_for("the model, without anybody's help", PATIENCE, || {
         (node.http().run("late", &json!({})).status == 200).then_some(())
     });
@@ -122,7 +122,7 @@ fn an_index_that_is_out_of_reach_is_asked_again() {
 
 #[test]
 fn an_environment_cannot_be_changed_by_its_model() {
-    let index = Index::start(Mood::Serves);
+    let index = Index::start(Behaviour::Serves);
     index.add("omni-one", "WORD = 'one'", &[]);
     let code = r#"
 import errno, os, sys, omni_one
@@ -202,7 +202,7 @@ def build_wheel(directory, settings=None, metadata=None):
 
 #[test]
 fn a_packages_build_reaches_nothing_of_the_node() {
-    let index = Index::start(Mood::Serves);
+    let index = Index::start(Behaviour::Serves);
     index.add("omni-one", "WORD = 'one'", &[]);
     let links = tempfile::tempdir().unwrap();
     fs::set_permissions(links.path(), Permissions::from_mode(0o755)).unwrap();

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use omni_config::requirements::{Statement, names_packages_alone, objection, requires, statements, without_hash};
-use omni_tests::index::{Index, Mood};
+use omni_tests::index::{Behaviour, Index};
 use omni_tests::{chance, program, rounds};
 use std::collections::BTreeSet;
 use std::fs;
@@ -88,7 +88,7 @@ const PIECES: &[&str] = &[
 
 #[test]
 fn requirements_are_read_as_uv_reads_them() {
-    let reader = Reader { folder: tempfile::tempdir().unwrap(), index: Index::start(Mood::Serves) };
+    let reader = Reader { folder: tempfile::tempdir().unwrap(), index: Index::start(Behaviour::Serves) };
     let digest = reader.index.add("a", "", &[]);
     reader.index.add("b", "", &[]);
     reader.index.add("c", "", &[]);

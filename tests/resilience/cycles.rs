@@ -1,7 +1,7 @@
 //! Starting and stopping a model over and over leaves nothing: no descriptor, mount, control group, process, file.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
-use omni_tests::{Belongings, Node, PATIENCE, rounds, wait_for};
+use omni_tests::{Node, PATIENCE, Resources, rounds, wait_for};
 use serde_json::json;
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ fn cycles_leave_nothing() {
         assert_eq!(node.omnictl(["stop", "cycle", "--wait"]).code, 0, "{}", node.log());
     };
     cycle(1);
-    let before = Belongings::at_rest(&node);
+    let before = Resources::at_rest(&node);
     for number in 2..rounds(1000) + 2 {
         let begun = Instant::now();
         cycle(number);

@@ -5,10 +5,10 @@
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
-use omni_tests::fault::{Fault, Place, Plan, Programs, Whose};
+use omni_tests::fault::{Fault, Place, Plan, Programs, StartKind};
 use omni_tests::gpu;
-use omni_tests::index::{Index, Mood};
-use omni_tests::{Belongings, Node, NodeBuilder, PATIENCE, chance, is_soak, wait_for};
+use omni_tests::index::{Behaviour, Index};
+use omni_tests::{Node, NodeBuilder, PATIENCE, Resources, chance, is_soak, wait_for};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
@@ -49,11 +49,11 @@ enum Kind {
 }
 
 impl Kind {
-    fn whose(self) -> Whose {
+    fn start_kind(self) -> StartKind {
         match self {
-            Self::Zygote => Whose::Zygote,
-            Self::Plain | Self::Forked | Self::Gpu => Whose::Instance,
-            Self::Build => Whose::Build,
+            Self::Zygote => StartKind::Zygote,
+            Self::Plain | Self::Forked | Self::Gpu => StartKind::Instance,
+            Self::Build => StartKind::Build,
         }
     }
 
@@ -84,19 +84,19 @@ struct Faulty {
     kind: Kind,
     node: Node,
     programs: Programs,
-    before: Belongings,
+    before: Resources,
     calls: Vec<Place>,
     _index: Index,
 }
 
 impl Faulty {
     fn new(kind: Kind) -> Self {
-        let (programs, index) = (Programs::new(), Index::start(Mood::Serves));
+        let (programs, index) = (Programs::new(), Index::start(Behaviour::Serves));
         let node = kind.builder(&index).programs(&programs).start();
         start(&node);
         stop(&node);
         end_zygotes(&node);
-        let before = Belongings::at_rest(&node);
+        let before = Resources::at_rest(&node);
         let mut faulty = Self { kind, node, programs, before, calls: Vec::new(), _index: index };
         let plan = Plan { at: None, fault: Fault::Kill };
         let (code, words) = faulty.hit(&plan);
@@ -119,11 +119,11 @@ impl Faulty {
         if self.kind == Kind::Build {
             self.forget_environments();
         }
-        self.programs.plan(self.kind.whose(), plan);
+        self.programs.plan(self.kind.start_kind(), plan);
         // An instance starts though its zygote is not tried: that has a pause after a failure.
         let said = wait_for("a start with the plan", PATIENCE, || {
             let said = self.node.omnictl(["start", "m", "--wait"]);
-            let is_taken = self.programs.is_taken(self.kind.whose());
+            let is_taken = self.programs.is_taken(self.kind.start_kind());
             if !is_taken {
                 stop(&self.node);
             }

@@ -6,7 +6,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use omni_control_api::State;
 use omni_tests::process::{self, is_alive};
-use omni_tests::{Belongings, Node, PATIENCE, wait_for};
+use omni_tests::{Node, PATIENCE, Resources, wait_for};
 use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -92,7 +92,7 @@ fn an_instance_whose_control_group_is_taken_away_can_still_be_ended() {
     let http = node.http();
     node.says("m", "well");
     assert_eq!(node.omnictl(["stop", "m", "--wait"]).code, 0);
-    let before = Belongings::at_rest(&node);
+    let before = Resources::at_rest(&node);
     for end in ["stop", "kill"] {
         assert_eq!(node.omnictl(["start", "m", "--wait"]).code, 0, "{}", node.log());
         let engine = node.engine("m").expect("a process");

@@ -5,7 +5,7 @@
 use nix::sys::signal::{Signal, kill};
 use omni_control_api::State;
 use omni_tests::process::is_alive;
-use omni_tests::{Belongings, Disk, Node, NodeBuilder, PATIENCE, wait_for};
+use omni_tests::{Disk, Node, NodeBuilder, PATIENCE, Resources, wait_for};
 use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -190,7 +190,7 @@ fn a_launcher_without_spare_processes_still_removes_ended_instances() {
         node.says(model, "well");
         assert_eq!(node.omnictl(["stop", model, "--wait"]).code, 0);
     }
-    let before = Belongings::at_rest(&node);
+    let before = Resources::at_rest(&node);
     assert_eq!(node.omnictl(["start", "old", "--wait"]).code, 0);
     let few = Few::new(&node);
     let launcher = node.launcher().expect("a launcher");

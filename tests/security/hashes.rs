@@ -4,7 +4,7 @@
 
 use omni_control_api::State;
 use omni_tests::Node;
-use omni_tests::index::{Index, Mood, write_source};
+use omni_tests::index::{Behaviour, Index, write_source};
 use serde_json::{Value, json};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -60,7 +60,7 @@ fn is_refused(node: &Node, model: &str, words: &[&str]) {
 
 #[test]
 fn where_hashes_are_required_nothing_else_is_installed() {
-    let index = Index::start(Mood::Serves);
+    let index = Index::start(Behaviour::Serves);
     let one = hashed("omni-one", &index.add("omni-one", "WORD = 'one'", &[]));
     let two = hashed("omni-two", &index.add("omni-two", "WORD = 'two'", &["omni-one"]));
     let links = tempfile::tempdir().unwrap();
@@ -103,7 +103,7 @@ fn where_hashes_are_required_nothing_else_is_installed() {
 
 #[test]
 fn a_node_that_requires_hashes_does_so_of_every_model() {
-    let index = Index::start(Mood::Serves);
+    let index = Index::start(Behaviour::Serves);
     let one = hashed("omni-one", &index.add("omni-one", "WORD = 'one'", &[]));
     let code = says("omni_one");
     let weaker = REQUIRED.replace("true", "false");

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 /// Behaviour of the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mood {
+pub enum Behaviour {
     /// Answers.
     Serves,
     /// Answers everything but the packages themselves, whose readers wait.
@@ -52,7 +52,7 @@ print(hashlib.sha256(file.read_bytes()).hexdigest(), end="")
 pub struct Index {
     folder: TempDir,
     address: SocketAddr,
-    mood: Arc<(Mutex<Mood>, Condvar)>,
+    mood: Arc<(Mutex<Behaviour>, Condvar)>,
 }
 
 impl Index {
@@ -61,7 +61,7 @@ impl Index {
     /// # Panics
     /// When it cannot be made.
     #[must_use]
-    pub fn start(mood: Mood) -> Self {
+    pub fn start(mood: Behaviour) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().unwrap();
@@ -84,7 +84,7 @@ impl Index {
     }
 
     /// Changes the behaviour; waiting requests go on.
-    pub fn set(&self, mood: Mood) {
+    pub fn set(&self, mood: Behaviour) {
         *self.mood.0.lock().unwrap_or_else(PoisonError::into_inner) = mood;
         self.mood.1.notify_all();
     }
@@ -110,16 +110,16 @@ fn make(kind: &str, folder: &Path, name: &str, text: &str, requires: &[&str]) ->
     String::from_utf8(output.stdout).expect("a digest")
 }
 
-fn answer(mut connection: &TcpStream, files: &Path, mood: &(Mutex<Mood>, Condvar)) {
+fn answer(mut connection: &TcpStream, files: &Path, mood: &(Mutex<Behaviour>, Condvar)) {
     let mut lines = BufReader::new(connection).lines();
     let Some(Ok(first)) = lines.next() else { return };
     while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
     let path = first.split(' ').nth(1).unwrap_or_default();
     let is_package = path.ends_with(".whl");
-    let held = |mood: &mut Mood| is_package && *mood == Mood::Holds;
+    let held = |mood: &mut Behaviour| is_package && *mood == Behaviour::Holds;
     let now = mood.0.lock().unwrap_or_else(PoisonError::into_inner);
     let now = *mood.1.wait_while(now, held).unwrap_or_else(PoisonError::into_inner);
-    if now == Mood::Fails {
+    if now == Behaviour::Fails {
         return;
     }
     let found = match path.strip_prefix("/simple/") {

@@ -5,7 +5,6 @@
 //! processes, mounts and control groups. They run as root and start real sandboxes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
-mod belongings;
 mod builder;
 mod disk;
 pub mod fault;
@@ -21,9 +20,9 @@ mod node;
 mod pattern;
 pub mod probe;
 pub mod process;
+mod resources;
 mod wait;
 
-pub use belongings::Belongings;
 pub use builder::{NodeBuilder, program, python};
 pub use disk::Disk;
 pub use http::{Answer, Client, Stream};
@@ -31,4 +30,5 @@ pub use load::under_load;
 pub use models::SERIAL;
 pub use node::{Node, Output};
 pub use pattern::{crc32, pattern};
+pub use resources::Resources;
 pub use wait::{PATIENCE, SetOnDrop, chance, is_soak, rounds, wait_for};

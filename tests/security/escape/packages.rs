@@ -2,7 +2,7 @@
 //! packages of another model.
 
 use crate::control::{FOLDER, SECRET};
-use omni_tests::index::{Index, Mood};
+use omni_tests::index::{Behaviour, Index};
 use omni_tests::{Node, program};
 use serde_json::{Value, json};
 use std::fs::{self, Permissions};
@@ -56,7 +56,7 @@ fn assert_none_is_served(node: &Node, table: &[(&str, String)]) {
 
 #[test]
 fn requirements_include_no_file_of_the_host() {
-    let (host, index) = (folder(), Index::start(Mood::Serves));
+    let (host, index) = (folder(), Index::start(Behaviour::Serves));
     index.add("omni-one", "WORD = 'one'\n", &[]);
     // Not a valid requirement: a reader that parses it as one reports its text.
     fs::write(host.path().join("secret"), format!("{SECRET} = ;\n")).unwrap();
@@ -100,7 +100,7 @@ build_editable = build_wheel
 
 #[test]
 fn requirements_install_no_folder_of_the_host() {
-    let (host, index) = (folder(), Index::start(Mood::Serves));
+    let (host, index) = (folder(), Index::start(Behaviour::Serves));
     fs::create_dir(host.path().join("package")).unwrap();
     fs::write(host.path().join("package/pyproject.toml"), PROJECT).unwrap();
     fs::write(host.path().join("package/backend.py"), BACKEND).unwrap();
@@ -126,7 +126,7 @@ fn requirements_install_no_folder_of_the_host() {
 
 /// An author may name an index with this option, for this model alone: other models get packages of the node's index.
 fn assert_others_are_not_poisoned(option: &str, later: &str) {
-    let (index, evil) = (Index::start(Mood::Serves), Index::start(Mood::Serves));
+    let (index, evil) = (Index::start(Behaviour::Serves), Index::start(Behaviour::Serves));
     index.add("omni-one", "WORD = 'one'\n", &[]);
     evil.add("omni-one", "WORD = 'poisoned'\n", &[]);
     let node = node(&index, "");
@@ -166,7 +166,7 @@ fn wheels(arguments: &[&Path]) {
 
 /// Installs these packages, each for a model: some can be, and none leads out of its environment.
 fn assert_installed_in_place(names: &[&str]) {
-    let (links, index) = (folder(), Index::start(Mood::Serves));
+    let (links, index) = (folder(), Index::start(Behaviour::Serves));
     let node = node(&index, &format!("find-links = [\"{}\"]\n", links.path().display()));
     // The worst target: the cache of all environments, where the unpacking user may write.
     let cache = node.folder().with_file_name("cache").join("uv");

@@ -4,7 +4,7 @@
 use crate::control::SECRET;
 use crate::outcomes::Outcomes;
 use nix::unistd::Pid;
-use omni_tests::index::{Index, Mood, write_source};
+use omni_tests::index::{Behaviour, Index, write_source};
 use omni_tests::process::{is_alive, parent};
 use omni_tests::{Node, program};
 use serde_json::{Value, json};
@@ -104,7 +104,7 @@ impl Host {
 impl Places {
     /// A node with this place, which is started, and a neighbour.
     pub(crate) fn start(place: &'static str) -> Self {
-        let (host, index, links) = (Host::start(), Index::start(Mood::Serves), tempfile::tempdir().unwrap());
+        let (host, index, links) = (Host::start(), Index::start(Behaviour::Serves), tempfile::tempdir().unwrap());
         fs::set_permissions(links.path(), Permissions::from_mode(0o755)).unwrap();
         index.add("omni-one", "WORD = 'one'\n", &[]);
         let sources =

@@ -13,18 +13,18 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use tempfile::TempDir;
 
-/// The worker that a plan is for.
+/// Kind of the start that a plan is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whose {
-    /// An instance's.
+pub enum StartKind {
+    /// An instance.
     Instance,
-    /// A zygote's.
+    /// A zygote.
     Zygote,
-    /// A build's: the first step of it that is started.
+    /// The first step of a build that is started.
     Build,
 }
 
-impl Whose {
+impl StartKind {
     /// Where a plan for it is.
     fn file(self) -> &'static str {
         match self {
@@ -105,16 +105,16 @@ impl Programs {
     }
 
     /// The next start of such a worker gets this, once.
-    pub fn plan(&self, whose: Whose, plan: &Plan) {
+    pub fn plan(&self, kind: StartKind, plan: &Plan) {
         let _ = fs::remove_file(self.folder().join(MADE));
         fs::write(self.folder().join("plan.new"), plan.to_string()).unwrap();
-        fs::rename(self.folder().join("plan.new"), self.folder().join(whose.file())).unwrap();
+        fs::rename(self.folder().join("plan.new"), self.folder().join(kind.file())).unwrap();
     }
 
     /// Returns true once a start has taken the last plan.
     #[must_use]
-    pub fn is_taken(&self, whose: Whose) -> bool {
-        !self.folder().join(whose.file()).exists()
+    pub fn is_taken(&self, kind: StartKind) -> bool {
+        !self.folder().join(kind.file()).exists()
     }
 
     /// Result of the last plan: all calls that were listed, or the one that was hit; `None` while that is open.
@@ -136,9 +136,9 @@ pub(crate) const REAL: &str = "omni-worker-real";
 pub(crate) const MADE: &str = "made";
 
 /// Takes the plan, if there is one: no other start has it then.
-pub(crate) fn take_plan(folder: &Path, whose: Whose) -> Option<PathBuf> {
+pub(crate) fn take_plan(folder: &Path, kind: StartKind) -> Option<PathBuf> {
     let taken = folder.join(format!("plan.{}", std::process::id()));
-    fs::rename(folder.join(whose.file()), &taken).ok().map(|()| taken)
+    fs::rename(folder.join(kind.file()), &taken).ok().map(|()| taken)
 }
 
 impl fmt::Display for Plan {

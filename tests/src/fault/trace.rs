@@ -7,7 +7,7 @@
 //! reported before that: the tracer may be in the worker's control group, and is killed with it once the launcher sees
 //! an end.
 
-use super::{Fault, MADE, Place, Plan, REAL, Whose, take_plan};
+use super::{Fault, MADE, Place, Plan, REAL, StartKind, take_plan};
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::ptrace::{self, Options};
@@ -30,7 +30,7 @@ pub fn worker() -> io::Error {
     // The launcher runs us from a sealed copy and without an environment: the folder is the one of its own program.
     let launcher = fs::read_link(format!("/proc/{}/exe", parent_id())).expect("a launcher");
     let folder = launcher.parent().expect("a folder");
-    if let Some(plan) = take_plan(folder, who()) {
+    if let Some(plan) = take_plan(folder, start_kind()) {
         let mut tracer = Command::new(folder.join("omni-worker"));
         tracer.arg(std::process::id().to_string()).arg(plan).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut attached = tracer.spawn().expect("a tracer").stdout.expect("a pipe");
@@ -42,13 +42,13 @@ pub fn worker() -> io::Error {
 
 /// A zygote's worker has the socket for its callers as standard output, an instance's has a pipe, and a build's has the
 /// same pipe as standard error.
-fn who() -> Whose {
+fn start_kind() -> StartKind {
     let [output, error] = [fstat(io::stdout()), fstat(io::stderr())].map(|found| found.expect("a standard stream"));
     let is_socket = output.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFSOCK.bits();
     match (output.st_dev, output.st_ino) == (error.st_dev, error.st_ino) {
-        true => Whose::Build,
-        false if is_socket => Whose::Zygote,
-        false => Whose::Instance,
+        true => StartKind::Build,
+        false if is_socket => StartKind::Zygote,
+        false => StartKind::Instance,
     }
 }
 

@@ -11,7 +11,7 @@ const SETTLED: usize = 20;
 
 /// Resources by the kernel's and the node's folders.
 #[derive(Debug, PartialEq)]
-pub struct Belongings {
+pub struct Resources {
     scheduler: Vec<String>,
     launcher: Vec<String>,
     threads: [usize; 2],
@@ -20,7 +20,7 @@ pub struct Belongings {
     found: Vec<String>,
 }
 
-impl Belongings {
+impl Resources {
     /// Now.
     ///
     /// # Panics
