@@ -12,9 +12,8 @@ const SHORT: &str = "schema = 1\n[timeouts]\nrequest = \"1s\"\ncancel-grace = \"
 /// Buffers that a scheduler may allocate while a model floods it.
 const BUFFERS: u64 = 24 << 20;
 
-#[test]
-fn failures_of_a_handler_cost_their_request_only() {
-    let model = r#"
+/// A handler with many ways to fail, by name; it lists them for `"ways"`.
+const FAILS: &str = r#"
 import asyncio, os, sys, threading, time
 from omni import Response
 
@@ -108,8 +107,11 @@ def handle_request(request, context):
         return WAYS[how]()
     return how
 "#;
+
+#[test]
+fn failures_of_a_handler_cost_their_request_only() {
     let manifest = "schema = 1\n[resources]\npids = 64\n[limits]\ntmp = \"16MiB\"\n";
-    let node = with_neighbour().model("fails", &[("model.py", model), ("omni.toml", manifest)]).start();
+    let node = with_neighbour().model("fails", &[("model.py", FAILS), ("omni.toml", manifest)]).start();
     let ways = post(&node, "fails", &json!("ways")).json()["result"].clone();
     let engine = node.engine("fails").expect("a process");
     for way in ways.as_array().expect("names") {
