@@ -1,55 +1,52 @@
-//! The two listeners as the node's configuration and the machine bound them.
-//!
-//! Made by [`crate::serve`] before the first connection is accepted.
+//! Configuration of the two HTTP listeners, from the node's configuration and the limits of the machine.
 
-use crate::http::admin;
-use crate::http::run;
+use crate::http::{admin, run};
 use omni_body::BodyBudget;
 use omni_config::node::NodeConfig;
-use omni_ingress::{Bounds, Door, HttpMetrics, Names, Rules};
+use omni_ingress::{ConnectionConfig, ConnectionLimits, HostNames, HttpMetrics, RequestCheck};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// What both have.
+/// Configuration of both listeners.
 #[derive(Debug)]
 pub struct Front {
-    /// Of the data listener.
-    pub data: Rules,
-    /// Of the admin listener.
-    pub admin: Rules,
+    /// Data listener.
+    pub data: ConnectionConfig,
+    /// Admin listener.
+    pub admin: ConnectionConfig,
 }
 
 impl Front {
-    /// Of listeners at these addresses, with so many connections at a time: the data listener's first.
+    /// Listeners at these addresses, with so many connections at a time. Of each pair the first is the data listener's.
     #[must_use]
     pub fn new(
         config: &NodeConfig,
-        (connections, few): (usize, usize),
+        (connections, admin_connections): (usize, usize),
         (listen, admin_listen): (SocketAddr, SocketAddr),
         budget: &Arc<BodyBudget>,
         metrics: &HttpMetrics,
     ) -> Self {
         let server = &config.server;
         metrics.limit.set(i64::try_from(connections).unwrap_or(i64::MAX));
-        let bounds = Bounds {
+        let limits = ConnectionLimits {
             connections,
             connections_per_address: server.connections_per_address,
             header_timeout: server.header_timeout,
         };
-        let names = |address: SocketAddr, token, tls| Names::new(address.ip(), server.hosts.clone(), token, tls);
-        let door = Door {
+        let names = |address: SocketAddr, token, tls| HostNames::new(address.ip(), server.hosts.clone(), token, tls);
+        let check = RequestCheck {
             names: names(listen, server.tokens.is_some(), config.tls.files().is_some()),
-            room: budget.share(),
+            heads_budget: budget.share(),
             metrics: metrics.clone(),
-            refuse: run::refuse,
+            render: run::refuse,
         };
-        let admin_door = Door {
+        let admin_check = RequestCheck {
             names: names(admin_listen, false, false),
             metrics: metrics.without_connections(),
-            refuse: admin::refuse,
-            ..door.clone()
+            render: admin::refuse,
+            ..check.clone()
         };
-        let few = Bounds { connections: few, connections_per_address: None, ..bounds };
-        Self { data: Rules::new(bounds, door), admin: Rules::new(few, admin_door) }
+        let admin_limits = ConnectionLimits { connections: admin_connections, connections_per_address: None, ..limits };
+        Self { data: ConnectionConfig::new(limits, check), admin: ConnectionConfig::new(admin_limits, admin_check) }
     }
 }

@@ -28,9 +28,9 @@ use omni_auth::{Owners, Tokens, token_summary};
 use omni_body::BodyBudget;
 use omni_config::node::NodeConfig;
 use omni_config::tokens::Token;
-use omni_ingress::descriptors::{self, Share};
+use omni_ingress::descriptors::{self, ClientShare};
 use omni_ingress::tls::Tls;
-use omni_ingress::{Phase, serve};
+use omni_ingress::{ListenerPhase, serve};
 use omni_log::Kind;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -108,10 +108,10 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
     watchdog.start()?;
     crate::allocator::start();
     let mut metrics = Metrics::default();
-    if let Some(end) = tls.as_ref().and_then(Tls::ends) {
+    if let Some(end) = tls.as_ref().and_then(Tls::expires_at) {
         metrics.certificate_ends(end);
     }
-    let Share { connections, uploads } = descriptors::share(descriptors::limit(), config.server.connections);
+    let ClientShare { connections, uploads } = descriptors::share(descriptors::limit(), config.server.connections);
     let budget = BodyBudget::new(config.server.buffered_bytes.bytes(), uploads, metrics.of_bodies());
     let bounds = (connections, FEW as usize);
     let front = Front::new(&config, bounds, (listen, admin_listen), &budget, &metrics.of_http());
@@ -146,9 +146,9 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
     });
     context.touch();
     let node = Node::start(Arc::clone(&context), lasting, before).await;
-    let (data_phase, data_phases) = watch::channel(Phase::Open);
+    let (data_phase, data_phases) = watch::channel(ListenerPhase::Accepting);
     // Who watches the node is answered while it drains.
-    let (admin_phase, admin_phases) = watch::channel(Phase::Open);
+    let (admin_phase, admin_phases) = watch::channel(ListenerPhase::Accepting);
     let (from_before, inherited, inherited_admin) = Handed::new(connections, FEW as usize);
     let mut serving = JoinSet::new();
     let data_node = Arc::clone(&node);
@@ -313,7 +313,7 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
         service::stopping();
     }
     let finish = async {
-        data_phase.send_replace(Phase::Close);
+        data_phase.send_replace(ListenerPhase::Closing);
         let limit = match ending {
             Ending::Stop | Ending::Fault(_) => {
                 tracing::info!(message_id = Kind::Draining.id(), "draining");
@@ -327,7 +327,7 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
             Ending::Succeeded => LAST_WORDS,
         };
         let _ = tokio::time::timeout(limit, async { while serving.join_next().await.is_some() {} }).await;
-        admin_phase.send_replace(Phase::Close);
+        admin_phase.send_replace(ListenerPhase::Closing);
         if ending == Ending::Succeeded {
             let _ = tokio::time::timeout(LAST_WORDS, watched).await;
         }
@@ -362,7 +362,7 @@ fn told(config: &NodeConfig, tokens: Option<&BTreeMap<String, Token>>, tls: Opti
         all.insert("tokens".to_owned(), token_summary(tokens));
     }
     if let (Some(Value::Object(files)), Some(tls)) = (told.get_mut("tls"), tls) {
-        files.insert("sha256".to_owned(), tls.told());
+        files.insert("sha256".to_owned(), tls.summary());
     }
     told
 }

@@ -1,7 +1,7 @@
 //! Requests that are forwarded to another process, over a socket of their own. The response goes to the client as it arrives.
 
-use crate::body::{Upload, Uploading, Way};
-use crate::connection::Hold;
+use crate::body::{RunningUpload, Transfer, Upload};
+use crate::connection::RawBodyHandoff;
 use crate::response::ResponseBody;
 use bytes::{Bytes, BytesMut};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -24,7 +24,7 @@ use std::task::{Context, Poll, ready};
 use tokio::net::UnixStream;
 
 /// Headers of a connection, not of a request; the length is set anew.
-const OF_CONNECTION: [HeaderName; 9] = [
+const CONNECTION_HEADERS: [HeaderName; 9] = [
     CONNECTION,
     CONTENT_LENGTH,
     EXPECT,
@@ -46,9 +46,9 @@ pub type ForwardedBody = UnsyncBoxBody<Bytes, Box<dyn Error + Send + Sync>>;
 /// # Errors
 /// The node has no descriptors left.
 pub fn unread_body(parts: &Parts, body: Incoming, share: &Arc<BudgetShare>) -> Result<ForwardedBody, Failure> {
-    match parts.extensions.get::<Arc<Hold>>().cloned().zip(body.size_hint().exact()) {
-        Some((hold, length)) => {
-            let (upload, socket) = Upload::new(body, Way::Spliced(hold, length), share)?;
+    match parts.extensions.get::<Arc<RawBodyHandoff>>().cloned().zip(body.size_hint().exact()) {
+        Some((handoff, length)) => {
+            let (upload, socket) = Upload::new(body, Transfer::Splice(handoff, length), share)?;
             from_socket(socket, Some(upload.begin()))
         }
         None => Ok(body.map_err(Into::into).boxed_unsync()),
@@ -59,7 +59,7 @@ pub fn unread_body(parts: &Parts, body: Incoming, share: &Arc<BudgetShare>) -> R
 ///
 /// # Errors
 /// The node has no descriptors left, or an instance has got the body.
-pub fn received_body(body: RequestBody, upload: Option<Uploading>) -> Result<ForwardedBody, Failure> {
+pub fn received_body(body: RequestBody, upload: Option<RunningUpload>) -> Result<ForwardedBody, Failure> {
     match body {
         RequestBody::Collected(_, bytes) => Ok(Full::new(bytes).map_err(Into::into).boxed_unsync()),
         RequestBody::Streamed(Some(socket)) => from_socket(socket, upload),
@@ -108,7 +108,7 @@ fn request(parts: &Parts, body: ForwardedBody) -> Option<Request<ForwardedBody>>
 
 fn without_connection_headers(headers: &HeaderMap) -> HeaderMap {
     let mut headers = headers.clone();
-    for name in &OF_CONNECTION {
+    for name in &CONNECTION_HEADERS {
         headers.remove(name);
     }
     headers
@@ -117,15 +117,15 @@ fn without_connection_headers(headers: &HeaderMap) -> HeaderMap {
 /// Body that is being uploaded into a socket pair, read from the other end.
 struct FromSocket {
     socket: UnixStream,
-    upload: Option<Uploading>,
+    upload: Option<RunningUpload>,
 }
 
-fn from_socket(body: BodySocket, upload: Option<Uploading>) -> Result<ForwardedBody, Failure> {
+fn from_socket(body: BodySocket, upload: Option<RunningUpload>) -> Result<ForwardedBody, Failure> {
     let BodySocket { socket, sent } = body;
     let socket = std::os::unix::net::UnixStream::from(socket);
     let socket = socket.set_nonblocking(true).and_then(|()| UnixStream::from_std(socket));
     let socket = socket.map_err(|_| Failure::NodeBusy)?;
-    let _ = sent.send(BodyReader::Successor); // now it is wanted
+    let _ = sent.send(BodyReader::Successor); // the upload begins
     Ok(FromSocket { socket, upload }.boxed_unsync())
 }
 

@@ -20,8 +20,8 @@ mod response;
 pub mod response_headers;
 pub mod tls;
 
-pub use check::{Door, Names, Refuse};
-pub use connection::{AlreadyAdmitted, Hold, Rules, Stream, builder};
-pub use listener::{Bounds, Inherited, Phase, serve};
+pub use check::{HostNames, RenderRefusal, RequestCheck};
+pub use connection::{AlreadyAdmitted, ClientStream, ConnectionConfig, RawBodyHandoff, http_builder};
+pub use listener::{ConnectionLimits, InheritedConnections, ListenerPhase, serve};
 pub use metrics::HttpMetrics;
-pub use response::{Left, ResponseBody, ResponseGuard, Slow, StreamCut, keep};
+pub use response::{BodyUnread, ReadDeadline, ResponseBody, ResponseGuard, StreamCut, reserve_response};

@@ -1,4 +1,4 @@
-//! Metrics of the listeners.
+//! Metrics of listeners and connections.
 
 use omni_request_error::Failure;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -12,14 +12,14 @@ struct Labels {
     reason: &'static str,
 }
 
-/// The handles of the listeners, of which the gauges are the data listener's.
+/// Handles of the metrics of listeners. The gauges are those of the data listener.
 #[derive(Debug, Clone, Default)]
 pub struct HttpMetrics {
     refused: Family<Labels, Counter>,
     closed: Family<Labels, Counter>,
-    /// Connections of clients.
+    /// Open connections.
     pub connections: Gauge,
-    /// The most of them.
+    /// Most open connections.
     pub limit: Gauge,
 }
 
@@ -36,13 +36,13 @@ impl HttpMetrics {
         metrics
     }
 
-    /// The same for another listener than the data listener.
+    /// Handles for another listener than the data listener.
     #[must_use]
     pub fn without_connections(&self) -> Self {
         Self { connections: Gauge::default(), limit: Gauge::default(), ..self.clone() }
     }
 
-    /// A request was refused before anything was done for it.
+    /// Counts a request that was refused by its head.
     pub fn refused(&self, failure: &Failure) {
         let reason = match failure {
             Failure::NoHost => "no-host",
@@ -54,7 +54,7 @@ impl HttpMetrics {
         self.refused.get_or_create(&Labels { reason }).inc();
     }
 
-    /// A connection was closed, since nothing was asked over it or its address had too many.
+    /// Counts a connection that was closed, for this reason.
     pub fn closed(&self, reason: &'static str) {
         self.closed.get_or_create(&Labels { reason }).inc();
     }

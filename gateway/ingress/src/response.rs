@@ -33,16 +33,16 @@ pub enum ResponseBody<S> {
 
 /// Extension of a response that its client may be slow to read.
 #[derive(Debug, Clone)]
-pub struct Slow {
+pub struct ReadDeadline {
     /// Moment at which the client must have read all of it.
-    pub until: Instant,
+    pub at: Instant,
     /// Memory of the response until then; a stream has none.
-    pub untaken: Option<Arc<ResponsePermit>>,
+    pub permit: Option<Arc<ResponsePermit>>,
 }
 
 /// Extension of a response that is sent before the request's body was read to its end.
 #[derive(Debug, Clone, Copy)]
-pub struct Left;
+pub struct BodyUnread;
 
 /// Extension of a response: a value that is dropped once the response was written to its end.
 #[derive(Debug, Clone)]
@@ -145,7 +145,7 @@ where
 ///
 /// # Errors
 /// The memory for bodies is used up.
-pub fn keep(
+pub fn reserve_response(
     bytes: &mut Bytes,
     reserved: Option<BodyPermit>,
     version: Version,

@@ -1,19 +1,18 @@
-//! Headers that a model gives its answer: those that are its to give, and those that are the node's, the connection's or the
-//! whole site's word.
+//! Headers that a model may set on its response, and those that belong to the node, the connection or the whole site.
 //!
-//! Asked by [`super::run`] before anything of an answer is sent. What always holds: none is dropped in silence; an answer with one
-//! that is not the model's to give fails, and the failure names it. The engine says the same to an author with a traceback; a
-//! model that goes past the engine comes to here.
+//! They are checked before anything of a response is sent. Invariant: none is dropped silently; a response with a header that the model
+//! may not set fails, and the failure names it. The Python engine checks the same and raises with a traceback; a model that bypasses the
+//! engine is caught here.
 
 use hyper::header::{HeaderName, HeaderValue};
 use omni_request_error::Failure;
 
 /// Most headers that a model may add.
 const MOST: usize = 64;
-/// Longest part of a name that a failure repeats, in characters.
+/// Characters of a name that a failure repeats.
 const SHOWN: usize = 60;
 
-/// Framing and the connection, which are the listener's.
+/// Framing and connection, which belong to the listener.
 const OF_CONNECTION: [&str; 10] = [
     "connection",
     "content-length",
@@ -26,10 +25,10 @@ const OF_CONNECTION: [&str; 10] = [
     "transfer-encoding",
     "upgrade",
 ];
-/// What the node says of itself and of the request.
+/// Headers about the node and the request.
 const OF_NODE: [&str; 7] =
     ["content-type", "date", "server", "server-timing", "www-authenticate", "x-request-id", "x-should-retry"];
-/// What holds for everything behind the node's name, other models too.
+/// Headers whose effect covers the whole site, other models too.
 const OF_SITE: [&str; 17] = [
     "accept-ch",
     "alt-svc",
@@ -49,25 +48,26 @@ const OF_SITE: [&str; 17] = [
     "surrogate-control",
     "use-as-dictionary",
 ];
-/// What makes a proxy before the node send something else.
+/// Headers that make a proxy before the node send something else.
 const TO_PROXY: [&str; 3] = ["x-lighttpd-send-file", "x-reproxy-url", "x-sendfile"];
-/// Families of names by which proxies, or browsers, are told what to do; and the one of them that is about this answer alone.
+/// Prefixes of headers that control proxies or browsers.
 const FAMILIES: [&str; 5] = ["proxy-", "sec-", "x-accel-", "x-envoy-", "x-litespeed-"];
-const OF_THE_ANSWER: &str = "x-accel-buffering";
+/// The only header with one of these prefixes that affects this response alone.
+const OF_THE_RESPONSE: &str = "x-accel-buffering";
 
 fn is_of_node(name: &str) -> bool {
     OF_CONNECTION.contains(&name) || OF_NODE.contains(&name) || name.starts_with("x-omni-")
 }
 
 fn is_of_others(name: &str) -> bool {
-    let is_of_family = FAMILIES.iter().any(|family| name.starts_with(family)) && name != OF_THE_ANSWER;
+    let is_of_family = FAMILIES.iter().any(|family| name.starts_with(family)) && name != OF_THE_RESPONSE;
     OF_SITE.contains(&name) || TO_PROXY.contains(&name) || is_of_family
 }
 
-/// Whether all of a model's headers can be sent.
+/// Checks that all of a model's headers can be sent.
 ///
 /// # Errors
-/// One cannot: which, and why.
+/// The first that cannot be sent, and why.
 pub fn check(headers: &[(String, String)]) -> Result<(), Failure> {
     let refused = |name: &str, why: &str| {
         let shown: String = name.chars().take(SHOWN).flat_map(char::escape_default).collect();
@@ -95,7 +95,7 @@ pub fn check(headers: &[(String, String)]) -> Result<(), Failure> {
 }
 
 /// Headers that were checked, as they are sent.
-pub fn written(headers: &[(String, String)]) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
+pub fn sendable(headers: &[(String, String)]) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
     headers.iter().take(MOST).filter_map(|(name, value)| {
         let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
         let is_models = !is_of_node(name.as_str()) && !is_of_others(name.as_str());
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_with_a_header_that_is_not_the_models_names_it() {
+    fn a_refused_header_is_named() {
         let of_families = FAMILIES.map(|family| format!("{family}any"));
         let listed = OF_CONNECTION.iter().chain(&OF_NODE).chain(&OF_SITE).chain(&TO_PROXY);
         for name in listed.map(|name| (*name).to_owned()).chain(of_families) {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_engine_refuses_the_same() {
+    fn the_engine_refuses_the_same_headers() {
         let engine = include_str!("../../../worker/python/omni/response.py");
         let listed = |set: &str| {
             let rest = engine.split_once(&format!("{set} = frozenset(")).unwrap().1;
@@ -144,23 +144,23 @@ mod tests {
             names.sort_unstable();
             names
         };
-        let of_node = OF_CONNECTION.into_iter().chain(OF_NODE).filter(|name| *name != "content-type"); // the answer's type
+        let of_node = OF_CONNECTION.into_iter().chain(OF_NODE).filter(|name| *name != "content-type"); // the response's type
         assert_eq!(listed("_OF_THE_NODE"), sorted(of_node.collect()));
         assert_eq!(listed("_OF_OTHERS"), sorted(OF_SITE.into_iter().chain(TO_PROXY).collect()));
         assert!(engine.contains(&format!("_FAMILIES = (\"{}\")\n", FAMILIES.join("\", \""))));
-        assert!(engine.contains(&format!("!= \"{OF_THE_ANSWER}\"")));
+        assert!(engine.contains(&format!("!= \"{OF_THE_RESPONSE}\"")));
         assert!(engine.contains(&format!("MAX_HEADERS = {MOST}\n")));
     }
 
     #[test]
-    fn what_is_the_models_to_say_is_sent() {
+    fn headers_of_the_model_are_sent() {
         for name in
             ["retry-after", "location", "etag", "cache-control", "content-language", "x-accel-buffering", "vary"]
         {
             assert_eq!(why(name, "1"), None, "{name}");
         }
         let headers = [("X-A".to_owned(), "é".to_owned()), ("Date".to_owned(), "now".to_owned())];
-        let sent: Vec<_> = written(&headers).map(|(name, value)| (name.to_string(), value)).collect();
+        let sent: Vec<_> = sendable(&headers).map(|(name, value)| (name.to_string(), value)).collect();
         assert_eq!(sent, [("x-a".to_owned(), HeaderValue::from_bytes("é".as_bytes()).unwrap())]);
     }
 }

@@ -1,7 +1,6 @@
-//! The data listener's certificate: read at start, and shown to clients where `[tls]` names one.
+//! Certificate and key of a listener, read at start.
 //!
-//! [`crate::serve`] gives it to [`crate::http::listener`]. What always holds: the key is the certificate's own, or the
-//! scheduler does not start; whether clients trust the certificate is theirs to say.
+//! Invariant: the key is the certificate's own, or they are refused. Whether the certificate is trusted is for clients to decide.
 
 use omni_auth::secret::{self, SecretError};
 use omni_config::node::SecretFile;
@@ -18,69 +17,69 @@ use tokio_rustls::rustls::server::ParsedCertificate;
 use tokio_rustls::rustls::{self, CertificateError, RootCertStore, ServerConfig};
 use x509_parser::parse_x509_certificate;
 
-/// What clients may choose from, the best first.
+/// Protocols that clients may choose, the best first.
 const ALPN: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// Certificate and key cannot be used.
+/// Certificate or key that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsFileError {
-    /// A file cannot be read.
+    /// Unreadable file.
     #[error(transparent)]
     Secret(#[from] SecretError),
-    /// It has none of what it should have.
+    /// File without what it should have.
     #[error("there is no {what} in {}: it should have {expected}", path.display())]
     Missing {
-        /// What.
+        /// Kind of item.
         what: &'static str,
-        /// In PEM.
+        /// Form that it should have.
         expected: &'static str,
-        /// Where.
+        /// The file.
         path: PathBuf,
     },
-    /// It is no PEM.
+    /// File that is not PEM.
     #[error("the {what} in {} is wrong", path.display())]
     Pem {
-        /// What should be there.
+        /// Kind of item.
         what: &'static str,
-        /// Where.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: pem::Error,
     },
-    /// What is in it is damaged, or of a kind that is not known.
+    /// Item that is damaged, or of an unknown kind.
     #[error("the {what} in {} is wrong", path.display())]
     Content {
-        /// What should be there.
+        /// Kind of item.
         what: &'static str,
-        /// Where.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: rustls::Error,
     },
-    /// Each is well by itself.
+    /// Key of another certificate.
     #[error("the private key in {} is not that of the certificate in {}", key.display(), certificate.display())]
-    Strangers {
-        /// Where the key is.
+    KeyMismatch {
+        /// File of the key.
         key: PathBuf,
-        /// Where the certificate is: the first one in the file.
+        /// File of the certificate, which is the first one in it.
         certificate: PathBuf,
     },
 }
 
-/// What the data listener shows to clients.
+/// Certificate and key for a listener.
 #[derive(Debug)]
 pub struct Tls {
     config: Arc<ServerConfig>,
-    /// Of the certificate.
+    /// Beginning of the certificate's digest.
     sha256: String,
-    /// See [`Tls::ends`].
-    ends: Option<i64>,
+    /// See [`Tls::expires_at`].
+    expires_at: Option<i64>,
 }
 
 /// Reads certificate and key.
 ///
 /// # Errors
-/// A file cannot be read, has not what it should have, or the key is not the certificate's.
+/// A file cannot be read or has errors, or the key is not the certificate's.
 pub fn read(certificate: &SecretFile, key: &SecretFile) -> Result<Tls, TlsFileError> {
     let (certificate, text) = secret::read("certificate", certificate)?;
     let (leaf, chain) = chain(&certificate, &text)?;
@@ -96,23 +95,23 @@ pub fn read(certificate: &SecretFile, key: &SecretFile) -> Result<Tls, TlsFileEr
     let provider = Arc::new(ring::default_provider());
     let damaged = |source| TlsFileError::Content { what: "certificate", path: certificate.clone(), source };
     let parsed = ParsedCertificate::try_from(&leaf).map_err(damaged)?;
-    if let Some(word) = untimely(&parsed, &provider) {
+    if let Some(problem) = validity_problem(&parsed, &provider) {
         tracing::warn!(
-            "the certificate in {} {word}: clients will refuse it, until there is another one and the node reloads",
+            "the certificate in {} {problem}: clients will refuse it, until there is another one and the node reloads",
             certificate.display()
         );
     }
-    let (sha256, ends) = (secret::short_digest(&Sha256::digest(&leaf)), first_end(&chain));
+    let (sha256, expires_at) = (secret::short_digest(&Sha256::digest(&leaf)), first_expiry(&chain));
     let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = builder.and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, private));
     let mut config = config.map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => {
-            TlsFileError::Strangers { key: key.clone(), certificate: certificate.clone() }
+            TlsFileError::KeyMismatch { key: key.clone(), certificate: certificate.clone() }
         }
         source => TlsFileError::Content { what: "private key", path: key.clone(), source },
     })?;
     config.alpn_protocols = ALPN.map(<[u8]>::to_vec).into();
-    Ok(Tls { config: Arc::new(config), sha256, ends })
+    Ok(Tls { config: Arc::new(config), sha256, expires_at })
 }
 
 /// The first certificate of a file, and all of them.
@@ -130,8 +129,8 @@ fn chain(path: &Path, text: &[u8]) -> Result<(CertificateDer<'static>, Vec<Certi
     }
 }
 
-/// When the first of them ends. One that rustls shows and this cannot read is left out: it is the clients' to judge.
-fn first_end(chain: &[CertificateDer<'_>]) -> Option<i64> {
+/// Expiry of the first of them to expire. Certificates that rustls accepts and this parser cannot read are left out.
+fn first_expiry(chain: &[CertificateDer<'_>]) -> Option<i64> {
     let end = |certificate: &CertificateDer<'_>| {
         let (_, parsed) = parse_x509_certificate(certificate).ok()?;
         Some(parsed.validity().not_after.timestamp())
@@ -139,8 +138,8 @@ fn first_end(chain: &[CertificateDer<'_>]) -> Option<i64> {
     chain.iter().filter_map(end).min()
 }
 
-/// What is wrong with its time, if that is. Nothing vouches for it here, but its time is looked at first.
-fn untimely(certificate: &ParsedCertificate<'_>, provider: &CryptoProvider) -> Option<&'static str> {
+/// Problem with the certificate's period of validity. It is verified against no roots: rustls checks the period before the issuer.
+fn validity_problem(certificate: &ParsedCertificate<'_>, provider: &CryptoProvider) -> Option<&'static str> {
     let known = provider.signature_verification_algorithms.all;
     let verified = verify(certificate, &RootCertStore::empty(), &[], UnixTime::now(), known);
     match verified {
@@ -155,21 +154,21 @@ fn untimely(certificate: &ParsedCertificate<'_>, provider: &CryptoProvider) -> O
 }
 
 impl Tls {
-    /// Speaks TLS on connections.
+    /// TLS for accepted connections.
     #[must_use]
     pub fn acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(Arc::clone(&self.config))
     }
 
-    /// When the first certificate of the chain ends, in seconds since the Unix epoch: from then on clients refuse it.
+    /// Expiry of the first certificate of the chain to expire, in seconds since the Unix epoch: from then on clients refuse it.
     #[must_use]
-    pub fn ends(&self) -> Option<i64> {
-        self.ends
+    pub fn expires_at(&self) -> Option<i64> {
+        self.expires_at
     }
 
-    /// What may be told of it, for who compares two of them.
+    /// Public summary, to compare the certificates of two configurations.
     #[must_use]
-    pub fn told(&self) -> Value {
+    pub fn summary(&self) -> Value {
         json!(self.sha256)
     }
 }

@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH};
 use hyper::{Method, Request, Response, StatusCode};
 use omni_control_api::State;
-use omni_ingress::Left;
+use omni_ingress::BodyUnread;
 use omni_node_protocol::instance::{GpuUse, Stats};
 use omni_request_error::Failure;
 use serde::Serialize;
@@ -50,7 +50,7 @@ async fn answer(node: &Node, request: Request<Incoming>) -> Response<Bytes> {
 /// A refusal by a request's head.
 pub fn refuse(_headers: &HeaderMap, failure: &Failure) -> Response<Bytes> {
     let mut response = text(failure::status(failure), "text/plain", format!("{failure}\n"));
-    response.extensions_mut().insert(Left);
+    response.extensions_mut().insert(BodyUnread);
     response
 }
 

@@ -10,9 +10,9 @@ use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode, Version};
 use omni_body::{BudgetShare, ResponsePermit};
 use omni_engine_protocol::frame::AnswerHead;
-use omni_ingress::body::Uploading;
-use omni_ingress::response_headers::written;
-use omni_ingress::{ResponseBody, Slow, StreamCut};
+use omni_ingress::body::RunningUpload;
+use omni_ingress::response_headers::sendable;
+use omni_ingress::{ReadDeadline, ResponseBody, StreamCut, reserve_response};
 use omni_request_error::Failure;
 use std::borrow::Cow;
 use std::fmt::{self, Display, Formatter};
@@ -37,7 +37,7 @@ pub struct StreamBody {
     reader: Reader,
     waiter: Waiter,
     /// The request's body, of which the model may still read.
-    upload: Option<Uploading>,
+    upload: Option<RunningUpload>,
     deadline: Pin<Box<Sleep>>,
     /// What is still to come of what the model said it would send. At its end the answer is complete, and hyper asks for
     /// nothing more.
@@ -140,7 +140,7 @@ pub fn keep(
 ) -> Result<Option<Arc<ResponsePermit>>, Failure> {
     let reserved = answer.room.take();
     match &mut answer.body {
-        Content::Json(bytes) | Content::Bytes(bytes) => omni_ingress::keep(bytes, reserved, version, share),
+        Content::Json(bytes) | Content::Bytes(bytes) => reserve_response(bytes, reserved, version, share),
         Content::Stream(_) => Ok(None),
     }
 }
@@ -150,7 +150,7 @@ pub fn keep(
 pub fn respond(
     answer: Answer,
     waiter: Waiter,
-    upload: Option<Uploading>,
+    upload: Option<RunningUpload>,
     untaken: Option<Arc<ResponsePermit>>,
 ) -> Response<AnswerBody> {
     let Answer { status, head, body, room: _, sent_at: _, swap: _, content: _ } = answer;
@@ -158,7 +158,7 @@ pub fn respond(
     let mut response = head_of(status, &head, &body);
     let counts = untaken.is_some();
     if counts || matches!(body, Content::Stream(_)) {
-        response.extensions_mut().insert(Slow { until: waiter.deadline(), untaken });
+        response.extensions_mut().insert(ReadDeadline { at: waiter.deadline(), permit: untaken });
     }
     let body = match body {
         Content::Json(json) => envelope(status, json, counts),
@@ -190,7 +190,7 @@ pub fn head_of(status: u16, head: &AnswerHead, body: &Content) -> Response<()> {
     let mut response = Response::new(());
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
-    headers.extend(written(&head.headers));
+    headers.extend(sendable(&head.headers));
     if is_events(&media) {
         headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache"));
     }

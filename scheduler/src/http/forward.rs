@@ -14,9 +14,9 @@ use hyper::header::HeaderValue;
 use hyper::http::request::Parts;
 use hyper::{Request, Response};
 use omni_body::RequestBody;
-use omni_ingress::body::{Uploading, is_streamed};
+use omni_ingress::body::{RunningUpload, is_streamed};
 use omni_ingress::forward::{ForwardedBody, forward, received_body, unread_body};
-use omni_ingress::{AlreadyAdmitted, Left, Slow};
+use omni_ingress::{AlreadyAdmitted, BodyUnread, ReadDeadline};
 use omni_request_error::Failure;
 use std::time::Instant;
 use tokio::net::UnixStream;
@@ -41,7 +41,7 @@ pub(super) async fn late(node: &Node, request: Request<Incoming>) -> Response<An
     let mut answer = answer.unwrap_or_else(|failure| refuse(&parts.headers, &failure).map(AnswerBody::full));
     // Nobody here knows how much of it the successor has read.
     if !answer.status().is_success() || streamed {
-        answer.extensions_mut().insert(Left);
+        answer.extensions_mut().insert(BodyUnread);
     }
     answer
 }
@@ -55,7 +55,7 @@ pub(super) async fn unsent(
     node: &Node,
     by: By,
     parts: &Parts,
-    (body, upload): (RequestBody, Option<Uploading>),
+    (body, upload): (RequestBody, Option<RunningUpload>),
     id: &[u8],
     deadline: Instant,
 ) -> Result<Response<AnswerBody>, Failure> {
@@ -68,7 +68,7 @@ pub(super) async fn unsent(
     parts.headers.insert(TIMEOUT, HeaderValue::from(u64::try_from(left).unwrap_or(u64::MAX)));
     let mut answer = ask(node, by, &parts, body, true).await?;
     // The successor ends it in time; a client that does not take it is to keep no scheduler alive.
-    answer.extensions_mut().insert(Slow { until: deadline, untaken: None });
+    answer.extensions_mut().insert(ReadDeadline { at: deadline, permit: None });
     Ok(answer)
 }
 

@@ -17,8 +17,8 @@ use hyper::http::request::Parts;
 use hyper::{Request, Response};
 use omni_body::BodyPermit;
 use omni_engine_protocol::frame::{CancelReason, INITIAL_CREDIT};
-use omni_ingress::body::{self, Arriving, BodyLimits, Taken, Upload, Uploading};
-use omni_ingress::{Hold, Left, response_headers};
+use omni_ingress::body::{self, BodyLimits, IncomingBody, ReceivedBody, RunningUpload, Upload};
+use omni_ingress::{BodyUnread, RawBodyHandoff, response_headers};
 use omni_request_error::Failure;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,7 +41,7 @@ pub struct Waiter {
     reason: Option<CancelReason>,
     unacknowledged: usize,
     /// Room for the request's body.
-    held: Option<BodyPermit>,
+    permit: Option<BodyPermit>,
 }
 
 impl Waiter {
@@ -103,7 +103,7 @@ impl Drop for Waiter {
 pub fn refuse(headers: &HeaderMap, failure: &Failure) -> Response<Bytes> {
     let mut response = workers_ai(failure);
     response.headers_mut().insert(REQUEST_ID, request_id(headers));
-    response.extensions_mut().insert(Left);
+    response.extensions_mut().insert(BodyUnread);
     response
 }
 
@@ -111,8 +111,8 @@ pub fn refuse(headers: &HeaderMap, failure: &Failure) -> Response<Bytes> {
 pub(super) async fn refuse_whole(request: Request<Incoming>, failure: &Failure) -> Response<AnswerBody> {
     let (parts, body) = request.into_parts();
     let mut response = refuse(&parts.headers, failure);
-    if !Arriving::Unread(body).is_left(&parts).await {
-        response.extensions_mut().remove::<Left>();
+    if !IncomingBody::Unread(body).stays_unread(&parts).await {
+        response.extensions_mut().remove::<BodyUnread>();
     }
     response.map(AnswerBody::full)
 }
@@ -121,7 +121,7 @@ pub(super) async fn refuse_whole(request: Request<Incoming>, failure: &Failure) 
 pub(super) async fn run(node: &Node, by: By, name: &str, request: Request<Incoming>) -> Response<AnswerBody> {
     let (parts, body) = request.into_parts();
     let id = request_id(&parts.headers);
-    let mut body = Arriving::Unread(body);
+    let mut body = IncomingBody::Unread(body);
     let mut response = match find(node, name).await {
         Err(failure) => workers_ai(&failure).map(AnswerBody::full),
         Ok(model) => {
@@ -136,8 +136,8 @@ pub(super) async fn run(node: &Node, by: By, name: &str, request: Request<Incomi
         }
     };
     response.headers_mut().insert(REQUEST_ID, id);
-    if body.is_left(&parts).await {
-        response.extensions_mut().insert(Left);
+    if body.stays_unread(&parts).await {
+        response.extensions_mut().insert(BodyUnread);
     }
     response
 }
@@ -154,7 +154,7 @@ async fn serve(
     by: By,
     model: &Arc<Model>,
     parts: &Parts,
-    arriving: &mut Arriving,
+    arriving: &mut IncomingBody,
     request_id: &[u8],
     arrived: Instant,
 ) -> Result<Response<AnswerBody>, Failure> {
@@ -168,19 +168,19 @@ async fn serve(
     }
     let Some(content) = front.content else { return Err(Failure::CannotStart { retry_after: Duration::from_secs(1) }) };
     let deadline = arrived + timeout(&parts.headers, &content);
-    let hold = parts.extensions.get::<Arc<Hold>>().cloned();
-    let incoming = arriving.begin()?;
+    let handoff = parts.extensions.get::<Arc<RawBodyHandoff>>().cloned();
+    let incoming = arriving.take()?;
     let limits = &content.manifest.limits;
     let limits = BodyLimits { bytes: limits.body.bytes(), hand_over: limits.body_handover };
-    let Taken { body, length, handed, held, upload } =
-        body::take(parts, hold, incoming, limits, &model.room, deadline).await?;
+    let ReceivedBody { body, length, handed_over, permit, upload } =
+        body::receive(parts, handoff, incoming, limits, &model.room, deadline).await?;
     if upload.is_none() {
-        *arriving = Arriving::Read;
+        *arriving = IncomingBody::Complete;
     }
     let mut upload = upload.map(Upload::begin);
     let id = RequestId(NEXT_ID.fetch_add(1, Ordering::Relaxed));
     let (reply, answer) = oneshot::channel();
-    let head = head(parts, request_id, length, handed);
+    let head = head(parts, request_id, length, handed_over);
     let ticket = Ticket { id, priority: priority(&parts.headers, &content), session: session(&parts.headers) };
     let submission = Submission { ticket, head, body, deadline, reply };
     let mut waiter = Waiter {
@@ -190,7 +190,7 @@ async fn serve(
         deadline,
         reason: Some(CancelReason::ClientGone),
         unacknowledged: 0,
-        held,
+        permit,
     };
     let submitted = Instant::now();
     if let Err(failure) = model.submit(Box::new(submission)) {
@@ -236,10 +236,10 @@ async fn serve(
     let is_whole = !matches!(answer.body, crate::wire::reply::Body::Stream(_));
     if is_whole {
         waiter.finished();
-        waiter.held = None; // nor can the request be sent again
+        waiter.permit = None; // nor can the request be sent again
     }
     if upload.is_none() {
-        *arriving = Arriving::Read;
+        *arriving = IncomingBody::Complete;
     }
     let untaken = keep(&mut answer, parts.version, &model.room)?;
     if is_whole {
@@ -268,7 +268,7 @@ fn note(model: &Model, request_id: &[u8], failure: &Failure) {
 /// The answer, while a body is being uploaded. A body that breaks off ends the request: the outer failure.
 async fn wait(
     mut answer: oneshot::Receiver<Result<Answer, Unanswered>>,
-    upload: &mut Option<Uploading>,
+    upload: &mut Option<RunningUpload>,
 ) -> Result<Result<Answer, Unanswered>, Failure> {
     if let Some(uploading) = upload {
         tokio::select! {

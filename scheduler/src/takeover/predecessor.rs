@@ -7,7 +7,7 @@ use crate::packet_socket::PacketSocket;
 use crate::startup::Listeners;
 use nix::unistd::dup2_stdin;
 use omni_engine_protocol::packet::{recv_packet, send_packet};
-use omni_ingress::{Inherited, Stream};
+use omni_ingress::{ClientStream, InheritedConnections};
 use omni_log::Kind;
 use omni_node_protocol::takeover::{FromSuccessor, Listener, PROTOCOL, ToSuccessor};
 use serde_json::Value;
@@ -43,20 +43,20 @@ pub struct Inheritance {
 /// for them.
 #[derive(Debug)]
 pub struct Handed {
-    data: mpsc::Sender<Stream>,
-    asked: mpsc::Sender<Stream>,
-    admin: mpsc::Sender<Stream>,
+    data: mpsc::Sender<ClientStream>,
+    asked: mpsc::Sender<ClientStream>,
+    admin: mpsc::Sender<ClientStream>,
 }
 
 impl Handed {
     /// For so many of each listener, and what those of data and admin get.
     #[must_use]
-    pub fn new(data: usize, admin: usize) -> (Self, Inherited, Inherited) {
-        let ((to_data, connections), (to_ask, asked)) = (mpsc::channel(data), mpsc::channel(data));
-        let of_data = Inherited { connections, asked };
-        let (to_admin, connections) = mpsc::channel(admin);
-        let (_, asked) = mpsc::channel(1);
-        (Self { data: to_data, asked: to_ask, admin: to_admin }, of_data, Inherited { connections, asked })
+    pub fn new(data: usize, admin: usize) -> (Self, InheritedConnections, InheritedConnections) {
+        let ((to_data, clients), (to_ask, forwarded)) = (mpsc::channel(data), mpsc::channel(data));
+        let of_data = InheritedConnections { clients, forwarded };
+        let (to_admin, clients) = mpsc::channel(admin);
+        let (_, forwarded) = mpsc::channel(1);
+        (Self { data: to_data, asked: to_ask, admin: to_admin }, of_data, InheritedConnections { clients, forwarded })
     }
 }
 
@@ -146,7 +146,7 @@ impl Inheritance {
 
 /// A connection for each descriptor, made by `make`. It does not wait: what else that scheduler says is heard, though this
 /// one has as many connections as it may.
-fn give(to: &mpsc::Sender<Stream>, fds: Vec<OwnedFd>, make: impl Fn(OwnedFd) -> io::Result<Stream>) {
+fn give(to: &mpsc::Sender<ClientStream>, fds: Vec<OwnedFd>, make: impl Fn(OwnedFd) -> io::Result<ClientStream>) {
     for fd in fds {
         let lost = match make(fd).map(|stream| to.try_send(stream)) {
             Ok(Ok(())) => continue,
@@ -158,14 +158,14 @@ fn give(to: &mpsc::Sender<Stream>, fds: Vec<OwnedFd>, make: impl Fn(OwnedFd) -> 
     }
 }
 
-fn client(fd: OwnedFd) -> io::Result<Stream> {
+fn client(fd: OwnedFd) -> io::Result<ClientStream> {
     let stream = std::net::TcpStream::from(fd);
     stream.set_nonblocking(true)?;
-    TcpStream::from_std(stream).map(Stream::Tcp)
+    TcpStream::from_std(stream).map(ClientStream::Tcp)
 }
 
-fn asked(fd: OwnedFd, admitted: bool) -> io::Result<Stream> {
+fn asked(fd: OwnedFd, admitted: bool) -> io::Result<ClientStream> {
     let stream = std::os::unix::net::UnixStream::from(fd);
     stream.set_nonblocking(true)?;
-    UnixStream::from_std(stream).map(|stream| Stream::Asked { stream, admitted })
+    UnixStream::from_std(stream).map(|stream| ClientStream::Forwarded { stream, admitted })
 }

@@ -7,7 +7,7 @@ use crate::service;
 use crate::startup::{self, Listeners};
 use omni_control_api::Upgrade;
 use omni_engine_protocol::packet::PacketError;
-use omni_ingress::Phase;
+use omni_ingress::ListenerPhase;
 use omni_log::Kind;
 use omni_node_protocol::id::InstanceId;
 use omni_node_protocol::takeover::{FromSuccessor, Listener, PROTOCOL, ToSuccessor};
@@ -43,9 +43,9 @@ pub struct Estate<'a> {
     /// The sockets that listen, and the lock.
     pub listeners: Listeners,
     /// What the data listener is to do.
-    pub data: &'a watch::Sender<Phase>,
+    pub data: &'a watch::Sender<ListenerPhase>,
     /// What the admin listener is to do.
-    pub admin: &'a watch::Sender<Phase>,
+    pub admin: &'a watch::Sender<ListenerPhase>,
     /// The most connections of each.
     pub connections: usize,
 }
@@ -133,8 +133,8 @@ pub async fn hand_over(
         }
     };
     tracing::info!(successor = successor.child.id(), "handing over");
-    data.send_replace(Phase::Shut);
-    admin.send_replace(Phase::Shut);
+    data.send_replace(ListenerPhase::Paused);
+    admin.send_replace(ListenerPhase::Paused);
     let (told, mut tells) = mpsc::channel(startup::MOST_INSTANCES);
     let busy = node.leave(&told).await;
     drop(told);
@@ -160,8 +160,8 @@ pub async fn hand_over(
     let (to_data, mut from_data) = mpsc::channel(connections);
     let (to_admin, mut from_admin) = mpsc::channel(connections);
     // What is plain here would be taken for TLS there, and should not go on for long.
-    data.send_replace(if tls { Phase::RunOut } else { Phase::HandOver(to_data) });
-    admin.send_replace(Phase::HandOver(to_admin));
+    data.send_replace(if tls { ListenerPhase::ClosingAfterResponse } else { ListenerPhase::HandingOver(to_data) });
+    admin.send_replace(ListenerPhase::HandingOver(to_admin));
     done(Ok(Upgrade { pid, changes }));
     let mut answered = std::pin::pin!(answered);
     let is_alone = loop {

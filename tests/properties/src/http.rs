@@ -11,8 +11,8 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, Version};
 use omni_body::{BodyBudget, BodyMetrics, BudgetShare, RequestBody};
 use omni_engine_protocol::frame::RequestHead;
-use omni_ingress::body::{self, BodyLimits, STREAM_FROM, is_json, passes_hyper};
-use omni_ingress::{Bounds, builder};
+use omni_ingress::body::{self, BodyLimits, STREAM_FROM, bypass_length, is_json};
+use omni_ingress::{ConnectionLimits, http_builder};
 use omni_scheduler::http::answer::{AnswerBody, envelope};
 use omni_scheduler::http::data::model_of;
 use omni_scheduler::http::failure::workers_ai;
@@ -66,14 +66,14 @@ pub fn holds(data: &[u8]) {
     RUNTIME.with(|runtime| {
         runtime.block_on(async {
             let header_timeout = Duration::from_secs(5);
-            let bounds = Bounds { connections: 1, connections_per_address: None, header_timeout };
+            let limits = ConnectionLimits { connections: 1, connections_per_address: None, header_timeout };
             let asked = Arc::clone(&world);
             let service = service_fn(move |request| {
                 let world = Arc::clone(&asked);
                 async move { Ok::<_, Infallible>(serve(&world, request).await) }
             });
             let client = Client { said: Bytes::copy_from_slice(data) };
-            let builder = builder(bounds);
+            let builder = http_builder(limits);
             let connection = builder.serve_connection(client, service);
             // Errors of the protocol are between hyper and the client.
             let _ = tokio::time::timeout(ENDS_WITHIN, connection).await.expect("the connection ends with its client");
@@ -85,7 +85,7 @@ pub fn holds(data: &[u8]) {
 
 async fn serve(world: &World, request: Request<Incoming>) -> Response<AnswerBody> {
     let _witness = Witness(&world.is_broken);
-    if let Some(length) = passes_hyper(&request) {
+    if let Some(length) = bypass_length(&request) {
         assert!(length > STREAM_FROM && request.version() == Version::HTTP_11 && !is_json(request.headers()));
     }
     let (parts, body) = request.into_parts();
@@ -112,13 +112,13 @@ async fn serve(world: &World, request: Request<Incoming>) -> Response<AnswerBody
     let deadline = Instant::now() + timeout(&parts.headers, &world.content);
     let limits = &world.content.manifest.limits;
     let limits = BodyLimits { bytes: limits.body.bytes(), hand_over: limits.body_handover };
-    let taken = match body::take(&parts, None, body, limits, &world.room, deadline).await {
+    let taken = match body::receive(&parts, None, body, limits, &world.room, deadline).await {
         Ok(taken) => taken,
         Err(failure) => return refused(workers_ai(&failure).map(AnswerBody::full)),
     };
     match &taken.body {
         RequestBody::Collected(_, bytes) => {
-            let held = taken.held.as_ref().map_or(0, |held| held.bytes());
+            let held = taken.permit.as_ref().map_or(0, |held| held.bytes());
             assert!(bytes.len() <= LIMIT && held >= bytes.len() as u64 && world.budget.reserved() <= BUDGET);
         }
         RequestBody::Streamed(_) => assert!(!is_json(&parts.headers) && taken.length.is_none_or(|l| l > STREAM_FROM)),

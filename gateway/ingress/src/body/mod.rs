@@ -1,15 +1,15 @@
-//! Request bodies: collected within the model's limit and the node's budget, or uploaded to the model.
+//! Request bodies: collected within the model's limit and the budget, or uploaded to the model.
 //!
-//! JSON is collected. Anything else that is longer than [`STREAM_FROM`], or of unknown length, is an [`Upload`]: the
-//! scheduler does not hold it.
+//! JSON is collected. Any other body that is longer than [`STREAM_FROM`], or of unknown length, is an [`Upload`]: it is never in memory as
+//! a whole.
 
 mod splice;
 mod upload;
 
-pub use self::upload::{Upload, Uploading, Way};
+pub use self::upload::{RunningUpload, Transfer, Upload};
 
-use self::upload::broke_off;
-use crate::connection::{Hold, STREAM_WINDOW};
+use self::upload::incomplete;
+use crate::connection::{RawBodyHandoff, STREAM_WINDOW};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
@@ -21,26 +21,27 @@ use omni_request_error::Failure;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Other bodies than JSON are streamed from this length on.
+/// Length from which bodies other than JSON are streamed.
 pub const STREAM_FROM: u64 = 1024 * 1024;
-/// Budget is taken in steps of this many bytes while a body of unknown length comes.
+/// Bytes that are reserved at once while a body arrives.
 const STEP: u64 = 64 * 1024;
 
-/// Longest body that is read after its request was refused, and how long it may take to come: its connection can go on then.
-const SMALL: u64 = 64 * 1024;
-const SOON: Duration = Duration::from_millis(250);
-/// Longest name of an encoding that is repeated in a refusal.
+/// Longest body that is read after its request was refused, so that the connection can be kept.
+const SKIPPED: u64 = 64 * 1024;
+/// Time for such a body to arrive.
+const SKIP_WITHIN: Duration = Duration::from_millis(250);
+/// Characters of an encoding's name that a refusal repeats.
 const ENCODING: usize = 40;
 
-/// The body of a request, and how far it was read.
+/// Body of a request by how far it was read.
 #[derive(Debug)]
-pub enum Arriving {
-    /// Nobody has asked for it.
+pub enum IncomingBody {
+    /// Not read at all.
     Unread(Incoming),
-    /// To its end.
-    Read,
-    /// In part, or it is being read.
-    Left,
+    /// Read to its end.
+    Complete,
+    /// Read in part, or being read.
+    Partial,
 }
 
 /// Limits of a request's body.
@@ -52,22 +53,22 @@ pub struct BodyLimits {
     pub hand_over: bool,
 }
 
-/// A body that is ready to be handed to a model.
+/// Body that is ready for a model.
 #[derive(Debug)]
-pub struct Taken {
-    /// For the model.
+pub struct ReceivedBody {
+    /// The body, for the model.
     pub body: RequestBody,
     /// Length of a streamed body, when it is known.
     pub length: Option<u64>,
-    /// The model gets the connection to read it from.
-    pub handed: bool,
-    /// Given back when the request is over.
-    pub held: Option<BodyPermit>,
-    /// Moves a streamed body; to be polled beside the answer.
+    /// The model reads it from the client's connection.
+    pub handed_over: bool,
+    /// Memory of the body, until the request is over.
+    pub permit: Option<BodyPermit>,
+    /// Transfer of a streamed body, to be polled beside the response.
     pub upload: Option<Upload>,
 }
 
-/// Whether the body is JSON, by its media type; a body without a type is taken for JSON, as the API's bodies are.
+/// Whether the body is JSON by its media type. A body without a type counts as JSON, as the bodies of the APIs are.
 #[must_use]
 pub fn is_json(headers: &HeaderMap) -> bool {
     let Some(media) = headers.get(CONTENT_TYPE) else { return true };
@@ -76,31 +77,30 @@ pub fn is_json(headers: &HeaderMap) -> bool {
         || (media.len() > 5 && media[media.len() - 5..].eq_ignore_ascii_case(b"+json"))
 }
 
-/// The length of a body that can be moved past hyper: large, not JSON, and its end known from the head. HTTP/2 has frames
-/// in between.
+/// The length of a body that can be moved past hyper: large, not JSON, of known length, and without frames in between as HTTP/2 has.
 #[must_use]
-pub fn passes_hyper(request: &Request<Incoming>) -> Option<u64> {
+pub fn bypass_length(request: &Request<Incoming>) -> Option<u64> {
     let length = request.body().size_hint().exact().filter(|length| *length > STREAM_FROM)?;
     (request.version() == Version::HTTP_11 && !is_json(request.headers())).then_some(length)
 }
 
-/// Whether hyper closes the connection when this body is not read to its end. HTTP/2 ends the stream alone.
+/// Whether hyper closes the connection when this body is not read to its end. HTTP/2 ends only the stream.
 #[must_use]
-pub fn may_be_left(request: &Request<Incoming>) -> bool {
+pub(crate) fn closes_when_unread(request: &Request<Incoming>) -> bool {
     request.version() < Version::HTTP_2 && !request.body().is_end_stream()
 }
 
-/// Whether a body is not collected: its request can be served before it has come. `length`: when it is known.
+/// Whether a body of this length, if known, is streamed: its request can be served before it has arrived.
 #[must_use]
 pub fn is_streamed(headers: &HeaderMap, length: Option<u64>) -> bool {
     length.is_none_or(|length| length > STREAM_FROM) && !is_json(headers)
 }
 
-/// Reads a small body that nobody wants, where it comes at once. Returns whether its end was reached.
+/// Reads and drops a small body that arrives soon. Returns whether its end was reached.
 async fn skip(parts: &Parts, mut body: Incoming) -> bool {
-    // Who asks first has sent nothing; over HTTP/2 a stream ends alone.
+    // A client that expects `100 Continue` has sent nothing; over HTTP/2 only the stream ends.
     let waits = parts.headers.contains_key(EXPECT) || parts.version == Version::HTTP_2;
-    if body.is_end_stream() || waits || body.size_hint().exact().is_none_or(|length| length > SMALL) {
+    if body.is_end_stream() || waits || body.size_hint().exact().is_none_or(|length| length > SKIPPED) {
         return body.is_end_stream();
     }
     let read = async {
@@ -111,32 +111,32 @@ async fn skip(parts: &Parts, mut body: Incoming) -> bool {
         }
         true
     };
-    tokio::time::timeout(SOON, read).await.unwrap_or(false)
+    tokio::time::timeout(SKIP_WITHIN, read).await.unwrap_or(false)
 }
 
-impl Arriving {
-    /// The body, for who reads it.
+impl IncomingBody {
+    /// Takes the body to read it.
     ///
     /// # Errors
-    /// Somebody has it already.
-    pub fn begin(&mut self) -> Result<Incoming, Failure> {
-        match std::mem::replace(self, Self::Left) {
+    /// The body was taken already.
+    pub fn take(&mut self) -> Result<Incoming, Failure> {
+        match std::mem::replace(self, Self::Partial) {
             Self::Unread(body) => Ok(body),
-            Self::Read | Self::Left => Err(Failure::Died),
+            Self::Complete | Self::Partial => Err(Failure::Died),
         }
     }
 
-    /// Whether its request's answer leaves a part of it unread.
-    pub async fn is_left(self, parts: &Parts) -> bool {
+    /// Whether a part of the body stays unread behind the response. A small body is read first.
+    pub async fn stays_unread(self, parts: &Parts) -> bool {
         match self {
             Self::Unread(body) => !skip(parts, body).await,
-            Self::Read => false,
-            Self::Left => true,
+            Self::Complete => false,
+            Self::Partial => true,
         }
     }
 }
 
-/// The encoding of a body that is in one. Who wants encoded bytes read by a model sends them without that header.
+/// The content encoding of a body, other than `identity`. A client that wants a model to get encoded bytes sends them without that header.
 fn encoding(headers: &HeaderMap) -> Option<String> {
     let all = headers.get_all(CONTENT_ENCODING).iter().map(|value| String::from_utf8_lossy(value.as_bytes()));
     let encoded = all.filter(|value| !value.trim().is_empty() && !value.trim().eq_ignore_ascii_case("identity"));
@@ -144,18 +144,18 @@ fn encoding(headers: &HeaderMap) -> Option<String> {
     (!encodings.is_empty()).then(|| encodings.chars().take(ENCODING).collect())
 }
 
-/// Takes a request's body. `held`: its connection, when it is kept from hyper.
+/// Receives a request's body. `handoff`: that of its connection, when the body goes past hyper.
 ///
 /// # Errors
-/// The body is encoded or too large, does not come in time or in full, or the node holds enough already.
-pub async fn take(
+/// The body is encoded or too large, does not arrive in time or in full, or there is no memory for it.
+pub async fn receive(
     parts: &Parts,
-    held: Option<Arc<Hold>>,
+    handoff: Option<Arc<RawBodyHandoff>>,
     body: Incoming,
     limits: BodyLimits,
     share: &Arc<BudgetShare>,
     deadline: Instant,
-) -> Result<Taken, Failure> {
+) -> Result<ReceivedBody, Failure> {
     let (headers, limit) = (&parts.headers, limits.bytes);
     if let Some(encoding) = encoding(headers) {
         return Err(Failure::BodyEncoded { encoding });
@@ -166,36 +166,36 @@ pub async fn take(
         return Err(Failure::BodyTooLarge { limit });
     }
     if is_streamed(headers, exact) {
-        let way = match (held, exact) {
-            (Some(hold), Some(length)) if limits.hand_over => Way::HandedOver(hold, length),
-            (Some(hold), Some(length)) => Way::Spliced(hold, length),
-            _ => Way::Copied(limit),
+        let transfer = match (handoff, exact) {
+            (Some(handoff), Some(length)) if limits.hand_over => Transfer::HandOver(handoff, length),
+            (Some(handoff), Some(length)) => Transfer::Splice(handoff, length),
+            _ => Transfer::Copy(limit),
         };
-        let handed = matches!(way, Way::HandedOver(..));
-        // What hyper takes of it over HTTP/2 before the model reads lies in this process.
-        let held = (parts.version == Version::HTTP_2).then(|| {
-            let mut held = share.body();
-            held.grow(exact.unwrap_or(u64::MAX).min(STREAM_WINDOW.into()), Instant::now()).then_some(held)
+        let handed_over = matches!(transfer, Transfer::HandOver(..));
+        // Over HTTP/2, hyper buffers a window of it in this process before the model reads.
+        let permit = (parts.version == Version::HTTP_2).then(|| {
+            let mut permit = share.body();
+            permit.grow(exact.unwrap_or(u64::MAX).min(STREAM_WINDOW.into()), Instant::now()).then_some(permit)
         });
-        let held = held.map(|held| held.ok_or(Failure::NodeBusy)).transpose()?;
-        let (upload, socket) = Upload::new(body, way, share)?;
-        return Ok(Taken {
+        let permit = permit.map(|permit| permit.ok_or(Failure::NodeBusy)).transpose()?;
+        let (upload, socket) = Upload::new(body, transfer, share)?;
+        return Ok(ReceivedBody {
             body: RequestBody::Streamed(Some(socket)),
             length: exact,
-            handed,
-            held,
+            handed_over,
+            permit,
             upload: Some(upload),
         });
     }
     let collecting = collect(body, exact, limit, share);
-    let (bytes, held) =
+    let (bytes, permit) =
         tokio::time::timeout_at(deadline.into(), collecting).await.map_err(|_| Failure::BodyTimeout)??;
-    let content = if is_json(headers) { BodyKind::Json } else { BodyKind::Bytes };
-    Ok(Taken {
-        body: RequestBody::Collected(content, bytes),
+    let kind = if is_json(headers) { BodyKind::Json } else { BodyKind::Bytes };
+    Ok(ReceivedBody {
+        body: RequestBody::Collected(kind, bytes),
         length: None,
-        handed: false,
-        held: Some(held),
+        handed_over: false,
+        permit: Some(permit),
         upload: None,
     })
 }
@@ -207,28 +207,28 @@ async fn collect(
     share: &Arc<BudgetShare>,
 ) -> Result<(Bytes, BodyPermit), Failure> {
     if exact.is_some_and(|length| !share.has_room(length, Instant::now())) {
-        return Err(Failure::NodeBusy); // before it is sent
+        return Err(Failure::NodeBusy); // before the client sends it
     }
-    let mut held = share.body();
+    let mut permit = share.body();
     let mut first = Bytes::new();
     let mut joined = BytesMut::new();
     let mut length = 0_u64;
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(broke_off)?;
+        let frame = frame.map_err(incomplete)?;
         let Ok(data) = frame.into_data() else { continue };
         length += data.len() as u64;
         if length > limit {
             return Err(Failure::BodyTooLarge { limit });
         }
-        // As it comes: who announces much and sends little takes little from others.
-        while length > held.bytes() {
-            let rest = exact.map_or(STEP, |exact| exact.max(length) - held.bytes());
-            if !held.grow(rest.min(STEP), Instant::now()) {
+        // As it arrives: a client that announces much and sends little reserves little.
+        while length > permit.bytes() {
+            let rest = exact.map_or(STEP, |exact| exact.max(length) - permit.bytes());
+            if !permit.grow(rest.min(STEP), Instant::now()) {
                 return Err(Failure::NodeBusy);
             }
         }
         if first.is_empty() && joined.is_empty() {
-            first = data; // most bodies come in one piece: no copy
+            first = data; // most bodies arrive in one piece: no copy
         } else {
             if joined.is_empty() {
                 joined.reserve(usize::try_from(exact.unwrap_or_default()).unwrap_or_default());
@@ -238,5 +238,5 @@ async fn collect(
         }
     }
     let bytes = if joined.is_empty() { first } else { joined.freeze() };
-    Ok((bytes, held))
+    Ok((bytes, permit))
 }

@@ -1,17 +1,20 @@
-//! A large body on its way from the client to the model, through a Unix socket pair of this request.
+//! Upload of a large body from the client to the model, through a Unix socket pair of this request.
 //!
-//! Polled by [`super::run`] beside the model's answer, and by the answer's stream as long as that goes on. Three ways: what
-//! comes in chunks or over HTTP/2 is copied as hyper decodes it; what has a length goes from socket to socket inside the
-//! kernel ([`super::splice`]); a model that the node trusts gets the connection itself. What always holds: nothing is read
-//! from the client, and no `100 Continue` sent, before the request is on its way to the model; at most one piece of the body
-//! is in this process; and the model cannot take half a body for a whole one.
+//! The handler polls it beside the model's response, and beside the response's stream as long as that goes on. Three transfers:
 //!
-//! The last is the work of one byte. A Unix socket that is closed with something unread in it gives the other side an error
-//! instead of an end. So there lies a byte, which is read at the end of a complete body, and only then: whether the client,
-//! the limit or the end of this process cuts the body off.
+//! - A body in chunks or over HTTP/2 is copied as hyper decodes it.
+//! - A body of known length goes from socket to socket inside the kernel ([`super::splice`]).
+//! - A model that the node trusts gets the connection itself.
+//!
+//! Invariants: nothing is read from the client, and no `100 Continue` sent, before the request is on its way to the model; at most one piece
+//! of the body is in this process; the model cannot take half a body for a whole one.
+//!
+//! The last is ensured by one byte. A Unix socket that is closed with unread bytes in it gives the other side an error instead of an end.
+//! So a byte is left in it, which is read only at the end of a complete body: the model gets an error whether the client, the limit or the
+//! end of this process cuts the body off.
 
 use super::splice::{self, Spliced};
-use crate::connection::Hold;
+use crate::connection::RawBodyHandoff;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
@@ -28,38 +31,37 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::oneshot;
 
-/// A body that is being uploaded. Dropped before its end, it is cut off.
+/// Upload that has not begun. Dropped before its end, the body is cut off.
 #[derive(Debug)]
 pub struct Upload {
     body: Incoming,
     to: UnixStream,
-    way: Way,
-    wanted: oneshot::Receiver<BodyReader>,
-    /// Its descriptors.
-    room: UploadPermit,
+    transfer: Transfer,
+    request_sent: oneshot::Receiver<BodyReader>,
+    permit: UploadPermit,
 }
 
-/// How a body gets to the model.
+/// Transfer of a body to the model.
 #[derive(Debug)]
-pub enum Way {
-    /// Copied out of hyper, at most so many bytes.
-    Copied(u64),
-    /// From socket to socket, exactly so many bytes.
-    Spliced(Arc<Hold>, u64),
-    /// By the model, from the connection itself: so many bytes.
-    HandedOver(Arc<Hold>, u64),
+pub enum Transfer {
+    /// Copy out of hyper, of at most so many bytes.
+    Copy(u64),
+    /// Splice from socket to socket, of exactly so many bytes.
+    Splice(Arc<RawBodyHandoff>, u64),
+    /// Read of so many bytes by the model, from the connection itself.
+    HandOver(Arc<RawBodyHandoff>, u64),
 }
 
-/// An upload under way.
-pub struct Uploading(Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>);
+/// Upload that has begun.
+pub struct RunningUpload(Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>);
 
-impl std::fmt::Debug for Uploading {
+impl std::fmt::Debug for RunningUpload {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Uploading")
+        f.write_str("RunningUpload")
     }
 }
 
-impl Future for Uploading {
+impl Future for RunningUpload {
     type Output = Result<(), Failure>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -67,38 +69,38 @@ impl Future for Uploading {
     }
 }
 
-/// What comes next of a held connection.
+/// Next part of a body that goes past hyper.
 enum Next {
-    /// Hyper had read it with the head.
+    /// A piece that hyper had read with the head.
     Piece(Bytes),
-    /// It had read it all.
+    /// The end: hyper had read the whole body.
     End,
-    /// The rest lies in here.
+    /// The socket with the rest.
     Socket(TcpStream),
 }
 
 impl Upload {
-    /// The upload, and the model's end of it.
+    /// An upload, and the model's end of it.
     ///
     /// # Errors
     /// The node has no descriptors left.
-    pub fn new(body: Incoming, way: Way, share: &Arc<BudgetShare>) -> Result<(Self, BodySocket), Failure> {
-        let room = share.upload().ok_or(Failure::NodeBusy)?;
+    pub fn new(body: Incoming, transfer: Transfer, share: &Arc<BudgetShare>) -> Result<(Self, BodySocket), Failure> {
+        let permit = share.upload().ok_or(Failure::NodeBusy)?;
         let pair = || -> io::Result<_> {
             let (ours, mut theirs) = std::os::unix::net::UnixStream::pair()?;
             ours.set_nonblocking(true)?;
-            theirs.write_all(&[0])?; // see the head of this file
+            theirs.write_all(&[0])?; // see the header of this file
             Ok((UnixStream::from_std(ours)?, theirs.into()))
         };
         let (to, socket) = pair().map_err(|_| Failure::NodeBusy)?;
-        let (sent, wanted) = oneshot::channel();
-        Ok((Self { body, to, way, wanted, room }, BodySocket { socket, sent }))
+        let (sent, request_sent) = oneshot::channel();
+        Ok((Self { body, to, transfer, request_sent, permit }, BodySocket { socket, sent }))
     }
 
-    /// Begins, once it is polled.
+    /// Begins the upload, once it is polled.
     #[must_use]
-    pub fn begin(self) -> Uploading {
-        Uploading(Box::pin(self.run()))
+    pub fn begin(self) -> RunningUpload {
+        RunningUpload(Box::pin(self.run()))
     }
 
     /// Moves the body until its end, or until the model stops reading. Then, where hyper does not watch the connection any
@@ -107,25 +109,25 @@ impl Upload {
     /// # Errors
     /// The client's side broke, or sent more than the limit.
     async fn run(self) -> Result<(), Failure> {
-        let Ok(reader) = self.wanted.await else {
-            return Ok(()); // the request ended before anybody got it: its answer says why
+        let Ok(reader) = self.request_sent.await else {
+            return Ok(()); // the request ended before it was sent: its response says why
         };
-        let _room = self.room;
-        match self.way {
-            Way::Copied(limit) => copy(self.body, self.to, limit).await,
-            Way::Spliced(hold, length) => past_hyper(self.body, self.to, &hold, length, false).await,
-            Way::HandedOver(hold, length) => {
-                past_hyper(self.body, self.to, &hold, length, reader == BodyReader::Model).await
+        let _permit = self.permit;
+        match self.transfer {
+            Transfer::Copy(limit) => copy(self.body, self.to, limit).await,
+            Transfer::Splice(handoff, length) => bypass_hyper(self.body, self.to, &handoff, length, false).await,
+            Transfer::HandOver(handoff, length) => {
+                bypass_hyper(self.body, self.to, &handoff, length, reader == BodyReader::Model).await
             }
         }
     }
 }
 
-pub(crate) fn broke_off(why: impl std::fmt::Display) -> Failure {
+pub(super) fn incomplete(why: impl std::fmt::Display) -> Failure {
     Failure::BadRequest(format!("the request's body broke off: {why}"))
 }
 
-/// The body is complete. A model that has closed its end needs no end of ours.
+/// Ends a complete body. A model that has closed its end needs no end.
 async fn complete(mut to: UnixStream) {
     let _ = to.read(&mut [0]).await;
 }
@@ -137,34 +139,34 @@ async fn copy(mut body: Incoming, mut to: UnixStream, limit: u64) -> Result<(), 
         let data = match frame {
             Ok(frame) => frame.into_data().unwrap_or_default(), // nothing but data and trailers
             Err(_) if !reads => return Ok(()),
-            Err(error) => return Err(broke_off(error)),
+            Err(error) => return Err(incomplete(error)),
         };
         length += data.len() as u64;
         if length > limit {
             return Err(Failure::BodyTooLarge { limit });
         }
-        // A model that has read enough: its answer counts. The rest is read, so that a client which writes before it reads
-        // gets that answer.
+        // The model may have closed its end: its response counts. The rest is read and dropped, so that a client which writes before
+        // it reads gets that response.
         reads = reads && to.write_all(&data).await.is_ok();
     }
     complete(to).await;
     Ok(())
 }
 
-async fn past_hyper(
+async fn bypass_hyper(
     mut body: Incoming,
     mut to: UnixStream,
-    hold: &Hold,
+    handoff: &RawBodyHandoff,
     length: u64,
     hand_over: bool,
 ) -> Result<(), Failure> {
     let mut rest = length;
     let mut reads = true;
     let socket = loop {
-        match poll_fn(|context| next(&mut body, hold, context)).await? {
+        match poll_fn(|context| next(&mut body, handoff, context)).await? {
             Next::Piece(data) => {
                 rest = rest.saturating_sub(data.len() as u64);
-                hold.took(data.len() as u64);
+                handoff.on_read(data.len() as u64);
                 reads = reads && to.write_all(&data).await.is_ok();
             }
             Next::End => {
@@ -174,43 +176,43 @@ async fn past_hyper(
             Next::Socket(socket) => break socket,
         }
     };
-    // Hyper says that the connection ends with the answer once nobody wants the body: `body` stays for as long as it may go on.
+    // Hyper has the response say that the connection ends once `body` is dropped: it is kept for as long as the connection may continue.
     if hand_over {
         drop(body);
-        hold.hand_over(&socket).map_err(|_| Failure::NodeBusy)?;
-        // A model that has closed its end wants none of it; its answer counts.
-        if reads && give(&to, &socket).await.is_ok() {
+        handoff.give_to_model(&socket).map_err(|_| Failure::NodeBusy)?;
+        // The model may have closed its end: its response counts.
+        if reads && send_socket(&to, &socket).await.is_ok() {
             tokio::select! {
                 () = complete(to) => {}
-                () = gone(&socket) => {}
+                () = hung_up(&socket) => {}
             }
         }
     } else if reads {
-        match splice::splice(&socket, &to, rest, hold).await {
-            Ok(Spliced::Whole) => complete(to).await,
-            Ok(Spliced::NotWanted) => drop(to),
-            Err(error) => return Err(broke_off(error)),
+        match splice::splice(&socket, &to, rest, handoff).await {
+            Ok(Spliced::Complete) => complete(to).await,
+            Ok(Spliced::ReaderClosed) => drop(to),
+            Err(error) => return Err(incomplete(error)),
         }
     }
-    gone(&socket).await;
+    hung_up(&socket).await;
     Err(Failure::BadRequest("the client hung up".into()))
 }
 
-fn next(body: &mut Incoming, hold: &Hold, context: &mut Context<'_>) -> Poll<Result<Next, Failure>> {
+fn next(body: &mut Incoming, handoff: &RawBodyHandoff, context: &mut Context<'_>) -> Poll<Result<Next, Failure>> {
     Poll::Ready(match Pin::new(body).poll_frame(context) {
         Poll::Ready(Some(Ok(frame))) => Ok(Next::Piece(frame.into_data().unwrap_or_default())),
-        Poll::Ready(Some(Err(error))) => Err(broke_off(error)),
+        Poll::Ready(Some(Err(error))) => Err(incomplete(error)),
         Poll::Ready(None) => Ok(Next::End),
-        // In this order: once the connection is given away hyper has handed over what it had, and nothing is left here.
-        Poll::Pending => match std::task::ready!(hold.poll_socket(context)) {
+        // In this order: the socket is provided only after hyper has yielded all that it had read.
+        Poll::Pending => match std::task::ready!(handoff.poll_socket(context)) {
             Ok(socket) => Ok(Next::Socket(socket)),
             Err(_) => Err(Failure::NodeBusy), // no descriptors left
         },
     })
 }
 
-/// Sends the connection to the model, with a byte that is none of the body's.
-async fn give(to: &UnixStream, socket: &TcpStream) -> io::Result<()> {
+/// Sends the connection to the model, with a byte that is not part of the body.
+async fn send_socket(to: &UnixStream, socket: &TcpStream) -> io::Result<()> {
     let (to_fd, descriptor) = (to.as_fd().as_raw_fd(), [socket.as_fd().as_raw_fd()]);
     let sent = to.async_io(Interest::WRITABLE, || {
         let rights = [ControlMessage::ScmRights(&descriptor)];
@@ -220,12 +222,12 @@ async fn give(to: &UnixStream, socket: &TcpStream) -> io::Result<()> {
 }
 
 /// Returns when the client has closed the connection, or lost it.
-async fn gone(socket: &TcpStream) {
+async fn hung_up(socket: &TcpStream) {
     while let Ok(ready) = socket.ready(Interest::READABLE | Interest::ERROR).await {
         if ready.is_read_closed() || ready.is_error() {
             return;
         }
-        // More bytes, which nobody will read: wait for news again.
+        // More bytes, which are not read: clear the readiness and wait again.
         let _ = socket.try_io(Interest::READABLE, || Err::<(), _>(ErrorKind::WouldBlock.into()));
     }
 }

@@ -1,9 +1,8 @@
-//! Names that a listener answers to, and pages of other sites that it does not serve.
+//! Host names of a listener, and refusal of cross-site requests.
 //!
-//! Asked by [`super::door`] for each request. A browser on the node's machine reaches listeners on loopback: by DNS rebinding a
-//! page calls them under its own name and reads what they answer; without it, a form or a simple `fetch` of any page still
-//! has a model run. What always holds: a page can neither choose the `Host` nor the `Origin` that its browser writes, and a
-//! client that is no browser writes no `Origin`.
+//! A browser on the node's machine reaches listeners on loopback. By DNS rebinding a page calls them under its own name and reads their
+//! responses; without rebinding, a form or a simple `fetch` of any page still runs a model. Invariant of browsers: a page can choose
+//! neither the `Host` nor the `Origin` header; a client that is no browser sends no `Origin`.
 
 use hyper::header::{HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
 use hyper::http::uri::Authority;
@@ -13,36 +12,36 @@ use omni_request_error::Failure;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// How a browser says in which relation the page is to the node.
+/// Header in which a browser states the relation of the page to the node.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Names of one listener.
+/// Host names of one listener.
 #[derive(Debug, Clone)]
-pub struct Names {
-    /// Only this machine reaches it.
+pub struct HostNames {
+    /// Only this machine reaches the listener.
     is_loopback: bool,
-    /// Those of the configuration.
+    /// Names of the configuration.
     listed: BTreeSet<HostName>,
-    /// All are good.
-    is_open: bool,
-    /// A token is asked for, which no page of another site has.
-    wants_token: bool,
+    /// Every name is accepted.
+    accepts_any: bool,
+    /// A token is required, which no page of another site has.
+    requires_token: bool,
 }
 
-impl Names {
-    /// Of a listener at this address. Where it speaks TLS a name that was made to lead here has no certificate.
+impl HostNames {
+    /// Names of a listener at this address. With TLS, a name that was made to lead here has no certificate.
     #[must_use]
-    pub fn new(listener: IpAddr, listed: BTreeSet<HostName>, wants_token: bool, speaks_tls: bool) -> Self {
+    pub fn new(listener: IpAddr, listed: BTreeSet<HostName>, requires_token: bool, has_tls: bool) -> Self {
         let is_loopback = listener.to_canonical().is_loopback();
-        let is_said_by_address = is_loopback && !speaks_tls;
-        let is_open = listed.iter().any(HostName::is_any) || (!is_said_by_address && listed.is_empty());
-        Self { is_loopback, listed, is_open, wants_token }
+        let needs_known_name = is_loopback && !has_tls;
+        let accepts_any = listed.iter().any(HostName::is_any) || (!needs_known_name && listed.is_empty());
+        Self { is_loopback, listed, accepts_any, requires_token }
     }
 
-    /// Whether a request may be served, by its `Host` and its `Origin`.
+    /// Checks `Host` and `Origin` of a request.
     ///
     /// # Errors
-    /// It names no host or several; one that this listener does not answer to; or it is another site's.
+    /// No host or several, an unknown host, or a cross-site request.
     pub(crate) fn check(
         &self,
         method: &Method,
@@ -51,21 +50,21 @@ impl Names {
         headers: &HeaderMap,
     ) -> Result<(), Failure> {
         let Some(authority) = authority(uri, version, headers)? else { return Ok(()) };
-        if !self.answers_to(authority.host()) {
+        if !self.serves(authority.host()) {
             return Err(Failure::UnknownHost { host: authority.host().to_owned() });
         }
-        if self.wants_token || method.is_safe() || is_own_site(headers, &authority) {
+        if self.requires_token || method.is_safe() || is_own_site(headers, &authority) {
             return Ok(());
         }
         Err(Failure::OtherSite)
     }
 
-    fn answers_to(&self, host: &str) -> bool {
-        if self.is_open {
+    fn serves(&self, host: &str) -> bool {
+        if self.accepts_any {
             return true;
         }
         let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
-        // No name of DNS is needed to come by an address, so that rebinding gains nothing there.
+        // An address needs no DNS, so rebinding gains nothing there.
         if let Ok(address) = bare.parse::<IpAddr>() {
             return !self.is_loopback || address.to_canonical().is_loopback() || self.is_listed(host);
         }
@@ -79,34 +78,34 @@ impl Names {
     }
 }
 
-/// The one host that a request is for; `None` for one of HTTP/1.0 without any, which no browser sends.
+/// The only host of a request; `None` for HTTP/1.0 without a host, which no browser sends.
 fn authority(uri: &Uri, version: Version, headers: &HeaderMap) -> Result<Option<Authority>, Failure> {
     let mut hosts = headers.get_all(HOST).iter();
     let (first, further) = (hosts.next(), hosts.next());
-    let said = first.map(|host| parsed(host).ok_or(Failure::NoHost)).transpose()?;
+    let host = first.map(|host| parsed(host).ok_or(Failure::NoHost)).transpose()?;
     let of_target = uri.authority().filter(|target| !target.as_str().contains('@'));
     let is_one = match version {
         _ if further.is_some() || (uri.authority().is_some() && of_target.is_none()) => false,
         Version::HTTP_09 | Version::HTTP_10 => true,
-        Version::HTTP_11 => said.is_some(),
-        _ => match (of_target, &said) {
-            (Some(target), Some(said)) => target == said,
-            (target, said) => target.is_some() || said.is_some(),
+        Version::HTTP_11 => host.is_some(),
+        _ => match (of_target, &host) {
+            (Some(target), Some(host)) => target == host,
+            (target, host) => target.is_some() || host.is_some(),
         },
     };
-    if is_one { Ok(of_target.cloned().or(said)) } else { Err(Failure::NoHost) }
+    if is_one { Ok(of_target.cloned().or(host)) } else { Err(Failure::NoHost) }
 }
 
 fn parsed(host: &HeaderValue) -> Option<Authority> {
     Authority::try_from(host.as_bytes()).ok().filter(|authority| !authority.as_str().contains('@'))
 }
 
-/// Whether a request comes from a page of the node's own site, or from no page at all.
+/// Whether a request comes from a page of the same site, or from no page at all.
 fn is_own_site(headers: &HeaderMap, authority: &Authority) -> bool {
     if let Some(site) = headers.get(FETCH_SITE) {
         return site == "same-origin" || site == "none";
     }
-    // Browsers say it to `https` and to loopback only.
+    // Browsers send `sec-fetch-site` to `https` and to loopback only.
     headers.get_all(ORIGIN).iter().all(|origin| {
         let host = origin.to_str().ok().and_then(|text| text.split_once("://")).map(|(_, host)| host);
         host.is_some_and(|host| host.eq_ignore_ascii_case(authority.as_str()))
@@ -118,12 +117,12 @@ mod tests {
     use super::*;
     use hyper::Request;
 
-    fn names(listener: &str, listed: &[&str], wants_token: bool) -> Names {
+    fn names(listener: &str, listed: &[&str], requires_token: bool) -> HostNames {
         let listed = listed.iter().map(|name| name.parse().unwrap()).collect();
-        Names::new(listener.parse().unwrap(), listed, wants_token, false)
+        HostNames::new(listener.parse().unwrap(), listed, requires_token, false)
     }
 
-    fn checked(names: &Names, target: &str, version: Version, headers: &[(&str, &str)]) -> Result<(), Failure> {
+    fn checked(names: &HostNames, target: &str, version: Version, headers: &[(&str, &str)]) -> Result<(), Failure> {
         let mut request = Request::post(target).version(version);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -132,7 +131,7 @@ mod tests {
         names.check(&parts.method, &parts.uri, parts.version, &parts.headers)
     }
 
-    fn status_of(host: &str, names: &Names) -> u16 {
+    fn status_of(host: &str, names: &HostNames) -> u16 {
         match checked(names, "/", Version::HTTP_11, &[("host", host)]) {
             Ok(()) => 200,
             Err(Failure::NoHost) => 400,
@@ -142,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_answers_to_its_own_names() {
+    fn a_listener_serves_its_own_names() {
         let loopback = names("127.0.0.1", &["models.example", "10.0.0.7"], false);
         let beyond = names("0.0.0.0", &["models.example"], false);
         for (host, at_loopback, at_beyond) in [
@@ -171,17 +170,22 @@ mod tests {
             assert_eq!((status_of(host, &loopback), status_of(host, &beyond)), (at_loopback, at_beyond), "{host}");
         }
         assert_eq!(status_of("any.example", &names("127.0.0.1", &["*"], false)), 200);
-        assert_eq!(status_of("any.example", &names("10.0.0.1", &[], false)), 200, "nobody said which");
+        assert_eq!(status_of("any.example", &names("10.0.0.1", &[], false)), 200, "no names are configured");
         let tls = |listed: &[&str]| {
-            Names::new([127, 0, 0, 1].into(), listed.iter().map(|name| name.parse().unwrap()).collect(), false, true)
+            HostNames::new(
+                [127, 0, 0, 1].into(),
+                listed.iter().map(|name| name.parse().unwrap()).collect(),
+                false,
+                true,
+            )
         };
-        assert_eq!(status_of("any.example", &tls(&[])), 200, "its certificate says who it is");
+        assert_eq!(status_of("any.example", &tls(&[])), 200, "the certificate vouches for the name");
         assert_eq!(status_of("any.example", &tls(&["models.example"])), 421);
-        assert_eq!(status_of("any.example", &names("127.0.0.1", &[], true)), 421, "a token changes nothing about that");
+        assert_eq!(status_of("any.example", &names("127.0.0.1", &[], true)), 421, "a token does not replace the name");
     }
 
     #[test]
-    fn exactly_one_host_is_named() {
+    fn a_request_needs_exactly_one_host() {
         let names = names("127.0.0.1", &[], false);
         let one = ("host", "localhost");
         for (target, version, headers, is_served) in [
@@ -209,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_other_sites_are_refused_unless_a_token_is_asked_for() {
+    fn cross_site_requests_are_refused_unless_a_token_is_required() {
         let (open, closed) = (names("127.0.0.1", &[], false), names("127.0.0.1", &[], true));
         let own = "http://127.0.0.1:8080";
         for (headers, is_served) in [
@@ -234,6 +238,6 @@ mod tests {
             Request::get("/").header("host", "localhost").header("sec-fetch-site", "cross-site").body(()).unwrap();
         let (parts, ()) = get.into_parts();
         let checked = open.check(&parts.method, &parts.uri, parts.version, &parts.headers);
-        assert_eq!(checked, Ok(()), "a link may lead there; the page that has it reads nothing");
+        assert_eq!(checked, Ok(()), "a link may lead there; its page cannot read the response");
     }
 }

@@ -1,12 +1,17 @@
-//! A client's connection that is held: from then on its bytes are for somebody else than hyper.
+//! Handoff of a large request body: the rest of the connection is withheld from hyper, and the body is moved past it.
 //!
-//! Every connection has one ([`super::connection`]); [`super::upload`] uses it to move a large body past hyper. The listener
-//! calls [`Hold::hold`] while hyper is still at the request's head. From then on hyper gets not one more byte of this
-//! connection. What it had read beyond the head it gives as the body's first pieces, and asks for more when it has nothing
-//! left: at that moment whoever waits in [`Hold::poll_socket`] gets a descriptor of the connection that stands exactly
-//! behind those pieces. What always holds: one that was once held is never read again by the hyper that read the head, so that no
-//! byte of a body can be taken for a request. It answers; then a new one reads on behind the body's last byte, if exactly the
-//! body was taken, or the connection closes.
+//! ```text
+//! inactive ─ begin ─▶ active ─ hyper has nothing left ─▶ socket provided ─▶ body read by this process ─▶ connection continues, or closes
+//!                                                                      └─▶ given to the model ─────────▶ connection closes
+//! ```
+//!
+//! The service begins the handoff while hyper is still at the request's head. From then on hyper gets not one more byte of the
+//! connection. Bytes that it had read beyond the head it yields as the first pieces of the body, and tries to read when it has nothing
+//! left: at that moment [`RawBodyHandoff::poll_socket`] returns a descriptor of the connection that is exactly behind those pieces.
+//!
+//! Invariant: the hyper that read the head never reads again after a handoff has begun, so that no byte of a body can be taken for a
+//! request. It writes the response; then a new hyper reads on behind the body's last byte, if exactly the body was read, or the
+//! connection closes.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -17,53 +22,55 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::TcpStream;
 
-/// For a client that sends on after its answer, and reads only then: longest silence, and longest time in all.
-const LINGER: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30));
+/// For a client that sends on after the response and reads it only then: longest silence.
+const LINGER_SILENCE: Duration = Duration::from_secs(5);
+/// Longest time in all for such a client.
+const LINGER: Duration = Duration::from_secs(30);
 
-/// Whether a connection is held, and what becomes of it. Shared by connection, service and request.
+/// Handoff of one connection, shared by connection, service and request.
 #[derive(Debug, Default)]
-pub struct Hold {
-    held: AtomicBool,
-    /// Bytes of the body that nobody has taken from the connection.
+pub struct RawBodyHandoff {
+    active: AtomicBool,
+    /// Bytes of the body that have not been read from the connection.
     unread: AtomicU64,
-    /// The model has the connection.
-    handed: AtomicBool,
+    /// The model has a descriptor of the connection.
+    given_to_model: AtomicBool,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
+    /// Descriptor for the task that moves the body.
     socket: Option<io::Result<TcpStream>>,
-    /// It was put there, once for all.
-    given: bool,
+    /// The descriptor was provided, which happens once.
+    is_provided: bool,
     waiting: Option<Waker>,
-    /// For what is to be done after hyper has closed.
-    closing: Option<std::net::TcpStream>,
+    /// Descriptor to drain or shut down after hyper has closed.
+    after_close: Option<std::net::TcpStream>,
 }
 
-impl Hold {
-    /// Keeps the rest of the connection from hyper. To be called before hyper reads on behind the head of a request whose
-    /// body has this length.
-    pub fn hold(&self, length: u64) {
+impl RawBodyHandoff {
+    /// Withholds the rest of the connection from hyper. To be called before hyper reads on behind the head of a request whose body has
+    /// this length.
+    pub(super) fn begin(&self, length: u64) {
         self.unread.store(length, Ordering::Relaxed);
-        self.held.store(true, Ordering::Relaxed);
+        self.active.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it is held.
-    pub fn is_held(&self) -> bool {
-        self.held.load(Ordering::Relaxed)
+    pub(super) fn is_active(&self) -> bool {
+        self.active.load(Ordering::Relaxed)
     }
 
-    /// Whether exactly the body was taken from the connection: the next byte is not the body's.
-    pub(crate) fn is_read(&self) -> bool {
-        self.is_held() && self.unread.load(Ordering::Relaxed) == 0 && !self.handed.load(Ordering::Relaxed)
+    /// Whether exactly the body was read from the connection: the next byte is beyond it.
+    pub(super) fn is_body_read(&self) -> bool {
+        self.is_active() && self.unread.load(Ordering::Relaxed) == 0 && !self.given_to_model.load(Ordering::Relaxed)
     }
 
-    /// Hyper has nothing left: who waits gets the connection, once.
-    pub(crate) fn give(&self, duplicate: impl FnOnce() -> io::Result<std::net::TcpStream>) {
+    /// Provides the connection to the task that moves the body, once: hyper has nothing left of the body.
+    pub(super) fn provide_socket(&self, duplicate: impl FnOnce() -> io::Result<std::net::TcpStream>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if !state.given {
-            state.given = true;
+        if !state.is_provided {
+            state.is_provided = true;
             state.socket = Some(duplicate().and_then(TcpStream::from_std));
             if let Some(waiting) = state.waiting.take() {
                 waiting.wake();
@@ -71,17 +78,17 @@ impl Hold {
         }
     }
 
-    /// Hyper is about to close it; this is for what is to be done then. One that a model has is shut for both at once: of what
-    /// the client sends when it sees its answer's end, not one byte is the model's.
-    pub(crate) fn closing(&self, duplicate: Option<std::net::TcpStream>) {
-        if let Some(stream) = duplicate.as_ref().filter(|_| self.handed.load(Ordering::Relaxed)) {
-            let _ = stream.shutdown(std::net::Shutdown::Both); // closed already is as well
+    /// Keeps a descriptor for [`Self::finish`]; hyper is about to close the connection. A connection that the model has is shut down for
+    /// both at once: not one byte that the client sends after the end of its response is for the model.
+    pub(super) fn on_close(&self, duplicate: Option<std::net::TcpStream>) {
+        if let Some(stream) = duplicate.as_ref().filter(|_| self.given_to_model.load(Ordering::Relaxed)) {
+            let _ = stream.shutdown(std::net::Shutdown::Both); // or it is closed already
         }
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).closing = duplicate;
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).after_close = duplicate;
     }
 
-    /// The connection, behind all that hyper has read. Only when no piece of the body is left at hyper.
-    pub fn poll_socket(&self, context: &mut Context<'_>) -> Poll<io::Result<TcpStream>> {
+    /// Returns the connection, behind all that hyper has read. To be polled only when hyper has no piece of the body left.
+    pub(crate) fn poll_socket(&self, context: &mut Context<'_>) -> Poll<io::Result<TcpStream>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match state.socket.take() {
             Some(socket) => Poll::Ready(socket),
@@ -92,29 +99,29 @@ impl Hold {
         }
     }
 
-    /// So many bytes of the body have left the connection.
-    pub fn took(&self, bytes: u64) {
+    /// Notes that so many bytes of the body were read from the connection.
+    pub(crate) fn on_read(&self, bytes: u64) {
         self.unread.fetch_sub(bytes.min(self.unread.load(Ordering::Relaxed)), Ordering::Relaxed);
     }
 
-    /// The model gets the connection, which must not outlive this request.
+    /// Notes that the model gets the connection, which must not outlive this request.
     ///
     /// # Errors
     /// There are no descriptors left.
-    pub fn hand_over(&self, socket: &TcpStream) -> io::Result<()> {
+    pub(crate) fn give_to_model(&self, socket: &TcpStream) -> io::Result<()> {
         let duplicate = socket.as_fd().try_clone_to_owned()?;
-        self.handed.store(true, Ordering::Relaxed);
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).closing = Some(duplicate.into());
+        self.given_to_model.store(true, Ordering::Relaxed);
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).after_close = Some(duplicate.into());
         Ok(())
     }
 
-    /// After hyper's end of a held connection. A client that sends its whole body before it reads would lose its answer to
-    /// a reset: the rest is read and dropped, for a while. A connection that a model has is shut for both.
-    pub async fn close(&self) {
-        let closing = self.state.lock().unwrap_or_else(PoisonError::into_inner).closing.take();
-        let Some(stream) = closing else { return };
-        if self.handed.load(Ordering::Relaxed) {
-            let _ = stream.shutdown(std::net::Shutdown::Both); // closed already is as well
+    /// Ends the handoff after hyper has closed. A client that sends its whole body before it reads would lose the response to a reset:
+    /// the rest is read and dropped, for a while. A connection that the model has is shut down for both.
+    pub(super) async fn finish(&self) {
+        let after_close = self.state.lock().unwrap_or_else(PoisonError::into_inner).after_close.take();
+        let Some(stream) = after_close else { return };
+        if self.given_to_model.load(Ordering::Relaxed) {
+            let _ = stream.shutdown(std::net::Shutdown::Both); // or it is closed already
             return;
         }
         let unread = self.unread.load(Ordering::Relaxed);
@@ -128,12 +135,11 @@ impl Hold {
 }
 
 /// Reads and drops so many bytes, or all until the end, for a while.
-pub(crate) async fn drain(mut stream: impl AsyncRead + Unpin, mut unread: u64) {
+pub(super) async fn drain(mut stream: impl AsyncRead + Unpin, mut unread: u64) {
     let mut sink = vec![0; 64 * 1024];
-    let (silence, whole) = LINGER;
-    let _ = tokio::time::timeout(whole, async {
+    let _ = tokio::time::timeout(LINGER, async {
         while unread > 0 {
-            match tokio::time::timeout(silence, stream.read(&mut sink)).await {
+            match tokio::time::timeout(LINGER_SILENCE, stream.read(&mut sink)).await {
                 Ok(Ok(count)) if count > 0 => unread = unread.saturating_sub(count as u64),
                 Ok(_) | Err(_) => break,
             }

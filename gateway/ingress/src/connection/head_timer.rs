@@ -1,9 +1,8 @@
-//! Hyper's deadline for the head of a request, without a new timer for each request.
+//! Timer for the head of a request, shared by all requests of an HTTP/1.1 connection.
 //!
-//! Given to hyper by [`super::listener`], one for each connection of HTTP/1.1. Hyper asks for a deadline before each request
-//! and drops it as soon as the head is there, which at many requests a second is mostly setting timers that never go off.
-//! Here a connection has one timer. What always holds: it is never set to later than the deadline that is asked for; when it
-//! goes off too early, it is set anew.
+//! Hyper sets a deadline before each request and drops it as soon as the head has arrived: at many requests a second that is mostly the
+//! registration of timers that never expire. Here a connection has one timer. Invariant: it never expires later than the deadline that
+//! was asked for; when it expires too early, it is set again.
 
 use hyper::rt::{Sleep, Timer};
 use std::future::Future;
@@ -14,11 +13,11 @@ use std::time::{Duration, Instant};
 
 type Running = Pin<Box<tokio::time::Sleep>>;
 
-/// The timer of one connection, while no deadline has it.
+/// Timer of one connection, while no deadline uses it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct HeadTimer(Arc<Mutex<Option<Running>>>);
+pub(super) struct HeadTimer(Arc<Mutex<Option<Running>>>);
 
-/// A deadline.
+/// Deadline that uses the timer.
 #[derive(Debug)]
 struct Deadline {
     at: Instant,
@@ -28,7 +27,7 @@ struct Deadline {
 }
 
 impl HeadTimer {
-    fn rests(&self, change: impl FnOnce(&mut Option<Running>) -> Option<Running>) -> Option<Running> {
+    fn spare(&self, change: impl FnOnce(&mut Option<Running>) -> Option<Running>) -> Option<Running> {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -39,7 +38,7 @@ impl Timer for HeadTimer {
     }
 
     fn sleep_until(&self, at: Instant) -> Pin<Box<dyn Sleep>> {
-        let earlier = self.rests(Option::take).filter(|running| running.deadline() <= at.into());
+        let earlier = self.spare(Option::take).filter(|running| running.deadline() <= at.into());
         let running = earlier.unwrap_or_else(|| Box::pin(tokio::time::sleep_until(at.into())));
         Box::pin(Deadline { at, running: Some(running), timer: self.clone() })
     }
@@ -63,7 +62,7 @@ impl Future for Deadline {
 
 impl Drop for Deadline {
     fn drop(&mut self) {
-        self.timer.rests(|rests| std::mem::replace(rests, self.running.take()));
+        self.timer.spare(|spare| std::mem::replace(spare, self.running.take()));
     }
 }
 
@@ -74,23 +73,23 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_secs(30);
 
     #[tokio::test(start_paused = true)]
-    async fn each_deadline_is_kept_and_all_share_one_timer() {
+    async fn all_deadlines_share_one_timer() {
         let (timer, start) = (HeadTimer::default(), tokio::time::Instant::now());
         let first = timer.sleep_until((start + TIMEOUT).into_std());
         tokio::time::timeout(Duration::from_secs(20), first).await.unwrap_err();
-        assert_eq!(timer.rests(Option::take).map(|running| running.deadline()), Some(start + TIMEOUT));
+        assert_eq!(timer.spare(Option::take).map(|running| running.deadline()), Some(start + TIMEOUT));
 
         for begins in [25, 60, 61] {
             tokio::time::sleep_until(start + Duration::from_secs(begins)).await;
             let begun = tokio::time::Instant::now();
-            drop(timer.sleep_until((begun + TIMEOUT).into_std())); // a head that came at once
+            drop(timer.sleep_until((begun + TIMEOUT).into_std())); // a head that arrives at once
             timer.sleep_until((begun + TIMEOUT).into_std()).await;
             assert_eq!(begun.elapsed(), TIMEOUT, "{begins}");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_earlier_deadline_than_the_last_one_is_kept() {
+    async fn a_deadline_before_the_last_one_is_kept() {
         let (timer, start) = (HeadTimer::default(), tokio::time::Instant::now());
         drop(timer.sleep_until((start + TIMEOUT).into_std()));
         timer.sleep_until((start + TIMEOUT / 2).into_std()).await;

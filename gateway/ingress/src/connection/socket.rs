@@ -1,13 +1,11 @@
-//! The client's socket, as hyper reads and writes it: what passes is noted in [`Known`], and what hyper may not have is kept
-//! from it.
+//! The client's socket as hyper reads and writes it: notes in the [`ConnectionState`] what passes, and withholds what is not for hyper.
 
-use super::http2_frames::{Frames, Verdict};
-use super::state::Known;
-use super::stream::Stream;
+use super::http2_frames::{FrameCounter, Verdict};
+use super::state::ConnectionState;
+use super::stream::ClientStream;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -16,31 +14,31 @@ use tokio::time::{Sleep, sleep_until};
 /// The client's socket.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    /// `None` once it was bequeathed.
-    stream: Option<Stream>,
-    known: Arc<Known>,
-    /// What it has brought over HTTP/2.
-    frames: Frames,
-    /// It is not read before this is over.
+    /// `None` once it was dropped.
+    stream: Option<ClientStream>,
+    state: Arc<ConnectionState>,
+    /// Frames that have arrived over HTTP/2.
+    frames: FrameCounter,
+    /// Nothing is read before this has elapsed.
     pause: Option<Pin<Box<Sleep>>>,
 }
 
 impl Socket {
-    pub(crate) fn new(stream: Stream, known: Arc<Known>) -> Self {
-        Self { stream: Some(stream), known, frames: Frames::default(), pause: None }
+    pub(crate) fn new(stream: ClientStream, state: Arc<ConnectionState>) -> Self {
+        Self { stream: Some(stream), state, frames: FrameCounter::default(), pause: None }
     }
 
-    /// The same connection once more.
+    /// Another descriptor of the same connection.
     fn duplicate(&self) -> io::Result<std::net::TcpStream> {
         self.stream.as_ref().ok_or(io::ErrorKind::NotConnected)?.duplicate()
     }
 
-    fn stream(&mut self) -> io::Result<Pin<&mut Stream>> {
+    fn stream(&mut self) -> io::Result<Pin<&mut ClientStream>> {
         self.stream.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
-    fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        self.known.wrote(matches!(written, Poll::Ready(Ok(_))));
+    fn note_write(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        self.state.io.on_write(matches!(written, Poll::Ready(Ok(_))));
         written
     }
 }
@@ -48,21 +46,20 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         let Some(stream) = self.stream.take() else { return };
-        let is_cut = self.known.cut.load(Ordering::Relaxed);
+        let end = &self.state.end;
+        let is_cut = end.is_cut();
         if is_cut {
-            stream.forget_unsent();
+            stream.discard_unsent();
         }
-        if !is_cut && self.known.goes_on.load(Ordering::Relaxed) {
-            self.known.keep(stream);
+        if !is_cut && end.continues() {
+            end.keep_leftover(stream);
             return;
         }
-        match (self.known.heir.get(), stream) {
-            (Some(heir), Stream::Tcp(stream)) => {
-                let _ = heir.try_send(stream); // it has room for every connection that there may be
+        match (end.successor(), stream) {
+            (Some(successor), ClientStream::Tcp(stream)) => {
+                let _ = successor.try_send(stream); // it has room for every connection that there may be
             }
-            (_, stream) if !is_cut && self.known.lingers.load(Ordering::Relaxed) => {
-                self.known.keep(stream);
-            }
+            (_, stream) if !is_cut && end.lingers() => end.keep_leftover(stream),
             (_, stream) => drop(stream),
         }
     }
@@ -74,36 +71,36 @@ impl AsyncRead for Socket {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.known.hold.is_held() {
-            self.known.hold.give(|| self.duplicate());
+        if self.state.handoff.is_active() {
+            self.state.handoff.provide_socket(|| self.duplicate());
             return Poll::Pending;
         }
-        if self.known.heir.get().is_some() {
-            return Poll::Pending; // what comes is the successor's; hyper is about to end, and needs no waking
+        if self.state.end.successor().is_some() {
+            return Poll::Pending; // further bytes are for the successor; hyper is about to end, and needs no waking
         }
         if let Some(pause) = &mut self.pause {
             ready!(pause.as_mut().poll(context));
             self.pause = None;
         }
-        if self.known.has_read_enough() {
+        if self.state.has_read_enough() {
             context.waker().wake_by_ref();
             return Poll::Pending; // in the next turn
         }
         let before = buffer.filled().len();
         let Poll::Ready(read) = self.stream()?.poll_read(context, buffer) else {
-            self.known.found_nothing();
+            self.state.io.on_no_input();
             return Poll::Pending;
         };
         read?;
         if let Some(bytes @ [_, ..]) = buffer.filled().get(before..) {
-            self.known.read(bytes);
-            // One of HTTP/1.1 is known by its first byte.
-            if self.known.may_be_http2() {
-                match self.frames.take(bytes, Instant::now()) {
-                    Verdict::Go => {}
-                    Verdict::Wait(until) => self.pause = Some(Box::pin(sleep_until(until.into()))),
-                    Verdict::End => {
-                        self.known.overdoes();
+            self.state.on_read(bytes);
+            // A request of HTTP/1.1 is known by its first byte.
+            if self.state.io.may_be_http2() {
+                match self.frames.count(bytes, Instant::now()) {
+                    Verdict::Continue => {}
+                    Verdict::Pause(until) => self.pause = Some(Box::pin(sleep_until(until.into()))),
+                    Verdict::LargeTrailers => {
+                        self.state.end.on_large_trailers();
                         return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
                     }
                 }
@@ -116,7 +113,7 @@ impl AsyncRead for Socket {
 impl AsyncWrite for Socket {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = self.stream()?.poll_write(context, bytes);
-        self.wrote(written)
+        self.note_write(written)
     }
 
     fn poll_write_vectored(
@@ -125,7 +122,7 @@ impl AsyncWrite for Socket {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = self.stream()?.poll_write_vectored(context, slices);
-        self.wrote(written)
+        self.note_write(written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -137,14 +134,14 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.known.closes();
-        if self.known.goes_on.load(Ordering::Relaxed) {
-            return self.stream()?.poll_flush(context); // hyper has done its part; the connection has not
+        self.state.io.on_close();
+        if self.state.end.continues() {
+            return self.stream()?.poll_flush(context); // hyper is done with the connection, the client is not
         }
-        if self.known.hold.is_held() {
-            self.known.hold.closing(self.duplicate().ok());
+        if self.state.handoff.is_active() {
+            self.state.handoff.on_close(self.duplicate().ok());
         }
-        if self.known.heir.get().is_some() {
+        if self.state.end.successor().is_some() {
             return Poll::Ready(Ok(()));
         }
         self.stream()?.poll_shutdown(context)

@@ -1,9 +1,9 @@
-//! What is known of a connection, by what happens on it.
+//! State of a connection after reads, writes and requests.
 
 use super::*;
 
 #[test]
-fn the_two_versions_are_told_apart_by_their_first_bytes() {
+fn http2_is_detected_by_its_first_bytes() {
     for (pieces, is_http2) in [
         (vec!["PRI * HTTP/2.0\r\n"], true),
         (vec!["P", "RI", " * HTTP/2.0"], true),
@@ -12,58 +12,58 @@ fn the_two_versions_are_told_apart_by_their_first_bytes() {
         (vec!["PR", "OPFIND", "PRI"], false),
         (vec!["P", "R"], false),
     ] {
-        let known = Known::default();
-        pieces.iter().for_each(|piece| known.read(piece.as_bytes()));
-        assert_eq!(known.is_http2(), is_http2, "{pieces:?}");
+        let state = ConnectionState::default();
+        pieces.iter().for_each(|piece| state.on_read(piece.as_bytes()));
+        assert_eq!(state.io.is_http2(), is_http2, "{pieces:?}");
     }
 }
 
 #[test]
-fn only_what_may_be_left_is_waited_for() {
-    let known = Arc::new(Known::default());
-    let open = known.begin();
-    known.linger(true);
-    known.found_nothing();
-    known.settle();
-    assert!(known.lingers.load(Ordering::Relaxed), "the answer is to come, and may be early");
+fn a_connection_lingers_until_hyper_waits_for_the_next_request() {
+    let state = Arc::new(ConnectionState::default());
+    let open = state.begin_request();
+    state.end.set_lingers(true);
+    state.io.on_no_input();
+    state.end_turn();
+    assert!(state.end.lingers(), "the response is to come, and may be early");
     drop(open);
-    known.wrote(true);
-    known.found_nothing();
-    known.closes();
-    known.settle();
-    assert!(known.lingers.load(Ordering::Relaxed), "hyper looked for the rest of the body, and closes without it");
-    known.found_nothing();
-    known.settle();
-    assert!(!known.lingers.load(Ordering::Relaxed), "it waits for the next request");
+    state.io.on_write(true);
+    state.io.on_no_input();
+    state.io.on_close();
+    state.end_turn();
+    assert!(state.end.lingers(), "hyper tried to read the rest of the body, and closes without it");
+    state.io.on_no_input();
+    state.end_turn();
+    assert!(!state.end.lingers(), "it waits for the next request");
 }
 
 #[test]
 fn a_connection_is_idle_between_its_requests() {
-    let known = Arc::new(Known::default());
-    assert!(!known.is_idle(), "hyper has not asked yet");
-    known.found_nothing();
-    assert!(known.is_idle(), "nothing came yet");
-    known.read(b"POST ");
-    known.found_nothing();
-    assert!(!known.is_idle(), "half a head is hyper's already");
-    let open = known.begin();
-    known.wrote(true);
-    known.found_nothing();
-    assert!(!known.is_idle(), "its answer is being written");
+    let state = Arc::new(ConnectionState::default());
+    assert!(!state.is_idle(), "hyper has not tried to read yet");
+    state.io.on_no_input();
+    assert!(state.is_idle(), "nothing came yet");
+    state.on_read(b"POST ");
+    state.io.on_no_input();
+    assert!(!state.is_idle(), "hyper has half a head");
+    let open = state.begin_request();
+    state.io.on_write(true);
+    state.io.on_no_input();
+    assert!(!state.is_idle(), "the response is being written");
     drop(open);
-    assert!(known.is_idle());
-    known.wrote(true);
-    assert!(!known.is_idle(), "hyper closes it, if it does not ask for another request");
-    known.found_nothing();
-    known.wrote(false);
-    assert!(!known.is_idle(), "the end of the answer is not written yet");
-    known.wrote(true);
-    known.found_nothing();
-    assert!(known.is_idle());
-    known.read(b"P");
-    assert!(!known.is_idle(), "the next one has begun");
-    known.hold.hold(1);
-    known.wrote(true);
-    known.found_nothing();
-    assert!(!known.is_idle(), "it is not kept");
+    assert!(state.is_idle());
+    state.io.on_write(true);
+    assert!(!state.is_idle(), "hyper closes it, if it does not ask for another request");
+    state.io.on_no_input();
+    state.io.on_write(false);
+    assert!(!state.is_idle(), "the end of the response is not written yet");
+    state.io.on_write(true);
+    state.io.on_no_input();
+    assert!(state.is_idle());
+    state.on_read(b"P");
+    assert!(!state.is_idle(), "the next one has begun");
+    state.handoff.begin(1);
+    state.io.on_write(true);
+    state.io.on_no_input();
+    assert!(!state.is_idle(), "a handoff is active");
 }

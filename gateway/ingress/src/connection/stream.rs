@@ -1,8 +1,6 @@
-//! What a client's connection is made of: TCP as it comes, TLS over it, or a socket pair whose other end the scheduler
-//! before this one has.
+//! Byte stream of a client: plain TCP, TLS over it, or a socket pair whose other end the predecessor has.
 //!
-//! [`super::listener`] makes one, [`super::connection`] reads and writes it. What always holds: only one that is TCP as it
-//! comes can change hands, to a model or to a successor; the state of TLS is in this process alone.
+//! Invariant: only plain TCP can be given to a model or a successor; the state of TLS is in this process alone.
 
 use nix::libc;
 use nix::sys::socket::setsockopt;
@@ -15,54 +13,53 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
-/// The kernel forgets what is not sent, instead of keeping it for a client that does not take it.
+/// On close, the kernel drops what is not sent instead of keeping it for a client that does not read.
 const RESET: libc::linger = libc::linger { l_onoff: 1, l_linger: 0 };
 
-/// A connection.
+/// Byte stream of a client.
 #[derive(Debug)]
-pub enum Stream {
-    /// As it was accepted.
+pub enum ClientStream {
+    /// Plain TCP.
     Tcp(TcpStream),
-    /// With TLS over it; boxed, since it is larger by far.
+    /// TLS; boxed, since it is larger by far.
     Tls(Box<TlsStream<TcpStream>>),
-    /// Over which an earlier scheduler asks again what it has taken.
-    Asked {
-        /// To it.
+    /// Socket pair over which the predecessor forwards a request.
+    Forwarded {
+        /// This process's end.
         stream: UnixStream,
-        /// What comes was within its token's limits when that scheduler took it.
+        /// The predecessor has admitted the request within its token's quota.
         admitted: bool,
     },
 }
 
-/// What it can do in each case.
 trait Duplex: AsyncRead + AsyncWrite + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Duplex for T {}
 
-impl Stream {
-    /// The same connection once more.
-    pub(crate) fn duplicate(&self) -> io::Result<std::net::TcpStream> {
+impl ClientStream {
+    /// Another descriptor of the same connection.
+    pub(super) fn duplicate(&self) -> io::Result<std::net::TcpStream> {
         match self {
             Self::Tcp(stream) => Ok(stream.as_fd().try_clone_to_owned()?.into()),
-            Self::Tls(_) | Self::Asked { .. } => Err(io::ErrorKind::Unsupported.into()),
+            Self::Tls(_) | Self::Forwarded { .. } => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
-    /// What is not sent yet is not wanted.
-    pub(crate) fn forget_unsent(&self) {
+    /// Has the kernel drop what is not sent yet.
+    pub(super) fn discard_unsent(&self) {
         let client = match self {
             Self::Tcp(stream) => stream,
             Self::Tls(stream) => stream.get_ref().0,
-            Self::Asked { .. } => return, // the kernel keeps nothing for it
+            Self::Forwarded { .. } => return, // the kernel keeps nothing for it
         };
-        let _ = setsockopt(client, Linger, &RESET); // refused only by sockets that are closed already
+        let _ = setsockopt(client, Linger, &RESET); // fails only on sockets that are closed already
     }
 
-    /// What is below TLS, where nothing that comes is of use any more.
-    pub(crate) fn beneath(self) -> Self {
+    /// The stream below TLS, where nothing that arrives is of use any more.
+    pub(super) fn without_tls(self) -> Self {
         match self {
             Self::Tls(stream) => Self::Tcp(stream.into_inner().0),
-            Self::Tcp(_) | Self::Asked { .. } => self,
+            Self::Tcp(_) | Self::Forwarded { .. } => self,
         }
     }
 
@@ -70,12 +67,12 @@ impl Stream {
         Pin::new(match self {
             Self::Tcp(stream) => stream,
             Self::Tls(stream) => stream,
-            Self::Asked { stream, .. } => stream,
+            Self::Forwarded { stream, .. } => stream,
         })
     }
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for ClientStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -85,7 +82,7 @@ impl AsyncRead for Stream {
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for ClientStream {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.duplex().poll_write(context, bytes)
     }
@@ -102,7 +99,7 @@ impl AsyncWrite for Stream {
         match self {
             Self::Tcp(stream) => stream.is_write_vectored(),
             Self::Tls(stream) => stream.is_write_vectored(),
-            Self::Asked { stream, .. } => stream.is_write_vectored(),
+            Self::Forwarded { stream, .. } => stream.is_write_vectored(),
         }
     }
 

@@ -1,7 +1,8 @@
-//! Connections that a client keeps, in a time that passes while nobody has anything to do.
+//! Timeouts of connections that a client keeps, with paused time.
 
+use super::driver::GOAWAY_GRACE;
 use super::*;
-use crate::check::Names;
+use crate::check::HostNames;
 use crate::metrics::HttpMetrics;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
@@ -9,26 +10,27 @@ use hyper::client::conn::http2::{self, SendRequest};
 use omni_body::{BodyBudget, BodyMetrics};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 
-const BOUNDS: Bounds =
-    Bounds { connections: 8, connections_per_address: None, header_timeout: Duration::from_secs(30) };
+const LIMITS: ConnectionLimits =
+    ConnectionLimits { connections: 8, connections_per_address: None, header_timeout: Duration::from_secs(30) };
 
-fn rules() -> Arc<Rules> {
-    let door = Door {
-        names: Names::new([127, 0, 0, 1].into(), BTreeSet::new(), false, false),
-        room: BodyBudget::new(1 << 20, 1, BodyMetrics::default()).share(),
+fn config() -> Arc<ConnectionConfig> {
+    let check = RequestCheck {
+        names: HostNames::new([127, 0, 0, 1].into(), BTreeSet::new(), false, false),
+        heads_budget: BodyBudget::new(1 << 20, 1, BodyMetrics::default()).share(),
         metrics: HttpMetrics::default(),
-        refuse: |_, _| Response::new(Bytes::new()),
+        render: |_, _| Response::new(Bytes::new()),
     };
-    Arc::new(Rules::new(BOUNDS, door))
+    Arc::new(ConnectionConfig::new(LIMITS, check))
 }
 
-/// A client that answers pings, and the other end of its connection, each request to which takes as long as its path says.
+/// A client that answers pings, and the server of its connection, whose handler takes as many seconds as the path says.
 async fn client() -> (SendRequest<Empty<Bytes>>, JoinHandle<()>) {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let (open, phase) = watch::channel(Phase::Open);
+    let (open, phase) = watch::channel(ListenerPhase::Accepting);
     let handler = |request: Request<Incoming>| async move {
         let seconds = request.uri().path().trim_start_matches('/').parse().unwrap();
         tokio::time::sleep(Duration::from_secs(seconds)).await;
@@ -36,7 +38,7 @@ async fn client() -> (SendRequest<Empty<Bytes>>, JoinHandle<()>) {
     };
     let serving = tokio::spawn(async move {
         let _open = open;
-        converse(Stream::Asked { stream: theirs, admitted: false }, &rules(), phase, handler).await;
+        serve_connection(ClientStream::Forwarded { stream: theirs, admitted: false }, &config(), phase, handler).await;
     });
     let (sender, connection) = http2::Builder::new(TokioExecutor::new()).handshake(TokioIo::new(ours)).await.unwrap();
     tokio::spawn(connection);
@@ -51,28 +53,28 @@ async fn ask(sender: &mut SendRequest<Empty<Bytes>>, seconds: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_http2_connection_over_which_nothing_is_asked_is_closed() {
+async fn an_idle_http2_connection_is_closed() {
     let (mut sender, serving) = client().await;
     for pause in [0, 20, 29] {
         tokio::time::sleep(Duration::from_secs(pause)).await;
         ask(&mut sender, 0).await;
     }
-    ask(&mut sender, 100).await; // a long one is none that is not used
-    let unused = Instant::now();
-    tokio::time::timeout(2 * BOUNDS.header_timeout, serving).await.expect("the end").unwrap();
-    assert!((BOUNDS.header_timeout..BOUNDS.header_timeout + LET_GO).contains(&unused.elapsed()));
-    assert!(sender.ready().await.is_err(), "the client knows it");
+    ask(&mut sender, 100).await; // a long request is not idle time
+    let idle = Instant::now();
+    tokio::time::timeout(2 * LIMITS.header_timeout, serving).await.expect("the end").unwrap();
+    assert!((LIMITS.header_timeout..LIMITS.header_timeout + GOAWAY_GRACE).contains(&idle.elapsed()));
+    assert!(sender.ready().await.is_err(), "the client sees it");
 }
 
-/// One that is told to go and does not is cut: its client answers no ping, so that hyper waits for it.
+/// A client that ignores its GOAWAY is cut: it answers no ping, so that hyper waits for it.
 #[tokio::test(start_paused = true)]
-async fn an_unused_http2_connection_is_not_kept_by_a_client_that_does_not_let_go() {
+async fn an_idle_http2_connection_is_cut_when_its_client_ignores_the_goaway() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let (mut ours, theirs) = UnixStream::pair().unwrap();
-    let (_open, phase) = watch::channel(Phase::Open);
+    let (_open, phase) = watch::channel(ListenerPhase::Accepting);
     let handler = |_| async { Response::new(ResponseBody::<Empty<Bytes>>::full(Bytes::from_static(b"small"))) };
     let serving = tokio::spawn(async move {
-        converse(Stream::Asked { stream: theirs, admitted: false }, &rules(), phase, handler).await;
+        serve_connection(ClientStream::Forwarded { stream: theirs, admitted: false }, &config(), phase, handler).await;
     });
     let settings = b"\0\0\0\x04\0\0\0\0\0\0\0\0\x04\x01\0\0\0\0";
     let get = b"\0\0\x0e\x01\x05\0\0\0\x01\x82\x84\x86\x41\x09localhost";
@@ -85,17 +87,16 @@ async fn an_unused_http2_connection_is_not_kept_by_a_client_that_does_not_let_go
     serving.await.unwrap();
     assert!(said.windows(5).any(|bytes| bytes == b"small"), "{said:?}");
     assert!(said.windows(5).any(|bytes| bytes == b"\x08\x07\0\0\0"), "GOAWAY: {said:?}");
-    let most = BOUNDS.header_timeout + 2 * LET_GO;
-    assert!((BOUNDS.header_timeout..most).contains(&begun.elapsed()), "after {:?}", begun.elapsed());
+    let most = LIMITS.header_timeout + 2 * GOAWAY_GRACE;
+    assert!((LIMITS.header_timeout..most).contains(&begun.elapsed()), "after {:?}", begun.elapsed());
 }
 
-/// The client answers pings, and opens a window for what it has asked for, or none. One that takes it is let go as any that asks for
-/// nothing more.
+/// The client answers pings, and opens a window for the response, or none. A client that reads it is closed as any idle one.
 #[tokio::test(start_paused = true)]
-async fn a_small_answer_over_http2_is_not_kept_for_a_client_that_never_takes_it() {
-    for (window, within) in [(1024, BOUNDS.header_timeout), (0, UNREAD)] {
+async fn a_small_response_over_http2_is_not_kept_for_a_client_that_never_reads_it() {
+    for (window, within) in [(1024, LIMITS.header_timeout), (0, UNREAD)] {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let (_open, phase) = watch::channel(Phase::Open);
+        let (_open, phase) = watch::channel(ListenerPhase::Accepting);
         let answered = Arc::new(AtomicBool::new(false));
         let answers = Arc::clone(&answered);
         let handler = move |_| {
@@ -109,8 +110,8 @@ async fn a_small_answer_over_http2_is_not_kept_for_a_client_that_never_takes_it(
             }
         };
         let serving = tokio::spawn(async move {
-            let stream = Stream::Asked { stream: theirs, admitted: false };
-            converse(stream, &rules(), phase, handler).await;
+            let stream = ClientStream::Forwarded { stream: theirs, admitted: false };
+            serve_connection(stream, &config(), phase, handler).await;
         });
         let client = http2::Builder::new(TokioExecutor::new())
             .initial_stream_window_size(window)
@@ -125,6 +126,6 @@ async fn a_small_answer_over_http2_is_not_kept_for_a_client_that_never_takes_it(
         assert!(answered.load(Ordering::Relaxed));
         ended.expect("an end").unwrap();
         let after = asked.elapsed();
-        assert!((within..within + BOUNDS.header_timeout).contains(&after), "a window of {window}: after {after:?}");
+        assert!((within..within + LIMITS.header_timeout).contains(&after), "a window of {window}: after {after:?}");
     }
 }

@@ -1,43 +1,43 @@
-//! Connections by the address that they come from, where the node bounds them.
+//! Limit of connections from one address, where it is configured.
 //!
-//! Counted by [`super::listener`]. What always holds: an address is known for as long as one of its connections is.
+//! Invariant: an address has an entry for as long as it has a connection.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// All of a listener.
+/// Connections of a listener by address.
 #[derive(Debug)]
-pub(crate) struct Addresses {
-    /// The most of each address; `None`: no bound.
-    most: Option<u32>,
+pub(super) struct AddressLimit {
+    /// Most connections of each address; `None`: no limit.
+    limit: Option<u32>,
     open: Mutex<HashMap<IpAddr, u32>>,
 }
 
-/// A connection that counts, for as long as this lives.
+/// Place of one connection, until it is dropped.
 #[derive(Debug, Default)]
-pub(crate) struct Counted(Option<(Arc<Addresses>, IpAddr)>);
+pub(super) struct AddressPermit(Option<(Arc<AddressLimit>, IpAddr)>);
 
-impl Addresses {
-    pub(crate) fn new(most: Option<u32>) -> Arc<Self> {
-        Arc::new(Self { most, open: Mutex::default() })
+impl AddressLimit {
+    pub(super) fn new(limit: Option<u32>) -> Arc<Self> {
+        Arc::new(Self { limit, open: Mutex::default() })
     }
 
-    /// A connection from there; `None` when it is one too many.
-    pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Counted> {
-        let Some(most) = self.most else { return Some(Counted::default()) };
+    /// Permit for a connection from an address; `None` when it has as many as it may.
+    pub(super) fn acquire(self: &Arc<Self>, address: IpAddr) -> Option<AddressPermit> {
+        let Some(limit) = self.limit else { return Some(AddressPermit::default()) };
         let address = network(address);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let count = open.entry(address).or_default();
-        if *count >= most {
+        if *count >= limit {
             return None;
         }
         *count += 1;
-        Some(Counted(Some((Arc::clone(self), address))))
+        Some(AddressPermit(Some((Arc::clone(self), address))))
     }
 }
 
-/// One of IPv6 has as many addresses as it likes below its first 64 bits.
+/// The network of an address: an IPv6 client has any number of addresses below its first 64 bits.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
@@ -45,10 +45,10 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-impl Drop for Counted {
+impl Drop for AddressPermit {
     fn drop(&mut self) {
-        let Some((of, address)) = self.0.take() else { return };
-        let mut open = of.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((limit, address)) = self.0.take() else { return };
+        let mut open = limit.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = open.get_mut(&address) {
             *count -= 1;
             if *count == 0 {
@@ -63,9 +63,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_address_has_its_own_room() {
-        let addresses = Addresses::new(Some(2));
-        let enter = |text: &str| addresses.enter(text.parse().unwrap());
+    fn each_address_has_its_own_limit() {
+        let addresses = AddressLimit::new(Some(2));
+        let enter = |text: &str| addresses.acquire(text.parse().unwrap());
         let (one, two) = (enter("10.0.0.1"), enter("::ffff:10.0.0.1"));
         assert!(one.is_some() && two.is_some() && enter("10.0.0.1").is_none());
         let (six, seven) = (enter("2001:db8::1"), enter("2001:db8::2"));
@@ -75,8 +75,8 @@ mod tests {
         assert!(enter("10.0.0.1").is_some());
         drop((two, six, seven));
         assert!(addresses.open.lock().unwrap().is_empty());
-        let all = Addresses::new(None);
-        let many: Vec<_> = (0..100).map(|_| all.enter("10.0.0.1".parse().unwrap()).unwrap()).collect();
-        assert!(all.open.lock().unwrap().is_empty(), "{} count nowhere", many.len());
+        let all = AddressLimit::new(None);
+        let many: Vec<_> = (0..100).map(|_| all.acquire("10.0.0.1".parse().unwrap()).unwrap()).collect();
+        assert!(all.open.lock().unwrap().is_empty(), "{} are not counted", many.len());
     }
 }

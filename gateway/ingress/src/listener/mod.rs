@@ -1,13 +1,19 @@
-//! Accepting connections: HTTP/1.1 and HTTP/2 on one socket, told apart by their first bytes, bounded in number; with TLS
-//! under both where the node has a certificate.
+//! Listener: accepts connections, bounded in number, with TLS where there is a certificate. HTTP/1.1 and HTTP/2 share one socket and are
+//! told apart by their first bytes.
+//!
+//! ```text
+//! Accepting ─▶ Paused ─▶ HandingOver            (plain TCP here and at the successor)
+//!     │           └────▶ ClosingAfterResponse   (TLS at the successor)
+//!     └─────────────────▶ Closing
+//! ```
 
 mod address_limit;
 
-use self::address_limit::{Addresses, Counted};
-use crate::connection::{Rules, Stream, converse};
+use self::address_limit::{AddressLimit, AddressPermit};
+use crate::connection::{ClientStream, ConnectionConfig, serve_connection};
 use crate::response::{ResponseBody, StreamCut};
 use bytes::Bytes;
-use hyper::body::{Body, Incoming};
+use hyper::body::{Body, Incoming as IncomingBody};
 use hyper::{Request, Response};
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::{TcpNoDelay, TcpUserTimeout};
@@ -20,27 +26,28 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 
-/// Bounds of a listener.
+/// Limits of a listener and its connections.
 #[derive(Debug, Clone, Copy)]
-pub struct Bounds {
+pub struct ConnectionLimits {
     /// Connections at a time; further ones wait in the kernel's queue.
     pub connections: usize,
-    /// The same from one address.
+    /// Connections at a time from one address.
     pub connections_per_address: Option<u32>,
-    /// For a request's head, and for the first one of a connection to come at all.
+    /// Time for the head of a request, and for the first request of a connection to arrive at all.
     pub header_timeout: Duration,
 }
 
-/// A client that takes nothing of its answer for this long is gone: as far as the kernel is concerned, in milliseconds, and
-/// of a small one over HTTP/2.
+/// Time after which a client that reads nothing of its response counts as gone: for the kernel, in milliseconds, and for small
+/// responses over HTTP/2.
 const UNREAD_MS: u32 = 120_000;
+/// The same as a duration.
 pub(crate) const UNREAD: Duration = Duration::from_millis(UNREAD_MS as u64);
-/// What the kernel takes of an answer beyond what is on its way; in bytes. Without it, it keeps megabytes for each client
-/// that is slow to take its answer, which nobody counts.
+/// Bytes of a response that the kernel buffers beyond what is in flight. Without this limit it keeps megabytes for each slow client,
+/// which are not counted anywhere.
 const UNSENT: u32 = 256 * 1024;
-/// For TLS to be begun, from the client's first byte to its last one. It takes two turns, and counts as a connection.
+/// Time for the TLS handshake, from the client's first byte to its last. It takes two round trips, and counts as a connection.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// Pause after the kernel refused a connection for want of descriptors.
+/// Pause after the kernel refused a connection for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 sockopt_impl!(
@@ -52,152 +59,155 @@ sockopt_impl!(
     u32
 );
 
-/// What a listener does with its connections.
+/// Phase of a listener.
 #[derive(Debug, Clone)]
-pub enum Phase {
-    /// Accepts and serves them.
-    Open,
-    /// Accepts none; those that are there go on.
-    Shut,
-    /// Ends them as soon as what they have asked is answered.
-    Close,
-    /// Leaves them to a successor, which has the socket that listens.
-    HandOver(mpsc::Sender<TcpStream>),
-    /// The same to a successor that would not take them as they are: each goes on until its next answer.
-    RunOut,
+pub enum ListenerPhase {
+    /// Connections are accepted and served.
+    Accepting,
+    /// No connection is accepted; those that are open are served on.
+    Paused,
+    /// Connections are closed as soon as their open requests are answered.
+    Closing,
+    /// Idle connections are handed to a successor, which has the listening socket.
+    HandingOver(mpsc::Sender<TcpStream>),
+    /// As `HandingOver`, for connections that cannot be handed over (TLS): each is closed after its next response.
+    ClosingAfterResponse,
 }
 
-/// A connection that has come.
-enum Arrived {
+/// A new connection.
+enum Incoming {
     /// From a client, at this address.
     Accepted(TcpStream, IpAddr),
-    /// From an earlier scheduler, as it is served.
-    Handed(Stream),
+    /// From the predecessor.
+    Inherited(ClientStream),
 }
 
-/// What comes of an earlier scheduler, for as long as there is one.
+/// Connections from the predecessor, for as long as there is one.
 #[derive(Debug)]
-pub struct Inherited {
-    /// Connections of clients. They count as those that are accepted.
-    pub connections: mpsc::Receiver<Stream>,
-    /// Requests that it asks again, each over a connection of its own. Clients wait for them there, so they have room
-    /// whatever comes from clients here: as many as there may be connections.
-    pub asked: mpsc::Receiver<Stream>,
+pub struct InheritedConnections {
+    /// Connections of clients. They count as accepted ones.
+    pub clients: mpsc::Receiver<ClientStream>,
+    /// Forwarded requests, each over a connection of its own. Their clients wait at the predecessor, so they have a limit of their own,
+    /// whatever arrives from clients here: as many as there may be connections.
+    pub forwarded: mpsc::Receiver<ClientStream>,
 }
 
-/// Serves until `phase` says otherwise, then lets requests under way finish. `tls`: what clients have to speak, if so.
+/// Accepts and serves connections, over `tls` if there is one, until `phase` changes; then lets open requests finish.
 pub async fn serve<H, F, S>(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
-    rules: Rules,
-    mut phase: watch::Receiver<Phase>,
-    Inherited { mut connections, mut asked }: Inherited,
+    config: ConnectionConfig,
+    mut phase: watch::Receiver<ListenerPhase>,
+    InheritedConnections { mut clients, mut forwarded }: InheritedConnections,
     handler: H,
 ) where
-    H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+    H: Fn(Request<IncomingBody>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Response<ResponseBody<S>>> + Send + 'static,
     S: Body<Data = Bytes> + Send + Unpin + 'static,
     S::Error: Into<StreamCut>,
 {
-    bequeath_options(&listener);
-    let bounds = rules.bounds;
-    let rooms = [(); 2].map(|()| Arc::new(Semaphore::new(bounds.connections)));
-    let [room, room_to_ask] = &rooms;
-    let addresses = Addresses::new(bounds.connections_per_address);
-    let metrics = rules.door.metrics.clone();
-    let rules = Arc::new(rules);
+    set_socket_options(&listener);
+    let limits = config.limits;
+    let permits = [(); 2].map(|()| Arc::new(Semaphore::new(limits.connections)));
+    let [client_permits, forwarded_permits] = &permits;
+    let addresses = AddressLimit::new(limits.connections_per_address);
+    let metrics = config.check.metrics.clone();
+    let config = Arc::new(config);
     loop {
         let accepted = tokio::select! {
-            accepted = accept(&listener, &mut connections, room) => accepted,
-            Some(again) = ask(&mut asked, room_to_ask) => Some(again),
-            _ = phase.wait_for(|phase| !matches!(phase, Phase::Open)) => break,
+            accepted = accept(&listener, &mut clients, client_permits) => accepted,
+            Some(accepted) = accept_forwarded(&mut forwarded, forwarded_permits) => Some(accepted),
+            _ = phase.wait_for(|phase| !matches!(phase, ListenerPhase::Accepting)) => break,
         };
-        let Some((arrived, permit)) = accepted else { continue };
-        let Some(counted) = counted(&addresses, &arrived) else {
+        let Some((incoming, permit)) = accepted else { continue };
+        let Some(address_permit) = address_permit(&addresses, &incoming) else {
             metrics.closed("address");
             continue;
         };
-        let (tls, rules, phase, handler) = (tls.clone(), Arc::clone(&rules), phase.clone(), handler.clone());
+        let (tls, config, phase, handler) = (tls.clone(), Arc::clone(&config), phase.clone(), handler.clone());
         metrics.connections.inc();
-        let left = metrics.connections.clone();
+        let open = metrics.connections.clone();
         tokio::spawn(async move {
-            let stream = match (arrived, tls) {
-                (Arrived::Handed(stream), _) => Some(stream),
-                (Arrived::Accepted(stream, _), None) => Some(Stream::Tcp(stream)),
-                (Arrived::Accepted(stream, _), Some(tls)) => shake_hands(&tls, stream, bounds).await,
+            let stream = match (incoming, tls) {
+                (Incoming::Inherited(stream), _) => Some(stream),
+                (Incoming::Accepted(stream, _), None) => Some(ClientStream::Tcp(stream)),
+                (Incoming::Accepted(stream, _), Some(tls)) => shake_hands(&tls, stream, limits).await,
             };
             if let Some(stream) = stream {
-                converse(stream, &rules, phase, handler).await;
+                serve_connection(stream, &config, phase, handler).await;
             }
-            left.dec();
-            drop((permit, counted));
+            open.dec();
+            drop((permit, address_permit));
         });
     }
     drop(listener);
-    let all = u32::try_from(bounds.connections).unwrap_or(u32::MAX);
-    for room in rooms {
-        let _ = room.acquire_many(all).await; // they are given back with the last connection
+    let all = u32::try_from(limits.connections).unwrap_or(u32::MAX);
+    for permits in permits {
+        let _ = permits.acquire_many(all).await; // the last connection returns the last one
     }
 }
 
-/// A connection among those of its address; `None` for one too many. One that is handed over was let in already.
-fn counted(addresses: &Arc<Addresses>, arrived: &Arrived) -> Option<Counted> {
-    match arrived {
-        Arrived::Accepted(_, address) => addresses.enter(*address),
-        Arrived::Handed(_) => Some(Counted::default()),
+/// Permit among the connections of its address; `None` for one too many. Inherited connections are not counted again.
+fn address_permit(addresses: &Arc<AddressLimit>, incoming: &Incoming) -> Option<AddressPermit> {
+    match incoming {
+        Incoming::Accepted(_, address) => addresses.acquire(*address),
+        Incoming::Inherited(_) => Some(AddressPermit::default()),
     }
 }
 
-/// TLS on a client's connection; `None` for one that does not speak it, or not in time.
-async fn shake_hands(tls: &TlsAcceptor, stream: TcpStream, bounds: Bounds) -> Option<Stream> {
-    // In a box: who speaks plain HTTP needs no room for it.
-    let shaken = Box::pin(tokio::time::timeout(HANDSHAKE.min(bounds.header_timeout), tls.accept(stream))).await;
+/// TLS handshake with a client; `None` when it fails or takes too long.
+async fn shake_hands(tls: &TlsAcceptor, stream: TcpStream, limits: ConnectionLimits) -> Option<ClientStream> {
+    // In a box: connections of plain HTTP need no room for it.
+    let shaken = Box::pin(tokio::time::timeout(HANDSHAKE.min(limits.header_timeout), tls.accept(stream))).await;
     match shaken {
-        Ok(Ok(stream)) => Some(Stream::Tls(Box::new(stream))),
-        // Anybody can cause any number of them.
+        Ok(Ok(stream)) => Some(ClientStream::Tls(Box::new(stream))),
+        // A debug message, since any client can cause any number of them.
         Ok(Err(error)) => {
-            tracing::debug!(%error, "a client that does not speak TLS as it should");
+            tracing::debug!(%error, "TLS handshake failed");
             None
         }
         Err(_) => {
-            tracing::debug!("a client that began TLS and went no further");
+            tracing::debug!("TLS handshake timed out");
             None
         }
     }
 }
 
-/// What each connection has of its listener: Linux copies these, and three calls for each connection are saved.
-fn bequeath_options(listener: &TcpListener) {
+/// Sets the options of all connections on the listener: Linux copies them, which saves three calls for each connection.
+fn set_socket_options(listener: &TcpListener) {
     let set = [
         setsockopt(listener, TcpNoDelay, &true),
         setsockopt(listener, TcpUserTimeout, &UNREAD_MS),
         setsockopt(listener, Unsent, &UNSENT),
     ];
     for error in set.into_iter().filter_map(Result::err) {
-        tracing::warn!(%error, "an option of the listener is not set: clients that take nothing are kept for longer");
+        tracing::warn!(%error, "a socket option of the listener cannot be set: clients that read nothing are kept for longer");
     }
 }
 
-/// The next request that an earlier scheduler asks again; `None` when none comes any more.
-async fn ask(asked: &mut mpsc::Receiver<Stream>, room: &Arc<Semaphore>) -> Option<(Arrived, OwnedSemaphorePermit)> {
-    let permit = Arc::clone(room).acquire_owned().await.ok()?;
-    asked.recv().await.map(|stream| (Arrived::Handed(stream), permit))
+/// The next request that the predecessor forwards; `None` when none comes any more.
+async fn accept_forwarded(
+    forwarded: &mut mpsc::Receiver<ClientStream>,
+    permits: &Arc<Semaphore>,
+) -> Option<(Incoming, OwnedSemaphorePermit)> {
+    let permit = Arc::clone(permits).acquire_owned().await.ok()?;
+    forwarded.recv().await.map(|stream| (Incoming::Inherited(stream), permit))
 }
 
 async fn accept(
     listener: &TcpListener,
-    handed: &mut mpsc::Receiver<Stream>,
-    room: &Arc<Semaphore>,
-) -> Option<(Arrived, OwnedSemaphorePermit)> {
-    let permit = Arc::clone(room).acquire_owned().await.ok()?;
+    inherited: &mut mpsc::Receiver<ClientStream>,
+    permits: &Arc<Semaphore>,
+) -> Option<(Incoming, OwnedSemaphorePermit)> {
+    let permit = Arc::clone(permits).acquire_owned().await.ok()?;
     let accepted = tokio::select! {
         accepted = listener.accept() => accepted,
-        Some(stream) = handed.recv() => return Some((Arrived::Handed(stream), permit)),
+        Some(stream) = inherited.recv() => return Some((Incoming::Inherited(stream), permit)),
     };
     match accepted {
-        Ok((stream, from)) => Some((Arrived::Accepted(stream, from.ip()), permit)),
+        Ok((stream, from)) => Some((Incoming::Accepted(stream, from.ip()), permit)),
         Err(error) => {
-            tracing::warn!(%error, "connection not accepted");
+            tracing::warn!(%error, "cannot accept a connection");
             tokio::time::sleep(ACCEPT_PAUSE).await;
             None
         }
