@@ -1,15 +1,14 @@
-//! `<runtime-dir>/control/node.json`: which process serves where. With the links to it and to the control socket.
+//! Announcement of the serving process and its addresses in `<runtime-dir>/control/node.json`, with the links to it and to the control
+//! socket.
 
 use crate::args::Directories;
-use crate::control_socket;
 use crate::http::control::Addresses;
+use crate::paths::{CONTROL_SOCKET, LOCK_FILE, NODE_FILE};
 use omni_dir::{Dir, runtime};
 use std::fs::{self, File};
 use std::io::{self, Write};
 
-const NAME: &str = "node.json";
-
-/// Writes the file, beside and renamed, so that a reader sees all or nothing.
+/// Writes the announcement to a new file and renames it, so that a reader sees all or nothing.
 ///
 /// # Errors
 /// The folder cannot be written.
@@ -21,20 +20,20 @@ pub fn announce(directories: &Directories, addresses: &Addresses) -> io::Result<
     });
     let own = directories.own_runtime();
     let fresh = own.join(".node.json");
-    // Whatever lies there, which may be a FIFO, is not written to.
+    // An existing file, which may be a FIFO, is not written to.
     match fs::remove_file(&fresh) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => File::create_new(&fresh)?.write_all(format!("{text}\n").as_bytes())?,
     }
-    fs::rename(&fresh, own.join(NAME))?;
-    // The links are root's to make, but in a runtime directory that a release before them has left to this user.
+    fs::rename(&fresh, own.join(NODE_FILE))?;
+    // Root makes the links, except in a runtime directory that an earlier release has left to this user.
     let _ = Dir::open(&directories.runtime).and_then(|dir| runtime::link(&dir));
     Ok(())
 }
 
-/// Removes what a node that has ended has no use for. Who comes next would replace it.
+/// Removes the files of a node that has ended. A next scheduler would replace them.
 pub fn withdraw(directories: &Directories) {
-    for name in [NAME, control_socket::NAME, "scheduler.lock"] {
+    for name in [NODE_FILE, CONTROL_SOCKET, LOCK_FILE] {
         let _ = fs::remove_file(directories.own_runtime().join(name));
     }
 }

@@ -1,11 +1,10 @@
-//! `<runtime-dir>/control.sock`: made, served, and made again when somebody has removed it.
+//! The control socket, `<runtime-dir>/control/control.sock`: bound, served, and bound again when its file was removed.
 //!
-//! [`crate::startup`] makes it, [`crate::serve`] serves it and looks after it. The file is the only way to a node for
-//! people, and any cleaner of `/run` can take it away while the socket itself goes on listening to nobody. What always
-//! holds: only who serves the node touches the file; a connection that is there is not affected.
+//! The file is the only way of operators to a node, and any cleaner of `/run` can remove it while the socket itself still listens.
+//! Invariants: only the scheduler that serves the node touches the file; open connections are not affected.
 
 use crate::http::control::{self, Caller, Control};
-use crate::startup::StartupError;
+use crate::paths::PathError;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto;
 use interprocess::os::unix::uds_local_socket::tokio::Listener as LocalListener;
@@ -22,73 +21,70 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 
-/// Its name in the runtime directory.
-pub const NAME: &str = "control.sock";
-/// Between two looks whether the file is there still.
-pub const LOOK: Duration = Duration::from_secs(2);
-/// For the first request of a connection to come when all are to end: it may be on its way already.
+/// Interval of the checks that the file is still there.
+pub const CHECK_INTERVAL: Duration = Duration::from_secs(2);
+/// Time for the first request of a connection when all are closed: it may be on its way already.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
-/// After the kernel has refused a connection.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+/// Pause after the kernel has refused a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Makes the socket in place of what is there, for its owner and group. What they may do there is asked at each connection.
+/// Binds the socket in place of an existing file, for its owner and group. Their permissions are checked at each connection.
 ///
 /// # Errors
-/// [`StartupError::Path`]
-pub fn bind(path: &Path) -> Result<UnixListener, StartupError> {
-    let step = |what: &'static str| move |source: io::Error| StartupError::Path { what, path: path.to_owned(), source };
+/// A step on the path failed.
+pub fn bind(path: &Path) -> Result<UnixListener, PathError> {
     match std::fs::remove_file(path) {
-        Ok(()) => {} // of an earlier scheduler: the lock says that it is gone
+        Ok(()) => {} // of an earlier scheduler, which has ended: this one has the lock
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(step("remove")(error)),
+        Err(error) => return Err(PathError::at("remove", path)(error)),
     }
-    let listener = UnixListener::bind(path).map_err(step("listen on"))?;
-    std::fs::set_permissions(path, Permissions::from_mode(0o660)).map_err(step("chmod"))?;
-    listener.set_nonblocking(true).map_err(step("listen on"))?;
+    let listener = UnixListener::bind(path).map_err(PathError::at("listen on", path))?;
+    std::fs::set_permissions(path, Permissions::from_mode(0o660)).map_err(PathError::at("chmod", path))?;
+    listener.set_nonblocking(true).map_err(PathError::at("listen on", path))?;
     Ok(listener)
 }
 
-/// What tells one file from another that has got its number since: device, inode, and when it was made.
-type Identity = (u64, u64, i64, i64);
+/// Identity of a file, also among those that reuse its inode: device, inode, time of modification.
+type FileIdentity = (u64, u64, i64, i64);
 
 /// The file of the socket that is served.
 #[derive(Debug)]
-pub struct Watched {
+pub struct SocketFile {
     path: PathBuf,
-    file: Option<Identity>,
-    /// Why it could not be made again, as it was said.
-    said: Option<String>,
+    identity: Option<FileIdentity>,
+    /// The last error that was logged.
+    logged: Option<String>,
 }
 
-impl Watched {
-    /// Of a socket that listens already.
+impl SocketFile {
+    /// The file of a socket that listens already.
     #[must_use]
     pub fn new(path: PathBuf) -> Self {
-        let file = identity(&path);
-        Self { path, file, said: None }
+        let identity = identity(&path);
+        Self { path, identity, logged: None }
     }
 
-    /// A new socket, twice, when the file is not the one that was there: to serve, and to hand on. Says in the log what
-    /// happened, and a failure once.
-    pub fn mend(&mut self) -> Option<[UnixListener; 2]> {
-        if self.file.is_some() && identity(&self.path) == self.file {
+    /// Binds a new socket when the file was removed or replaced, and returns two descriptors of it: to serve, and to hand over. Logs what
+    /// happened, and the same error only once.
+    pub fn rebind_if_removed(&mut self) -> Option<[UnixListener; 2]> {
+        if self.identity.is_some() && identity(&self.path) == self.identity {
             return None;
         }
-        let made = bind(&self.path).and_then(|listener| match listener.try_clone() {
-            Ok(also) => Ok([listener, also]),
-            Err(source) => Err(StartupError::Path { what: "listen twice on", path: self.path.clone(), source }),
+        let bound = bind(&self.path).and_then(|listener| {
+            let second = listener.try_clone().map_err(PathError::at("listen twice on", &self.path))?;
+            Ok([listener, second])
         });
-        match made {
+        match bound {
             Ok(listeners) => {
-                tracing::warn!(path = %self.path.display(), "somebody removed the control socket: it is made again");
+                tracing::warn!(path = %self.path.display(), "the control socket was removed: it is bound again");
                 *self = Self::new(std::mem::take(&mut self.path));
                 Some(listeners)
             }
             Err(error) => {
                 let error = omni_log::chain(&error);
-                if self.said.as_ref() != Some(&error) {
-                    tracing::error!(error, "somebody removed the control socket, and it cannot be made again");
-                    self.said = Some(error);
+                if self.logged.as_ref() != Some(&error) {
+                    tracing::error!(error, "the control socket was removed, and cannot be bound again");
+                    self.logged = Some(error);
                 }
                 None
             }
@@ -96,47 +92,47 @@ impl Watched {
     }
 }
 
-fn identity(path: &Path) -> Option<Identity> {
+fn identity(path: &Path) -> Option<FileIdentity> {
     let file = std::fs::symlink_metadata(path).ok()?;
     Some((file.dev(), file.ino(), file.mtime(), file.mtime_nsec()))
 }
 
-/// Connections at a time: who may only look cannot take the places of who may do something about it.
+/// Limit of connections. Readers have places of their own, so that they cannot take those of callers who may change the node.
 #[derive(Debug, Clone)]
-pub struct Room {
-    each: u32,
-    read: Arc<Semaphore>,
-    write: Arc<Semaphore>,
-    /// Set when nothing more is to be asked.
+pub struct ControlConnections {
+    limit: u32,
+    readers: Arc<Semaphore>,
+    writers: Arc<Semaphore>,
+    /// Set when connections take no further requests.
     closing: watch::Sender<bool>,
 }
 
-impl Room {
-    /// For so many of each.
+impl ControlConnections {
+    /// A limit for readers, and the same for writers.
     #[must_use]
-    pub fn new(each: u32) -> Self {
-        let places = || Arc::new(Semaphore::new(each as usize));
-        Self { each, read: places(), write: places(), closing: watch::Sender::new(false) }
+    pub fn new(limit: u32) -> Self {
+        let places = || Arc::new(Semaphore::new(limit as usize));
+        Self { limit, readers: places(), writers: places(), closing: watch::Sender::new(false) }
     }
 
-    fn of(&self, role: Option<Role>) -> Arc<Semaphore> {
+    fn places(&self, role: Option<Role>) -> Arc<Semaphore> {
         match role {
-            Some(Role::Write) => Arc::clone(&self.write),
-            Some(Role::Read) | None => Arc::clone(&self.read),
+            Some(Role::Write) => Arc::clone(&self.writers),
+            Some(Role::Read) | None => Arc::clone(&self.readers),
         }
     }
 
-    /// Has every connection end with the answer to what it has asked by then. Returns when there is none any more.
+    /// Closes every connection after the response to its open request. Returns when all are closed.
     pub async fn close(&self) {
-        if tokio::time::timeout(FIRST_REQUEST, self.emptied()).await.is_err() {
+        if tokio::time::timeout(FIRST_REQUEST, self.all_closed()).await.is_err() {
             self.closing.send_replace(true);
-            self.emptied().await;
+            self.all_closed().await;
         }
     }
 
-    async fn emptied(&self) {
-        let _ = self.read.acquire_many(self.each).await; // given back with the last connection
-        let _ = self.write.acquire_many(self.each).await;
+    async fn all_closed(&self) {
+        let _ = self.readers.acquire_many(self.limit).await; // the last connection returns the last place
+        let _ = self.writers.acquire_many(self.limit).await;
     }
 
     async fn is_closing(&self) {
@@ -144,8 +140,8 @@ impl Room {
     }
 }
 
-/// Serves the control API until it is aborted. A connection for which there is no room is closed.
-pub async fn serve(listener: UnixListener, room: Room, control: Control) {
+/// Serves the control API until the task is aborted. Connections beyond the limit are closed.
+pub async fn serve(listener: UnixListener, connections: ControlConnections, control: Control) {
     use interprocess::local_socket::traits::tokio::Listener as _;
     let listener = match LocalListener::try_from(OwnedFd::from(listener)) {
         Ok(listener) => listener,
@@ -153,19 +149,19 @@ pub async fn serve(listener: UnixListener, room: Room, control: Control) {
     };
     loop {
         let Ok(stream) = listener.accept().await else {
-            tokio::time::sleep(ACCEPT_AGAIN).await; // no descriptors left, most likely
+            tokio::time::sleep(ACCEPT_PAUSE).await; // most likely there are no descriptors left
             continue;
         };
         let peer = match peer_credentials(&stream) {
             Ok(peer) => peer,
             Err(error) => {
-                tracing::warn!(%error, "who is at the control socket cannot be found out: not served");
+                tracing::warn!(%error, "the peer of a control connection is unknown: not served");
                 continue;
             }
         };
         let caller = Arc::new(Caller { role: control.owners.role(&peer), peer });
-        let Ok(permit) = room.of(caller.role).try_acquire_owned() else { continue };
-        let (control, room) = (control.clone(), room.clone());
+        let Ok(permit) = connections.places(caller.role).try_acquire_owned() else { continue };
+        let (control, connections) = (control.clone(), connections.clone());
         tokio::spawn(async move {
             let service = hyper::service::service_fn(move |request| {
                 let (control, caller) = (control.clone(), Arc::clone(&caller));
@@ -175,7 +171,7 @@ pub async fn serve(listener: UnixListener, room: Room, control: Control) {
             let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
             tokio::select! {
                 _ = connection.as_mut() => return drop(permit),
-                () = room.is_closing() => connection.as_mut().graceful_shutdown(),
+                () = connections.is_closing() => connection.as_mut().graceful_shutdown(),
             }
             let _ = connection.await;
             drop(permit);

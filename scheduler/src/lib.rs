@@ -17,6 +17,7 @@ pub mod metrics;
 pub mod model;
 pub mod node;
 pub mod packet_socket;
+pub mod paths;
 pub mod serve;
 pub mod service;
 pub mod single;

@@ -15,6 +15,7 @@ use crate::http::control::{Addresses, Control};
 use crate::http::{admin, data};
 use crate::metrics::Metrics;
 use crate::node::{Held, Node, NodeContext};
+use crate::paths::CONTROL_SOCKET;
 use crate::policy::single::Fault;
 use crate::service::{self, Service};
 use crate::single::{News, Single};
@@ -163,13 +164,14 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
             async move { admin::serve(&node, request).await }
         }));
     let (upgrades, mut upgrade) = mpsc::channel(1);
-    let speaking = control_socket::Room::new(FEW);
+    let control_connections = control_socket::ControlConnections::new(FEW);
     let owners = Arc::new(Owners { uid: geteuid().as_raw(), gid: getegid().as_raw(), admins });
     let control = Control { node: Arc::clone(&node), addresses: addresses.clone(), upgrades: upgrades.clone(), owners };
-    let serve_control = |socket| tokio::spawn(control_socket::serve(socket, speaking.clone(), control.clone()));
-    let mut control_file = control_socket::Watched::new(directories.own_runtime().join(control_socket::NAME));
+    let serve_control =
+        |socket| tokio::spawn(control_socket::serve(socket, control_connections.clone(), control.clone()));
+    let mut control_file = control_socket::SocketFile::new(directories.own_runtime().join(CONTROL_SOCKET));
     let mut control_task = serve_control(listeners.control);
-    let mut looks = tokio::time::interval(control_socket::LOOK);
+    let mut checks = tokio::time::interval(control_socket::CHECK_INTERVAL);
     announce(&directories, &addresses)?;
     tracing::info!(
         message_id = Kind::Serving.id(),
@@ -226,9 +228,9 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
                     }
                 }
             }
-            _ = looks.tick() => {
+            _ = checks.tick() => {
                 service.status(&addresses.listen, &node);
-                let Some([fresh, also]) = control_file.mend() else { continue };
+                let Some([fresh, also]) = control_file.rebind_if_removed() else { continue };
                 if let Some(handed) = &mut handed {
                     handed.control = also;
                 }
@@ -258,7 +260,7 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
                 };
                 let answered = async {
                     while serving.join_next().await.is_some() {}
-                    speaking.close().await;
+                    control_connections.close().await;
                 };
                 let to_stop = AtomicBool::new(false);
                 let unheard = Arc::new(AtomicU32::new(0));

@@ -1,11 +1,12 @@
-//! Before the runtime starts: directories, the launcher, listening sockets, and dropping privileges.
+//! Set-up before the runtime starts: directories, listening sockets, the launcher, and the drop of privileges.
 //!
-//! Started as root (by hand), this makes the directories, binds the sockets, starts the launcher if none runs, and
-//! becomes the node's user for good. Started unprivileged (by systemd), all that was done by others. What always holds: the
-//! launcher, which stays when this process ends, is started last, when nothing is found wrong.
+//! Started as root (by hand), the scheduler makes the directories, binds the sockets, starts the launcher if none runs, and becomes the
+//! node's user for good. Started unprivileged (by systemd), all of that was done before. Invariant: the launcher, which stays when this
+//! process ends, is started last, when no error was found.
 
 use crate::args::Directories;
 use crate::control_socket;
+use crate::paths::{CONTROL_SOCKET, LOCK_FILE, PathError};
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -28,53 +29,46 @@ use std::process::{Child, Command, Stdio};
 
 mod running;
 
-/// The flag that tells a scheduler that it succeeds another one.
+/// Flag of a scheduler that is the successor of a running one.
 const SUCCEED: &str = "--succeed";
 
-/// The daemon could not be set up.
+/// Failure of the set-up.
 #[derive(Debug, thiserror::Error)]
 pub enum StartupError {
-    /// A step on a path failed.
-    #[error("cannot {what} {}", path.display())]
-    Path {
-        /// The step.
-        what: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// An address cannot be bound.
+    /// Failed step on a path.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// Address that cannot be bound.
     #[error("cannot listen on {address}")]
     Listen {
-        /// Which.
+        /// The address.
         address: std::net::SocketAddr,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// Another scheduler runs.
+    /// Another scheduler is running.
     #[error("another omni-scheduler serves {}: stop it first, or use another --runtime-dir", .0.display())]
     AlreadyRunning(PathBuf),
-    /// The node's user is not known to this machine.
+    /// Unknown user of the node.
     #[error(transparent)]
     NoUser(#[from] NoUser),
-    /// Privileges cannot be dropped.
+    /// Failed drop of privileges.
     #[error("cannot become user {uid}")]
     Drop {
-        /// Which.
+        /// The user.
         uid: u32,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// The runtime directory cannot be entered by the node's user.
+    /// Runtime directory that the node's user cannot enter.
     #[error("user {uid} cannot enter {}: a directory above it is closed to others; use another --runtime-dir", path.display())]
     Closed {
-        /// Which.
+        /// The directory.
         path: PathBuf,
-        /// Who.
+        /// The user.
         uid: u32,
     },
-    /// A launcher runs that is of no use to this scheduler.
+    /// Running launcher that serves other folders and does not end.
     #[error("the launcher that runs was started for {serves}, and does not end: kill process {pid}; its models go on")]
     OtherLauncher {
         /// Its process.
@@ -82,34 +76,34 @@ pub enum StartupError {
         /// Its arguments.
         serves: String,
     },
-    /// A listening socket handed over by the service manager is not what its name says.
+    /// Socket of the service manager that cannot be used.
     #[error("the socket `{name}` from the service manager cannot be used")]
     Inherited {
         /// Its name.
         name: String,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
 }
 
-/// Everything that listens.
+/// Listening sockets.
 #[derive(Debug)]
 pub struct Listeners {
-    /// Requests.
+    /// Data listener.
     pub data: TcpListener,
-    /// Health, metrics, capacity.
+    /// Admin listener: health, metrics, capacity.
     pub admin: TcpListener,
-    /// The control API.
+    /// Control socket.
     pub control: UnixListener,
-    /// Held while this scheduler runs: one scheduler for each runtime directory.
+    /// Lock while this scheduler runs: one scheduler for each runtime directory.
     pub lock: File,
 }
 
-/// The most instances that a node has: as many as user ids for them.
+/// Most instances of a node: as many as there are user ids for them.
 pub const MOST_INSTANCES: usize = 4096;
 
 impl Listeners {
-    /// The same sockets and the same lock again.
+    /// Further descriptors of the same sockets and lock.
     ///
     /// # Errors
     /// There are no descriptors left.
@@ -119,11 +113,11 @@ impl Listeners {
     }
 }
 
-/// Makes all of it, and drops privileges. `handed`: what an earlier scheduler hands over, which has done that. `read`: what
-/// the node's user reads, as that user, who reads it again at the next reload.
+/// Sets everything up, and drops privileges. `handed`: the sockets of a predecessor, which has done the rest. `read`: reads files as the
+/// node's user, who reads them again at the next reload.
 ///
 /// # Errors
-/// See [`StartupError`], and what `read` says.
+/// A step failed, or `read`.
 pub fn set_up<T, E: From<StartupError>>(
     config: &NodeConfig,
     directories: &Directories,
@@ -132,11 +126,11 @@ pub fn set_up<T, E: From<StartupError>>(
     read: impl FnOnce() -> Result<T, E>,
 ) -> Result<(Listeners, T), E> {
     if let Some(Listeners { data, admin, control, lock }) = handed {
-        // All the rest was done by the scheduler that hands over. What is wrong is to be found while that one still serves.
-        let data = kept("data", data, config.server.listen)?;
-        let admin = kept("admin", admin, config.server.admin_listen)?;
-        can_write(&directories.own_state(), 0o700)?;
-        can_write(&directories.own_runtime(), 0o755)?;
+        // The predecessor has done the rest. Errors have to be found while it still serves.
+        let data = inherited_or_new("data", data, config.server.listen)?;
+        let admin = inherited_or_new("admin", admin, config.server.admin_listen)?;
+        writable_folder(&directories.own_state(), 0o700)?;
+        writable_folder(&directories.own_runtime(), 0o755)?;
         return Ok((Listeners { data, admin, control, lock }, read()?));
     }
     let root = Uid::effective().is_root();
@@ -149,10 +143,10 @@ pub fn set_up<T, E: From<StartupError>>(
     if root {
         make_directories(directories, uid, gid)?;
     } else {
-        // Made by the launcher or the service manager, but for a node without either.
-        can_write(&directories.own_runtime(), 0o755)?;
+        // The launcher or the service manager has made it, except on a node with neither.
+        writable_folder(&directories.own_runtime(), 0o755)?;
     }
-    // In the folder of that user root would follow what the user has put there.
+    // As that user: in its folder root would follow links that the user has put there.
     let own = directories.own_runtime();
     let begin = || -> Result<_, E> {
         can_enter(&own, uid)?;
@@ -161,7 +155,7 @@ pub fn set_up<T, E: From<StartupError>>(
     };
     let (read, lock) = if root { as_user(uid, gid, begin)?? } else { begin()? };
     raise_descriptor_limit();
-    let bind = || control_socket::bind(&own.join(control_socket::NAME));
+    let bind = || control_socket::bind(&own.join(CONTROL_SOCKET)).map_err(StartupError::from);
     let listeners = listeners(config, lock, || if root { as_user(uid, gid, bind)? } else { bind() })?;
     if root {
         start_launcher(directories, config_file, uid)?;
@@ -170,9 +164,9 @@ pub fn set_up<T, E: From<StartupError>>(
     Ok((listeners, read))
 }
 
-fn at(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StartupError {
-    let path = path.to_owned();
-    move |source| StartupError::Path { what, path, source }
+fn at(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StartupError {
+    let wrap = PathError::at(step, path);
+    move |source| wrap(source).into()
 }
 
 fn make_directories(directories: &Directories, uid: Uid, gid: Gid) -> Result<(), StartupError> {
@@ -189,8 +183,8 @@ fn make_directories(directories: &Directories, uid: Uid, gid: Gid) -> Result<(),
 }
 
 fn lock(own: &Path, runtime: &Path) -> Result<File, StartupError> {
-    let path = own.join("scheduler.lock");
-    // In a folder of the scheduler's user, who may have left anything there: a FIFO would hold up the start.
+    let path = own.join(LOCK_FILE);
+    // The folder belongs to the scheduler's user, and may contain anything: a FIFO would block the start.
     let flags = (OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW).bits();
     let options = File::options().create(true).truncate(false).write(true).custom_flags(flags).clone();
     let file = options.open(&path).map_err(at("open", &path))?;
@@ -204,12 +198,12 @@ fn lock(own: &Path, runtime: &Path) -> Result<File, StartupError> {
     }
 }
 
-/// Ten thousand connections need as many descriptors; the soft limit is usually 1,024.
+/// Raises the soft limit of open files, which is usually 1,024: ten thousand connections need as many descriptors.
 fn raise_descriptor_limit() {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
     {
-        tracing::warn!(%error, "the limit of open files stays as it is");
+        tracing::warn!(%error, "cannot raise the limit of open files");
     }
 }
 
@@ -240,17 +234,21 @@ fn listeners(
     Ok(Listeners { data, admin, control, lock })
 }
 
-/// A listener of the scheduler before, unless another address is wanted by now. One of the service manager's stays: it
-/// would go on taking connections that nobody accepts.
-fn kept(name: &str, handed: TcpListener, wanted: std::net::SocketAddr) -> Result<TcpListener, StartupError> {
-    // Successors have it from the first scheduler, whom the service manager meant.
+/// The listener of the predecessor, or a new one if the configured address has changed. A socket of the service manager is kept: otherwise
+/// it would go on queueing connections that are never accepted.
+fn inherited_or_new(
+    name: &str,
+    handed: TcpListener,
+    wanted: std::net::SocketAddr,
+) -> Result<TcpListener, StartupError> {
+    // The variable was set for the first scheduler; its successors inherit it.
     let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
     if names.split(':').any(|given| given == name) {
         compare(name, &handed, wanted);
         return Ok(handed);
     }
-    let is_it = wanted.port() == 0 || handed.local_addr().is_ok_and(|address| address == wanted);
-    if is_it { Ok(handed) } else { listen(wanted) }
+    let is_same = wanted.port() == 0 || handed.local_addr().is_ok_and(|address| address == wanted);
+    if is_same { Ok(handed) } else { listen(wanted) }
 }
 
 fn compare(name: &str, listener: &TcpListener, address: std::net::SocketAddr) {
@@ -261,8 +259,8 @@ fn compare(name: &str, listener: &TcpListener, address: std::net::SocketAddr) {
     }
 }
 
-/// A folder of this process's own, made if it is not there.
-fn can_write(folder: &Path, mode: u32) -> Result<(), StartupError> {
+/// Makes a folder if it does not exist, and checks that this process can write into it.
+fn writable_folder(folder: &Path, mode: u32) -> Result<(), StartupError> {
     DirBuilder::new().recursive(true).mode(mode).create(folder).map_err(at("create", folder))?;
     faccessat(AT_FDCWD, folder, AccessFlags::W_OK | AccessFlags::X_OK, AtFlags::AT_EACCESS)
         .map_err(|errno| at("write into", folder)(errno.into()))
@@ -273,8 +271,8 @@ fn listen(address: std::net::SocketAddr) -> Result<TcpListener, StartupError> {
     bound.map_err(|source| StartupError::Listen { address, source })
 }
 
-/// Clients come in crowds: with the standard library's queue of 128 the kernel drops the first packets of the rest, and
-/// each of those waits for seconds.
+/// Listens with the longest queue: clients arrive in bursts, and beyond the standard library's queue of 128 the kernel drops the first
+/// packet of a connection, whose client then waits for seconds.
 fn tcp_listener(address: std::net::SocketAddr) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
     nix::sys::socket::listen(&listener, Backlog::MAXCONN)?;
@@ -293,8 +291,8 @@ fn inherited_sockets() -> std::collections::HashMap<String, OwnedFd> {
     .collect()
 }
 
-/// Starts the launcher unless one listens already, which outlives its scheduler. One that was started by hand for other
-/// folders is replaced: what it runs goes on, and is this scheduler's to end.
+/// Starts the launcher unless one listens already: launchers outlive their scheduler. A launcher that was started by hand for other folders
+/// is replaced: its instances go on, and this scheduler ends them.
 fn start_launcher(directories: &Directories, config_file: Option<&Path>, uid: Uid) -> Result<(), StartupError> {
     let own = std::env::current_exe().map_err(at("find", Path::new("/proc/self/exe")))?;
     let program = own.with_file_name("omni-launcher");
@@ -323,31 +321,31 @@ fn start_launcher(directories: &Directories, config_file: Option<&Path>, uid: Ui
         }
         running.end(&wanted)?;
     }
-    // A service manager that is told of readiness wants this process's, which comes later.
+    // Readiness is notified by this process, later.
     command.env_remove("NOTIFY_SOCKET");
-    // The keeper detaches itself from this process's session; it says what it has to say on our standard error.
+    // The keeper detaches itself from this process's session; it logs to the same standard error.
     command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().map_err(at("start", &program))?;
     Ok(())
 }
 
-/// Starts a scheduler that succeeds this one, with the same command line; it hears of it on its standard input.
+/// Starts a successor of this scheduler with the same command line, and a socket as its standard input.
 ///
 /// # Errors
-/// [`StartupError::Path`]
-pub fn start_successor(program: &Path) -> Result<(OwnedFd, Child), StartupError> {
+/// It cannot be started.
+pub fn start_successor(program: &Path) -> Result<(OwnedFd, Child), PathError> {
     use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
     let pair = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC);
-    let (ours, theirs) = pair.map_err(|errno| at("make a socket for", program)(errno.into()))?;
+    let (ours, theirs) = pair.map_err(|errno| PathError::at("make a socket for", program)(errno.into()))?;
     let mut command = Command::new(program);
     let arguments = std::env::args_os().skip(1).filter(|argument| argument != SUCCEED);
     command.args(arguments).arg(SUCCEED).stdin(Stdio::from(theirs)).stdout(Stdio::null());
-    // It names this process; without it the service manager's watchdog is for whoever reads the rest.
+    // The variable names this process; without it the successor is the one that the service manager's watchdog watches.
     command.env_remove("WATCHDOG_PID");
-    let child = command.spawn().map_err(at("start", program))?;
+    let child = command.spawn().map_err(PathError::at("start", program))?;
     Ok((ours, child))
 }
 
-/// Does something with the rights of the node's user, and is root again. No other thread runs yet.
+/// Runs `act` with the rights of the node's user, then becomes root again. No other thread runs yet.
 fn as_user<T>(uid: Uid, gid: Gid, act: impl FnOnce() -> T) -> Result<T, StartupError> {
     let refused = |errno: Errno| StartupError::Drop { uid: uid.as_raw(), source: errno.into() };
     let (own_uid, own_gid, own_groups) = (geteuid(), getegid(), getgroups().map_err(refused)?);
@@ -362,7 +360,7 @@ fn can_enter(runtime: &Path, uid: Uid) -> Result<(), StartupError> {
         .map_err(|_| StartupError::Closed { path: runtime.to_owned(), uid: uid.as_raw() })
 }
 
-/// For good: real, effective and saved ids, no supplementary groups; the kernel clears all capabilities with the uid.
+/// Drops privileges for good: real, effective and saved ids, supplementary groups; the kernel clears all capabilities with the uid.
 fn drop_privileges(uid: Uid, gid: Gid) -> Result<(), StartupError> {
     let steps = setgroups(&[]).and_then(|()| setgid(gid)).and_then(|()| setuid(uid));
     steps.map_err(|errno| StartupError::Drop { uid: uid.as_raw(), source: errno.into() })
@@ -374,14 +372,14 @@ mod tests {
     use nix::sys::stat::Mode;
 
     #[test]
-    fn a_lock_that_is_no_regular_file_is_refused_and_not_waited_for() {
+    fn a_lock_that_is_no_regular_file_is_refused_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("scheduler.lock");
         nix::unistd::mkfifo(&path, Mode::S_IRWXU).unwrap();
         let other_end = File::options().read(true).write(true).open(&path).unwrap();
         assert!(lock(dir.path(), dir.path()).unwrap_err().to_string().contains("scheduler.lock"));
         drop(other_end);
-        assert!(lock(dir.path(), dir.path()).is_err(), "nobody is at its other end");
+        assert!(lock(dir.path(), dir.path()).is_err(), "a FIFO without a reader");
         std::fs::remove_file(&path).unwrap();
         let held = lock(dir.path(), dir.path()).unwrap();
         assert!(matches!(lock(dir.path(), dir.path()), Err(StartupError::AlreadyRunning(_))));

@@ -7,8 +7,8 @@
 use super::answer::AnswerBody;
 use super::head::{REQUEST_ID, TIMEOUT};
 use super::run::refuse;
-use crate::control_socket;
 use crate::node::Node;
+use crate::paths::CONTROL_SOCKET;
 use hyper::body::{Body, Incoming};
 use hyper::header::HeaderValue;
 use hyper::http::request::Parts;
@@ -84,7 +84,7 @@ async fn ask(
         match by {
             By::Data => heir.ask(admitted).await,
             By::Control => {
-                let path = omni_dir::runtime::control(&node.context.runtime_dir).join(control_socket::NAME);
+                let path = omni_dir::runtime::control(&node.context.runtime_dir).join(CONTROL_SOCKET);
                 UnixStream::connect(path).await.ok()
             }
         }

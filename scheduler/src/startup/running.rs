@@ -1,4 +1,4 @@
-//! The launcher that runs already when a scheduler is started by hand: what it was started for, and its end.
+//! Launcher that is running already when a scheduler is started by hand: its arguments, and how it is ended.
 
 use super::StartupError;
 use nix::sys::signal::{Signal, kill};
@@ -13,14 +13,15 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The flag of what keeps a launcher running, and of a launcher that is kept.
+/// Flag of the keeper, which restarts its launcher.
 const KEEP: &str = "--keep";
+/// Flag of a launcher that has a keeper.
 const KEPT: &str = "--kept";
-/// For a launcher to finish the starts that it has begun, and to end.
+/// Time for a launcher to finish its starts in progress and to end.
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
-const LOOK: Duration = Duration::from_millis(10);
+const POLL: Duration = Duration::from_millis(10);
 
-/// A launcher that listens.
+/// Running launcher.
 #[derive(Debug)]
 pub(super) struct RunningLauncher {
     pid: Pid,
@@ -28,7 +29,7 @@ pub(super) struct RunningLauncher {
 }
 
 impl RunningLauncher {
-    /// The one behind a socket that only root can have bound.
+    /// The launcher behind a socket, which only root can have bound.
     pub(super) fn find(path: &Path) -> Option<Self> {
         let line = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).ok()?;
         connect(line.as_raw_fd(), &UnixAddr::new(path).ok()?).ok()?;
@@ -36,27 +37,27 @@ impl RunningLauncher {
         Some(Self { pid, arguments: arguments(pid)? })
     }
 
-    /// Whether it was started with these arguments of its keeper.
+    /// Whether its keeper was started with these arguments.
     pub(super) fn keeps(&self, wanted: &[OsString]) -> bool {
         let of_keeper = |own: &OsString| OsString::from(if own == KEPT { OsStr::new(KEEP) } else { own });
-        // One of a service manager has the arguments of its unit: the connection to it says what it serves.
+        // A launcher of a service manager has the arguments of its unit: what it serves is learned from the connection to it.
         !self.is_kept() || self.arguments.iter().map(of_keeper).eq(wanted.iter().cloned())
     }
 
-    /// Ends it and what keeps it, and waits for both. Its instances go on.
+    /// Ends the launcher and its keeper, and waits for both. Its instances go on.
     pub(super) fn end(&self, wanted: &[OsString]) -> Result<(), StartupError> {
         let (serves, now) = (shown(&self.arguments), shown(wanted));
         let pid = self.pid.as_raw();
         tracing::warn!(pid, serves, now, "the launcher that runs was started for other folders: it is replaced");
         let keeper =
             parent(self.pid).filter(|keeper| arguments(*keeper).is_some_and(|of| of.iter().any(|one| one == KEEP)));
-        let _ = kill(keeper.unwrap_or(self.pid), Signal::SIGTERM); // one that has ended needs no telling
+        let _ = kill(keeper.unwrap_or(self.pid), Signal::SIGTERM); // fails only when it has ended
         let deadline = Instant::now() + ENDS_WITHIN;
         while [Some(self.pid), keeper].into_iter().flatten().any(is_there) {
             if Instant::now() > deadline {
                 return Err(StartupError::OtherLauncher { pid, serves });
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL);
         }
         Ok(())
     }
@@ -70,7 +71,7 @@ fn shown(arguments: &[OsString]) -> String {
     arguments.join(OsStr::new(" ")).to_string_lossy().into_owned()
 }
 
-/// A process's arguments, without its name.
+/// Arguments of a process, without its name.
 fn arguments(pid: Pid) -> Option<Vec<OsString>> {
     let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let line = line.strip_suffix(b"\0").unwrap_or(&line);
@@ -88,7 +89,7 @@ fn parent(pid: Pid) -> Option<Pid> {
     stat(pid).map(|(_, parent)| Pid::from_raw(parent))
 }
 
-/// Whether it runs: one that has ended and that nobody has waited for does not.
+/// Whether a process runs; a zombie does not.
 fn is_there(pid: Pid) -> bool {
     stat(pid).is_some_and(|(state, _)| state != 'Z' && state != 'X')
 }

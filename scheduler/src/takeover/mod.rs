@@ -17,7 +17,7 @@ pub use predecessor::{Handed, Predecessor};
 pub use successor::{Estate, hand_over};
 
 use crate::node::Node;
-use crate::startup::StartupError;
+use crate::paths::PathError;
 use omni_control_api::Upgrade;
 use omni_engine_protocol::packet::PacketError;
 use omni_node_protocol::takeover::PROTOCOL;
@@ -50,7 +50,7 @@ pub async fn ask(
 pub enum TakeoverError {
     /// There is no successor.
     #[error("the successor could not be started")]
-    Start(#[from] StartupError),
+    Start(#[from] PathError),
     /// One of the two cannot be heard.
     #[error("the {0} cannot be spoken to")]
     Wire(&'static str, #[source] PacketError),

@@ -1,0 +1,31 @@
+//! Files of the scheduler in its folder of the runtime directory, and failures of steps on paths.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Socket of the control API.
+pub const CONTROL_SOCKET: &str = "control.sock";
+/// Announcement of the process that serves.
+pub const NODE_FILE: &str = "node.json";
+/// Lock that the serving scheduler has.
+pub const LOCK_FILE: &str = "scheduler.lock";
+
+/// Failure of a step on a path.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {step} {}", path.display())]
+pub struct PathError {
+    /// The step, as a verb.
+    pub step: &'static str,
+    /// The path.
+    pub path: PathBuf,
+    /// Cause.
+    pub source: io::Error,
+}
+
+impl PathError {
+    /// Wraps the cause of a failed `step`, for `map_err`.
+    pub fn at(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self { step, path, source }
+    }
+}
