@@ -1,31 +1,30 @@
-//! What a node's listeners let everybody do who reaches them, for its operator.
+//! Warnings about listeners that are open to other machines: logged at start, shown by the control API, printed by `--probe`.
 //!
-//! [`crate::serve`] says it at the start, the control API for as long as it is so, and `--probe` before there is a node. What
-//! always holds: a listener that only this machine reaches is none of it.
+//! Invariant: there is no warning about a listener that only this machine reaches.
 
 use omni_config::node::NodeConfig;
 use std::net::SocketAddr;
 
-/// The lines of [`exposure`] for a node that is started with this configuration.
+/// Warnings for a node that is started with this configuration.
 #[must_use]
 pub fn configured(config: &NodeConfig) -> Vec<String> {
     let server = &config.server;
     exposure(server.listen, server.tokens.is_some(), config.tls.files().is_some(), server.admin_listen)
 }
 
-/// A line for each listener that is open to more than this machine.
+/// A warning for each listener that is open to other machines.
 #[must_use]
-pub fn exposure(data: SocketAddr, wants_token: bool, speaks_tls: bool, admin: SocketAddr) -> Vec<String> {
+pub fn exposure(data: SocketAddr, has_tokens: bool, has_tls: bool, admin: SocketAddr) -> Vec<String> {
     let beyond = |address: SocketAddr| !address.ip().to_canonical().is_loopback();
     let mut lines = Vec::new();
     if beyond(data) {
-        if !wants_token {
+        if !has_tokens {
             lines.push(format!(
                 "anyone who reaches {data} may ask any model: set [server] tokens, or listen on loopback"
             ));
         }
-        if !speaks_tls {
-            let tokens = if wants_token { "tokens and requests" } else { "requests" };
+        if !has_tls {
+            let tokens = if has_tokens { "tokens and requests" } else { "requests" };
             lines.push(format!(
                 "{tokens} to {data} can be read and changed on their way: set [tls], or put TLS before it"
             ));
@@ -42,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_configuration_says_it_before_there_is_a_node() {
+    fn a_configuration_is_checked_before_the_node_starts() {
         let of = |toml: &str| configured(&NodeConfig::parse(toml).unwrap());
         assert_eq!(of(""), Vec::<String>::new());
         let open = "[server]\nlisten = \"0.0.0.0:80\"\n";
@@ -52,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_this_machine_reaches_is_not_told() {
+    fn there_is_no_warning_about_loopback() {
         let lines =
             |data: &str, token, tls, admin: &str| exposure(data.parse().unwrap(), token, tls, admin.parse().unwrap());
         for loopback in ["127.0.0.1:80", "127.9.9.9:80", "[::1]:80", "[::ffff:127.0.0.1]:80"] {
@@ -70,7 +69,7 @@ mod tests {
             assert_eq!(told(false, true), [asked]);
             assert_eq!(told(true, true), Vec::<String>::new());
             let admin = format!("anyone who reaches {beyond} may read the names, state and metrics of all models");
-            assert_eq!(lines("[::1]:1", false, false, beyond), [admin], "TLS is of the other one");
+            assert_eq!(lines("[::1]:1", false, false, beyond), [admin], "TLS is on the data listener only");
         }
     }
 }

@@ -42,7 +42,7 @@ fn main() -> ExitCode {
 
 fn start(args: &Args) -> Result<Option<Fault>, Box<dyn std::error::Error>> {
     let program = std::env::current_exe()?; // before the file is replaced by a new one
-    let (predecessor, handed) = if args.succeed { Some(Predecessor::take()?) } else { None }.unzip();
+    let (predecessor, handed) = if args.succeed { Some(Predecessor::connect()?) } else { None }.unzip();
     let start = prepare(args, program, handed).inspect_err(|error| {
         if let Some(predecessor) = &predecessor {
             predecessor.failed(error.as_ref());

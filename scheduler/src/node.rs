@@ -18,7 +18,7 @@ use crate::metrics::Metrics;
 use crate::model::content::{Content, Unservable};
 use crate::model::{self, Message, Model};
 use crate::state::{Lasting, StateStore, age, expired};
-use crate::takeover::{Before, Heir, Working};
+use crate::takeover::{PredecessorWatch, SuccessorHandle, UnfinishedWork};
 use crate::watchdog::{Pulse, Watchdog};
 use not_served::{NotServed, refused};
 use omni_body::BodyBudget;
@@ -112,13 +112,13 @@ pub struct Node {
     draining: AtomicBool,
     /// Another scheduler takes over, and where that serves.
     left: AtomicBool,
-    successor: watch::Sender<Option<Heir>>,
+    successor: watch::Sender<Option<SuccessorHandle>>,
     /// Instances whose sockets were there when this scheduler began; `None` when it could not look.
     found: Mutex<Option<BTreeSet<InstanceId>>>,
     /// Instances that cannot be adopted and still work for the scheduler before this one.
     foreign: Mutex<BTreeSet<InstanceId>>,
     /// The scheduler before this one.
-    before: Before,
+    before: PredecessorWatch,
 }
 
 impl Node {
@@ -127,7 +127,7 @@ impl Node {
     pub async fn start(
         context: Arc<NodeContext>,
         lasting: BTreeMap<ModelName, Lasting>,
-        before: Option<Working>,
+        before: Option<UnfinishedWork>,
     ) -> Arc<Self> {
         let (seen_sender, seen) = mpsc::channel(SEEN);
         let kept = lasting.iter().map(|(model, lasting)| (model.clone(), lasting.snapshots())).collect();
@@ -155,7 +155,7 @@ impl Node {
             successor: watch::Sender::new(None),
             found: Mutex::default(),
             foreign: Mutex::default(),
-            before: Before::new(before),
+            before: PredecessorWatch::new(before),
         });
         node.adopt_all(&elsewhere).await;
         let (follower, pulse) = (Arc::clone(&node), node.context.watchdog.pulse("the set of models"));

@@ -1,7 +1,6 @@
-//! What the service manager is told, in the protocol of `sd_notify(3)`; nothing where there is none.
+//! Notifications of the service manager, in the protocol of `sd_notify(3)`; no-ops where there is none.
 //!
-//! [`crate::serve`] speaks for the process that serves, [`crate::takeover`] for the moment at which that becomes another
-//! one. Nothing here fails: a manager that does not listen cannot be helped.
+//! Errors are ignored: a manager that does not receive them cannot be helped.
 
 use crate::node::Node;
 use sd_notify::NotifyState;
@@ -10,76 +9,76 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
-/// For the manager to take in what it was told.
-const HEARS_WITHIN: Duration = Duration::from_secs(5);
+/// Time for the manager to process notifications.
+const BARRIER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What it is told of the process that serves.
+/// Status line of the service.
 #[derive(Debug, Default)]
 pub struct Service {
-    /// The line of `systemctl status`, as it was said.
-    said: String,
+    /// The line of `systemctl status` that was sent last.
+    sent: String,
 }
 
 /// This process serves, or serves on after a reload.
 pub fn ready() {
-    tell(&[NotifyState::Ready]);
+    notify(&[NotifyState::Ready]);
 }
 
-/// A reload that the manager asked for has begun; [`ready`] or [`succeeded`] ends it.
+/// A reload that the manager requested has begun; [`ready`] or [`main_pid`] ends it.
 pub fn reloading() {
     match NotifyState::monotonic_usec_now() {
-        Ok(now) => tell(&[NotifyState::Reloading, now]),
-        Err(error) => tracing::warn!(%error, "the service manager is not told of the reload: there is no clock"),
+        Ok(now) => notify(&[NotifyState::Reloading, now]),
+        Err(error) => tracing::warn!(%error, "the service manager is not notified of the reload: there is no clock"),
     }
 }
 
-/// Another process serves from now on.
-pub fn succeeded(by: u32) {
-    tell(&[NotifyState::MainPid(by), NotifyState::Ready]);
+/// The process with this pid serves from now on.
+pub fn main_pid(pid: u32) {
+    notify(&[NotifyState::MainPid(pid), NotifyState::Ready]);
 }
 
-/// Returns when the manager has taken in all that it was told. Until then a signal of it may be meant for a process that was
-/// told to be its main one and is not yet.
-pub async fn is_heard() {
+/// Returns when the manager has processed all notifications. Until then its signals may be meant for another process: the one that was
+/// notified as the main process is not yet.
+pub async fn barrier() {
     // The manager closes this descriptor in the order of the messages (`sd_notify_barrier(3)`).
     let Ok((held, mut closed)) = pipe::pipe() else { return };
     let asked = sd_notify::notify_with_fds(&[NotifyState::Custom("BARRIER=1")], &[held.as_fd()]);
     drop(held);
     if asked.is_ok() {
-        let _ = tokio::time::timeout(HEARS_WITHIN, closed.read(&mut [0])).await; // its end, or nobody hears
+        let _ = tokio::time::timeout(BARRIER_TIMEOUT, closed.read(&mut [0])).await; // closed by the manager, or there is none
     }
 }
 
-/// Whether there is a manager.
+/// Whether there is a service manager.
 pub fn is_managed() -> bool {
     std::env::var_os("NOTIFY_SOCKET").is_some()
 }
 
-/// The end has begun.
+/// The end of the service has begun.
 pub fn stopping() {
-    tell(&[NotifyState::Stopping]);
+    notify(&[NotifyState::Stopping]);
 }
 
 impl Service {
-    /// Says how the node is, when that has changed.
+    /// Updates the status line when it has changed.
     pub fn status(&mut self, listen: &str, node: &Node) {
         if !is_managed() {
             return;
         }
         let models: Vec<_> = node.models().iter().map(|model| model.view().state).collect();
         let status = status(listen, &models, node.launcher.connected());
-        if status != self.said {
-            tell(&[NotifyState::Status(&status)]);
-            self.said = status;
+        if status != self.sent {
+            notify(&[NotifyState::Status(&status)]);
+            self.sent = status;
         }
     }
 }
 
-fn tell(state: &[NotifyState<'_>]) {
-    let _ = sd_notify::notify(state); // no service manager: nobody to tell
+fn notify(state: &[NotifyState<'_>]) {
+    let _ = sd_notify::notify(state); // fails without a service manager
 }
 
-/// One line: where, how many models and how they are, and what is wrong with the node.
+/// Status line: address, number and states of the models, problems of the node.
 fn status(listen: &str, models: &[omni_control_api::State], launcher: bool) -> String {
     let ready = models.iter().filter(|state| **state == omni_control_api::State::Ready).count();
     let failed = models.iter().filter(|state| **state == omni_control_api::State::Failed).count();
@@ -99,7 +98,7 @@ mod tests {
     use omni_control_api::State;
 
     #[test]
-    fn the_line_says_how_many_and_what_is_wrong() {
+    fn the_status_line_has_states_and_problems() {
         let line = |models: &[State], launcher| status("127.0.0.1:8080", models, launcher);
         assert_eq!(line(&[], true), "Serving on 127.0.0.1:8080: 0 models, 0 ready");
         assert_eq!(line(&[State::Ready, State::Stopped], true), "Serving on 127.0.0.1:8080: 2 models, 1 ready");

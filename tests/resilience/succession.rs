@@ -63,7 +63,7 @@ fn a_second_takeover_waits_for_the_end_of_the_first() {
     await_end(second);
     let log = node.log();
     let at = |line: &str| log.rfind(line).unwrap_or_else(|| panic!("no `{line}`\n{log}"));
-    assert!(log.find("the scheduler before this one has ended") < Some(at("handing over")), "{log}");
+    assert!(log.find("the predecessor has ended") < Some(at("handing over")), "{log}");
     assert_eq!(node.http().stream("events", &json!(1)).events().len(), 2);
     node.stop();
 }

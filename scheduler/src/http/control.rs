@@ -49,7 +49,7 @@ pub struct Control {
     /// See there.
     pub addresses: Addresses,
     /// Who has a successor take over, and answers with what came of it or with why there is none.
-    pub upgrades: mpsc::Sender<takeover::Answer>,
+    pub upgrades: mpsc::Sender<takeover::UpgradeReply>,
     /// To whom the node belongs.
     pub owners: Arc<Owners>,
 }
@@ -219,9 +219,12 @@ fn node_view(node: &Node, addresses: &Addresses) -> api::Node {
 }
 
 /// Has the program that is on disk take over, as soon as the scheduler before this one has ended; answers once it serves.
-async fn upgrade(node: &Node, upgrades: &mpsc::Sender<takeover::Answer>) -> Result<Response<AnswerBody>, Refusal> {
+async fn upgrade(
+    node: &Node,
+    upgrades: &mpsc::Sender<takeover::UpgradeReply>,
+) -> Result<Response<AnswerBody>, Refusal> {
     let refusal = |status, detail: String| Refusal { status, kind: "not-upgraded", detail };
-    let answered = takeover::ask(node, upgrades).await.map_err(|why| refusal(StatusCode::CONFLICT, why))?;
+    let answered = takeover::request(node, upgrades).await.map_err(|why| refusal(StatusCode::CONFLICT, why))?;
     match answered.await {
         Ok(Ok(upgrade)) => Ok(json(&upgrade)),
         Ok(Err(why)) => Err(refusal(StatusCode::UNPROCESSABLE_ENTITY, why)),

@@ -80,9 +80,9 @@ async fn ask(
     admitted: bool,
 ) -> Result<Response<AnswerBody>, Failure> {
     let connect = async {
-        let heir = node.successor().await?;
+        let successor = node.successor().await?;
         match by {
-            By::Data => heir.ask(admitted).await,
+            By::Data => successor.connect(admitted).await,
             By::Control => {
                 let path = omni_dir::runtime::control(&node.context.runtime_dir).join(CONTROL_SOCKET);
                 UnixStream::connect(path).await.ok()

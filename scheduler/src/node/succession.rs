@@ -3,7 +3,7 @@
 
 use super::Node;
 use crate::model::{Has, Leave, Message, Model};
-use crate::takeover::Heir;
+use crate::takeover::SuccessorHandle;
 use omni_node_protocol::id::InstanceId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -56,7 +56,7 @@ impl Node {
     /// Why none can.
     pub async fn can_be_handed_over(&self) -> Result<(), String> {
         self.is_ready()?;
-        self.before.end().await.map_err(|working| {
+        self.before.wait_for_end().await.map_err(|working| {
             let its = |model: &&Arc<Model>| {
                 model.view().instances.iter().any(|instance| working.busy.keys().any(|id| id.as_str() == instance.id))
             };
@@ -93,12 +93,12 @@ impl Node {
     }
 
     /// Another scheduler has taken over.
-    pub fn serves_elsewhere(&self, heir: Heir) {
+    pub fn serves_elsewhere(&self, heir: SuccessorHandle) {
         self.successor.send_replace(Some(heir));
     }
 
     /// The scheduler that takes over, once it serves; `None` when it does not in time.
-    pub async fn successor(&self) -> Option<Heir> {
+    pub async fn successor(&self) -> Option<SuccessorHandle> {
         let mut successor = self.successor.subscribe();
         let known = tokio::time::timeout(SUCCESSOR, successor.wait_for(Option::is_some)).await;
         known.ok()?.ok()?.clone()
@@ -111,7 +111,7 @@ impl Node {
 
     /// So many requests of the scheduler before this one an instance has still.
     pub async fn predecessor_has(&self, model: &str, instance: &InstanceId, requests: u32) {
-        self.before.has(instance, requests);
+        self.before.set_in_flight(instance, requests);
         if requests == 0
             && let Some(foreign) = self.foreign().take(instance)
         {
@@ -137,6 +137,6 @@ impl Node {
         for model in self.models() {
             let _ = model.tell(Message::NoneElsewhere).await;
         }
-        self.before.ended();
+        self.before.on_end();
     }
 }

@@ -1,9 +1,9 @@
-//! What a new configuration changes, for people: said by the successor, which has both. Pure.
+//! Differences between two configurations, as lines of text. Pure.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The most lines.
+/// Most lines.
 const LINES: usize = 64;
 /// Characters of a value that are shown.
 const SHOWN: usize = 60;

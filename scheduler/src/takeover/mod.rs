@@ -1,20 +1,30 @@
-//! A planned takeover: this scheduler starts its successor, a new process of the program that is on disk now, and hands
-//! it the node while both run. `omnictl upgrade` asks for it; the messages are in `omni_node_protocol::takeover`.
+//! Planned takeover: a scheduler starts its successor, a new process of the program that is on disk now, and hands it the node while both
+//! run. `omnictl upgrade` requests it; the messages are in `omni_node_protocol::takeover`.
 //!
-//! What always holds: until the successor has said that it is able to serve, nothing has changed here. From then on an
-//! instance finishes for this scheduler what it has been sent, over the data connection of this life, and everything
-//! else is asked again at the successor. No connection is refused, none is closed while a request may be in the air.
+//! ```text
+//! predecessor                                   successor
+//! start ───────────── sockets, configuration ─▶ set up
+//!        ◀──────────────────────────── prepared
+//! accept nothing, release instances
+//!        ─────────── yours, unfinished work ──▶ adopt all instances, listen
+//!        ◀───────────────────────────── serving
+//! forward requests, hand over idle connections, finish open requests, end
+//! ```
+//!
+//! Invariants: until the successor is prepared, nothing has changed here. From then on an instance finishes for this scheduler the requests
+//! that it was sent, over its existing data connection, and all others are forwarded to the successor. No connection is refused, none is
+//! closed while a request may be in the air.
 
-mod before;
 mod changes;
-mod heir;
+mod handle;
 mod predecessor;
 mod successor;
+mod unfinished;
 
-pub use before::{Before, Working};
-pub use heir::Heir;
-pub use predecessor::{Handed, Predecessor};
-pub use successor::{Estate, hand_over};
+pub use handle::SuccessorHandle;
+pub use predecessor::{InheritedSenders, Predecessor};
+pub use successor::{Handover, hand_over};
+pub use unfinished::{PredecessorWatch, UnfinishedWork};
 
 use crate::node::Node;
 use crate::paths::PathError;
@@ -25,19 +35,19 @@ use std::io;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
-/// Hears what came of a takeover, or why there was none.
-pub type Answer = oneshot::Sender<Result<Upgrade, String>>;
+/// Receiver of the result of a takeover.
+pub type UpgradeReply = oneshot::Sender<Result<Upgrade, String>>;
 
-/// Why there is no second takeover.
+/// Reason that a second takeover is refused for.
 pub const ALREADY: &str = "the node is being taken over already";
 
-/// Asks for a takeover as soon as there can be one, and returns where its answer comes.
+/// Requests a takeover as soon as there can be one, and returns the receiver of its result.
 ///
 /// # Errors
-/// Why there can be none.
-pub async fn ask(
+/// The reason that there can be none.
+pub async fn request(
     node: &Node,
-    upgrades: &mpsc::Sender<Answer>,
+    upgrades: &mpsc::Sender<UpgradeReply>,
 ) -> Result<oneshot::Receiver<Result<Upgrade, String>>, String> {
     node.can_be_handed_over().await?;
     let (answer, answered) = oneshot::channel();
@@ -45,30 +55,30 @@ pub async fn ask(
     Ok(answered)
 }
 
-/// A takeover did not come about.
+/// Failure of a takeover.
 #[derive(Debug, thiserror::Error)]
 pub enum TakeoverError {
-    /// There is no successor.
+    /// Successor that cannot be started.
     #[error("the successor could not be started")]
     Start(#[from] PathError),
-    /// One of the two cannot be heard.
+    /// Broken connection between the two.
     #[error("the {0} cannot be spoken to")]
     Wire(&'static str, #[source] PacketError),
-    /// The successor says why it cannot serve.
+    /// Successor that cannot serve, with its reason.
     #[error("the successor cannot serve: {0}")]
     Failed(String),
-    /// It says nothing.
+    /// Successor without a reply.
     #[error("the successor said nothing within {0:?}")]
     Silent(Duration),
-    /// It says something else.
+    /// Message out of order.
     #[error("the {0} does not keep to the order of a takeover")]
     Order(&'static str),
-    /// The predecessor is of a version that cannot be followed.
+    /// Predecessor of an incompatible version.
     #[error(
         "the running scheduler hands over in version {0}, this one takes version {PROTOCOL}: kill -USR2 it, then start this one"
     )]
     Version(u32),
-    /// A socket of the predecessor cannot be used.
+    /// Socket of the predecessor that cannot be used.
     #[error("what the running scheduler has handed over cannot be used")]
     Handed(#[source] io::Error),
 }

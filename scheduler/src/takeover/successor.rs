@@ -1,6 +1,6 @@
-//! The side of the scheduler that serves: starts the successor, lets go, and stays until everything it took is answered.
+//! The predecessor's side of a takeover: starts the successor, hands over, and stays until everything that it accepted is answered.
 
-use super::{Heir, TakeoverError};
+use super::{SuccessorHandle, TakeoverError};
 use crate::node::Node;
 use crate::packet_socket::PacketSocket;
 use crate::service;
@@ -21,38 +21,38 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 
-/// For each of its answers. What it does meanwhile takes a fraction of a second.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
-/// The program of this process, also when its file is not there any more.
+/// Time for each reply. The work for it takes a fraction of a second.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
+/// The program of this process, even when its file was removed.
 const OWN_PROGRAM: &str = "/proc/self/exe";
-const WHO: &str = "successor";
+/// Name of the peer in errors.
+const PEER: &str = "successor";
 
-/// A scheduler that takes over.
+/// Process that takes over.
 struct Successor {
     socket: Arc<PacketSocket>,
     child: Child,
 }
 
-/// What there is to hand over.
+/// Node and listeners to hand over.
 #[derive(Debug)]
-pub struct Estate<'a> {
+pub struct Handover<'a> {
     /// The models.
     pub node: &'a Node,
-    /// What this scheduler was started with.
+    /// Configuration of this scheduler.
     pub config: &'a Value,
-    /// The sockets that listen, and the lock.
+    /// Listening sockets, and the lock.
     pub listeners: Listeners,
-    /// What the data listener is to do.
+    /// Phase of the data listener.
     pub data: &'a watch::Sender<ListenerPhase>,
-    /// What the admin listener is to do.
+    /// Phase of the admin listener.
     pub admin: &'a watch::Sender<ListenerPhase>,
-    /// The most connections of each.
+    /// Most connections of each listener.
     pub connections: usize,
 }
 
 impl Successor {
-    /// Starts `program` and waits until it is able to serve; what it says of its configuration. Without that there is no
-    /// process left.
+    /// Starts `program` and waits until it is able to serve. Returns the changes of its configuration. On failure no process is left.
     async fn start(
         program: &Path,
         listeners: &Listeners,
@@ -64,65 +64,64 @@ impl Successor {
         let Listeners { data, admin, control, lock } = listeners;
         let handed = [data.as_raw_fd(), admin.as_raw_fd(), control.as_raw_fd(), lock.as_raw_fd()];
         let prepared = async {
-            successor.tell(&ToSuccessor::Take { protocol: PROTOCOL, config: config.clone() }, &handed).await?;
-            match successor.hear().await? {
+            successor.send(&ToSuccessor::Take { protocol: PROTOCOL, config: config.clone() }, &handed).await?;
+            match successor.receive().await? {
                 FromSuccessor::Prepared { changes } => Ok(changes),
                 FromSuccessor::Failed { message } => Err(TakeoverError::Failed(message)),
-                FromSuccessor::Serving { .. } => Err(TakeoverError::Order(WHO)),
+                FromSuccessor::Serving { .. } => Err(TakeoverError::Order(PEER)),
             }
         };
         match prepared.await {
             Ok(changes) => Ok((successor, changes)),
             Err(error) => {
-                successor.end();
+                successor.kill();
                 Err(error)
             }
         }
     }
 
-    /// Tells it that the node is its own; whether it speaks TLS with clients.
-    async fn relieve(&self, busy: &BTreeMap<InstanceId, u32>) -> Result<bool, TakeoverError> {
-        self.tell(&ToSuccessor::Yours { busy: busy.clone() }, &[]).await?;
-        match self.hear().await? {
+    /// Gives it the node. Returns whether its clients use TLS.
+    async fn give_node(&self, busy: &BTreeMap<InstanceId, u32>) -> Result<bool, TakeoverError> {
+        self.send(&ToSuccessor::Yours { busy: busy.clone() }, &[]).await?;
+        match self.receive().await? {
             FromSuccessor::Serving { listen: _, tls } => Ok(tls),
             FromSuccessor::Failed { message } => Err(TakeoverError::Failed(message)),
-            FromSuccessor::Prepared { .. } => Err(TakeoverError::Order(WHO)),
+            FromSuccessor::Prepared { .. } => Err(TakeoverError::Order(PEER)),
         }
     }
 
-    async fn tell(&self, message: &ToSuccessor, fds: &[RawFd]) -> Result<(), TakeoverError> {
-        self.socket.send_with(message, fds).await.map_err(|error| TakeoverError::Wire(WHO, error))
+    async fn send(&self, message: &ToSuccessor, fds: &[RawFd]) -> Result<(), TakeoverError> {
+        self.socket.send_with(message, fds).await.map_err(|error| TakeoverError::Wire(PEER, error))
     }
 
-    async fn give(&self, stream: &TcpStream, listener: Listener) -> Result<(), TakeoverError> {
-        self.tell(&ToSuccessor::Connection { listener }, &[stream.as_raw_fd()]).await
+    async fn send_connection(&self, stream: &TcpStream, listener: Listener) -> Result<(), TakeoverError> {
+        self.send(&ToSuccessor::Connection { listener }, &[stream.as_raw_fd()]).await
     }
 
-    async fn hear(&self) -> Result<FromSuccessor, TakeoverError> {
-        let heard = tokio::time::timeout(ANSWERS_WITHIN, self.socket.receive()).await;
-        heard.map_err(|_| TakeoverError::Silent(ANSWERS_WITHIN))?.map_err(|error| TakeoverError::Wire(WHO, error))
+    async fn receive(&self) -> Result<FromSuccessor, TakeoverError> {
+        let reply = tokio::time::timeout(REPLY_TIMEOUT, self.socket.receive()).await;
+        reply.map_err(|_| TakeoverError::Silent(REPLY_TIMEOUT))?.map_err(|error| TakeoverError::Wire(PEER, error))
     }
 
-    /// It is of no use.
-    fn end(&mut self) {
-        // Neither fails but for a process that has ended, and then nothing is left to do.
+    /// Kills it.
+    fn kill(&mut self) {
+        // Both calls fail only for a process that has ended.
         let _ = self.child.kill().and_then(|()| self.child.wait());
     }
 }
 
-/// Hands the node over to a new process of `program`. `done` is told when the successor serves, or why there is none;
-/// returns when all that was taken here is `answered`, or at once with an error when there is no successor. `Ok(false)`:
-/// nothing has changed, this scheduler serves on.
+/// Hands the node over to a new process of `program`. Calls `done` when the successor serves, or when there is none, and returns when all
+/// accepted requests are `answered`. `Ok(false)`: nothing has changed, this scheduler serves on.
 ///
 /// # Errors
-/// It was able to serve and then did not, nor did one of this scheduler's own program: nobody serves.
+/// The successor was prepared and then did not serve, nor did a process of this scheduler's own program: nothing serves the node.
 pub async fn hand_over(
     program: &Path,
-    estate: Estate<'_>,
+    handover: Handover<'_>,
     answered: impl Future<Output = ()>,
     done: impl FnOnce(Result<Upgrade, String>),
 ) -> Result<bool, TakeoverError> {
-    let Estate { node, config, listeners, data, admin, connections } = estate;
+    let Handover { node, config, listeners, data, admin, connections } = handover;
     let (mut successor, changes) = match Successor::start(program, &listeners, config).await {
         Ok(prepared) => prepared,
         Err(error) => {
@@ -135,53 +134,56 @@ pub async fn hand_over(
     tracing::info!(successor = successor.child.id(), "handing over");
     data.send_replace(ListenerPhase::Paused);
     admin.send_replace(ListenerPhase::Paused);
-    let (told, mut tells) = mpsc::channel(startup::MOST_INSTANCES);
-    let busy = node.leave(&told).await;
-    drop(told);
+    let (in_flight, mut changes_in_flight) = mpsc::channel(startup::MOST_INSTANCES);
+    let busy = node.leave(&in_flight).await;
+    drop(in_flight);
     node.context.state.close().await; // before the successor reads it
-    let tls = match successor.relieve(&busy).await {
+    let tls = match successor.give_node(&busy).await {
         Ok(tls) => tls,
         Err(error) => {
-            tracing::error!(error = omni_log::chain(&error), "the successor failed: the program of before takes over");
-            successor.end();
+            tracing::error!(
+                error = omni_log::chain(&error),
+                "the successor failed: the program of this scheduler takes over"
+            );
+            successor.kill();
             (successor, _) = Successor::start(Path::new(OWN_PROGRAM), &listeners, config).await?;
-            successor.relieve(&busy).await?
+            successor.give_node(&busy).await?
         }
     };
-    drop(listeners); // who connects from now on is the successor's
+    drop(listeners); // new connections are for the successor
     let pid = successor.child.id();
-    service::succeeded(pid);
+    service::main_pid(pid);
     tracing::info!(
         message_id = Kind::HandedOver.id(),
         successor = pid,
-        "the successor serves; finishing what was taken here"
+        "the successor serves; finishing open requests"
     );
-    node.serves_elsewhere(Heir::new(Arc::clone(&successor.socket)));
+    node.serves_elsewhere(SuccessorHandle::new(Arc::clone(&successor.socket)));
     let (to_data, mut from_data) = mpsc::channel(connections);
     let (to_admin, mut from_admin) = mpsc::channel(connections);
-    // What is plain here would be taken for TLS there, and should not go on for long.
+    // The successor would take plain HTTP for TLS; connections without TLS should not go on for long.
     data.send_replace(if tls { ListenerPhase::ClosingAfterResponse } else { ListenerPhase::HandingOver(to_data) });
     admin.send_replace(ListenerPhase::HandingOver(to_admin));
     done(Ok(Upgrade { pid, changes }));
     let mut answered = std::pin::pin!(answered);
     let is_alone = loop {
-        let told = tokio::select! {
+        let sent = tokio::select! {
             biased;
-            Some(stream) = from_data.recv() => successor.give(&stream, Listener::Data).await,
-            Some(stream) = from_admin.recv() => successor.give(&stream, Listener::Admin).await,
-            Some((model, instance, requests)) = tells.recv() => {
-                successor.tell(&ToSuccessor::Has { model, instance, requests }, &[]).await
+            Some(stream) = from_data.recv() => successor.send_connection(&stream, Listener::Data).await,
+            Some(stream) = from_admin.recv() => successor.send_connection(&stream, Listener::Admin).await,
+            Some((model, instance, requests)) = changes_in_flight.recv() => {
+                successor.send(&ToSuccessor::Has { model, instance, requests }, &[]).await
             }
             () = &mut answered => break false,
         };
-        if let Err(TakeoverError::Wire(_, PacketError::Closed)) = told {
+        if let Err(TakeoverError::Wire(_, PacketError::Closed)) = sent {
             tracing::warn!("the successor has ended already");
             break true;
         }
     };
     if is_alone {
-        // Who still waits to be handed over would wait in vain.
-        drop((from_data, from_admin, tells));
+        // Without receivers, connections that wait for their hand-over are closed now.
+        drop((from_data, from_admin, changes_in_flight));
         answered.await;
     }
     Ok(true)

@@ -1,0 +1,238 @@
+//! Construction of the daemon: metrics, actors, the node, listeners.
+
+use super::control::ControlServer;
+use super::{ADMIN_CONNECTIONS, Daemon, HttpServers, Readiness, Start, Upgrades};
+use crate::announcement::announce;
+use crate::args::Directories;
+use crate::capacity::CapacityHandle;
+use crate::control_socket::SocketFile;
+use crate::exposure::exposure;
+use crate::front::Front;
+use crate::gpu::GpuHandle;
+use crate::http::control::{Addresses, Control};
+use crate::http::{admin, data};
+use crate::metrics::Metrics;
+use crate::node::{Node, NodeContext};
+use crate::paths::CONTROL_SOCKET;
+use crate::service::{self, Service};
+use crate::single::Single;
+use crate::state::StateStore;
+use crate::takeover::InheritedSenders;
+use crate::watchdog::Watchdog;
+use nix::unistd::{getegid, geteuid};
+use omni_auth::{Owners, Tokens, token_summary};
+use omni_body::BodyBudget;
+use omni_config::node::NodeConfig;
+use omni_config::tokens::Token;
+use omni_ingress::descriptors::{self, ClientShare};
+use omni_ingress::tls::{Tls, TlsAcceptor};
+use omni_ingress::{InheritedConnections, ListenerPhase, serve};
+use omni_log::Kind;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::time::Instant;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+/// Listening TCP sockets and their addresses.
+struct TcpListeners {
+    data: TcpListener,
+    admin: TcpListener,
+    listen: SocketAddr,
+    admin_listen: SocketAddr,
+}
+
+/// Parts of the node that can fail or take long, made before the predecessor hands over.
+struct Prepared {
+    front: Front,
+    started: Instant,
+    metrics: Metrics,
+    gpu: GpuHandle,
+    capacity: CapacityHandle,
+    watchdog: Watchdog,
+    tokens: Option<Tokens>,
+    budget: Arc<BodyBudget>,
+}
+
+impl Daemon {
+    /// Builds everything, takes over from the predecessor if there is one, and begins to serve.
+    pub(super) async fn build(start: Start) -> io::Result<Self> {
+        let Start { config, directories, admins, tokens, tls, listeners, program, predecessor } = start;
+        let own_listeners = listeners.try_clone()?; // for a successor; keeps the lock, too
+        drop(listeners.lock);
+        let tcp = TcpListeners::new(listeners.data, listeners.admin)?;
+        let addresses = tcp.addresses(&config, tokens.is_some(), tls.is_some());
+        let config_summary = config_summary(&config, tokens.as_ref(), tls.as_ref());
+        let share = descriptors::share(descriptors::limit(), config.server.connections);
+        let prepared = Prepared::new(&config, tokens, tls.as_ref(), &tcp, share)?;
+        // All that can fail was done: from here on the node is this scheduler's.
+        let inheritance = match predecessor {
+            Some(predecessor) => Some(predecessor.take_over(&config_summary).await.map_err(io::Error::other)?),
+            None => None,
+        };
+        let unfinished = inheritance.as_ref().map(|inheritance| inheritance.unfinished.clone());
+        let (state, persisted) = StateStore::open(&directories.own_state()).map_err(io::Error::other)?;
+        let (front, context) = prepared.into_context(config, &directories, state);
+        context.touch();
+        let node = Node::start(Arc::clone(&context), persisted, unfinished).await;
+        let (senders, of_data, of_admin) = InheritedSenders::new(share.connections, ADMIN_CONNECTIONS as usize);
+        let (listen, acceptor) = (tcp.listen, tls.as_ref().map(Tls::acceptor));
+        let http = HttpServers::start(&node, tcp, acceptor, front, (of_data, of_admin), share.connections);
+        let (sender, receiver) = mpsc::channel(1);
+        let owners = Arc::new(Owners { uid: geteuid().as_raw(), gid: getegid().as_raw(), admins });
+        let control =
+            Control { node: Arc::clone(&node), addresses: addresses.clone(), upgrades: sender.clone(), owners };
+        let file = SocketFile::new(directories.own_runtime().join(CONTROL_SOCKET));
+        let control = ControlServer::start(listeners.control, file, control, ADMIN_CONNECTIONS);
+        announce(&directories, &addresses)?;
+        tracing::info!(
+            message_id = Kind::Serving.id(),
+            listen = addresses.listen,
+            tls = tls.is_some(),
+            admin = addresses.admin_listen,
+            models = %directories.models.path().display(),
+            "serving"
+        );
+        let single = Single::of(&node);
+        let is_ready = match inheritance {
+            // A single model notifies its readiness itself.
+            None => {
+                let is_ready = context.models.single().is_none();
+                if is_ready {
+                    service::ready();
+                }
+                is_ready
+            }
+            // The predecessor notifies the service manager that this is its main process now, and ready.
+            Some(inheritance) => {
+                let (node, tls) = (Arc::clone(&node), tls.is_some());
+                tokio::spawn(async move { inheritance.follow(listen, tls, &node, senders).await });
+                true
+            }
+        };
+        Ok(Self {
+            node,
+            directories,
+            addresses,
+            program,
+            config_summary,
+            http,
+            control,
+            listeners: Some(own_listeners),
+            upgrades: Upgrades { sender, receiver, reload: JoinSet::new() },
+            readiness: Readiness { single, is_ready },
+            service: Service::default(),
+        })
+    }
+}
+
+impl TcpListeners {
+    fn new(data: std::net::TcpListener, admin: std::net::TcpListener) -> io::Result<Self> {
+        let (data, admin) = (TcpListener::from_std(data)?, TcpListener::from_std(admin)?);
+        let (listen, admin_listen) = (data.local_addr()?, admin.local_addr()?);
+        Ok(Self { data, admin, listen, admin_listen })
+    }
+
+    /// The addresses with warnings about them, which are logged here.
+    fn addresses(&self, config: &NodeConfig, has_tokens: bool, has_tls: bool) -> Addresses {
+        let mut warnings = exposure(self.listen, has_tokens, has_tls, self.admin_listen);
+        warnings.extend(descriptors::shortage(descriptors::limit(), config.server.connections));
+        warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        Addresses { listen: self.listen.to_string(), admin_listen: self.admin_listen.to_string(), warnings }
+    }
+}
+
+impl Prepared {
+    fn new(
+        config: &NodeConfig,
+        tokens: Option<BTreeMap<String, Token>>,
+        tls: Option<&Tls>,
+        tcp: &TcpListeners,
+        ClientShare { connections, uploads }: ClientShare,
+    ) -> io::Result<Self> {
+        let watchdog = Watchdog::default();
+        watchdog.start()?;
+        crate::allocator::start();
+        let mut metrics = Metrics::default();
+        if let Some(expiry) = tls.and_then(Tls::expires_at) {
+            metrics.certificate_ends(expiry);
+        }
+        let budget = BodyBudget::new(config.server.buffered_bytes.bytes(), uploads, metrics.of_bodies());
+        let limits = (connections, ADMIN_CONNECTIONS as usize);
+        let front = Front::new(config, limits, (tcp.listen, tcp.admin_listen), &budget, &metrics.of_http());
+        let started = Instant::now();
+        let pulse = watchdog.pulse("the capacity");
+        let capacity = crate::capacity::start(&config.capacity, metrics.of_capacity(), started, pulse);
+        let gpu = crate::gpu::start(&config.gpu, capacity.clone(), metrics.of_gpus(), watchdog.pulse("the cards"));
+        let tokens = tokens.map(|tokens| Tokens::new(tokens, started, &metrics.of_tokens()));
+        Ok(Self { front, started, metrics, gpu, capacity, watchdog, tokens, budget })
+    }
+
+    fn into_context(
+        self,
+        config: NodeConfig,
+        directories: &Directories,
+        state: StateStore,
+    ) -> (Front, Arc<NodeContext>) {
+        let Self { front, started, metrics, gpu, capacity, watchdog, tokens, budget } = self;
+        let context = NodeContext {
+            config,
+            started,
+            models: directories.models.clone(),
+            runtime_dir: directories.runtime.clone(),
+            metrics,
+            gpu,
+            capacity,
+            state,
+            watchdog,
+            tokens,
+            budget,
+            busy_models: AtomicI64::new(0),
+            touched_unix_ms: AtomicU64::new(0),
+        };
+        (front, Arc::new(context))
+    }
+}
+
+impl HttpServers {
+    fn start(
+        node: &Arc<Node>,
+        tcp: TcpListeners,
+        tls: Option<TlsAcceptor>,
+        front: Front,
+        (of_data, of_admin): (InheritedConnections, InheritedConnections),
+        connections: usize,
+    ) -> Self {
+        let (data_phase, data_phases) = watch::channel(ListenerPhase::Accepting);
+        let (admin_phase, admin_phases) = watch::channel(ListenerPhase::Accepting);
+        let mut data = JoinSet::new();
+        let node_of_data = Arc::clone(node);
+        data.spawn(serve(tcp.data, tls, front.data, data_phases, of_data, move |request| {
+            let node = Arc::clone(&node_of_data);
+            async move { data::serve(&node, request).await }
+        }));
+        let node_of_admin = Arc::clone(node);
+        let admin = tokio::spawn(serve(tcp.admin, None, front.admin, admin_phases, of_admin, move |request| {
+            let node = Arc::clone(&node_of_admin);
+            async move { admin::serve(&node, request).await }
+        }));
+        Self { data_phase, admin_phase, data, admin, connections }
+    }
+}
+
+/// Configuration as a successor compares it with its own, with summaries of the secret files that it names.
+fn config_summary(config: &NodeConfig, tokens: Option<&BTreeMap<String, Token>>, tls: Option<&Tls>) -> Value {
+    let mut summary = serde_json::to_value(config).unwrap_or_default(); // what was parsed can be serialised
+    if let (Value::Object(all), Some(tokens)) = (&mut summary, tokens) {
+        all.insert("tokens".to_owned(), token_summary(tokens));
+    }
+    if let (Some(Value::Object(files)), Some(tls)) = (summary.get_mut("tls"), tls) {
+        files.insert("sha256".to_owned(), tls.summary());
+    }
+    summary
+}

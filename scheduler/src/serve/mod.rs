@@ -1,0 +1,229 @@
+//! Life of the daemon after the set-up: build, serve, hand over, shut down.
+//!
+//! ```text
+//! build ─▶ serving ──────────────── SIGTERM, SIGINT, failure of the single model ─▶ drain, stop the models ─▶ end
+//!            │  ▲  └─────────────── SIGUSR2 ─▶ finish open requests, leave the models to the next scheduler ─▶ end
+//!            │  └─ no successor
+//!            └─ `omnictl upgrade`, SIGHUP ─▶ handing over ─▶ finish open requests ──────────────────────────▶ end
+//! ```
+//!
+//! On a terminal SIGHUP is the terminal's end, and the node's. A stop in the moment in which the models change hands is passed on to
+//! the scheduler that gets them. A second SIGTERM or SIGINT while draining kills all models, or ends at once where they go on. The
+//! failure of a single model is in the exit code.
+
+mod build;
+mod control;
+mod handing_over;
+mod shutdown;
+
+use self::control::ControlServer;
+use crate::args::Directories;
+use crate::http::control::Addresses;
+use crate::node::Node;
+use crate::policy::single::Fault;
+use crate::service::{self, Service};
+use crate::single::{News, Single};
+use crate::startup::Listeners;
+use crate::takeover::{self, Predecessor, UpgradeReply};
+use omni_config::node::NodeConfig;
+use omni_config::tokens::Token;
+use omni_ingress::ListenerPhase;
+use omni_ingress::tls::Tls;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinHandle, JoinSet};
+
+/// Connections to the admin listener, and to the control socket for readers and for writers, each.
+const ADMIN_CONNECTIONS: u32 = 64;
+
+/// Configuration and sockets that the daemon starts with.
+#[derive(Debug)]
+pub struct Start {
+    /// The node's configuration.
+    pub config: NodeConfig,
+    /// Directories of the node.
+    pub directories: Directories,
+    /// Group that may change the node, by number and name.
+    pub admins: Option<(u32, String)>,
+    /// Tokens of the data listener, by name; `None`: none is required.
+    pub tokens: Option<BTreeMap<String, Token>>,
+    /// Certificate of the data listener; `None`: plain HTTP.
+    pub tls: Option<Tls>,
+    /// Listening sockets, and the lock.
+    pub listeners: Listeners,
+    /// Program of a successor: the path of this one.
+    pub program: PathBuf,
+    /// The scheduler that serves until this one does.
+    pub predecessor: Option<Predecessor>,
+}
+
+/// Cause of the daemon's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    /// Stop: drain, stop the models, leave nothing.
+    Stop,
+    /// End that leaves the models to the next scheduler.
+    Leave,
+    /// Takeover by a successor.
+    TakenOver,
+    /// As `Stop`, because the single model has failed.
+    Fault(Fault),
+}
+
+/// Signals of the process.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    leave: Signal,
+    reload: Signal,
+}
+
+/// The serving daemon.
+struct Daemon {
+    node: Arc<Node>,
+    directories: Directories,
+    addresses: Addresses,
+    program: PathBuf,
+    /// Summary of the configuration, which a successor compares with its own.
+    config_summary: Value,
+    http: HttpServers,
+    control: ControlServer,
+    /// Sockets and lock for a successor; `None` once it has them.
+    listeners: Option<Listeners>,
+    upgrades: Upgrades,
+    readiness: Readiness,
+    service: Service,
+}
+
+/// The HTTP listeners.
+struct HttpServers {
+    data_phase: watch::Sender<ListenerPhase>,
+    /// Of its own, so that monitoring is answered while the node drains.
+    admin_phase: watch::Sender<ListenerPhase>,
+    data: JoinSet<()>,
+    admin: JoinHandle<()>,
+    /// Most connections to the data listener.
+    connections: usize,
+}
+
+/// Requests for a takeover.
+struct Upgrades {
+    sender: mpsc::Sender<UpgradeReply>,
+    receiver: mpsc::Receiver<UpgradeReply>,
+    /// The request of a SIGHUP, until it is accepted or refused.
+    reload: JoinSet<Result<(), String>>,
+}
+
+/// Readiness of the service.
+struct Readiness {
+    single: Single,
+    /// Notified, or not to be notified by this process.
+    is_ready: bool,
+}
+
+/// Serves until a signal ends the daemon, a successor has taken over, or the single model has failed: its fault.
+///
+/// # Errors
+/// The runtime refuses a socket or a signal handler; a takeover has failed half-way.
+pub async fn run(start: Start) -> io::Result<Option<Fault>> {
+    let mut signals = Signals::register()?;
+    let mut daemon = Daemon::build(start).await?;
+    let ending = daemon.serve(&mut signals).await?;
+    daemon.shut_down(ending, &mut signals).await;
+    Ok(match ending {
+        Ending::Fault(fault) => Some(fault),
+        Ending::Stop | Ending::Leave | Ending::TakenOver => None,
+    })
+}
+
+impl Signals {
+    fn register() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            leave: signal(SignalKind::user_defined2())?,
+            reload: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits for SIGTERM or SIGINT.
+    async fn stop(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+impl Daemon {
+    /// Serves until something ends the daemon.
+    async fn serve(&mut self, signals: &mut Signals) -> io::Result<Ending> {
+        loop {
+            tokio::select! {
+                _ = signals.terminate.recv() => return Ok(Ending::Stop),
+                _ = signals.interrupt.recv() => return Ok(Ending::Stop),
+                _ = signals.leave.recv() => return Ok(Ending::Leave),
+                news = self.readiness.single.news() => match news {
+                    News::Ready => self.readiness.notify(),
+                    News::Fault(fault) => return Ok(Ending::Fault(fault)),
+                },
+                _ = signals.reload.recv() => {
+                    if io::stderr().is_terminal() {
+                        return Ok(Ending::Stop);
+                    }
+                    self.reload();
+                }
+                Some(requested) = self.upgrades.reload.join_next() => {
+                    if let Ok(Err(reason)) = requested {
+                        tracing::error!("no reload: {reason}");
+                        self.readiness.notify_again();
+                    }
+                }
+                _ = self.control.checks.tick() => {
+                    self.service.status(&self.addresses.listen, &self.node);
+                    if let Some(second) = self.control.rebind_if_removed()
+                        && let Some(listeners) = &mut self.listeners
+                    {
+                        listeners.control = second;
+                    }
+                }
+                Some(reply) = self.upgrades.receiver.recv() => {
+                    if let Some(ending) = self.hand_over(reply, signals).await? {
+                        return Ok(ending);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Requests a takeover for a SIGHUP, unless one is being requested.
+    fn reload(&mut self) {
+        service::reloading();
+        if self.upgrades.reload.is_empty() {
+            let (node, upgrades) = (Arc::clone(&self.node), self.upgrades.sender.clone());
+            self.upgrades.reload.spawn(async move { takeover::request(&node, &upgrades).await.map(drop) });
+        }
+    }
+}
+
+impl Readiness {
+    /// Notifies the service manager, once.
+    fn notify(&mut self) {
+        if !self.is_ready {
+            self.is_ready = true;
+            service::ready();
+        }
+    }
+
+    /// Ends a reload that has failed.
+    fn notify_again(&self) {
+        if self.is_ready {
+            service::ready();
+        }
+    }
+}

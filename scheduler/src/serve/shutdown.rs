@@ -1,0 +1,61 @@
+//! End of the daemon.
+
+use super::{Daemon, Ending, Signals};
+use crate::announcement::withdraw;
+use crate::service;
+use crate::startup::Listeners;
+use omni_ingress::ListenerPhase;
+use omni_log::Kind;
+use std::time::Duration;
+
+/// Time for connections to close after the models have ended.
+const CLOSE_WITHIN: Duration = Duration::from_secs(2);
+
+impl Daemon {
+    /// Finishes open requests and, unless they go on, stops the models.
+    pub(super) async fn shut_down(self, ending: Ending, signals: &mut Signals) {
+        let Self { node, directories, mut http, control, listeners, .. } = self;
+        control.stop_accepting();
+        // A socket is closed to clients with its last descriptor.
+        let lock = listeners.map(|Listeners { lock, data: _, admin: _, control: _ }| lock);
+        if ending != Ending::TakenOver {
+            service::stopping();
+        }
+        let finish = async {
+            http.data_phase.send_replace(ListenerPhase::Closing);
+            let limit = match ending {
+                Ending::Stop | Ending::Fault(_) => {
+                    tracing::info!(message_id = Kind::Draining.id(), "draining");
+                    node.shut_down().await;
+                    CLOSE_WITHIN
+                }
+                Ending::Leave => {
+                    tracing::info!("leaving the models to the next scheduler");
+                    node.longest_drain() + CLOSE_WITHIN
+                }
+                Ending::TakenOver => CLOSE_WITHIN,
+            };
+            let _ = tokio::time::timeout(limit, async { while http.data.join_next().await.is_some() {} }).await;
+            http.admin_phase.send_replace(ListenerPhase::Closing);
+            if ending == Ending::TakenOver {
+                let _ = tokio::time::timeout(CLOSE_WITHIN, http.admin).await;
+            }
+        };
+        let models_end = matches!(ending, Ending::Stop | Ending::Fault(_));
+        let is_forced = tokio::select! {
+            () = finish => false,
+            () = signals.stop() => true,
+        };
+        if is_forced && models_end {
+            tracing::warn!("told again to end: all models are killed, with what they have in flight");
+            node.end_now().await;
+        } else if is_forced {
+            tracing::warn!("ended in the middle of draining; the models go on");
+        }
+        if models_end {
+            withdraw(&directories);
+        }
+        node.context.state.settled().await; // before the next scheduler reads it
+        drop(lock);
+    }
+}

@@ -1,0 +1,29 @@
+//! Connections to the successor, for requests that no instance was sent.
+//!
+//! Invariant: only the two processes have the sockets, so nothing else can use them, and whether clients use TLS does not matter.
+
+use crate::packet_socket::PacketSocket;
+use omni_node_protocol::takeover::ToSuccessor;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::sync::Arc;
+use tokio::net::UnixStream;
+
+/// Handle of a successor that serves.
+#[derive(Debug, Clone)]
+pub struct SuccessorHandle(Arc<PacketSocket>);
+
+impl SuccessorHandle {
+    pub(super) fn new(socket: Arc<PacketSocket>) -> Self {
+        Self(socket)
+    }
+
+    /// Connects to the successor for one request to a model. `admitted`: its token was checked here. `None` when the successor has ended,
+    /// or no descriptors are left.
+    pub async fn connect(&self, admitted: bool) -> Option<UnixStream> {
+        let (ours, theirs) = StdUnixStream::pair().ok()?;
+        ours.set_nonblocking(true).ok()?;
+        self.0.send_with(&ToSuccessor::Asks { admitted }, &[theirs.as_raw_fd()]).await.ok()?;
+        UnixStream::from_std(ours).ok()
+    }
+}
