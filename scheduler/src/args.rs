@@ -1,4 +1,4 @@
-//! The daemon's command line, and how it, the environment and the configuration file combine.
+//! Command line of the daemon, combined with the environment and the configuration file.
 
 use clap::Parser;
 use omni_config::node::{DEFAULT_FILE, NoGroup, NodeConfig, NodeGroup};
@@ -19,10 +19,10 @@ pub struct Args {
     /// Serve only the model in this directory: it is kept running, and when it fails this service ends
     #[arg(long, value_name = "DIR", conflicts_with = "models")]
     pub model: Option<PathBuf>,
-    /// What must last [default: $STATE_DIRECTORY, else /var/lib/omni]
+    /// Persistent state [default: $STATE_DIRECTORY, else /var/lib/omni]
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
-    /// What can be made again: environments, models' caches [default: $CACHE_DIRECTORY, else /var/cache/omni]
+    /// Data that can be rebuilt: environments, models' caches [default: $CACHE_DIRECTORY, else /var/cache/omni]
     #[arg(long, value_name = "DIR")]
     pub cache_dir: Option<PathBuf>,
     /// Sockets [default: $RUNTIME_DIRECTORY, else /run/omni]
@@ -40,75 +40,75 @@ pub struct Args {
     /// Print what GPUs models could use, and which listeners are open, as JSON, and exit; `omnictl doctor` explains it
     #[arg(long)]
     pub probe: bool,
-    /// Standard input is a socket to the scheduler that this one succeeds: for schedulers, not for people
+    /// Take over from the scheduler at the other end of standard input; only a scheduler uses this
     #[arg(long, hide = true)]
     pub succeed: bool,
 }
 
-/// Where the node keeps its things; absolute.
+/// Directories of the node, as absolute paths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Directories {
     /// Model directories.
     pub models: Models,
-    /// What must last.
+    /// Persistent state.
     pub state: PathBuf,
-    /// What can be made again.
+    /// Data that can be rebuilt.
     pub cache: PathBuf,
     /// Sockets.
     pub runtime: PathBuf,
 }
 
 impl Directories {
-    /// Sockets and files of the scheduler itself; the rest of the runtime directory is the launcher's.
+    /// Folder of the scheduler's sockets and files; the rest of the runtime directory is the launcher's.
     #[must_use]
     pub fn own_runtime(&self) -> PathBuf {
         omni_dir::runtime::control(&self.runtime)
     }
 
-    /// What must last of the scheduler itself; the rest is the launcher's.
+    /// Folder of the scheduler's persistent state; the rest is the launcher's.
     #[must_use]
     pub fn own_state(&self) -> PathBuf {
         self.state.join("scheduler")
     }
 }
 
-/// The configuration could not be had.
+/// Configuration that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ArgsError {
-    /// The file cannot be read.
+    /// Unreadable file.
     #[error("cannot read the configuration file {}", path.display())]
     Read {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
-    /// The file is wrong.
+    /// File with errors.
     #[error("the configuration file {} is wrong", path.display())]
     Parse {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: omni_config::node::NodeConfigError,
     },
-    /// The group that may change the node is not known to this machine.
+    /// Unknown group of administrators.
     #[error(transparent)]
     NoGroup(#[from] NoGroup),
-    /// The only model's directory has no name for a model.
+    /// Directory of the single model without a valid name.
     #[error(transparent)]
     NoSingleModel(#[from] NoSingleModel),
-    /// A relative path cannot be made absolute.
+    /// Relative path that cannot be made absolute.
     #[error("cannot resolve {}", path.display())]
     Resolve {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
 }
 
 impl Args {
-    /// The file that is read; the launcher reads the same one.
+    /// The configuration file; the launcher reads the same one.
     #[must_use]
     pub fn config_file(&self) -> Option<PathBuf> {
         self.config.clone().or_else(|| Some(PathBuf::from(DEFAULT_FILE)).filter(|path| path.exists()))
@@ -133,7 +133,7 @@ impl Args {
         Ok(config)
     }
 
-    /// The group, by number and name, that may change the node.
+    /// The group that may change the node, by number and name.
     ///
     /// # Errors
     /// [`ArgsError::NoGroup`].
@@ -141,7 +141,7 @@ impl Args {
         Ok(NodeGroup::find(config.node.admin_group.as_ref())?)
     }
 
-    /// The directories: command line, then file, then systemd's variables, then the usual places.
+    /// The directories, from the command line, the file, systemd's variables, or the defaults, in this order.
     ///
     /// # Errors
     /// [`ArgsError::Resolve`], [`ArgsError::NoSingleModel`].

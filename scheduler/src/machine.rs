@@ -1,15 +1,14 @@
-//! What the machine says of itself: how much memory and how many processes it can have, which the node's budgets go by if
-//! nothing else is set, and what time it is on its clock.
+//! Facts of the machine: memory and processes, from which the node's default budgets follow, and the time of day.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// In bytes; `None` when the machine does not say.
+/// Memory in bytes; `None` when it cannot be read.
 #[must_use]
 pub fn memory() -> Option<u64> {
     memory_of(&std::fs::read_to_string("/proc/meminfo").ok()?)
 }
 
-/// Processes and threads that there can be at a time; `None` when the machine does not say.
+/// Most processes and threads at a time; `None` when it cannot be read.
 #[must_use]
 pub fn processes() -> Option<u32> {
     let number = |name: &str| -> Option<u64> {
@@ -19,7 +18,7 @@ pub fn processes() -> Option<u32> {
     Some(u32::try_from(most).unwrap_or(u32::MAX))
 }
 
-/// Milliseconds since the Unix epoch, for people and for what lasts. Nothing that is waited for goes by it.
+/// Milliseconds since the Unix epoch, for display and for persisted state. No timeout depends on it.
 #[must_use]
 pub fn unix_ms() -> u64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -37,13 +36,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_machines_memory_is_read() {
+    fn memory_is_parsed() {
         assert_eq!(memory_of("MemTotal:       131072 kB\nMemFree: 1 kB\n"), Some(128 << 20));
         assert_eq!(memory_of("MemTotal: lots\n"), None);
     }
 
     #[test]
-    fn the_machine_says_how_many_processes_it_can_have() {
+    fn the_limit_of_processes_is_read() {
         assert!(processes().is_some_and(|most| most > 300), "{:?}", processes());
     }
 }

@@ -1,5 +1,4 @@
-//! Every metric of the scheduler: names, units and labels in one place (design §8). No label is unbounded: models are
-//! directories on this node, usage units are checked words.
+//! Registry of all metrics. No label is unbounded: models are directories on this node, usage units are checked words.
 
 mod builds;
 mod capacity;
@@ -20,7 +19,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use std::sync::Arc;
 
-/// The registry and its families.
+/// Registry with its families.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -57,43 +56,43 @@ impl Metrics {
         text
     }
 
-    /// The handles of the GPU task.
+    /// Handles for the GPU task.
     #[must_use]
     pub fn of_gpus(&self) -> GpuMetrics {
         self.gpu.clone()
     }
 
-    /// The handles of the node's capacity.
+    /// Handles for the node's capacity.
     #[must_use]
     pub fn of_capacity(&self) -> CapacityMetrics {
         self.capacity.clone()
     }
 
-    /// The handles of the memory for bodies.
+    /// Handles for the memory of bodies.
     #[must_use]
     pub fn of_bodies(&self) -> BodyMetrics {
         self.bodies.clone()
     }
 
-    /// The handles of the launcher's connection.
+    /// Handles for the launcher's connection.
     #[must_use]
     pub fn of_builds(&self) -> BuildMetrics {
         self.builds.clone()
     }
 
-    /// The handles of the listeners.
+    /// Handles for the listeners.
     #[must_use]
     pub fn of_http(&self) -> HttpMetrics {
         self.http.clone()
     }
 
-    /// The handles of the data listener's tokens.
+    /// Handles for tokens.
     #[must_use]
     pub fn of_tokens(&self) -> TokenMetrics {
         self.tokens.clone()
     }
 
-    /// The data listener speaks TLS, and its chain of certificates ends then, in seconds since the Unix epoch.
+    /// Adds the expiry of the data listener's certificates, in seconds since the Unix epoch.
     pub fn certificate_ends(&mut self, unix_seconds: i64) {
         let help = "When the first certificate of the chain ends, since the Unix epoch";
         self.registry.register_with_unit(
@@ -104,7 +103,7 @@ impl Metrics {
         );
     }
 
-    /// The handles of one model, looked up once. Each comes with a [`ModelMetrics::gone`].
+    /// Handles for one model, looked up once. Each is to be ended with a [`ModelMetrics::gone`].
     #[must_use]
     pub fn of_model(&self, model: &str) -> ModelMetrics {
         ModelMetrics::new(&self.models, &self.gpu, model)
@@ -119,7 +118,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn names_are_those_of_the_design() {
+    fn names_and_help_of_all_metrics() {
         let mut metrics = Metrics::default();
         metrics.certificate_ends(2_208_988_800);
         let model = metrics.of_model("cowsay");
@@ -170,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_is_gone_takes_its_metrics_along() {
+    fn metrics_of_a_removed_model_are_removed() {
         let metrics = Metrics::default();
         let all = |model: &ModelMetrics| {
             model.outcomes.ok.inc();
@@ -185,7 +184,7 @@ mod tests {
         };
         let (first, other) = (metrics.of_model("cowsay"), metrics.of_model("other"));
         all(&first);
-        // Its directory came back while what it had still drained.
+        // The directory was restored while the first model still drained.
         let second = metrics.of_model("cowsay");
         all(&second);
         first.gone();

@@ -1,6 +1,6 @@
-//! Follows the only model of a node for [`crate::serve`]: says when the service is ready, and when it has to end and why.
+//! Readiness and failure of the only model of a node, as events for the daemon.
 //!
-//! What is made of each state is decided by [`crate::policy::single`].
+//! The policy for each state is [`crate::policy::single`].
 
 use crate::model::Model;
 use crate::node::Node;
@@ -9,64 +9,64 @@ use omni_config::{Foreign, ModelName};
 use std::future::pending;
 use std::sync::Arc;
 
-/// News of the model.
+/// Event of the single model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum News {
-    /// It takes requests, for the first time.
+pub enum SingleEvent {
+    /// The model takes requests, for the first time.
     Ready,
-    /// The service ends with it; the log has said why.
+    /// The service has to end with the model; the cause was logged.
     Fault(Fault),
 }
 
-/// See the module.
+/// Watch on the single model, if the node has only one.
 #[derive(Debug)]
-pub struct Single {
+pub struct SingleModelWatch {
     node: Arc<Node>,
     /// `None`: the node has many models.
     name: Option<ModelName>,
-    /// What was said last.
-    said: Option<News>,
+    /// The last event.
+    last: Option<SingleEvent>,
 }
 
-impl Single {
-    /// Of this node's only model, if it has only one.
+impl SingleModelWatch {
+    /// A watch on the node's only model; without events on a node of many models.
     #[must_use]
-    pub fn of(node: &Arc<Node>) -> Self {
+    pub fn new(node: &Arc<Node>) -> Self {
         let name = node.context.models.single().map(|single| single.name.clone());
-        Self { node: Arc::clone(node), name, said: None }
+        Self { node: Arc::clone(node), name, last: None }
     }
 
-    /// Waits for news. Each comes once; on a node of many models there are none.
-    pub async fn news(&mut self) -> News {
+    /// Waits for the next event. Each comes once.
+    pub async fn next(&mut self) -> SingleEvent {
         let Some(name) = &self.name else { return pending().await };
         if self.node.find(name.as_str()).is_none() {
-            self.node.whole_scan().await; // it is there once its directory was told of
+            self.node.whole_scan().await; // the model exists once its directory was reported
         }
         let Some(model) = self.node.find(name.as_str()) else { return pending().await };
         let mut view = model.subscribe();
         loop {
             let action = decide(view.borrow_and_update().seen());
-            let news = match action {
-                ServiceAction::Ready => Some(News::Ready),
-                ServiceAction::End(fault) => Some(News::Fault(fault)),
+            let event = match action {
+                ServiceAction::Ready => Some(SingleEvent::Ready),
+                ServiceAction::End(fault) => Some(SingleEvent::Fault(fault)),
                 ServiceAction::Wait => None,
             };
-            if let Some(news) = news.filter(|news| self.said != Some(*news)) {
-                if let News::Fault(fault) = news {
-                    say(&model, fault);
+            if let Some(event) = event.filter(|event| self.last != Some(*event)) {
+                if let SingleEvent::Fault(fault) = event {
+                    log_fault(&model, fault);
                 }
-                self.said = Some(news);
-                return news;
+                self.last = Some(event);
+                return event;
             }
             if view.changed().await.is_err() {
-                return pending().await; // it was ended with the node
+                return pending().await; // ended with the node
             }
         }
     }
 }
 
-/// The model's own words, a traceback for example, stand here in full; elsewhere the log has their last line.
-fn say(model: &Model, fault: Fault) {
+/// Logs the model's own message in full, a traceback for example; elsewhere the log has its last line.
+fn log_fault(model: &Model, fault: Fault) {
     let view = model.view();
     let why = view.message.or(view.directory.refused).or(view.last_exit).unwrap_or_default();
     let (name, why) = (&model.name, Foreign(&why));

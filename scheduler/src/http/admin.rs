@@ -1,4 +1,4 @@
-//! The admin listener: is it alive, is it ready, what does it measure, what can it take.
+//! Admin listener: liveness, readiness, metrics, capacity.
 
 use super::answer::AnswerBody;
 use super::failure;
@@ -19,11 +19,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// A worker that does not answer by then is left out.
-const STATS_WITHIN: Duration = Duration::from_millis(300);
+/// Time for workers to report their use; those that do not are left out.
+const STATS_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// Answers that may wait: more than a model's instances.
-const INSTANCES: usize = 4096;
+/// Length of the queue of reports: more than a model has instances.
+const REPORTS: usize = 4096;
 
 /// Serves one request.
 pub async fn serve(node: &Node, request: Request<Incoming>) -> Response<AnswerBody> {
@@ -38,7 +38,7 @@ async fn answer(node: &Node, request: Request<Incoming>) -> Response<Bytes> {
         "/livez" => text(StatusCode::OK, "text/plain", "ok\n".into()),
         "/readyz" => readyz(node),
         "/metrics" => {
-            use_of_all(node).await; // sets the gauges
+            resource_use(node).await; // sets the gauges
             let media = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             text(StatusCode::OK, media, node.context.metrics.render())
         }
@@ -47,29 +47,29 @@ async fn answer(node: &Node, request: Request<Incoming>) -> Response<Bytes> {
     }
 }
 
-/// A refusal by a request's head.
+/// Renders a refusal by the head of a request.
 pub fn refuse(_headers: &HeaderMap, failure: &Failure) -> Response<Bytes> {
     let mut response = text(failure::status(failure), "text/plain", format!("{failure}\n"));
     response.extensions_mut().insert(BodyUnread);
     response
 }
 
-/// Asks every running instance for its use, all at once; the sum for each model.
-pub async fn use_of_all(node: &Node) -> Vec<(Arc<Model>, Option<Stats>)> {
+/// Queries the use of every running instance, all at once; the sum for each model.
+pub async fn resource_use(node: &Node) -> Vec<(Arc<Model>, Option<Stats>)> {
     let mut asked = Vec::new();
     for model in node.models() {
-        let (sender, receiver) = mpsc::channel(INSTANCES);
+        let (sender, receiver) = mpsc::channel(REPORTS);
         if model.tell(Message::Stats(sender)).await {
             asked.push((model, receiver));
         }
     }
-    let limit = tokio::time::Instant::now() + STATS_WITHIN;
+    let limit = tokio::time::Instant::now() + STATS_TIMEOUT;
     let mut all = Vec::with_capacity(asked.len());
     for (model, mut receiver) in asked {
         let mut sum = None;
-        // It ends when all have answered, or are gone.
+        // Ends when all have reported, or are gone.
         while let Ok(Some(stats)) = tokio::time::timeout_at(limit, receiver.recv()).await {
-            sum = Some(sum.map_or(stats, |sum| together(sum, &stats)));
+            sum = Some(sum.map_or(stats, |sum| sum_of(sum, &stats)));
         }
         model.metrics.memory.set(sum.map_or(0, |sum| i64::try_from(sum.memory_bytes).unwrap_or(i64::MAX)));
         all.push((model, sum));
@@ -77,7 +77,7 @@ pub async fn use_of_all(node: &Node) -> Vec<(Arc<Model>, Option<Stats>)> {
     all
 }
 
-fn together(a: Stats, b: &Stats) -> Stats {
+fn sum_of(a: Stats, b: &Stats) -> Stats {
     let gpu = match (a.gpu, b.gpu) {
         (Some(a), Some(b)) => Some(GpuUse {
             managed_bytes: a.managed_bytes.saturating_add(b.managed_bytes),
@@ -116,7 +116,7 @@ fn readyz(node: &Node) -> Response<Bytes> {
 
 #[derive(Debug, Serialize, Hash)]
 struct Capacity {
-    /// Milliseconds without a request in flight or waiting; absent while there is one.
+    /// Time since when no request is in flight or queued; absent while one is.
     idle_since_unix_ms: Option<u64>,
     draining: bool,
     models: Vec<ModelCapacity>,
@@ -130,7 +130,7 @@ struct ModelCapacity {
     free_slots: u64,
     queued: u64,
     queue_limit: u64,
-    /// Whether a request is served at once: an instance is ready that has its GPU memory on the card.
+    /// Whether a request is served at once: a ready instance has its GPU memory on the card.
     resident: bool,
     estimated_wait_ms: Option<u64>,
 }
@@ -162,7 +162,7 @@ fn model_capacity(model: &Model, away: &HashSet<String>) -> ModelCapacity {
         State::Draining | State::Failed => (false, false),
     };
     let serving: Vec<_> = view.instances.iter().filter(|instance| instance.state == State::Ready).collect();
-    // A model without an instance starts with one.
+    // A stopped model starts with one instance.
     let places = concurrency.saturating_mul(serving.len().max(1) as u64);
     let free_slots = if startable { places.saturating_sub(view.in_flight + view.queued) } else { 0 };
     let wait = model.metrics.usual_time().map(|each| each * u32::try_from(view.queued).unwrap_or(u32::MAX));

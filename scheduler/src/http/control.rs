@@ -3,11 +3,11 @@
 mod route;
 mod stack;
 
-use self::route::{Of, Route};
-use super::admin::use_of_all;
+use self::route::{ModelEndpoint, Route};
+use super::admin::resource_use;
 use super::answer::AnswerBody;
 use super::data::model_name;
-use super::forward::By;
+use super::forward::Listener;
 use super::openapi::OPENAPI;
 use super::run::run;
 use crate::model::{Message, Model, Order};
@@ -23,43 +23,43 @@ use serde::Serialize;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
-/// The kind of a refusal to who may not ask for that.
+/// Kind of a refusal for lack of permission.
 const NOT_ALLOWED: &str = "not-allowed";
-/// Lines of a log that are sent when nobody says how many.
+/// Lines of a log that are sent by default.
 const LINES: usize = 100;
-/// Lines that wait for a slow reader of a log.
+/// Lines that are queued for a slow reader of a log.
 const WAITING: usize = 64;
 
-/// What the control API needs beside the node.
+/// Addresses of the listeners, with warnings about them.
 #[derive(Debug, Clone)]
 pub struct Addresses {
-    /// Of the data listener.
+    /// Address of the data listener.
     pub listen: String,
-    /// Of the admin listener.
+    /// Address of the admin listener.
     pub admin_listen: String,
-    /// What they let everybody do.
+    /// Warnings for the operator.
     pub warnings: Vec<String>,
 }
 
-/// Everything that the control API speaks for.
+/// State of the control API.
 #[derive(Debug, Clone)]
 pub struct Control {
-    /// The models.
+    /// The node.
     pub node: Arc<Node>,
-    /// See there.
+    /// Addresses of the listeners.
     pub addresses: Addresses,
-    /// Who has a successor take over, and answers with what came of it or with why there is none.
+    /// Requests for a takeover, each with the receiver of its result.
     pub upgrades: mpsc::Sender<takeover::UpgradeReply>,
-    /// To whom the node belongs.
+    /// Users and groups with a role.
     pub owners: Arc<Owners>,
 }
 
-/// Who asks, all of the life of a connection.
+/// Caller of one connection.
 #[derive(Debug)]
 pub struct Caller {
-    /// As the kernel says.
+    /// Credentials.
     pub peer: Peer,
-    /// What it may do; `None`: nothing.
+    /// Role; `None`: no permission.
     pub role: Option<Role>,
 }
 
@@ -87,8 +87,8 @@ impl Refusal {
         }
     }
 
-    /// Something was done, and would be forgotten.
-    fn not_kept(model: &api::Model, why: &str) -> Self {
+    /// Refusal of a change that was made and cannot be persisted.
+    fn not_persisted(model: &api::Model, why: &str) -> Self {
         Self {
             status: StatusCode::INSUFFICIENT_STORAGE,
             kind: "not-kept",
@@ -117,18 +117,18 @@ impl Refusal {
 /// Serves one request of a caller.
 pub async fn serve(control: &Control, caller: &Caller, request: Request<Incoming>) -> Response<AnswerBody> {
     let path = request.uri().path().to_owned();
-    let answer = match admitted(control, caller, request.method(), &path) {
+    let answer = match authorise(control, caller, request.method(), &path) {
         Ok(route) => answer(control, route, request).await,
         Err(refusal) => Err(refusal),
     };
     answer.unwrap_or_else(problem)
 }
 
-/// The route, when there is one, it takes the method, and the caller may use it.
-fn admitted<'a>(control: &Control, caller: &Caller, method: &Method, path: &'a str) -> Result<Route<'a>, Refusal> {
-    let route = Route::of(path);
-    // Who may not even look is not told what there is.
-    let (takes, role) = route.map_or((Method::GET, Role::Read), Route::needs);
+/// The route of a request, if it exists, takes the method, and the caller has the role.
+fn authorise<'a>(control: &Control, caller: &Caller, method: &Method, path: &'a str) -> Result<Route<'a>, Refusal> {
+    let route = Route::parse(path);
+    // A caller without the role to read does not learn which routes exist.
+    let (takes, role) = route.map_or((Method::GET, Role::Read), Route::requires);
     if caller.role < Some(role) {
         let Caller { peer, .. } = caller;
         let who = control.owners.describe(role);
@@ -158,24 +158,28 @@ async fn answer(
         Route::Node => Ok(json(&node_view(node, addresses))),
         Route::Upgrade => upgrade(node, upgrades).await,
         Route::Models => {
-            node.first_scan().await; // else what is known so far
+            node.first_scan().await; // or the models known so far
             let models = node.models().iter().map(|model| model.view()).collect();
             Ok(json(&api::Models { models, not_served: node.not_served.all() }))
         }
         Route::Top => Ok(json(&top(node).await)),
         Route::Gpus => Ok(json(&node.context.gpu.view())),
-        Route::Model(name, of) => match of {
-            Of::State => find(node, name).await.map(|model| json(&model.view())),
-            Of::Manifest => find(node, name).await.and_then(|model| manifest(&model)),
-            Of::Logs => find(node, name).await.map(|model| logs(node, &model, query)),
-            Of::Stack => stack::answer(&*find(node, name).await?).await.map(raw_lines),
-            Of::History => ask(node, name, Message::History).await,
-            Of::Explain => ask(node, name, Message::Explain).await,
-            Of::Run => Ok(run(node, By::Control, find(node, name).await?.name.as_str(), request).await),
-            Of::Start => order(node, name, Order::Start).await,
-            Of::Stop => order(node, name, Order::Stop).await,
-            Of::Restart => order(node, name, Order::Restart).await,
-            Of::RollBack => order(node, name, Order::RollBack(parameter(query, "to").map(str::to_owned))).await,
+        Route::Model(name, endpoint) => match endpoint {
+            ModelEndpoint::State => find(node, name).await.map(|model| json(&model.view())),
+            ModelEndpoint::Manifest => find(node, name).await.and_then(|model| manifest(&model)),
+            ModelEndpoint::Logs => find(node, name).await.map(|model| logs(node, &model, query)),
+            ModelEndpoint::Stack => stack::answer(&*find(node, name).await?).await.map(raw_lines),
+            ModelEndpoint::History => ask(node, name, Message::History).await,
+            ModelEndpoint::Explain => ask(node, name, Message::Explain).await,
+            ModelEndpoint::Run => {
+                Ok(run(node, Listener::Control, find(node, name).await?.name.as_str(), request).await)
+            }
+            ModelEndpoint::Start => order(node, name, Order::Start).await,
+            ModelEndpoint::Stop => order(node, name, Order::Stop).await,
+            ModelEndpoint::Restart => order(node, name, Order::Restart).await,
+            ModelEndpoint::RollBack => {
+                order(node, name, Order::RollBack(parameter(query, "to").map(str::to_owned))).await
+            }
         },
     }
 }
@@ -218,7 +222,7 @@ fn node_view(node: &Node, addresses: &Addresses) -> api::Node {
     }
 }
 
-/// Has the program that is on disk take over, as soon as the scheduler before this one has ended; answers once it serves.
+/// Has the program on disk take over, as soon as the predecessor has ended; responds once it serves.
 async fn upgrade(
     node: &Node,
     upgrades: &mpsc::Sender<takeover::UpgradeReply>,
@@ -235,7 +239,7 @@ async fn upgrade(
 }
 
 async fn top(node: &Node) -> api::Top {
-    let rows = use_of_all(node).await.into_iter().map(|(model, stats)| {
+    let rows = resource_use(node).await.into_iter().map(|(model, stats)| {
         let (view, stats) = (model.view(), stats.unwrap_or_default());
         api::TopRow {
             name: view.name,
@@ -261,7 +265,7 @@ fn manifest(model: &Model) -> Result<Response<AnswerBody>, Refusal> {
     Ok(json(&content.manifest))
 }
 
-/// Asks the model's task for a value.
+/// Queries the model's task for a value.
 async fn ask<T: Serialize>(
     node: &Node,
     name: &str,
@@ -271,7 +275,7 @@ async fn ask<T: Serialize>(
     told(&model, question).await.map(|value| json(&value))
 }
 
-/// Passes on a person's word. It is answered once what it changed will outlast the scheduler, or cannot be made to.
+/// Carries out an operator's command. Responds once the change is persisted, or cannot be.
 async fn order(node: &Node, name: &str, order: Order) -> Result<Response<AnswerBody>, Refusal> {
     let model = find(node, name).await?;
     if let Some(single) = node.context.models.single()
@@ -282,11 +286,11 @@ async fn order(node: &Node, name: &str, order: Order) -> Result<Response<AnswerB
     let taken = told(&model, |sender| Message::Order(order, sender)).await?;
     let view = taken.map_err(|detail| Refusal { status: StatusCode::CONFLICT, kind: "not-ready", detail })?;
     let kept = node.context.state.kept(&model.name).await;
-    kept.map_err(|why| Refusal::not_kept(&view, &why))?;
+    kept.map_err(|why| Refusal::not_persisted(&view, &why))?;
     Ok(json(&view))
 }
 
-/// What a single model is not told, and what to do instead: it runs for as long as its service.
+/// What to do instead of a command that a single model does not take: it runs for as long as its service.
 fn single_instead(order: &Order) -> Option<&'static str> {
     match order {
         Order::Start | Order::Restart => None,
@@ -306,13 +310,12 @@ async fn told<T>(model: &Model, question: impl FnOnce(oneshot::Sender<T>) -> Mes
     receiver.await.map_err(|_| gone())
 }
 
-/// A parameter of a query. Those of this API need no escapes.
+/// A parameter of a query. Parameters of this API need no escapes.
 fn parameter<'a>(query: &'a str, key: &str) -> Option<&'a str> {
     query.split('&').find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='))
 }
 
-/// The last lines, then (with `follow=true`) every further one until the reader hangs up, or the model is gone or
-/// another scheduler's.
+/// The last lines, then (with `follow=true`) every further line until the reader hangs up, or the model is gone or handed over.
 fn logs(node: &Arc<Node>, model: &Arc<Model>, query: &str) -> Response<AnswerBody> {
     let lines = parameter(query, "lines").and_then(|text| text.parse().ok()).unwrap_or(LINES);
     let mut follow = parameter(query, "follow") == Some("true");

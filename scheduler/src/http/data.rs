@@ -1,7 +1,7 @@
-//! The routes of the data listener.
+//! Requests of the data listener: authentication, route, quota.
 
 use super::answer::AnswerBody;
-use super::forward::{By, late};
+use super::forward::{Listener, forward_unread};
 use super::run::{refuse_whole, run};
 use crate::node::Node;
 use hyper::body::Incoming;
@@ -14,9 +14,9 @@ use omni_request_error::Failure;
 /// Serves one request.
 pub async fn serve(node: &Node, request: Request<Incoming>) -> Response<AnswerBody> {
     if node.has_left() {
-        return late(node, request).await;
+        return forward_unread(node, request).await;
     }
-    // Before anything is said of what there is.
+    // Before the response can tell which routes and models exist.
     let holder = match &node.context.tokens {
         None => None,
         Some(tokens) => match tokens.authenticate(request.headers()) {
@@ -28,7 +28,7 @@ pub async fn serve(node: &Node, request: Request<Incoming>) -> Response<AnswerBo
         Ok(name) => name,
         Err(failure) => return refuse_whole(request, &failure).await,
     };
-    let Some(holder) = holder else { return run(node, By::Data, name.as_str(), request).await };
+    let Some(holder) = holder else { return run(node, Listener::Data, name.as_str(), request).await };
     let admission = match request.extensions().get::<AlreadyAdmitted>() {
         None => Admission::New,
         Some(AlreadyAdmitted) => Admission::Forwarded,
@@ -36,18 +36,18 @@ pub async fn serve(node: &Node, request: Request<Incoming>) -> Response<AnswerBo
     match holder.admit(&name, admission) {
         Err(failure) => refuse_whole(request, &failure).await,
         Ok(admitted) => {
-            let guard = ResponseGuard::new(admitted); // until the answer is whole
-            let mut response = run(node, By::Data, name.as_str(), request).await;
+            let guard = ResponseGuard::new(admitted); // until the response was written
+            let mut response = run(node, Listener::Data, name.as_str(), request).await;
             response.extensions_mut().insert(guard);
             response
         }
     }
 }
 
-/// The model that a request is for, by its method and its path.
+/// The model of a request, by method and path.
 ///
 /// # Errors
-/// No route has this path, it takes another method, or its end is no model's name.
+/// No such route, another method, or no valid name of a model.
 pub fn model_of(method: &Method, path: &str) -> Result<ModelName, Failure> {
     let tail = run_route(path).ok_or(Failure::NoSuchRoute)?;
     if method != Method::POST {
@@ -56,7 +56,7 @@ pub fn model_of(method: &Method, path: &str) -> Result<ModelName, Failure> {
     model_name(tail).ok_or(Failure::NoSuchModel)
 }
 
-/// What follows `/ai/run/` or `/client/v4/accounts/{account}/ai/run/`, still encoded.
+/// The rest of a path behind `/ai/run/` or `/client/v4/accounts/{account}/ai/run/`, still encoded.
 fn run_route(path: &str) -> Option<&str> {
     let path = match path.strip_prefix("/client/v4/accounts/") {
         None => path,
@@ -68,7 +68,7 @@ fn run_route(path: &str) -> Option<&str> {
     path.strip_prefix("/ai/run/").filter(|tail| !tail.is_empty())
 }
 
-/// Decodes a route's tail once and checks that it is a model's name.
+/// Decodes the rest of a path once, and checks that it is the name of a model.
 #[must_use]
 pub fn model_name(tail: &str) -> Option<ModelName> {
     let mut decoded = Vec::with_capacity(tail.len());

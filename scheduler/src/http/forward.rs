@@ -1,8 +1,7 @@
-//! Requests that are asked again at the successor: those that came too late for this scheduler, and those that no
-//! instance had when it handed over. The answer goes to the client as it comes.
+//! Requests that are forwarded to the successor: those that arrive after the hand-over, and those that no instance was sent by then.
 //!
-//! What always holds: a request is asked again at the listener that it came by, whose rules it kept to here and keeps to
-//! there. The way is no word of the request's: only the control API says that something came by the control socket.
+//! Invariant: a request is forwarded to the listener that it came by, whose checks it has passed here and passes there. Nothing in the
+//! request chooses the listener: only the control API knows that a request came by the control socket.
 
 use super::answer::AnswerBody;
 use super::head::{REQUEST_ID, TIMEOUT};
@@ -21,39 +20,38 @@ use omni_request_error::Failure;
 use std::time::Instant;
 use tokio::net::UnixStream;
 
-/// The listener that a request came by.
+/// Listener that a request came by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum By {
-    /// The data listener, which may want a token.
+pub(super) enum Listener {
+    /// Data listener, which may require a token.
     Data,
-    /// The control socket, which asks who is there.
+    /// Control socket, which checks the caller.
     Control,
 }
 
-/// A request of which nothing was taken yet.
-pub(super) async fn late(node: &Node, request: Request<Incoming>) -> Response<AnswerBody> {
+/// Forwards a request of which nothing was read yet.
+pub(super) async fn forward_unread(node: &Node, request: Request<Incoming>) -> Response<AnswerBody> {
     let (parts, body) = request.into_parts();
     let streamed = is_streamed(&parts.headers, body.size_hint().exact());
     let answer = match unread_body(&parts, body, &node.context.budget.share()) {
-        Ok(body) => ask(node, By::Data, &parts, body, parts.extensions.get::<AlreadyAdmitted>().is_some()).await,
+        Ok(body) => send(node, Listener::Data, &parts, body, parts.extensions.get::<AlreadyAdmitted>().is_some()).await,
         Err(failure) => Err(failure),
     };
     let mut answer = answer.unwrap_or_else(|failure| refuse(&parts.headers, &failure).map(AnswerBody::full));
-    // Nobody here knows how much of it the successor has read.
+    // How much of the body the successor has read is not known here.
     if !answer.status().is_success() || streamed {
         answer.extensions_mut().insert(BodyUnread);
     }
     answer
 }
 
-/// A request to a model that was admitted, and whose body was taken. Its client waits until `deadline`, and `id` is its id
-/// already.
+/// Forwards an admitted request whose body was received. Its client waits until `deadline`, and has `id` as its id already.
 ///
 /// # Errors
-/// No answer came of it.
-pub(super) async fn unsent(
+/// There was no response.
+pub(super) async fn forward_received(
     node: &Node,
-    by: By,
+    by: Listener,
     parts: &Parts,
     (body, upload): (RequestBody, Option<RunningUpload>),
     id: &[u8],
@@ -66,15 +64,15 @@ pub(super) async fn unsent(
     }
     let left = deadline.saturating_duration_since(Instant::now()).as_millis().max(1);
     parts.headers.insert(TIMEOUT, HeaderValue::from(u64::try_from(left).unwrap_or(u64::MAX)));
-    let mut answer = ask(node, by, &parts, body, true).await?;
-    // The successor ends it in time; a client that does not take it is to keep no scheduler alive.
+    let mut answer = send(node, by, &parts, body, true).await?;
+    // The successor ends the response in time; a client that does not read it must not keep this scheduler alive.
     answer.extensions_mut().insert(ReadDeadline { at: deadline, permit: None });
     Ok(answer)
 }
 
-async fn ask(
+async fn send(
     node: &Node,
-    by: By,
+    by: Listener,
     parts: &Parts,
     body: ForwardedBody,
     admitted: bool,
@@ -82,8 +80,8 @@ async fn ask(
     let connect = async {
         let successor = node.successor().await?;
         match by {
-            By::Data => successor.connect(admitted).await,
-            By::Control => {
+            Listener::Data => successor.connect(admitted).await,
+            Listener::Control => {
                 let path = omni_dir::runtime::control(&node.context.runtime_dir).join(CONTROL_SOCKET);
                 UnixStream::connect(path).await.ok()
             }

@@ -2,7 +2,7 @@
 
 use super::answer::{AnswerBody, keep, respond, server_timing};
 use super::failure::workers_ai;
-use super::forward::{By, unsent};
+use super::forward::{Listener, forward_received};
 use super::head::{REQUEST_ID, head, priority, request_id, session, timeout};
 use crate::machine;
 use crate::model::Model;
@@ -118,7 +118,7 @@ pub(super) async fn refuse_whole(request: Request<Incoming>, failure: &Failure) 
 }
 
 /// Serves one request to `name`, which is decoded already.
-pub(super) async fn run(node: &Node, by: By, name: &str, request: Request<Incoming>) -> Response<AnswerBody> {
+pub(super) async fn run(node: &Node, by: Listener, name: &str, request: Request<Incoming>) -> Response<AnswerBody> {
     let (parts, body) = request.into_parts();
     let id = request_id(&parts.headers);
     let mut body = IncomingBody::Unread(body);
@@ -151,7 +151,7 @@ async fn find(node: &Node, name: &str) -> Result<Arc<Model>, Failure> {
 
 async fn serve(
     node: &Node,
-    by: By,
+    by: Listener,
     model: &Arc<Model>,
     parts: &Parts,
     arriving: &mut IncomingBody,
@@ -208,7 +208,7 @@ async fn serve(
         }
         Ok(Ok(Err(Unanswered::Unsent(body)))) => {
             waiter.finished();
-            return unsent(node, by, parts, (body, upload), request_id, deadline).await;
+            return forward_received(node, by, parts, (body, upload), request_id, deadline).await;
         }
         Ok(Err(broken_off)) => {
             waiter.give_up();

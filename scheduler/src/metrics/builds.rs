@@ -1,4 +1,4 @@
-//! Metrics of the builds of environments, as the launcher tells of them.
+//! Metrics of builds of environments, as the launcher reports them.
 
 use omni_node_protocol::launcher::BuildCounts;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -12,7 +12,7 @@ struct Labels {
     state: &'static str,
 }
 
-/// The handles of the launcher's connection.
+/// Handles of the metrics of builds.
 #[derive(Debug, Clone, Default)]
 pub struct BuildMetrics {
     builds: Family<Labels, Gauge>,
@@ -26,7 +26,7 @@ impl BuildMetrics {
         metrics
     }
 
-    /// So many there are.
+    /// Sets the numbers of builds.
     pub(crate) fn set(&self, wheels: BuildCounts, source: BuildCounts) {
         for (kind, counts) in [("wheels", wheels), ("source", source)] {
             for (state, count) in [("running", counts.running), ("waiting", counts.waiting)] {

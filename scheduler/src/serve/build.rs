@@ -15,7 +15,7 @@ use crate::metrics::Metrics;
 use crate::node::{Node, NodeContext};
 use crate::paths::CONTROL_SOCKET;
 use crate::service::{self, Service};
-use crate::single::Single;
+use crate::single::SingleModelWatch;
 use crate::state::StateStore;
 use crate::takeover::InheritedSenders;
 use crate::watchdog::Watchdog;
@@ -98,7 +98,7 @@ impl Daemon {
             models = %directories.models.path().display(),
             "serving"
         );
-        let single = Single::of(&node);
+        let single = SingleModelWatch::new(&node);
         let is_ready = match inheritance {
             // A single model notifies its readiness itself.
             None => {

@@ -22,7 +22,7 @@ use crate::http::control::Addresses;
 use crate::node::Node;
 use crate::policy::single::Fault;
 use crate::service::{self, Service};
-use crate::single::{News, Single};
+use crate::single::{SingleEvent, SingleModelWatch};
 use crate::startup::Listeners;
 use crate::takeover::{self, Predecessor, UpgradeReply};
 use omni_config::node::NodeConfig;
@@ -121,7 +121,7 @@ struct Upgrades {
 
 /// Readiness of the service.
 struct Readiness {
-    single: Single,
+    single: SingleModelWatch,
     /// Notified, or not to be notified by this process.
     is_ready: bool,
 }
@@ -168,9 +168,9 @@ impl Daemon {
                 _ = signals.terminate.recv() => return Ok(Ending::Stop),
                 _ = signals.interrupt.recv() => return Ok(Ending::Stop),
                 _ = signals.leave.recv() => return Ok(Ending::Leave),
-                news = self.readiness.single.news() => match news {
-                    News::Ready => self.readiness.notify(),
-                    News::Fault(fault) => return Ok(Ending::Fault(fault)),
+                event = self.readiness.single.next() => match event {
+                    SingleEvent::Ready => self.readiness.notify(),
+                    SingleEvent::Fault(fault) => return Ok(Ending::Fault(fault)),
                 },
                 _ = signals.reload.recv() => {
                     if io::stderr().is_terminal() {

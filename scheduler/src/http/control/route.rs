@@ -1,57 +1,57 @@
-//! The routes of the control API, and what each asks of its caller: the one place that says so.
+//! Routes of the control API, with the method and the role that each requires.
 
 use hyper::Method;
 use omni_auth::Role;
 
-/// What is asked for.
+/// Route of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Route<'a> {
-    /// The document of this API.
+    /// OpenAPI document.
     OpenApi,
-    /// The node itself.
+    /// State of the node.
     Node,
-    /// A successor is to take over.
+    /// Takeover by a successor.
     Upgrade,
-    /// All models.
+    /// List of models.
     Models,
-    /// What running models use.
+    /// Resource use of running models.
     Top,
-    /// The cards.
+    /// GPUs.
     Gpus,
-    /// Something of a model, whose name is still encoded.
-    Model(&'a str, Of),
+    /// Endpoint of a model, whose name is still encoded.
+    Model(&'a str, ModelEndpoint),
 }
 
-/// Of a model.
+/// Endpoint of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Of {
-    /// How it is.
+pub(super) enum ModelEndpoint {
+    /// Its state.
     State,
-    /// The manifest in force.
+    /// Its manifest in force.
     Manifest,
-    /// What it writes.
+    /// Its log.
     Logs,
-    /// Where its threads are.
+    /// Stacks of its threads.
     Stack,
-    /// Versions that served.
+    /// Versions that have served.
     History,
-    /// Why it has so many instances.
+    /// Reason for its number of instances.
     Explain,
     /// One request.
     Run,
-    /// A person's word.
+    /// Command to start it.
     Start,
-    /// A person's word.
+    /// Command to stop it.
     Stop,
-    /// A person's word.
+    /// Command to restart it.
     Restart,
-    /// A person's word.
+    /// Command to go back to an earlier version.
     RollBack,
 }
 
 impl<'a> Route<'a> {
-    /// The route of a path.
-    pub(super) fn of(path: &'a str) -> Option<Self> {
+    /// Parses the path of a request.
+    pub(super) fn parse(path: &'a str) -> Option<Self> {
         let segments: Vec<&str> = path.split('/').skip(1).collect();
         Some(match *segments.as_slice() {
             ["openapi.json"] => Self::OpenApi,
@@ -60,30 +60,39 @@ impl<'a> Route<'a> {
             ["v1", "models"] => Self::Models,
             ["v1", "top"] => Self::Top,
             ["v1", "gpus"] => Self::Gpus,
-            ["v1", "models", name] => Self::Model(name, Of::State),
-            ["v1", "models", name, "manifest"] => Self::Model(name, Of::Manifest),
-            ["v1", "models", name, "logs"] => Self::Model(name, Of::Logs),
-            ["v1", "models", name, "stack"] => Self::Model(name, Of::Stack),
-            ["v1", "models", name, "history"] => Self::Model(name, Of::History),
-            ["v1", "models", name, "explain"] => Self::Model(name, Of::Explain),
-            ["v1", "models", name, "run"] => Self::Model(name, Of::Run),
-            ["v1", "models", name, "start"] => Self::Model(name, Of::Start),
-            ["v1", "models", name, "stop"] => Self::Model(name, Of::Stop),
-            ["v1", "models", name, "restart"] => Self::Model(name, Of::Restart),
-            ["v1", "models", name, "rollback"] => Self::Model(name, Of::RollBack),
+            ["v1", "models", name] => Self::Model(name, ModelEndpoint::State),
+            ["v1", "models", name, "manifest"] => Self::Model(name, ModelEndpoint::Manifest),
+            ["v1", "models", name, "logs"] => Self::Model(name, ModelEndpoint::Logs),
+            ["v1", "models", name, "stack"] => Self::Model(name, ModelEndpoint::Stack),
+            ["v1", "models", name, "history"] => Self::Model(name, ModelEndpoint::History),
+            ["v1", "models", name, "explain"] => Self::Model(name, ModelEndpoint::Explain),
+            ["v1", "models", name, "run"] => Self::Model(name, ModelEndpoint::Run),
+            ["v1", "models", name, "start"] => Self::Model(name, ModelEndpoint::Start),
+            ["v1", "models", name, "stop"] => Self::Model(name, ModelEndpoint::Stop),
+            ["v1", "models", name, "restart"] => Self::Model(name, ModelEndpoint::Restart),
+            ["v1", "models", name, "rollback"] => Self::Model(name, ModelEndpoint::RollBack),
             _ => return None,
         })
     }
 
-    /// The method, and what a caller must be allowed.
-    pub(super) fn needs(self) -> (Method, Role) {
+    /// The method and the role that it requires.
+    pub(super) fn requires(self) -> (Method, Role) {
         match self {
             Self::OpenApi | Self::Node | Self::Models | Self::Top | Self::Gpus => (Method::GET, Role::Read),
             Self::Upgrade => (Method::POST, Role::Write),
-            Self::Model(_, of) => match of {
-                Of::State | Of::Manifest | Of::Logs | Of::History | Of::Explain => (Method::GET, Role::Read),
-                // A request starts models and passes by the tokens of the data listener.
-                Of::Run | Of::Stack | Of::Start | Of::Stop | Of::Restart | Of::RollBack => (Method::POST, Role::Write),
+            Self::Model(_, endpoint) => match endpoint {
+                ModelEndpoint::State
+                | ModelEndpoint::Manifest
+                | ModelEndpoint::Logs
+                | ModelEndpoint::History
+                | ModelEndpoint::Explain => (Method::GET, Role::Read),
+                // A request starts models, and bypasses the tokens of the data listener.
+                ModelEndpoint::Run
+                | ModelEndpoint::Stack
+                | ModelEndpoint::Start
+                | ModelEndpoint::Stop
+                | ModelEndpoint::Restart
+                | ModelEndpoint::RollBack => (Method::POST, Role::Write),
             },
         }
     }
@@ -95,14 +104,14 @@ mod tests {
     use crate::http::openapi::OPENAPI;
     use serde_json::Value;
 
-    /// Each route of the document is one, with that method; and what only looks is what may be got.
+    /// Paths and methods are those of the document, and readers may use exactly the `GET` routes.
     #[test]
-    fn routes_are_those_of_the_document() {
+    fn routes_match_the_document() {
         let document: Value = serde_json::from_str(OPENAPI).unwrap();
         let paths = document["paths"].as_object().unwrap();
         assert_eq!(paths.len(), 17);
         for (path, methods) in paths {
-            let (method, role) = Route::of(path).unwrap_or_else(|| panic!("{path}")).needs();
+            let (method, role) = Route::parse(path).unwrap_or_else(|| panic!("{path}")).requires();
             let documented: Vec<_> = methods.as_object().unwrap().keys().filter(|key| *key != "parameters").collect();
             assert_eq!(documented, [&method.as_str().to_ascii_lowercase()], "{path}");
             assert_eq!(role == Role::Read, method == Method::GET, "{path}");
@@ -110,10 +119,10 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_one_segment() {
-        assert_eq!(Route::of("/v1/models/@cf%2Fx/stop"), Some(Route::Model("@cf%2Fx", Of::Stop)));
+    fn a_model_name_is_one_segment() {
+        assert_eq!(Route::parse("/v1/models/@cf%2Fx/stop"), Some(Route::Model("@cf%2Fx", ModelEndpoint::Stop)));
         for none in ["", "/", "/v1", "/v1/models/a/b/stop", "/v1/node/upgrade/", "//v1/node", "/v1/models/a/kill"] {
-            assert_eq!(Route::of(none), None, "{none}");
+            assert_eq!(Route::parse(none), None, "{none}");
         }
     }
 }

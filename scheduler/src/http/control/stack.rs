@@ -1,4 +1,4 @@
-//! Where the threads of a model are: its instances are asked, write it to their logs, and what they wrote is the answer.
+//! Stacks of a model's threads: its instances write them to their logs on request, and the response has these lines.
 
 use super::Refusal;
 use crate::model::output::{is_stack, output};
@@ -9,9 +9,9 @@ use tokio::sync::oneshot;
 
 /// Time for the first line.
 const FIRST: Duration = Duration::from_secs(2);
-/// After a line, time for the next one.
+/// Time between two lines.
 const NEXT: Duration = Duration::from_millis(200);
-/// Time for all of them: a model that writes on is not waited for.
+/// Time for all lines, also of a model that keeps writing.
 const ALL: Duration = Duration::from_secs(5);
 
 /// The stacks of all instances, as lines of their logs.
@@ -21,8 +21,8 @@ pub(super) async fn answer(model: &Model) -> Result<Vec<u8>, Refusal> {
     newest.mark_unchanged();
     let (_, mut next) = model.logs.last(0);
     let (sender, asked) = oneshot::channel();
-    let was_told = model.tell(Message::Stacks(sender)).await;
-    if !was_told || asked.await.unwrap_or_default() == 0 {
+    let was_sent = model.tell(Message::Stacks(sender)).await;
+    if !was_sent || asked.await.unwrap_or_default() == 0 {
         let name = &model.name;
         return Err(refusal(format!(
             "no instance of `{name}` can be asked where it is: none runs, or it is of an earlier release"
