@@ -151,7 +151,7 @@ fn a_layer_that_reaches_over_is_found() {
         ("worker/src/sandbox/root.rs", "use nix::mount::mount;"),
         ("meminfo-fs/src/mount.rs", "fsopen(name)"),
         ("meminfo-fs/tests/mounted/support.rs", "use nix::sched::unshare;"),
-        ("scheduler/src/http/failure.rs", "StatusCode::NOT_FOUND"),
+        ("gateway/workers-ai/src/error.rs", "StatusCode::NOT_FOUND"),
         ("scheduler/src/main.rs", "// the worker calls clone3\nlet remount = 1;"),
     ];
     for (path, source) in good {

@@ -39,6 +39,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("omni-request-error", &[]),
     ("omni-policy", &[]),
     ("omni-snapshot", &["omni-node-protocol"]),
+    ("omni-workers-ai", &["omni-config", "omni-request-error"]),
     (
         "omni-worker",
         &[
@@ -69,6 +70,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "omni-node-protocol",
             "omni-request-error",
             "omni-policy",
+            "omni-workers-ai",
         ],
     ),
     ("omnictl", &["omni-control-api", "omni-config", "omni-machine", "omni-snapshot"]),
@@ -84,6 +86,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "omni-node-protocol",
             "omni-request-error",
             "omni-scheduler",
+            "omni-workers-ai",
         ],
     ),
 ];
@@ -91,7 +94,10 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
 /// Libraries that only some crates may use.
 const OWNERS: &[(&str, &[&str])] = &[
     ("tokio", &["omni-body", "omni-ingress", "omni-scheduler", "omnictl", "omni-tests", "omni-properties"]),
-    ("hyper", &["omni-auth", "omni-ingress", "omni-scheduler", "omnictl", "omni-tests", "omni-properties"]),
+    (
+        "hyper",
+        &["omni-auth", "omni-ingress", "omni-scheduler", "omni-workers-ai", "omnictl", "omni-tests", "omni-properties"],
+    ),
     ("hyper-util", &["omni-ingress", "omni-scheduler", "omnictl", "omni-tests"]),
     ("http-body-util", &["omni-ingress", "omni-scheduler", "omnictl", "omni-tests"]),
     ("tokio-rustls", &["omni-ingress", "omni-tests"]),

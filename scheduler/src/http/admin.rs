@@ -1,7 +1,6 @@
 //! Admin listener: liveness, readiness, metrics, capacity.
 
 use super::answer::AnswerBody;
-use super::failure;
 use crate::model::{Message, Model};
 use crate::node::Node;
 use bytes::Bytes;
@@ -49,7 +48,11 @@ async fn answer(node: &Node, request: Request<Incoming>) -> Response<Bytes> {
 
 /// Renders a refusal by the head of a request.
 pub fn refuse(_headers: &HeaderMap, failure: &Failure) -> Response<Bytes> {
-    let mut response = text(failure::status(failure), "text/plain", format!("{failure}\n"));
+    let mut response = text(
+        StatusCode::from_u16(failure.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+        "text/plain",
+        format!("{failure}\n"),
+    );
     response.extensions_mut().insert(BodyUnread);
     response
 }

@@ -1,6 +1,5 @@
 //! Answer bodies, and how a model's answer becomes a response: envelope, bytes, server-sent events.
 
-use super::failure::code_of_handler;
 use super::run::Waiter;
 use crate::wire::reply::{Answer, Body as Content};
 use crate::wire::stream::{End, Maker, Read, Reader, Shape};
@@ -14,6 +13,7 @@ use omni_ingress::body::RunningUpload;
 use omni_ingress::response_headers::sendable;
 use omni_ingress::{ReadDeadline, ResponseBody, StreamCut, reserve_response};
 use omni_request_error::Failure;
+use omni_workers_ai::code_of_handler;
 use std::borrow::Cow;
 use std::fmt::{self, Display, Formatter};
 use std::pin::Pin;

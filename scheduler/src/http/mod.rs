@@ -4,7 +4,6 @@ pub mod admin;
 pub mod answer;
 pub mod control;
 pub mod data;
-pub mod failure;
 mod forward;
 pub mod head;
 pub mod openapi;

@@ -1,7 +1,6 @@
 //! The run API: one request to one model.
 
 use super::answer::{AnswerBody, keep, respond, server_timing};
-use super::failure::workers_ai;
 use super::forward::{Listener, forward_received};
 use super::head::{REQUEST_ID, head, priority, request_id, session, timeout};
 use crate::machine;
@@ -20,6 +19,7 @@ use omni_engine_protocol::frame::{CancelReason, INITIAL_CREDIT};
 use omni_ingress::body::{self, BodyLimits, IncomingBody, ReceivedBody, RunningUpload, Upload};
 use omni_ingress::{BodyUnread, RawBodyHandoff, response_headers};
 use omni_request_error::Failure;
+use omni_workers_ai::error_response;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -101,7 +101,7 @@ impl Drop for Waiter {
 
 /// A refusal of a request that is for no model, with an id as every answer has one. Its body is left.
 pub fn refuse(headers: &HeaderMap, failure: &Failure) -> Response<Bytes> {
-    let mut response = workers_ai(failure);
+    let mut response = error_response(failure);
     response.headers_mut().insert(REQUEST_ID, request_id(headers));
     response.extensions_mut().insert(BodyUnread);
     response
@@ -123,14 +123,14 @@ pub(super) async fn run(node: &Node, by: Listener, name: &str, request: Request<
     let id = request_id(&parts.headers);
     let mut body = IncomingBody::Unread(body);
     let mut response = match find(node, name).await {
-        Err(failure) => workers_ai(&failure).map(AnswerBody::full),
+        Err(failure) => error_response(&failure).map(AnswerBody::full),
         Ok(model) => {
             let arrived = Instant::now();
             match serve(node, by, &model, &parts, &mut body, id.as_bytes(), arrived).await {
                 Ok(response) => response,
                 Err(failure) => {
                     count(&model, &failure);
-                    workers_ai(&failure).map(AnswerBody::full)
+                    error_response(&failure).map(AnswerBody::full)
                 }
             }
         }

@@ -8,7 +8,6 @@ use omni_body::{BodyKind, RequestBody};
 use omni_engine_protocol::frame::{INITIAL_CREDIT, Kind, MAX_ANSWER};
 use omni_request_error::Failure;
 use omni_scheduler::http::answer::{envelope, head_of, last_of};
-use omni_scheduler::http::failure::workers_ai;
 use omni_scheduler::model::content::Content;
 use omni_scheduler::model::requests::{Recipient, Requests, Submission, Taken};
 use omni_scheduler::policy::InstanceNumber;
@@ -16,6 +15,7 @@ use omni_scheduler::policy::dispatch::{RequestId, Ticket};
 use omni_scheduler::wire::connection::{DataConnection, next_frame};
 use omni_scheduler::wire::reply::{Answer, Body, Unanswered};
 use omni_scheduler::wire::stream::{End, Maker, Read, Reader, Shape};
+use omni_workers_ai::error_response;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -204,7 +204,7 @@ fn answered(answer: Answer, payload: &Bytes) -> Client {
 
 /// Checks the message of a failure.
 fn failed(failure: &Failure) {
-    let response = workers_ai(failure);
+    let response = error_response(failure);
     let status = response.status().as_u16();
     assert!((400..600).contains(&status), "{status}");
     let body: Value = serde_json::from_slice(response.body()).expect("JSON");

@@ -14,10 +14,9 @@ use omni_engine_protocol::frame::RequestHead;
 use omni_ingress::body::{self, BodyLimits, STREAM_FROM, bypass_length, is_json};
 use omni_ingress::{ConnectionLimits, http_builder};
 use omni_scheduler::http::answer::{AnswerBody, envelope};
-use omni_scheduler::http::data::model_of;
-use omni_scheduler::http::failure::workers_ai;
 use omni_scheduler::http::head::{head, priority, request_id, session, timeout};
 use omni_scheduler::model::content::Content;
+use omni_workers_ai::{error_response, model_of};
 use serde_json::Value;
 use std::convert::Infallible;
 use std::io;
@@ -96,7 +95,7 @@ async fn serve(world: &World, request: Request<Incoming>) -> Response<AnswerBody
     let name = match model_of(method, path) {
         Ok(name) => name,
         Err(failure) => {
-            let response = workers_ai(&failure).map(AnswerBody::full);
+            let response = error_response(&failure).map(AnswerBody::full);
             let is_allowed_elsewhere = response.headers().get("allow").is_some_and(|allowed| allowed == "POST");
             assert_eq!(
                 (response.status() == 405, is_allowed_elsewhere),
@@ -114,7 +113,7 @@ async fn serve(world: &World, request: Request<Incoming>) -> Response<AnswerBody
     let limits = BodyLimits { bytes: limits.body.bytes(), hand_over: limits.body_handover };
     let taken = match body::receive(&parts, None, body, limits, &world.room, deadline).await {
         Ok(taken) => taken,
-        Err(failure) => return refused(workers_ai(&failure).map(AnswerBody::full)),
+        Err(failure) => return refused(error_response(&failure).map(AnswerBody::full)),
     };
     match &taken.body {
         RequestBody::Collected(_, bytes) => {

@@ -34,7 +34,8 @@ fn code(failure: &Failure) -> u32 {
 }
 
 /// Error code that is nearest to a handler's own status.
-pub(super) fn code_of_handler(status: u16) -> u32 {
+#[must_use]
+pub fn code_of_handler(status: u16) -> u32 {
     match status {
         413 => 3006,
         429 => 3040,
@@ -44,15 +45,9 @@ pub(super) fn code_of_handler(status: u16) -> u32 {
     }
 }
 
-/// The status alone.
-#[must_use]
-pub fn status(failure: &Failure) -> StatusCode {
-    StatusCode::from_u16(failure.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
-}
-
 /// The error response of the Workers AI API.
 #[must_use]
-pub fn workers_ai(failure: &Failure) -> Response<Bytes> {
+pub fn error_response(failure: &Failure) -> Response<Bytes> {
     let body = serde_json::json!({
         "result": null,
         "success": false,
@@ -60,7 +55,7 @@ pub fn workers_ai(failure: &Failure) -> Response<Bytes> {
         "messages": [],
     });
     let mut response = Response::new(Bytes::from(body.to_string()));
-    *response.status_mut() = status(failure);
+    *response.status_mut() = StatusCode::from_u16(failure.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     match failure.retry_advice() {
@@ -132,7 +127,7 @@ mod tests {
         ];
         let mut table = String::new();
         for failure in failures {
-            let response = workers_ai(&failure);
+            let response = error_response(&failure);
             let header = |name: &str| response.headers().get(name).map_or("-", |v| v.to_str().unwrap()).to_owned();
             table += &format!(
                 "{:<24} {} retry-after={} should-retry={} omni-retry={} {}\n",
