@@ -1,4 +1,4 @@
-//! A connected `SOCK_SEQPACKET` socket inside the runtime: the wires to launcher and workers, and to a successor.
+//! Connected `SOCK_SEQPACKET` socket in the runtime, for the connections to launcher, workers and successor.
 #![allow(unsafe_code, reason = "registering a descriptor with the runtime is an unsafe promise")]
 
 use nix::errno::Errno;
@@ -12,49 +12,49 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use tokio::io::unix::AsyncFd;
 
-/// A connection of whole messages.
+/// Connection of whole messages.
 #[derive(Debug)]
 pub struct PacketSocket {
     socket: AsyncFd<OwnedFd>,
 }
 
 impl PacketSocket {
-    /// Connects; a Unix socket answers at once or not at all.
+    /// Connects to a path; a Unix socket accepts at once or not at all.
     ///
     /// # Errors
-    /// Nobody listens there.
+    /// No process listens there.
     pub fn connect(path: &Path) -> io::Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let fd = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
         connect(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
-        Self::of(fd)
+        Self::register(fd)
     }
 
-    /// A socket that is connected already.
+    /// Wraps a socket that is connected already.
     ///
     /// # Errors
     /// It cannot be registered with the runtime.
     pub fn connected(fd: OwnedFd) -> io::Result<Self> {
         fcntl(&fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        Self::of(fd)
+        Self::register(fd)
     }
 
-    fn of(fd: OwnedFd) -> io::Result<Self> {
+    fn register(fd: OwnedFd) -> io::Result<Self> {
         // SAFETY: the descriptor is owned by the `AsyncFd` from here on and closed only with it; nothing hands out
         // the `OwnedFd` or replaces it.
         let socket = unsafe { AsyncFd::register(fd) }?;
         Ok(Self { socket })
     }
 
-    /// Sends without waiting; descriptors ride along.
+    /// Sends a message with descriptors, without waiting.
     ///
     /// # Errors
-    /// [`PacketError`]; `would_block` when the other side does not read.
+    /// [`PacketError`]; `would_block` when the peer does not read.
     pub fn try_send(&self, message: &impl Serialize, fds: &[RawFd]) -> Result<(), PacketError> {
         send_packet(self.socket.get_ref(), message, fds)
     }
 
-    /// Sends, waiting for room.
+    /// Sends a message, and waits for room in the socket.
     ///
     /// # Errors
     /// [`PacketError`].
@@ -62,7 +62,7 @@ impl PacketSocket {
         self.send_with(message, &[]).await
     }
 
-    /// The same; descriptors ride along.
+    /// Sends a message with descriptors, and waits for room in the socket.
     ///
     /// # Errors
     /// [`PacketError`].
@@ -77,7 +77,7 @@ impl PacketSocket {
         }
     }
 
-    /// The next message; may be dropped while it waits without losing one.
+    /// Receives the next message. Cancel safe: no message is lost.
     ///
     /// # Errors
     /// [`PacketError`].
@@ -85,7 +85,7 @@ impl PacketSocket {
         self.receive_by(|socket| recv_packet_no_fds(socket)).await
     }
 
-    /// The same, from a peer that may send descriptors.
+    /// Receives the next message of a peer that may send descriptors. Cancel safe.
     ///
     /// # Errors
     /// [`PacketError`].

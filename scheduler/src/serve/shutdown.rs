@@ -47,10 +47,10 @@ impl Daemon {
             () = signals.stop() => true,
         };
         if is_forced && models_end {
-            tracing::warn!("told again to end: all models are killed, with what they have in flight");
+            tracing::warn!("second stop signal: all models are killed, with their requests in flight");
             node.end_now().await;
         } else if is_forced {
-            tracing::warn!("ended in the middle of draining; the models go on");
+            tracing::warn!("second stop signal while draining: the models go on");
         }
         if models_end {
             withdraw(&directories);

@@ -67,10 +67,7 @@ impl UnfinishedWork {
             [] => "what it has begun".to_owned(),
             models => format!("requests of {}", models.join(", ")),
         };
-        format!(
-            "the scheduler before this one (process {}) still finishes {what}: try again when it has ended",
-            self.pid
-        )
+        format!("the previous scheduler (process {}) still finishes {what}: try again when it has ended", self.pid)
     }
 }
 
@@ -118,7 +115,7 @@ mod tests {
     fn a_refusal_names_process_and_models() {
         let names = ["a", "b/c"].map(str::to_owned);
         let refusal = |models: &[String]| work(&[]).refusal(models);
-        let who = "the scheduler before this one (process 7) still finishes";
+        let who = "the previous scheduler (process 7) still finishes";
         assert_eq!(refusal(&[]), format!("{who} what it has begun: try again when it has ended"));
         assert_eq!(refusal(&names), format!("{who} requests of a, b/c: try again when it has ended"));
     }
