@@ -17,7 +17,7 @@ const EXEMPT: &[&str] = &[
     "meminfo-fs/",
     "protocol/gpu/",
     "protocol/node/",
-    "scheduler/",
+    "scheduler/src/",
     "tests/cuda-sim/",
     "worker/cgroup/",
     "worker/dir/",

@@ -1,19 +1,19 @@
-//! How long a model that died waits before it is started again.
+//! Pause before a model whose instance died is started again.
 //!
-//! The first restart is at once; every further death doubles the pause up to a minute. An instance that stayed ready
-//! for [`FORGIVEN_AFTER`] clears the tally: what dies once a day is restarted at once, every day.
+//! The first restart is immediate; every further death doubles the pause, up to a minute. An instance that stayed ready for
+//! [`FORGIVEN_AFTER`] clears the tally: a model that dies once a day is restarted at once, every day.
 
 use super::Moment;
 use std::time::Duration;
 
-/// The pause after the second death in a row.
+/// Pause after the second death in a row.
 pub const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// The longest pause.
+/// Longest pause.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// Ready for this long: earlier deaths are forgotten.
+/// Time ready after which earlier deaths are forgotten.
 pub const FORGIVEN_AFTER: Duration = Duration::from_secs(60);
 
-/// Deaths of a model's instances, in a row and in all.
+/// Number of deaths of a model's instances, in a row and in total.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FailureTally {
     in_a_row: u32,
@@ -21,8 +21,8 @@ pub struct FailureTally {
 }
 
 impl FailureTally {
-    /// Counts a death. `ready_since` is when the instance became ready, if it did; `jitter` is in `0.0..1.0`.
-    /// Returns how long to wait: zero for the first death in a row.
+    /// Counts a death. `ready_since`: when the instance became ready, if it did; `jitter`: in `0.0..1.0`. Returns the
+    /// pause, zero for the first death in a row.
     pub fn record_failure(&mut self, ready_since: Option<Moment>, now: Moment, jitter: f64) -> Duration {
         if ready_since.is_some_and(|since| now.saturating_sub(since) >= FORGIVEN_AFTER) {
             self.in_a_row = 0;
@@ -32,7 +32,7 @@ impl FailureTally {
         pause(self.in_a_row, jitter)
     }
 
-    /// New content or a person's word: the past does not count.
+    /// Starts a new row: new content or a command.
     pub fn reset(&mut self) {
         self.in_a_row = 0;
     }
@@ -44,7 +44,7 @@ impl FailureTally {
     }
 }
 
-/// Between half and all of the doubled pause, so that models that died together do not start together.
+/// Pause between half and all of the doubled one, so that models that died together do not start together.
 fn pause(deaths_in_a_row: u32, jitter: f64) -> Duration {
     if deaths_in_a_row <= 1 {
         return Duration::ZERO;

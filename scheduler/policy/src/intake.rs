@@ -14,27 +14,27 @@ use std::time::Duration;
 const FRAMES: u64 = 250_000;
 /// Bytes per second of one instance: about half of what one connection between two processes carries.
 const BYTES: u64 = 2 << 30;
-/// Time that is saved up by an instance that sends less, and may be spent at once.
+/// Credit that an instance saves up by sending less, and may spend at once.
 const BURST: Duration = Duration::from_millis(250);
 
 const SECOND: u64 = 1_000_000_000;
 
-/// What one instance has sent of late.
+/// Account of what one instance has sent lately.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Intake {
-    /// When everything that was taken is paid for, in nanoseconds.
+    /// Time at which everything received is paid for, in nanoseconds.
     paid_at: u64,
 }
 
 impl Intake {
-    /// When the next read is due; `None`: now.
+    /// Time of the next read; `None`: now.
     #[must_use]
     pub fn resumes_at(&self, now: Moment) -> Option<Moment> {
         let at = self.paid_at.saturating_sub(BURST.as_nanos() as u64);
         (at > nanos(now)).then(|| Moment::from_nanos(at))
     }
 
-    /// Charges what one read has brought. Returns whether the instance has to pause after it.
+    /// Charges one read. Returns whether the instance has to pause after it.
     pub fn charge(&mut self, frames: usize, bytes: usize, now: Moment) -> bool {
         let cost = (frames as u64).saturating_mul(SECOND / FRAMES) + (bytes as u64).saturating_mul(SECOND) / BYTES;
         self.paid_at = self.paid_at.max(nanos(now)).saturating_add(cost);

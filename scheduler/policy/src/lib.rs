@@ -1,4 +1,6 @@
-//! What the node decides: pure functions over plain values. No clock, no I/O, no runtime; `now` is an argument.
+//! Decisions of the scheduler as pure functions over plain values: no clock, no I/O, no runtime; `now` is an argument.
+//!
+//! Callers convert the types of protocols and APIs at the edge; this crate depends on `std` alone.
 
 #![forbid(unsafe_code)]
 
@@ -12,18 +14,18 @@ pub mod residency;
 pub mod scaling;
 pub mod single;
 
-/// A moment, as time since the scheduler started.
+/// Point in time, as the time since the scheduler started.
 pub type Moment = std::time::Duration;
 
-/// A moment or a duration in nanoseconds, which is cheaper to reckon with; it fits for centuries.
+/// Time in nanoseconds, which is cheaper to compute with; sufficient for centuries.
 fn nanos(time: Moment) -> u64 {
     time.as_nanos() as u64
 }
 
-/// One content of a model's directory, numbered by the model's task as contents are first seen; unique for its life.
+/// Content of a model's directory, numbered by the model's task in the order of discovery; unique for its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Generation(pub u32);
 
-/// An instance of a model, numbered as they are started or found; unique for the life of the model's task.
+/// Instance of a model, numbered in the order of starts and adoptions; unique for the life of the model's task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InstanceNumber(pub u32);

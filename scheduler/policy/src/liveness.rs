@@ -1,26 +1,33 @@
-//! Whether somebody who has to answer still does: the scheduler's own tasks, an instance's worker, its engine.
+//! Liveness of a peer that has to answer: a task of the scheduler, an instance's worker, its engine.
 //!
-//! Who said nothing for a time is asked, and then has the same time to answer. So silence is found within twice that
-//! time, and who speaks anyway is never asked. Called by [`crate::watchdog`] and by the models' tasks.
+//! ```text
+//!   Alive ──silent for `every`──▶ probed ──silent for `every`──▶ Unresponsive
+//!     ▲                              │
+//!     └──────────any message─────────┘
+//! ```
+//!
+//! Silence is thus found within twice the interval, and a peer that sends messages anyway is never probed. Used by the
+//! scheduler's watchdog and by the models' tasks.
 
 use super::Moment;
 use std::time::Duration;
 
-/// Who comes later than this to look was held up himself, and the answer may have been held up with him.
+/// Lateness of the check itself from which another interval is granted: the whole process was stalled, and the answer
+/// with it.
 const LATE: Duration = Duration::from_secs(1);
 
-/// What to do about somebody.
+/// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Check {
-    /// Nothing now.
+    /// Nothing to do now.
     Alive,
-    /// He is to be asked.
+    /// The peer has to be probed.
     Probe,
-    /// He was asked and has not answered.
+    /// The peer was probed and has not answered.
     Unresponsive,
 }
 
-/// What is known of somebody.
+/// Liveness of one peer.
 #[derive(Debug, Clone, Copy)]
 pub struct Liveness {
     every: Duration,
@@ -29,30 +36,30 @@ pub struct Liveness {
 }
 
 impl Liveness {
-    /// Somebody who lives at this moment.
+    /// Peer that is alive now.
     #[must_use]
     pub fn new(every: Duration, now: Moment) -> Self {
         Self { every, since: now, asked: false }
     }
 
-    /// A sign of life.
+    /// Records a message of the peer.
     pub fn heard(&mut self, now: Moment) {
         (self.since, self.asked) = (now, false);
     }
 
-    /// Whether an answer is awaited.
+    /// Returns whether a probe is unanswered.
     #[must_use]
     pub fn is_asked(&self) -> bool {
         self.asked
     }
 
-    /// When to [`Liveness::check`] next.
+    /// Time of the next [`Liveness::check`].
     #[must_use]
     pub fn due(&self) -> Moment {
         self.since.saturating_add(self.every)
     }
 
-    /// What follows from the time.
+    /// Checks the time since the last message.
     pub fn check(&mut self, now: Moment) -> Check {
         let due = self.due();
         if now < due {

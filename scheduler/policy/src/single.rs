@@ -1,32 +1,32 @@
-//! The service of a single model: ready when that is, ended when that fails. Pure; [`crate::single`] asks after each change.
+//! Service of a single model: ready when the model is, ended when the model fails. The scheduler decides after each change.
 //!
 //! On a node of many models a death is answered with another start, after a pause that grows. Here the service manager does
-//! that, who sees every end, counts them and tells people; only what a client can cause by hanging up is mended here
+//! that, which sees every end, counts ends and reports them; only what a client can cause by hanging up is handled here
 //! ([why](../../../docs/decisions/single-model.md)).
 
 /// Exit code of a configuration error in `sysexits.h`: the service manager does not start the service again.
 pub const EX_CONFIG: u8 = 78;
 
-/// What the model's task publishes, as far as the service depends on it.
+/// State of the model, as far as the service depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServiceStatus {
-    /// Its directory has nothing that can be served, and no instance of an earlier scheduler serves.
+    /// The directory has nothing that can be served, and no instance of an earlier scheduler serves.
     pub refused: bool,
-    /// Environments, starts and instances of what serves that have failed since this scheduler began. A new content that is
-    /// being proven beside it does not count.
+    /// Failures of environments, starts and instances of the serving generation since this scheduler began. Those of a
+    /// candidate do not count.
     pub failures: u64,
-    /// It needs more than this node could ever give to its models.
+    /// The model needs more than this node could ever give.
     pub too_big: bool,
-    /// No card of this node can take it. A driver that is loaded later would change that.
+    /// No card of this node can take it; a driver that is loaded later would change that.
     pub no_card: bool,
     /// An instance takes requests.
     pub ready: bool,
 }
 
-/// What the service makes of it.
+/// Consequence for the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServiceAction {
-    /// Nothing is known that decides.
+    /// None yet.
     Wait,
     /// The service is ready.
     Ready,
@@ -37,14 +37,14 @@ pub enum ServiceAction {
 /// Why a service ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The model has failed; a start anew may help.
+    /// The model has failed; a restart may help.
     Failed,
-    /// Somebody has to change something first.
+    /// The model or the node has to be changed first.
     Unservable,
 }
 
 impl Fault {
-    /// The exit code: `EX_SOFTWARE`, or `EX_CONFIG` where the service manager must not try again.
+    /// Exit code: `EX_SOFTWARE`, or `EX_CONFIG` where the service manager must not try again.
     #[must_use]
     pub const fn exit_code(self) -> u8 {
         match self {
@@ -54,7 +54,7 @@ impl Fault {
     }
 }
 
-/// What follows.
+/// Consequence of the model's state for the service.
 #[must_use]
 pub const fn decide(status: ServiceStatus) -> ServiceAction {
     match status {

@@ -1,10 +1,10 @@
-//! Amounts of what a node has, and what several instances take of it together. Called by the ledger.
+//! Amounts of a node's resources, and the sum that several instances commit.
 
 use super::Reservation;
 use crate::Generation;
 use std::collections::BTreeMap;
 
-/// So much of each resource; a budget without a bound has `u64::MAX` of it.
+/// Amount of each resource; an unbounded budget has `u64::MAX`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Amounts {
     /// Bytes.
@@ -15,7 +15,7 @@ pub struct Amounts {
     pub processes: u64,
 }
 
-/// What there can be too little of.
+/// Resource of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resource {
     /// [`Amounts::memory`].
@@ -32,7 +32,7 @@ impl Resource {
 }
 
 impl Amounts {
-    /// Of one resource.
+    /// Amount of one resource.
     #[must_use]
     pub fn of(&self, resource: Resource) -> u64 {
         match resource {
@@ -58,17 +58,17 @@ impl Amounts {
         self.each(other, u64::saturating_sub)
     }
 
-    /// The first resource of which this is more than the other.
+    /// First resource of which this is more than the other.
     pub(super) fn beyond(&self, other: &Self) -> Option<Resource> {
         Resource::ALL.into_iter().find(|resource| self.of(*resource) > other.of(*resource))
     }
 }
 
-/// What some instances may use, their zygotes counted once each.
+/// Sum of what instances may use, with each of their zygotes counted once.
 #[derive(Debug, Default)]
 pub(super) struct Commitment<'a> {
     sum: Amounts,
-    /// Instances by model and generation.
+    /// Number of instances by model and generation.
     families: BTreeMap<(&'a str, Generation), u32>,
 }
 
@@ -88,7 +88,7 @@ impl<'a> Commitment<'a> {
         }
     }
 
-    /// One that was added.
+    /// Removes a reservation that was added.
     pub(super) fn remove(&mut self, reservation: &'a Reservation) {
         self.sum = self.sum.less(reservation.need);
         if let (Some(zygote), Some(family)) = (&reservation.zygote, reservation.family())

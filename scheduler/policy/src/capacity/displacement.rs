@@ -1,5 +1,4 @@
-//! Displacement: whose room an instance gets, or what is said of a node on which nobody makes room. Called by
-//! [`super::Ledger`].
+//! Displacement: which instances make room for a request, or the shortage that is reported when none can.
 
 use super::amounts::Commitment;
 use super::events::{Purpose, Refusal, ReservationId, Shortage};
@@ -9,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl Ledger {
-    /// Whom to displace so that it fits once everybody who leaves is gone. `hoping`: as if everybody were idle.
+    /// Instances to displace so that the request fits once the leaving ones are gone. `assume_idle`: as if all were idle.
     pub(super) fn room_for(
         &self,
         requester: &Reservation,
@@ -46,7 +45,7 @@ impl Ledger {
             let recreate_fits = taken.sum().beyond(&self.budget).is_none();
             return Err(Refusal::Full(self.shortage(resource, &displaced, &requester.model, recreate_fits)));
         }
-        // Some were taken whose room was not enough, and is not needed with that of a later one.
+        // Drop instances whose room was not enough, and is not needed beside that of a later one.
         for at in (0..displaced.len()).rev() {
             if let Some((_, reservation)) = displaced.get(at) {
                 taken.add(reservation);
@@ -60,7 +59,7 @@ impl Ledger {
         Ok(displaced.into_iter().map(|(key, _)| key).collect())
     }
 
-    /// What is said of a node on which even all that may be displaced are not enough.
+    /// Shortage when even all displaceable instances are not enough.
     fn shortage(
         &self,
         resource: Resource,
@@ -87,7 +86,7 @@ impl Ledger {
         Shortage { resource, free, idle, kept, recent, recreate_fits }
     }
 
-    /// Who may be displaced for an instance of this model, the one that is idle longest first.
+    /// Instances that may be displaced for an instance of this model, longest idle first.
     pub(super) fn displaceable(
         &self,
         model: &Arc<str>,
@@ -111,7 +110,7 @@ impl Ledger {
             Phase::Starting | Phase::Waiting => assume_idle,
             Phase::Leaving => false,
         };
-        // By model: how many may go, and whether all may.
+        // By model: how many may go, and whether all are unused.
         let mut spare: BTreeMap<&Arc<str>, (u32, bool)> = BTreeMap::new();
         for reservation in self.reservations.values().filter(counts) {
             let is_unused = matches!(reservation.phase, Phase::Serving { idle_since: Some(since) } if rests(since, MIN_IDLE_OF_LAST));

@@ -1,4 +1,4 @@
-//! What the [`Ledger`](super::Ledger) of the node's capacity is told, what it says, and what there is to see of it.
+//! Input and output of the [`Ledger`](super::Ledger): events, actions, view.
 
 use super::{Amounts, Resource};
 use crate::{Generation, Moment};
@@ -8,164 +8,164 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReservationId(pub u64);
 
-/// What the instances of one generation of a model have in common.
+/// Zygote shared by the instances of one generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Zygote {
-    /// Theirs.
+    /// Generation of the instances.
     pub generation: Generation,
-    /// What it may use beside them.
+    /// Limits of the zygote, in addition to theirs.
     pub need: Amounts,
 }
 
-/// What happened.
+/// Something that happened to a reservation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// An instance wants to start.
+    /// Capacity for an instance is requested.
     Request {
-        /// Its seat.
+        /// New id.
         reservation: ReservationId,
-        /// Whose it is.
+        /// Model of the instance.
         model: Arc<str>,
-        /// What it may use.
+        /// Limits of the instance.
         need: Amounts,
-        /// What it comes from.
+        /// Zygote it is forked from.
         zygote: Option<Zygote>,
-        /// The model's `min`.
+        /// `min` of the model.
         min: u32,
-        /// Why it is asked for.
+        /// Why it is started.
         reason: StartReason,
-        /// The time.
+        /// Current time.
         now: Moment,
     },
-    /// Time has passed, and who is idle may have changed.
+    /// Time has passed, and other instances may be idle now.
     Retry(Moment),
-    /// An instance of an earlier scheduler, which is there already.
+    /// An instance of an earlier scheduler is running.
     Adopted {
-        /// Its seat.
+        /// New id.
         reservation: ReservationId,
-        /// Whose it is.
+        /// Model of the instance.
         model: Arc<str>,
-        /// What it may use.
+        /// Limits of the instance.
         need: Amounts,
-        /// What it comes from.
+        /// Zygote it is forked from.
         zygote: Option<Zygote>,
-        /// The model's `min`.
+        /// `min` of the model.
         min: u32,
     },
-    /// A model's `min` is this from now on. One without a seat says it when it asks.
+    /// The `min` of a model with a reservation has changed; one without sends it with its request.
     MinInstances {
-        /// Of this model.
+        /// The model.
         model: Arc<str>,
-        /// Instances that are kept without requests.
+        /// Instances kept without requests.
         min: u32,
     },
-    /// It takes requests.
+    /// The instance takes requests.
     Serving {
-        /// The instance's seat.
+        /// Reservation of the instance.
         reservation: ReservationId,
-        /// Since when it has none; `None` while it has one.
+        /// Start of its idle time; `None` while it has a request.
         idle_since: Option<Moment>,
     },
-    /// It is on its way out, for whatever reason.
+    /// The instance is stopping, for whatever reason.
     Leaving(ReservationId),
-    /// It is gone, or does not want to start any more.
+    /// The instance is gone, or its request is withdrawn.
     Gone {
-        /// The instance's seat.
+        /// Reservation of the instance.
         reservation: ReservationId,
-        /// The time.
+        /// Current time.
         now: Moment,
     },
 }
 
-/// Why an instance is asked for.
+/// Why an instance is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartReason {
-    /// Requests, a person's word, or the model's `min`.
+    /// Requests, a command, or the model's `min`.
     Load,
-    /// A new version, beside the one that serves.
+    /// A new version, beside the serving one.
     Rollout,
-    /// A start has failed, and since then nothing has asked.
+    /// A start failed, and nothing has asked for an instance since.
     Retry,
 }
 
-/// What an instance is for: that decides who makes room for it.
+/// Purpose of an instance, which decides which others make room for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// The first one of its model that serves: a request waits for it.
+    /// First serving instance of its model: a request waits for it.
     First,
-    /// A new version, beside the one that serves.
+    /// New version, beside the serving one.
     Candidate,
-    /// One more of a model that serves.
+    /// Further instance of a serving model.
     ScaleUp,
-    /// Another try of a model that failed to start, for which nobody waits: no instance makes room for it.
+    /// Retry of a model that failed to start, for which no request waits: no instance makes room for it.
     Retry,
 }
 
-/// Why there is no room.
+/// Why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// The node's whole budget is less.
+    /// The instance needs more than the node's whole budget.
     TooBig {
-        /// Of this.
+        /// The exceeded resource.
         resource: Resource,
-        /// The whole budget.
+        /// The whole budget of it.
         budget: u64,
     },
-    /// Reclaimable have it, and cannot be displaced.
+    /// Other instances have the capacity and cannot be displaced.
     Full(Shortage),
 }
 
-/// What others have, and why they keep it.
+/// Missing capacity, and why idle instances do not give it up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shortage {
-    /// This is missing.
+    /// The missing resource.
     pub resource: Resource,
-    /// What is left of it.
+    /// Amount that is free.
     pub free: u64,
-    /// What all that may be displaced have of it together.
+    /// Amount that all displaceable instances have together.
     pub idle: u64,
-    /// Idle instances that their models keep for their `min`.
+    /// Number of idle instances kept for the `min` of their models.
     pub kept: usize,
-    /// Idle instances that had a request too short a while ago.
+    /// Number of idle instances that had a request too short a time ago.
     pub recent: usize,
-    /// There would be room in place of the model's own instances that serve.
+    /// The instance would fit if the model's own serving instances went first.
     pub recreate_fits: bool,
 }
 
-/// What to do.
+/// Decision to carry out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// It may start.
+    /// The instance may start.
     Grant(ReservationId),
-    /// It may not start, now or ever.
+    /// The instance may not start; its id is forgotten.
     Refuse {
-        /// The asker.
+        /// Id of the request.
         reservation: ReservationId,
-        /// Why.
+        /// Reason.
         refusal: Refusal,
     },
-    /// This instance has to go: its room is needed.
+    /// The instance has to stop: its capacity is needed.
     Displace {
-        /// Its seat.
+        /// Reservation of the instance.
         reservation: ReservationId,
-        /// The model that has its room then.
+        /// Model that gets its capacity.
         by: Arc<str>,
-        /// What that needs it for.
+        /// Purpose of the instance that gets it.
         purpose: Purpose,
     },
-    /// The zygotes of this model that have no instances have to go: their room is needed.
+    /// The idle zygotes of this model have to end: their capacity is needed.
     EndZygotes(Arc<str>),
 }
 
-/// The node's budgets and what is promised of them.
+/// Budgets of the node and what is committed of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct View {
-    /// What there is.
+    /// The budgets.
     pub budget: Amounts,
-    /// What all who have a seat, wait for one or leave one may use, and zygotes that wait for the next instance.
+    /// Limits of all instances with a reservation, waiting and leaving ones included, and of idle zygotes.
     pub committed: Amounts,
-    /// Instances that have a seat.
+    /// Number of granted reservations.
     pub reservations: usize,
-    /// Instances that wait for one.
+    /// Number of instances that wait for one.
     pub waiting: usize,
 }

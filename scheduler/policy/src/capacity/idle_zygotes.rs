@@ -1,14 +1,14 @@
-//! Zygotes without instances, which wait for the next one for a while. Called by [`super::Ledger`].
+//! Zygotes without instances, which wait for the next one for a while.
 //!
-//! What always holds: a zygote is here only while none of its generation has a seat, and not for longer than it waits by
-//! itself; so it is counted once. One that has ended earlier, for whatever reason, is counted for that while.
+//! Invariant: a zygote is here only while no reservation of its generation is granted, and not for longer than it waits by
+//! itself; so it is counted once. One that ends earlier, for whatever reason, is counted for the rest of that time.
 
 use super::ZYGOTE_LINGER;
 use super::{Amounts, Moment, Reservation};
 use crate::Generation;
 use std::sync::Arc;
 
-/// The one that waits longest first.
+/// Idle zygotes, longest waiting first.
 #[derive(Debug, Clone, Default)]
 pub(super) struct IdleZygotes(Vec<IdleZygote>);
 
@@ -21,12 +21,12 @@ struct IdleZygote {
 }
 
 impl IdleZygotes {
-    /// What they may use.
+    /// Sum of what they may use.
     pub(super) fn sum(&self) -> Amounts {
         self.0.iter().map(|zygote_entry| zygote_entry.need).fold(Amounts::default(), Amounts::plus)
     }
 
-    /// The last instance of its generation has gone.
+    /// Counts the zygote of the last instance of a generation, which is gone.
     pub(super) fn add(&mut self, gone: &Reservation, now: Moment) {
         if let Some(zygote) = gone.zygote {
             let (model, generation) = (Arc::clone(&gone.model), zygote.generation);
@@ -34,12 +34,12 @@ impl IdleZygotes {
         }
     }
 
-    /// This instance comes from it.
+    /// Stops counting the zygote that an instance is forked from.
     pub(super) fn remove_used(&mut self, by: &Reservation) {
         self.0.retain(|zygote_entry| Some((&*zygote_entry.model, zygote_entry.generation)) != by.family());
     }
 
-    /// Those have ended by themselves whose time is over.
+    /// Stops counting zygotes whose time is over: they have ended by themselves.
     pub(super) fn expire(&mut self, now: Moment) {
         self.0.retain(|zygote_entry| zygote_entry.until > now);
     }
@@ -48,7 +48,7 @@ impl IdleZygotes {
         self.0.first().map(|zygote_entry| zygote_entry.until)
     }
 
-    /// Whose model is to end them, with all that wait of the same model; `None` when nobody waits.
+    /// Removes the longest waiting zygote with all of its model. Returns the model; `None` when there is none.
     pub(super) fn end_first(&mut self) -> Option<Arc<str>> {
         let model = Arc::clone(&self.0.first()?.model);
         self.0.retain(|zygote_entry| zygote_entry.model != model);

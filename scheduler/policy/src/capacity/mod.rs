@@ -1,19 +1,29 @@
-//! Which instances the node has room for: `step(event) -> actions` over budgets of memory, processor time, processes.
+//! Capacity of the node for instances: `step(event) -> actions` over budgets of memory, processor time, processes.
 //!
-//! What counts is what an instance may use, its limits, not what it uses; a zygote counts once for all instances of its
-//! generation, and on while it waits for the next one. [`crate::capacity`] owns one [`Ledger`] for
-//! the node. An instance that wants to start asks for a seat; it gets one at once, or when those that leave for it are
-//! gone. The first one of a model and a new version, whose room others are at work in, hope for [`MAX_WAIT`] that one of
-//! them becomes idle; else they are refused. What always holds:
-//! - the seats that are given never need more than the budget; only instances of an earlier scheduler, which are there
-//!   already, can be beyond it, and then nothing is given before they are back within it;
-//! - every ask is answered once, as soon as all who leave are gone, and one that hopes when its patience is over; who
-//!   hopes has nothing, and those who hope are looked at in the order in which they asked;
-//! - only an instance that is idle is displaced, the one that is idle longest first, and none that its model needs for
-//!   its `min`. For the first one of a model it goes at once; for a new version and a further one after it has been idle
-//!   for [`MIN_IDLE`], and for a further one no model loses all it has that was in use within [`MIN_IDLE_OF_LAST`];
-//! - nobody is displaced in vain: with one less of those that go, the asker would not fit;
-//! - a zygote that waits keeps nobody from a seat: it goes when its room is given, the one that waits longest first.
+//! An instance counts with its limits, not with its use; a zygote counts once for all instances of its generation, and on
+//! while it waits for the next one. The capacity service owns one [`Ledger`] for the node.
+//!
+//! ```text
+//!   request ──fits──────────▶ Waiting ──exits are done──▶ Starting ──▶ Serving ──▶ Leaving ──▶ (gone)
+//!      │                         ▲                            ▲
+//!      ├──may wait──▶ pending ───┘ another became idle        └── adopted
+//!      │                 │
+//!      └──▶ refused ◀────┘ [`MAX_WAIT`] is over
+//! ```
+//!
+//! A request is granted at once, or when the instances that leave for it are gone. The first instance of a model and a new
+//! version, whose room is used by busy instances, are pending for up to [`MAX_WAIT`] until one becomes idle.
+//!
+//! Invariants:
+//! - granted reservations never need more than the budget; only adopted instances, which are running already, can exceed it,
+//!   and then nothing is granted before they are back within it;
+//! - every request is answered once, as soon as all leaving instances are gone, and a pending one at the end of its wait; a
+//!   pending request reserves nothing, and pending requests are retried in the order of their arrival;
+//! - only idle instances are displaced, longest idle first, and none that its model needs for its `min`. For the first
+//!   instance of a model they go at once; for a new version or a further instance after being idle for [`MIN_IDLE`], and for
+//!   a further instance no model loses all instances if one was used within [`MIN_IDLE_OF_LAST`];
+//! - no displacement is in vain: with one displaced instance less, the requested one would not fit;
+//! - an idle zygote delays no grant: it is ended when its capacity is granted, longest waiting first.
 
 mod amounts;
 mod displacement;
@@ -31,22 +41,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the first instance of a model, or a new version, waits for one of the others to become idle.
+/// Longest wait of a model's first instance, or of a new version, for another instance to become idle.
 pub const MAX_WAIT: Duration = Duration::from_secs(10);
-/// Idle time after which an instance makes room where no request waits for it: for a further instance of another model or
-/// its new version. Between two requests each is idle: without this, two models that are both at work would start in each
-/// other's place for as long as they are.
+/// Idle time after which an instance makes room although no request waits for that: for a further instance of another
+/// model or for its new version. Between two requests every instance is idle: without this, two busy models would keep
+/// starting in each other's place.
 pub const MIN_IDLE: Duration = Duration::from_secs(5);
-/// Idle time of all instances of a model after which the last of them makes room for a further one of another model: it
-/// costs its next request a start, and spares the other model only a wait.
+/// Idle time of all instances of a model after which the last one makes room for a further instance of another model:
+/// that costs its next request a start, and saves the other model only a wait.
 pub const MIN_IDLE_OF_LAST: Duration = Duration::from_secs(10);
 
-/// How long a zygote without instances waits for the next one before it ends by itself.
+/// Time that a zygote without instances waits for the next one before it ends by itself.
 pub const ZYGOTE_LINGER: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// It will fit as soon as those that leave are gone.
+    /// Accepted; it fits once the leaving instances are gone.
     Waiting,
     Starting,
     Serving {
@@ -64,24 +74,24 @@ struct Reservation {
 }
 
 impl Reservation {
-    /// Whose instances share its zygote.
+    /// Model and generation whose instances share its zygote.
     fn family(&self) -> Option<(&str, Generation)> {
         self.zygote.map(|zygote| (&*self.model, zygote.generation))
     }
 }
 
-/// All seats of the node.
+/// All reservations of the node.
 #[derive(Debug, Clone)]
 pub struct Ledger {
     budget: Amounts,
     reservations: BTreeMap<ReservationId, Reservation>,
     pending: BTreeMap<ReservationId, PendingRequest>,
-    /// Of models that have one.
+    /// `min_instances` per model, non-zero only.
     mins: BTreeMap<Arc<str>, u32>,
     idle_zygotes: IdleZygotes,
 }
 
-/// An ask that nobody is idle for.
+/// Request that waits for another instance to become idle.
 #[derive(Debug, Clone)]
 struct PendingRequest {
     requester: Reservation,
@@ -91,14 +101,14 @@ struct PendingRequest {
 }
 
 impl Ledger {
-    /// A node without instances.
+    /// Ledger without reservations.
     #[must_use]
     pub fn new(budget: Amounts) -> Self {
         let (reservations, pending, mins) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Self { budget, reservations, pending, mins, idle_zygotes: IdleZygotes::default() }
     }
 
-    /// What there is and what is promised.
+    /// Budget and what is committed of it.
     #[must_use]
     pub fn view(&self) -> View {
         let waiting = self.reservations.values().filter(|reservation| reservation.phase == Phase::Waiting).count();
@@ -107,19 +117,19 @@ impl Ledger {
         View { budget: self.budget, committed, reservations, waiting: waiting + self.pending.len() }
     }
 
-    /// Whether somebody hopes, so that [`Event::Retry`] may bring something.
+    /// Returns whether a request is pending, so that [`Event::Retry`] may grant it.
     #[must_use]
     pub fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// When the next zygote that waits has waited for long enough: [`Event::Retry`] then has it out of the sum.
+    /// Time at which the next idle zygote ends by itself: [`Event::Retry`] then stops counting it.
     #[must_use]
     pub fn next_expiry(&self) -> Option<Moment> {
         self.idle_zygotes.next_expiry()
     }
 
-    /// Takes one event.
+    /// Processes one event.
     pub fn step(&mut self, event: &Event) -> Vec<Action> {
         let mut actions = Vec::new();
         match event {
@@ -152,7 +162,7 @@ impl Ledger {
             }
             Event::Serving { reservation, idle_since } => {
                 let reservation = self.reservations.get_mut(reservation);
-                // What leaves does not come back.
+                // Leaving is final.
                 if let Some(Reservation { phase: phase @ (Phase::Starting | Phase::Serving { .. }), .. }) = reservation
                 {
                     *phase = Phase::Serving { idle_since: *idle_since };
@@ -173,7 +183,7 @@ impl Ledger {
         actions
     }
 
-    /// The last one of its generation leaves its zygote behind, if it has come from it.
+    /// Counts the zygote as idle when the last instance of its generation is gone.
     fn leave_zygote(&mut self, gone: &Reservation, now: Moment) {
         let has =
             |reservation: &Reservation| reservation.phase != Phase::Waiting && reservation.family() == gone.family();
@@ -182,7 +192,7 @@ impl Ledger {
         }
     }
 
-    /// As many of those that wait as it takes to be within the budget with all that was given.
+    /// Ends idle zygotes until all granted reservations are within the budget with them.
     fn end_zygotes(&mut self, actions: &mut Vec<Action>) {
         let granted_sum = self.commitment(|phase| phase != Phase::Waiting).sum();
         while granted_sum.plus(self.idle_zygotes.sum()).beyond(&self.budget).is_some()
@@ -241,20 +251,20 @@ impl Ledger {
         }
     }
 
-    /// Whether it is one that waits for others to become idle, and would fit if everybody were.
+    /// Returns whether the request may be pending: its purpose allows it, and it would fit if all others were idle.
     fn may_wait(&self, requester: &Reservation, purpose: Purpose, now: Moment) -> bool {
         !matches!(purpose, Purpose::ScaleUp | Purpose::Retry) && self.room_for(requester, purpose, true, now).is_ok()
     }
 
-    /// Whether the model has an instance that takes requests.
+    /// Returns whether the model has an instance that takes requests.
     fn serves(&self, model: &Arc<str>) -> bool {
         self.reservations
             .values()
             .any(|reservation| reservation.model == *model && matches!(reservation.phase, Phase::Serving { .. }))
     }
 
-    /// Gives seats to those that fit now, in the order in which they asked. Each of the others fits when those that
-    /// leave are gone, whoever is granted before.
+    /// Grants the waiting reservations that fit now, in the order of their requests. Each of the others fits once the
+    /// leaving instances are gone, whichever is granted before.
     fn grant(&mut self, actions: &mut Vec<Action>) {
         let mut granted_sum = self.commitment(|phase| phase != Phase::Waiting);
         let mut granted = Vec::new();
@@ -277,7 +287,7 @@ impl Ledger {
         }
     }
 
-    /// Those that wait were promised room that is not there any more; who asked last goes first.
+    /// Refuses waiting reservations whose room was taken by an adopted instance, latest request first.
     fn refuse_what_cannot_fit(&mut self, actions: &mut Vec<Action>) {
         let waiting =
             |(key, reservation): (&ReservationId, &Reservation)| (reservation.phase == Phase::Waiting).then_some(*key);
@@ -291,7 +301,7 @@ impl Ledger {
         }
     }
 
-    /// What is taken once everybody who leaves is gone.
+    /// Sum of the reservations once the leaving instances are gone.
     fn committed_after_exits(&self) -> Amounts {
         self.commitment(|phase| phase != Phase::Leaving).sum()
     }

@@ -1,27 +1,26 @@
-//! The other instances of the node as what they could leave to one that asks: for a ledger of something else than the
-//! node's own capacity, which are the places on cards. Called by [`super::Ledger`]'s owner.
+//! Capacity that other instances could give up, as an input for the residency policy, which shares out the cards.
 //!
-//! Who is idle, who is kept and who was in use a moment ago is the same for both, and is known here alone.
+//! Which instances are idle, kept, or were used a moment ago is the same for both policies, and is known to the ledger only.
 
 use super::StartReason;
 use super::events::{Purpose, ReservationId};
 use super::{Ledger, Moment, Phase, Reservation};
 use std::sync::Arc;
 
-/// The others, by what they could do for an asker. `K` names an instance.
+/// Other instances by what they could give up for a request. `K` identifies an instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reclaimable<K> {
-    /// On their way out anyhow.
+    /// Leaving in any case.
     pub leaving: Vec<K>,
-    /// Idle, and may go for it; the one that is idle longest first. Any part of them may.
+    /// Idle and displaceable, longest idle first, in any selection.
     pub idle: Vec<K>,
-    /// Those that may go if everybody were idle; none for an asker that does not wait for that.
+    /// Displaceable if all instances were idle; empty for a request that does not wait for that.
     pub if_idle: Vec<K>,
-    /// Instances of its own model that serve, in place of which a new version could be; none for other askers.
+    /// Serving instances of the request's own model, which a rollout could replace; empty for other requests.
     pub own: Vec<K>,
-    /// Idle, and kept for the `min` of their model.
+    /// Idle, but kept for the `min` of their model.
     pub kept: Vec<K>,
-    /// Idle, and in use too short a while ago.
+    /// Idle, but used too short a time ago.
     pub recent: Vec<K>,
 }
 
@@ -33,7 +32,7 @@ impl<K> Default for Reclaimable<K> {
 }
 
 impl<K> Reclaimable<K> {
-    /// The same by other names; those that have none are left out.
+    /// The same with other keys; instances without one are left out.
     #[must_use]
     pub fn map_keys<L>(self, name: impl Fn(K) -> Option<L>) -> Reclaimable<L> {
         let all = |keys: Vec<K>| keys.into_iter().filter_map(&name).collect();
@@ -49,7 +48,7 @@ impl<K> Reclaimable<K> {
 }
 
 impl Ledger {
-    /// What the others could do for an instance that has its seat here; `None` when it has none (any more).
+    /// Purpose of a reservation, and what other instances could give up for it; `None` if there is no such reservation.
     #[must_use]
     pub fn reclaimable(
         &self,
@@ -92,7 +91,7 @@ impl Ledger {
         Some((purpose, reclaimable))
     }
 
-    /// The model of a seat.
+    /// Model of a reservation.
     #[must_use]
     pub fn model(&self, reservation: ReservationId) -> Option<&Arc<str>> {
         self.reservations.get(&reservation).map(|reservation| &reservation.model)

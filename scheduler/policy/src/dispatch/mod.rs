@@ -1,20 +1,27 @@
-//! Which request goes to which instance when: one queue, and a lane for each instance.
+//! Which request goes to which instance when: one queue, and a route for each instance.
 //!
-//! The model's task owns a [`Dispatch`] and carries out what it says. What always holds:
+//! The model's task owns a [`Dispatch`] and carries out its decisions.
+//!
+//! ```text
+//!   submit ──▶ queued ──next──▶ in flight ──finish──▶ (done)
+//!                ▲                  │ requeue: not one byte was sent, or it had certainly not begun
+//!                └──────────────────┘
+//! ```
+//!
+//! Invariants:
 //! - requests are sent in the order of their virtual arrival ([`queue`]): exactly as they came within a priority, and
-//!   nothing starves behind higher ones;
-//! - a request goes to the instance with least in flight, or to its session's ([`route`]);
-//! - an instance has at most its `concurrency` of requests at once, those of another scheduler included, and what lies
-//!   ahead ([`lane`]);
-//! - a request is taken only while those that wait and those that open lanes have are less than `places + queue`: what
-//!   an instance on its way out has to finish keeps nobody from the one after it, nor does a request that was written
-//!   off;
+//!   nothing starves behind higher priorities;
+//! - a request goes to the instance with the lowest load, or to its session's ([`selection`]);
+//! - an instance has at most its `concurrency` of requests at once, those of another scheduler included, plus those sent
+//!   ahead ([`route`]);
+//! - a request is accepted only while the queued requests and those on enabled routes are fewer than `places + queue`:
+//!   requests on an instance that is draining do not count, nor do requests that were written off;
 //! - a request is sent once, and again only if the instance it was sent to has certainly not begun it;
-//! - after a death only requests that may have begun fail; the others wait again, in their old order.
+//! - after a death only requests that may have begun fail; the others are queued again, in their old order.
 //!
-//! A serial handler takes requests in the order of its connection, so one that lies in its socket has not begun before
+//! A serial handler takes requests in the order of its connection, so a request that lies in its socket has not begun before
 //! the one ahead of it is answered. Fast handlers are therefore sent a few requests ahead, as many as fit into
-//! [`AHEAD_TIME`] of their usual work: this hides the round trip, and costs nothing when the instance dies.
+//! [`AHEAD_TIME`] of their average work: this hides the round trip, and costs nothing when the instance dies.
 
 mod queue;
 mod route;
@@ -28,21 +35,21 @@ use queue::Queue;
 use route::Route;
 use std::time::Duration;
 
-/// Work that may lie ahead in the socket of a serial handler.
+/// Amount of work that may be sent ahead to a serial handler.
 pub const AHEAD_TIME: Duration = Duration::from_millis(1);
-/// The most requests that may lie ahead.
+/// Most requests that may be sent ahead.
 pub const AHEAD_LIMIT: u32 = 32;
 
 /// Id of a request, unique for the life of the scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// What dispatch knows of a request.
+/// Properties of a request that dispatch depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket {
-    /// Which request.
+    /// Id of the request.
     pub id: RequestId,
-    /// What it may claim, at most [`HIGHEST_PRIORITY`].
+    /// Priority, at most [`HIGHEST_PRIORITY`].
     pub priority: u8,
     /// The [`hash`] of its session's name: the session's requests would like to meet at one instance.
     pub session: Option<u64>,
@@ -51,66 +58,66 @@ pub struct Ticket {
 /// How many requests an instance's handler runs at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HandlerMode {
-    /// One request after the other, in the order of the data connection.
+    /// Sequentially: one request after the other, in the order of the data connection.
     Serial,
     /// Up to `concurrency` requests at once, finished in any order.
     Concurrent,
 }
 
-/// What became of a new request.
+/// Result of submitting a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// It waits for its turn; ask [`Dispatch::next`].
+    /// Accepted; [`Dispatch::next`] returns it in its turn.
     Queued,
-    /// The queue is full: refuse it.
+    /// The queue is full: the request has to be refused.
     Full,
 }
 
-/// What a cancelled request needs.
+/// Where a cancelled request was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cancelled {
-    /// It had not been sent: it is forgotten.
+    /// In the queue: it is removed.
     Dequeued,
-    /// This instance has it: tell the model; its last frame is still to come.
+    /// On this instance, which has to be notified; its last frame is still to come.
     InFlight(InstanceNumber),
-    /// It is finished already.
+    /// Nowhere: it has finished.
     Unknown,
 }
 
-/// What handlers that ignore their cancellation leave of an instance.
+/// State of an instance with handlers that ignore their cancellation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StuckHandlers {
-    /// Other requests run in it.
+    /// Other requests run in the instance.
     pub other_requests: bool,
-    /// It can run further ones.
+    /// The instance can run further requests.
     pub free_slots: bool,
 }
 
 /// Requests of an instance that is gone.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Lost {
-    /// They may have begun: they fail.
+    /// Requests that may have begun: they fail.
     pub failed: Vec<RequestId>,
-    /// Cancelled ones among the rest; nobody waits for them.
+    /// Cancelled requests that had not begun; no client waits for them.
     pub dropped: Vec<RequestId>,
 }
 
-/// The queue of a model and the requests its instances have. The default has no instance and no room.
+/// Queue of a model and the requests its instances have. The default has no instance and no room.
 #[derive(Debug, Default)]
 pub struct Dispatch {
     queue: Queue,
-    /// By number, so that the oldest comes first.
+    /// Sorted by instance number: the oldest instance comes first.
     routes: Vec<Route>,
     in_flight: usize,
-    /// The most requests that are taken: waiting, and sent to those who take further ones.
+    /// Most requests that are accepted: queued, and on enabled routes.
     most: usize,
-    /// Of the instances that are gone.
+    /// Average time at the last instance that is gone.
     average_time: Option<Duration>,
 }
 
 impl Dispatch {
-    /// New bounds, from a changed manifest: requests that may wait, and `places` for those that run, the concurrency of
-    /// all instances that there may be. Nothing that waits is thrown out.
+    /// Sets the bounds of a manifest: requests that may be queued, and `places` for those that run, which is the
+    /// concurrency of all instances allowed. Queued requests stay.
     pub fn set_bounds(&mut self, queue: u32, places: u32) {
         self.most = queue as usize + places as usize;
     }
@@ -126,21 +133,21 @@ impl Dispatch {
         }
     }
 
-    /// So many requests of another scheduler the instance has.
+    /// Sets the number of requests of another scheduler that the instance has.
     pub fn set_external_requests(&mut self, instance: InstanceNumber, requests: u32) {
         if let Some(route) = self.find(instance).ok().and_then(|at| self.routes.get_mut(at)) {
             route.external_requests = requests;
         }
     }
 
-    /// The instance takes no further requests; those it has go on.
+    /// Disables the route: the instance takes no further requests; those it has go on.
     pub fn disable(&mut self, instance: InstanceNumber) {
         if let Some(route) = self.find(instance).ok().and_then(|at| self.routes.get_mut(at)) {
             route.enabled = false;
         }
     }
 
-    /// A request came.
+    /// Submits a request.
     pub fn submit(&mut self, ticket: Ticket, now: Moment) -> Admission {
         let open = self.routes.iter().filter(|route| route.enabled).map(Route::counted);
         if self.queue.len() + open.sum::<usize>() >= self.most {
@@ -150,8 +157,8 @@ impl Dispatch {
         Admission::Queued
     }
 
-    /// The next request to send now and the instance to send it to, if there is a request and an instance has room.
-    /// `may_send`: whether an instance can take requests at this moment, though it is open.
+    /// Next request to send now and its instance, if there is a request and an instance has room. `may_send`: whether an
+    /// instance with an enabled route can take requests at this moment.
     pub fn next(
         &mut self,
         now: Moment,
@@ -166,8 +173,8 @@ impl Dispatch {
         Some((first.id, route.instance))
     }
 
-    /// Not one byte of this request has reached the instance it was meant for: it waits again, in its old place.
-    /// Returns whether it was sent, and nobody has cancelled it.
+    /// Queues a request again, in its old place: not one byte of it has reached its instance. Returns whether it was in
+    /// flight and not cancelled.
     pub fn requeue(&mut self, id: RequestId) -> bool {
         let is_it = |sent: &route::Sent| sent.id() == id && !sent.is_cancelled();
         for route in &mut self.routes {
@@ -180,14 +187,14 @@ impl Dispatch {
         false
     }
 
-    /// The last frame of a request came. Returns the instance that had it.
+    /// Removes a request whose last frame has arrived. Returns the instance that had it.
     pub fn finish(&mut self, id: RequestId, now: Moment) -> Option<InstanceNumber> {
         let route = self.routes.iter_mut().find_map(|route| route.finish(id, now).then_some(route.instance));
         self.in_flight -= usize::from(route.is_some());
         route
     }
 
-    /// Nobody waits for this request any more.
+    /// Cancels a request: its client does not wait for it any more.
     pub fn cancel(&mut self, id: RequestId, now: Moment) -> Cancelled {
         for route in &mut self.routes {
             if let Some(sent) = route.sent.iter_mut().find(|sent| sent.id() == id) {
@@ -198,28 +205,28 @@ impl Dispatch {
         if self.queue.remove(id) { Cancelled::Dequeued } else { Cancelled::Unknown }
     }
 
-    /// Since when a cancelled request has been running there, whose handler may be ignoring that, but for those that were
-    /// written off.
+    /// Start of the longest run of a cancelled request on the instance, without those written off: its handler may be
+    /// ignoring the cancellation.
     #[must_use]
     pub fn cancelled_since(&self, instance: InstanceNumber) -> Option<Moment> {
         self.route(instance)?.cancelled_since()
     }
 
-    /// Writes off the requests there that have been running cancelled since then or longer: their slots are lost for as
-    /// long as their handlers run. Returns them.
+    /// Writes off and returns the instance's requests that have been running cancelled since `since` or longer: their
+    /// slots are lost for as long as their handlers run.
     pub fn write_off(&mut self, instance: InstanceNumber, since: Moment) -> Vec<RequestId> {
         let route = self.find(instance).ok().and_then(|at| self.routes.get_mut(at));
         route.map(|route| route.write_off(since)).unwrap_or_default()
     }
 
-    /// What stuck handlers leave of an instance; `None` while it has none.
+    /// State of an instance with stuck handlers; `None` while it has none.
     #[must_use]
     pub fn stuck_handlers(&self, instance: InstanceNumber) -> Option<StuckHandlers> {
         self.route(instance)?.stuck_handlers()
     }
 
-    /// Requests that are most likely what keeps an instance: those that were cancelled and run on, or else all that may
-    /// have begun.
+    /// Requests that most likely block an instance: those that run on after their cancellation, or else all that may have
+    /// begun.
     #[must_use]
     pub fn suspects(&self, instance: InstanceNumber) -> Vec<RequestId> {
         let begun = || self.route(instance).into_iter().flat_map(|route| route.sent.iter().take(route.begun()));
@@ -227,7 +234,7 @@ impl Dispatch {
         if cancelled.is_empty() { begun().map(route::Sent::id).collect() } else { cancelled }
     }
 
-    /// The instance is gone: requests that may have begun are lost, the others wait again.
+    /// Removes an instance that is gone: requests that may have begun are lost, the others are queued again.
     pub fn remove_instance(&mut self, instance: InstanceNumber) -> Lost {
         let mut lost = Lost::default();
         let Ok(at) = self.find(instance) else { return lost };
@@ -247,44 +254,44 @@ impl Dispatch {
         lost
     }
 
-    /// Takes everything that waits, to refuse it.
+    /// Removes and returns all queued requests.
     pub fn drain_queue(&mut self) -> Vec<RequestId> {
         self.queue.drain()
     }
 
-    /// All requests that the instance has.
+    /// Ids of all requests the instance has.
     #[must_use]
     pub fn ids_in_flight(&self, instance: InstanceNumber) -> Vec<RequestId> {
         self.route(instance).into_iter().flat_map(|route| &route.sent).map(route::Sent::id).collect()
     }
 
-    /// Requests that run or lie in the sockets of instances.
+    /// Number of requests that instances have, running or sent ahead.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// Requests that instances are wanted for: those that wait, and those that run where more are taken. What runs out
-    /// elsewhere, in a version that is leaving, is nobody's load.
+    /// Number of requests that call for instances: queued ones, and those on enabled routes. Requests that finish on an
+    /// earlier version do not count.
     #[must_use]
     pub fn load(&self) -> usize {
         let open = self.routes.iter().filter(|route| route.enabled);
         self.queue.len() + open.map(Route::counted).sum::<usize>()
     }
 
-    /// Of them, those that this instance has.
+    /// Number of requests this instance has.
     #[must_use]
     pub fn in_flight_of(&self, instance: InstanceNumber) -> usize {
         self.route(instance).map_or(0, |route| route.sent.len())
     }
 
-    /// Requests that wait here.
+    /// Number of queued requests.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.queue.len()
     }
 
-    /// Time the handler usually takes, once it is known: the average over the instances.
+    /// Average time of the handler over all instances, once it is known.
     #[must_use]
     pub fn average_time(&self) -> Option<Duration> {
         let times = || self.routes.iter().filter_map(Route::average_time);
@@ -298,7 +305,7 @@ impl Dispatch {
         self.routes.get(self.find(instance).ok()?)
     }
 
-    /// Where its lane is, or where it would be.
+    /// Index of an instance's route, or where it would be inserted.
     fn find(&self, instance: InstanceNumber) -> Result<usize, usize> {
         self.routes.binary_search_by_key(&instance, |route| route.instance)
     }

@@ -1,40 +1,40 @@
-//! The order in which requests wait: earliest virtual arrival first.
+//! Order of queued requests: earliest virtual arrival first.
 //!
-//! A request's virtual arrival is its arrival less a second for each level of its priority. It never changes while the
-//! request waits, so whatever comes more than [`HIGHEST_PRIORITY`] seconds later stays behind it: nothing starves. What always
-//! holds: within a level, requests leave in the order in which they came, those that were given back included.
+//! The virtual arrival of a request is its arrival less one second per level of its priority. It never changes while the
+//! request is queued, so a request that arrives more than [`HIGHEST_PRIORITY`] seconds later stays behind it: nothing
+//! starves. Invariant: within a level, requests leave in the order of their arrival, requeued ones included.
 
 use super::{RequestId, Ticket};
 use crate::{Moment, nanos};
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
 
-/// The highest priority; 0 is the lowest.
+/// Highest priority; 0 is the lowest.
 pub const HIGHEST_PRIORITY: u8 = 9;
-/// What each level is ahead of the one below, in nanoseconds.
+/// Head start of each level over the one below, in nanoseconds.
 const HEAD_START: u64 = 1_000_000_000;
 const LEVELS: usize = HIGHEST_PRIORITY as usize + 1;
 
-/// A request that waits, or waited and was sent.
+/// A request that is queued, or was queued and is in flight.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Waiting {
     pub(super) id: RequestId,
-    /// A hash of its session's name; never 0, so that it takes no room.
+    /// Hash of its session's name.
     pub(super) session: Option<NonZeroU64>,
-    /// Its virtual arrival, in nanoseconds, later by [`HIGHEST_PRIORITY`] seconds so that it is never below zero.
+    /// Virtual arrival in nanoseconds, plus [`HIGHEST_PRIORITY`] seconds so that it is never negative.
     rank: u64,
     level: u8,
 }
 
-/// All requests that wait.
+/// All queued requests.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// One line for each level, by rank.
+    /// Queues of the levels, each sorted by rank.
     levels: [VecDeque<Waiting>; LEVELS],
-    /// A bit for each level that is not empty.
+    /// Bit for each level that is not empty.
     filled: u16,
     len: usize,
-    /// The last arrival: no two are the same, so that a rank within a level is an order.
+    /// Latest arrival. Arrivals are made distinct, so that the rank within a level is an order.
     newest: u64,
 }
 
@@ -43,7 +43,7 @@ impl Queue {
         self.len
     }
 
-    /// A request came.
+    /// Appends a new request.
     pub(super) fn push(&mut self, ticket: Ticket, now: Moment) {
         let arrival = nanos(now).max(self.newest + 1);
         self.newest = arrival;
@@ -54,7 +54,7 @@ impl Queue {
         self.insert(level, |line| line.push_back(waiting));
     }
 
-    /// A request waits again, in its old place.
+    /// Inserts a request again, in its old place.
     pub(super) fn requeue(&mut self, waiting: Waiting) {
         self.insert(waiting.level, |line| {
             let at = line.partition_point(|other| other.rank < waiting.rank);
@@ -70,12 +70,12 @@ impl Queue {
         }
     }
 
-    /// Whose turn it is.
+    /// Request with the earliest virtual arrival.
     pub(super) fn first(&self) -> Option<&Waiting> {
         self.levels.get(self.first_level()?)?.front()
     }
 
-    /// Takes that one out.
+    /// Removes the request that [`Queue::first`] returned.
     pub(super) fn remove_first(&mut self, first: Waiting) {
         if let Some(line) = self.levels.get_mut(usize::from(first.level))
             && line.pop_front().is_some()
@@ -92,13 +92,13 @@ impl Queue {
             return None;
         }
         if self.filled.is_power_of_two() {
-            return Some(self.filled.trailing_zeros() as usize); // mostly there is one level only
+            return Some(self.filled.trailing_zeros() as usize); // usually only one level is used
         }
         let fronts = self.levels.iter().enumerate().filter_map(|(level, line)| Some((line.front()?.rank, level)));
         fronts.min().map(|(_, level)| level)
     }
 
-    /// Takes a request out; whether it was there.
+    /// Removes a request. Returns whether it was queued.
     pub(super) fn remove(&mut self, id: RequestId) -> bool {
         for (level, line) in self.levels.iter_mut().enumerate() {
             if let Some(at) = line.iter().position(|waiting| waiting.id == id) {
@@ -113,7 +113,7 @@ impl Queue {
         false
     }
 
-    /// Takes everything.
+    /// Removes and returns all requests.
     pub(super) fn drain(&mut self) -> Vec<RequestId> {
         (self.filled, self.len) = (0, 0);
         self.levels.iter_mut().flat_map(|line| line.drain(..)).map(|waiting| waiting.id).collect()

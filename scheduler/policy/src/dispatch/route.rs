@@ -1,4 +1,8 @@
-//! One instance as dispatch sees it: the requests that it has, how many more it may get, and its pace.
+//! Route to one instance: the requests it has, how many more it may get, and its pace.
+//!
+//! ```text
+//!   (new) ──enable──▶ enabled ──disable──▶ disabled ──instance gone──▶ (removed)
+//! ```
 
 use super::queue::Waiting;
 use super::{AHEAD_LIMIT, AHEAD_TIME, HandlerMode, RequestId, StuckHandlers};
@@ -6,18 +10,18 @@ use crate::{InstanceNumber, Moment, nanos};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Requests that are timed before any is sent ahead.
+/// Number of requests that are timed before any is sent ahead.
 const SAMPLES_BEFORE_AHEAD: u32 = 8;
 
-/// A request that the instance has.
+/// Request that the instance has.
 #[derive(Debug)]
 pub(super) struct Sent {
     pub(super) request: Waiting,
-    /// When it could begin, in nanoseconds: sent, or the one before it finished.
+    /// Earliest begin in nanoseconds: when it was sent, or when the one before it finished.
     from: u64,
-    /// When nobody waited for it any more, in nanoseconds.
+    /// Time of its cancellation in nanoseconds.
     cancelled: Option<u64>,
-    /// Its handler ignores that.
+    /// The handler ignores the cancellation; its slot is lost.
     written_off: bool,
 }
 
@@ -38,28 +42,28 @@ impl Sent {
         self.cancelled.get_or_insert(nanos(now));
     }
 
-    /// Since when it has been running cancelled, in nanoseconds.
+    /// Start of its run after the cancellation, in nanoseconds.
     fn overrun_from(&self, mode: HandlerMode) -> Option<u64> {
         match mode {
-            // It may have been cancelled while it waited behind another one.
+            // The cancellation may have come while it waited behind another request.
             HandlerMode::Serial => Some(self.cancelled?.max(self.from)),
             HandlerMode::Concurrent => self.cancelled,
         }
     }
 }
 
-/// An instance that takes requests, or took some that are not finished.
+/// Instance that takes requests, or has some that are not finished.
 #[derive(Debug)]
 pub(super) struct Route {
     pub(super) instance: InstanceNumber,
-    /// A hash of its name, the same in each scheduler.
+    /// Hash of its name, the same in each scheduler.
     pub(super) name: u64,
-    /// Whether it takes further requests.
+    /// The instance takes further requests.
     pub(super) enabled: bool,
     pub(super) sent: VecDeque<Sent>,
-    /// Requests of another scheduler that it has.
+    /// Number of requests of another scheduler that it has.
     pub(super) external_requests: u32,
-    /// Of `sent`, those whose handlers ignore their cancellation.
+    /// Number of requests in `sent` that are written off.
     written_off: usize,
     mode: HandlerMode,
     concurrency: u32,
@@ -97,12 +101,12 @@ impl Route {
         self.enabled && self.has() < window
     }
 
-    /// Whether it has less in flight, by what it can do at once.
+    /// Returns whether its load relative to its concurrency is lower.
     pub(super) fn is_less_loaded_than(&self, other: &Self) -> bool {
         self.has() as u64 * other.at_once() < other.has() as u64 * self.at_once()
     }
 
-    /// Requests that it has, whoever sent them.
+    /// Number of requests it has, from any scheduler.
     fn has(&self) -> usize {
         self.sent.len() + self.external_requests as usize
     }
@@ -118,7 +122,7 @@ impl Route {
         self.sent.push_back(Sent { request, from: nanos(now), cancelled: None, written_off: false });
     }
 
-    /// The last frame of a request came; whether the request was here.
+    /// Removes a request whose last frame has arrived. Returns whether it was here.
     pub(super) fn finish(&mut self, id: RequestId, now: Moment) -> bool {
         let Some(first) = self.sent.front() else { return false };
         if first.id() != id {
@@ -137,7 +141,7 @@ impl Route {
         true
     }
 
-    /// How many of the first requests may have begun.
+    /// Number of requests at the front that may have begun.
     pub(super) fn begun(&self) -> usize {
         match self.mode {
             HandlerMode::Serial => self.sent.len().min(1),
@@ -145,14 +149,13 @@ impl Route {
         }
     }
 
-    /// Since when a handler has been running whose request was cancelled: of those that may have begun and are not
-    /// written off, the first.
+    /// Earliest start of a run after a cancellation, among requests that may have begun and are not written off.
     pub(super) fn cancelled_since(&self) -> Option<Moment> {
         let begun = self.sent.iter().take(self.begun()).filter(|sent| !sent.written_off);
         begun.filter_map(|sent| sent.overrun_from(self.mode)).min().map(Duration::from_nanos)
     }
 
-    /// Writes off the requests whose handlers have been running cancelled since then or longer. Returns them.
+    /// Writes off and returns the requests whose handlers have been running cancelled since `since` or longer.
     pub(super) fn write_off(&mut self, since: Moment) -> Vec<RequestId> {
         let (since, begun, mode) = (nanos(since), self.begun(), self.mode);
         let late = |sent: &&mut Sent| !sent.written_off && sent.overrun_from(mode).is_some_and(|at| at <= since);
@@ -165,12 +168,12 @@ impl Route {
         written_off
     }
 
-    /// Requests that take a place among those that may come, and are load.
+    /// Number of requests that count as load and against the bound of accepted requests.
     pub(super) fn counted(&self) -> usize {
         self.sent.len() - self.written_off
     }
 
-    /// What its stuck handlers leave of it; `None` while there are none.
+    /// State left by its stuck handlers; `None` while there are none.
     pub(super) fn stuck_handlers(&self) -> Option<StuckHandlers> {
         let at_once = usize::try_from(self.at_once()).unwrap_or(usize::MAX);
         (self.written_off > 0).then(|| StuckHandlers {
@@ -184,7 +187,7 @@ impl Route {
     }
 }
 
-/// How long a handler takes, in nanoseconds: an exponential average over about eight requests.
+/// Time a handler takes, in nanoseconds: exponential average over about eight requests.
 #[derive(Debug, Clone, Copy, Default)]
 struct Pace {
     average: u64,

@@ -1,16 +1,16 @@
-//! Which instance gets a request: the one with least in flight, or the one that the request's session is at home.
+//! Which instance gets a request: the one with the lowest load, or the home of the request's session.
 //!
-//! A session's home is found by rendezvous hashing: each open lane has a weight for each session, and the heaviest
-//! wins. So when a lane comes, only the sessions that it wins move, and when one goes, only its own. What is weighed is
-//! the instance's name, not its number: a scheduler that adopts instances numbers them anew, and has each session stay.
+//! A session's home is found by rendezvous hashing: each enabled route has a weight for each session, and the heaviest
+//! wins. When a route is added, only the sessions that it wins move; when one is removed, only its own. The weight depends on
+//! the instance's name, not its number: a scheduler that adopts instances numbers them anew, and each session stays.
 
 use super::route::Route;
 use crate::InstanceNumber;
 use std::num::NonZeroU64;
 
-/// The lane for a request; `None` when no lane that may be sent to has room. A session's home comes first while it has
-/// room, what may lie ahead of a fast handler included; a session never waits for it. Among equals the oldest instance
-/// comes first, so that under light load the others become idle and can go.
+/// Index of the route for a request; `None` when no route that may be sent to has room. A session's home comes first
+/// while it has room, requests sent ahead included; a session never waits for it. Among equals the oldest instance
+/// comes first, so that under light load the others become idle and can stop.
 pub(super) fn select(
     routes: &[Route],
     session: Option<NonZeroU64>,
@@ -34,19 +34,19 @@ pub(super) fn select(
     least_loaded.map(|(at, _)| at)
 }
 
-/// The open lane at which a session is at home.
+/// Index of the enabled route that is the session's home.
 fn home(routes: &[Route], session: NonZeroU64) -> Option<usize> {
     let open = routes.iter().enumerate().filter(|(_, route)| route.enabled);
     open.max_by_key(|(_, route)| weight(session, route.name)).map(|(at, _)| at)
 }
 
-/// As good as random, and always the same: two rounds of the finalizer of SplitMix64.
+/// Deterministic weight, uniform like a random number: two rounds of the finalizer of SplitMix64.
 fn weight(session: NonZeroU64, name: u64) -> u64 {
     mix(session.get() ^ mix(name))
 }
 
-/// The name of a session or an instance as a number: FNV-1a. It is the same in each scheduler, whatever that was built
-/// with, so that the next one sends a session to where it was.
+/// FNV-1a hash of the name of a session or an instance. Independent of the build, so that the next scheduler sends a
+/// session to the same instance.
 #[must_use]
 pub fn hash_name(name: &[u8]) -> u64 {
     name.iter()

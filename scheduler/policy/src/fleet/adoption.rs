@@ -1,9 +1,8 @@
-//! What an instance of an earlier scheduler means for the model: it may serve, it may be the one that was about to, or
-//! nobody needs it.
+//! Instances of an earlier scheduler: each may serve, be a candidate, or not be needed.
 //!
-//! Instances are found one after the other and before or after the directory's content is known, so each of them is
-//! judged by what is known so far. Nothing that could serve is ended before something else is ready, and a candidate
-//! that is found first, with fewer instances than serve, goes on as a candidate.
+//! Instances are found one after the other, before or after the directory's content is known, so each is judged by what is
+//! known so far. No instance that could serve is stopped before another one is ready, and a candidate that is found first,
+//! with fewer instances than serve, goes on as a candidate.
 
 use super::generation::{Candidate, GenerationState};
 use super::instance::{Instance, Phase};
@@ -11,7 +10,7 @@ use super::{Fleet, Settings, Target};
 use crate::{Generation, InstanceNumber, Moment};
 
 impl Fleet {
-    /// It serves, though it may be cold, until something else has proven itself.
+    /// The generation serves, with or without instances, until another one is ready.
     pub(super) fn on_last_served(&mut self, generation: Generation, settings: Settings) {
         self.generations.entry(generation).or_insert_with(|| GenerationState::new(settings)).was_ready = true;
         if self.target == Target::Unknown && self.serving.is_none_or(|serving| !self.was_ready(serving)) {
@@ -33,7 +32,7 @@ impl Fleet {
             Phase::Starting { until: now + settings.startup }
         };
         self.instances.insert(number, Instance::new(generation, phase));
-        // When it had its last request is not known: its idle time is no shorter than this.
+        // The time of its last request is not known: its idle time begins now at the earliest.
         self.used_at = now;
         if self.target == Target::Removed {
             return;
@@ -42,7 +41,8 @@ impl Fleet {
             None => self.serving = Some(generation),
             Some(serving) => {
                 let is_other = generation != serving && self.candidate() != Some(generation);
-                // One of what served may be found still; and whether this is a candidate is known with the directory.
+                // An instance of the serving generation may still be found, and only the directory tells whether this one
+                // is a candidate.
                 let may_be_candidate = self.target == Target::Unknown && self.was_ready(serving);
                 if is_other && ready && self.ready(serving) == 0 && !may_be_candidate {
                     self.serving = Some(generation);

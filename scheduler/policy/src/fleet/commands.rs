@@ -1,4 +1,4 @@
-//! What the directory and people say: which content there is to be, and whether it is to run.
+//! Changes of the directory and administrative commands: which content to serve, and whether to run.
 
 use super::events::{Action, Settings, StopReason};
 use super::generation::{Candidate, GenerationState, RolloutStrategy};
@@ -24,7 +24,7 @@ impl Fleet {
         }
     }
 
-    /// Only what is proven is worth more than the directory's word.
+    /// A generation that was ready goes on serving; one that never was does not.
     pub(super) fn on_unservable_content(&mut self) {
         self.target = Target::Unservable;
         self.candidate = None;
@@ -52,8 +52,8 @@ impl Fleet {
         }
     }
 
-    /// The newest content is tried again, in place of the serving one if there was no room beside it; or else every
-    /// instance is replaced by a new one.
+    /// Tries the candidate again, recreating the serving generation if there was no capacity beside it; without a
+    /// candidate, replaces every instance by a new one.
     pub(super) fn on_restart(&mut self, now: Moment, actions: &mut Vec<Action>) {
         self.held = false;
         (self.awaited, self.unasked, self.used_at) = (true, false, now);

@@ -102,7 +102,7 @@ pub enum Event {
         generation: Generation,
         /// Settings of the manifest it was started with.
         settings: Settings,
-        /// Its engine is ready.
+        /// The engine is ready.
         ready: bool,
         /// An instance of its generation is known to have been ready once.
         was_ready: bool,
@@ -118,7 +118,7 @@ pub enum Event {
         instance: InstanceNumber,
         /// Other requests run in it.
         other_requests: bool,
-        /// It can run further requests.
+        /// The instance can run further requests.
         free_slots: bool,
     },
     /// The last stuck handler of the instance has ended after all.

@@ -1,4 +1,13 @@
-//! What is known of one generation: whether it may be started, and how it did so far.
+//! State of one generation: whether it may be started, and how its starts went so far.
+//!
+//! ```text
+//!   Unprepared ──needed──▶ Preparing ──▶ Prepared ──▶ instances start
+//!       ▲                     │ failed     │ capacity refused
+//!       │                     ▼            ▼
+//!       └──── due ────── BackingOff     NoCapacity ──── due, or capacity freed ──▶ Unprepared
+//!                             │
+//!                             └── failed for good ──▶ Refused ──▶ new content or a command ──▶ Unprepared
+//! ```
 
 use super::events::Settings;
 use super::view::ModelState;
@@ -13,7 +22,7 @@ pub const LONGEST_CAPACITY_PAUSE: Duration = Duration::from_secs(30);
 /// Pause before a lost launcher is asked again, and before a request of a client may ask again for refused capacity.
 pub const LAUNCHER_RETRY: Duration = Duration::from_millis(500);
 
-/// Whether instances of a generation may be started.
+/// Returns whether instances of a generation may be started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartState {
     /// Startable; the environment has not been asked for.
@@ -37,7 +46,7 @@ pub enum StartState {
 }
 
 impl StartState {
-    /// Whether an instance can be there soon without anyone's intervention.
+    /// Returns whether an instance can be there soon without anyone's intervention.
     pub(super) fn is_coming(self) -> bool {
         match self {
             Self::Unprepared | Self::Preparing | Self::Prepared | Self::NoCapacity { retry_at: Some(_) } => true,
@@ -70,7 +79,7 @@ impl StartState {
 #[derive(Debug, Clone)]
 pub(super) struct GenerationState {
     pub(super) settings: Settings,
-    /// It served and had a ready instance once.
+    /// The generation served and had a ready instance once.
     pub(super) was_ready: bool,
     pub(super) start_state: StartState,
     /// A request for the environment is unanswered by the launcher, even if it is not needed any more.
@@ -94,7 +103,7 @@ impl GenerationState {
         }
     }
 
-    /// New content or a person's word: the past does not count.
+    /// New content or a command: earlier failures do not count.
     pub(super) fn reset_backoff(&mut self) {
         self.tally.reset();
         self.reset_capacity_pause();
@@ -106,7 +115,7 @@ impl GenerationState {
         }
     }
 
-    /// A death: at once again, later again, or never with this content.
+    /// Counts a death: the next try is at once, later, or never with this content.
     pub(super) fn record_failure(&mut self, permanent: bool, ready_since: Option<Moment>, now: Moment, jitter: f64) {
         let pause = self.tally.record_failure(ready_since, now, jitter);
         if permanent {
@@ -118,13 +127,13 @@ impl GenerationState {
         }
     }
 
-    /// Its environment took too long to make: that counts as a death, and `after` is the least pause.
+    /// Counts a build that timed out as a death; `after` is the shortest pause.
     pub(super) fn record_build_timeout(&mut self, after: Duration, now: Moment, jitter: f64) {
         let pause = self.tally.record_failure(None, now, jitter).max(after);
         self.start_state = StartState::BackingOff { until: now + pause };
     }
 
-    /// The end of an instance for its stuck handlers: nothing is wrong with this content, and its place is free.
+    /// An instance ended for its stuck handlers: nothing is wrong with this content, and capacity is free.
     pub(super) fn on_stuck_instance_ended(&mut self) {
         self.reset_capacity_pause();
         if matches!(self.start_state, StartState::NoCapacity { .. }) {
@@ -132,7 +141,7 @@ impl GenerationState {
         }
     }
 
-    /// Its environment is needed. Whether the launcher has to be asked.
+    /// The environment is needed. Returns whether the launcher has to be asked.
     pub(super) fn prepare(&mut self) -> bool {
         self.start_state = StartState::Preparing;
         !std::mem::replace(&mut self.asked, true)
@@ -145,7 +154,7 @@ impl GenerationState {
         }
     }
 
-    /// The environment cannot be made. Whether that matters still.
+    /// Preparing failed. Returns whether the environment is still needed.
     pub(super) fn on_preparation_failed(&mut self) -> bool {
         self.asked = false;
         let matters = self.start_state == StartState::Preparing;
@@ -155,7 +164,7 @@ impl GenerationState {
         matters
     }
 
-    /// Its environment is not needed any more. Whether the launcher makes it still.
+    /// The environment is not needed any more. Returns whether the launcher is still preparing it.
     pub(super) fn cancel_preparation(&mut self) -> bool {
         if self.start_state == StartState::Preparing {
             self.start_state = StartState::Unprepared;
@@ -163,7 +172,7 @@ impl GenerationState {
         std::mem::take(&mut self.asked)
     }
 
-    /// There is no answer to come.
+    /// The launcher is lost: its answers will not come.
     pub(super) fn launcher_lost(&mut self, now: Moment) {
         if self.start_state == StartState::Preparing {
             self.launcher_unavailable(now);
@@ -171,7 +180,7 @@ impl GenerationState {
         self.asked = false;
     }
 
-    /// It cannot be asked.
+    /// The launcher cannot be asked.
     pub(super) fn launcher_unavailable(&mut self, now: Moment) {
         self.asked = false;
         match self.start_state {
@@ -182,7 +191,7 @@ impl GenerationState {
         }
     }
 
-    /// A place was refused.
+    /// Capacity was refused.
     pub(super) fn on_no_capacity(&mut self, permanent: bool, now: Moment) {
         self.capacity_refused_at = Some(now);
         if permanent {
@@ -192,7 +201,7 @@ impl GenerationState {
         }
     }
 
-    /// A place was refused or taken away: it is not asked for again at once. Several at a time count once.
+    /// Capacity was refused or taken away: the next request waits. Several refusals at a time count once.
     pub(super) fn delay_capacity_request(&mut self, now: Moment) {
         match self.start_state {
             StartState::Unprepared | StartState::Prepared => {
@@ -206,18 +215,18 @@ impl GenerationState {
         }
     }
 
-    /// Whether there was no place for it, the last time or the times before that one.
+    /// Returns whether the last request for capacity, or the ones before it, were refused.
     pub(super) fn lacked_capacity(&self) -> bool {
         matches!(self.start_state, StartState::NoCapacity { .. }) || !self.capacity_pause.is_zero()
     }
 
-    /// The pause begins small again.
+    /// Starts the pauses from the shortest again.
     pub(super) fn reset_capacity_pause(&mut self) {
         self.capacity_pause = Duration::ZERO;
         self.capacity_refused_at = None;
     }
 
-    /// A request comes: does it ask for a place at once? Not when one was refused only just.
+    /// A request of a client arrived: capacity is requested at once, unless it was refused only just.
     pub(super) fn request_capacity_on_demand(&mut self, now: Moment) {
         let recently = self.capacity_refused_at.is_some_and(|at| now < at + LAUNCHER_RETRY);
         if matches!(self.start_state, StartState::NoCapacity { retry_at: Some(_) }) && !recently {
@@ -225,7 +234,7 @@ impl GenerationState {
         }
     }
 
-    /// A place is asked for again at once; should it be refused, the pause goes on growing.
+    /// Capacity was freed somewhere: it is requested at once; if refused, the pauses go on growing.
     pub(super) fn on_capacity_freed(&mut self) {
         if matches!(self.start_state, StartState::NoCapacity { retry_at: Some(_) }) {
             self.start_state = StartState::Unprepared;

@@ -1,4 +1,4 @@
-//! One instance, from the moment it is asked for until all its processes are gone.
+//! Life of one instance, from the request for its capacity until all its processes are gone.
 //!
 //! ```text
 //!   start ──▶ Starting ──────▶ Ready ──────▶ Draining ──▶ Stopping ──▶ (gone)
@@ -6,62 +6,61 @@
 //!                 └──────────────┴────────────────────────────┘
 //! ```
 //!
-//! A ready instance with a handler that ignores its cancellation is [`Overrun`]: it stays ready and open, with the slots
-//! that it has left, until another one is ready in its place.
+//! A ready instance with a handler that ignores its cancellation is [`Overrun`]: it stays ready and keeps its route, with
+//! the slots that it has left, until a replacement is ready.
 //!
-//! Each phase that waits for somebody else has an end; the way out of every one is `Gone` (or `NotAsked`, `NoPlace`
-//! when there never was a process).
+//! Each phase that waits for another process has a deadline; every phase can end with `Gone` (or `LauncherUnavailable`,
+//! `NoCapacity` when there never was a process).
 
 use super::events::Action;
 use crate::{Generation, InstanceNumber, Moment};
 use std::time::Duration;
 
-/// After SIGKILL the kernel needs moments; a worker that has not reported by then is killed again.
+/// Time after SIGKILL until a worker that has not reported is killed again; the kernel needs moments.
 pub const KILL_RETRY: Duration = Duration::from_secs(10);
 /// Time for `teardown` once nothing is in flight.
 pub const STOP_GRACE: Duration = Duration::from_secs(5);
-/// An instance that had no request yet stays at least this long: what it was started for is about to reach it.
+/// Shortest life of an instance without a request yet: the request it was started for is about to reach it.
 pub const FIRST_USE_GRACE: Duration = Duration::from_secs(1);
 
-/// Where an instance is.
+/// Phase of an instance's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// It waits for its place, then its processes start.
+    /// Waits for its capacity, then its processes start.
     Starting {
-        /// Give up then.
+        /// Deadline; the instance is killed then.
         until: Moment,
     },
-    /// Its engine takes requests. It gets some when its generation serves.
+    /// The engine takes requests; it gets some while its generation serves.
     Ready {
-        /// Since when.
+        /// Time it became ready.
         since: Moment,
-        /// Since when it has nothing to do; one that was started without a request has had nothing since its model was last
-        /// used.
+        /// Start of its idle time, `None` while it is busy; for an instance started without a request, the last use of
+        /// its model.
         idle_since: Option<Moment>,
     },
-    /// It finishes what it has.
+    /// Finishes its requests and takes no new ones.
     Draining {
-        /// Then the rest is cancelled.
+        /// Deadline; the remaining requests are cancelled then.
         until: Moment,
     },
-    /// It was told to stop, or killed.
+    /// Asked to stop, or killed.
     Stopping {
-        /// Kill (again) then.
+        /// Deadline; it is killed (again) then.
         until: Moment,
         /// StopReason.
         end: StopCause,
     },
 }
 
-/// Why an instance goes.
+/// Why an instance stops, which decides what its end counts as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopCause {
-    /// It is not needed.
+    /// The instance is not needed.
     Requested,
-    /// It does not do its work: its end counts as a death.
+    /// The instance does not work: its end counts as a death.
     Failed,
-    /// Its stuck handlers were in the way. Its end counts as a death, and never delays the start of another one: clients
-    /// cause it.
+    /// The stuck handlers were in the way. Its end counts as a death, but never delays a start: clients cause it.
     StuckHandlers,
 }
 
@@ -69,30 +68,30 @@ pub enum StopCause {
 pub(super) struct Instance {
     pub(super) generation: Generation,
     pub(super) phase: Phase,
-    /// Its lane is open.
+    /// Requests are routed to it.
     pub(super) routed: bool,
-    /// Its engine said that this content is hopeless.
+    /// The engine reported that it cannot work with this content.
     pub(super) refused: bool,
-    /// It had a request since its lane is open.
+    /// The instance had a request since its route was enabled.
     pub(super) used: bool,
-    /// It has something in flight.
+    /// The instance has a request in flight.
     pub(super) in_use: bool,
-    /// When its lane was opened.
+    /// Time its route was enabled.
     pub(super) routed_at: Moment,
-    /// A handler ignores its cancellation, or did before the instance's replacement was started.
+    /// Set while a handler ignores its cancellation, or did so when the instance's replacement was started.
     pub(super) overrun: Option<Overrun>,
 }
 
-/// An instance that is to be replaced for its stuck handlers.
+/// State of an instance that is being replaced for its stuck handlers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Overrun {
     /// Other requests run in it.
     pub(super) other_requests: bool,
-    /// It can run further ones.
+    /// The instance can run further requests.
     pub(super) free_slots: bool,
-    /// Its handlers have ended after all.
+    /// The stuck handlers have ended after all.
     pub(super) recovered: bool,
-    /// It is on its way down for its stuck handlers, not for anything else.
+    /// The instance is stopping because of its stuck handlers, not for another reason.
     pub(super) retiring: bool,
 }
 
@@ -110,7 +109,7 @@ impl Instance {
         }
     }
 
-    /// On its way to requests, or there.
+    /// Starting or ready.
     pub(super) fn is_up(&self) -> bool {
         match self.phase {
             Phase::Starting { .. } | Phase::Ready { .. } => true,
@@ -122,12 +121,12 @@ impl Instance {
         matches!(self.phase, Phase::Ready { .. })
     }
 
-    /// Its death is certain and not reckoned yet: what replaces it waits for that.
+    /// The death is certain but not counted yet: its replacement waits for that.
     pub(super) fn is_dying(&self) -> bool {
         matches!(self.phase, Phase::Stopping { end: StopCause::Failed | StopCause::StuckHandlers, .. })
     }
 
-    /// When waiting for somebody else ends.
+    /// Deadline of the current phase.
     pub(super) fn deadline(&self) -> Option<Moment> {
         match self.phase {
             Phase::Starting { until } | Phase::Draining { until } | Phase::Stopping { until, .. } => Some(until),
@@ -135,7 +134,7 @@ impl Instance {
         }
     }
 
-    /// When it has been idle for `timeout`.
+    /// Time at which it has been idle for `timeout`.
     pub(super) fn idle_stop_at(&self, timeout: Duration) -> Option<Moment> {
         match self.phase {
             Phase::Ready { idle_since: Some(since), .. } => {
@@ -149,7 +148,7 @@ impl Instance {
         }
     }
 
-    /// The way down, gently: what is in flight may finish within `drain`. Nothing for one that is on it already.
+    /// Stops it gracefully: requests in flight may finish within `drain`. No effect if it is stopping already.
     pub(super) fn leave(&mut self, number: InstanceNumber, drain: Duration, now: Moment, actions: &mut Vec<Action>) {
         match self.phase {
             Phase::Starting { .. } => self.kill(number, StopCause::Requested, now, actions),
@@ -158,7 +157,7 @@ impl Instance {
                 if idle_since.is_some() {
                     self.stop(number, now, actions);
                 } else if self.overrun.is_some_and(|overrun| !overrun.other_requests) {
-                    self.kill(number, StopCause::Requested, now, actions); // nobody waits for what runs in it
+                    self.kill(number, StopCause::Requested, now, actions); // only stuck handlers run in it, for clients that are gone
                 } else {
                     self.phase = Phase::Draining { until: now + drain };
                 }
@@ -167,7 +166,7 @@ impl Instance {
         }
     }
 
-    /// It does not do its work.
+    /// Kills it: it does not work.
     pub(super) fn on_unresponsive(&mut self, number: InstanceNumber, now: Moment, actions: &mut Vec<Action>) {
         match self.phase {
             Phase::Starting { .. } | Phase::Ready { .. } => self.kill(number, StopCause::Failed, now, actions),
@@ -176,8 +175,7 @@ impl Instance {
         }
     }
 
-    /// The way down of one whose stuck handlers keep it from being what it was. Others in it end within `bound`, which
-    /// is what their deadlines allow.
+    /// Stops it for its stuck handlers. Other requests in it end within `bound`, the latest of their deadlines.
     pub(super) fn retire_stuck(
         &mut self,
         number: InstanceNumber,
@@ -194,7 +192,7 @@ impl Instance {
         }
     }
 
-    /// The end of one that drains when only its stuck handlers are left: nobody waits for them.
+    /// Kills it if it is draining and only stuck handlers are left.
     pub(super) fn end_if_drained(&mut self, number: InstanceNumber, now: Moment, actions: &mut Vec<Action>) {
         if let (Phase::Draining { .. }, Some(Overrun { other_requests: false, retiring, .. })) =
             (self.phase, self.overrun)
@@ -203,7 +201,7 @@ impl Instance {
         }
     }
 
-    /// Somebody did not keep to the time.
+    /// The deadline of its phase has passed.
     pub(super) fn on_deadline(&mut self, number: InstanceNumber, now: Moment, actions: &mut Vec<Action>) {
         match self.phase {
             Phase::Starting { .. } => self.kill(number, StopCause::Failed, now, actions),

@@ -1,16 +1,17 @@
-//! What becomes of instances: they get their place and get ready, work and rest, die; and what time does to them.
+//! Events in the life of instances: capacity, readiness, use and idleness, death; and what time does to them.
 
 use super::events::{Action, StopReason};
 use super::generation::{GenerationState, RolloutStrategy, StartState};
-use super::instance::{Phase, StopCause};
+use super::instance::{Instance, Phase, StopCause};
 use super::{Fleet, Target};
+use crate::capacity::MIN_IDLE;
 use crate::{Generation, InstanceNumber, Moment};
 
 impl Fleet {
-    /// Whether what waits has to be refused for want of a place.
+    /// Returns whether the waiting requests have to be refused for lack of capacity.
     pub(super) fn on_demand(&mut self, now: Moment) -> bool {
         if self.held || self.target == Target::Removed {
-            return false; // it is refused anyhow
+            return false; // refused in any case
         }
         self.used_at = now;
         if let Some(serving) = self.serving
@@ -34,7 +35,7 @@ impl Fleet {
         if let Phase::Ready { idle_since, .. } = &mut instance.phase {
             *idle_since = None;
         }
-        // It had its place for something. Requests of the others say nothing of whether there is one more.
+        // The capacity was of use. Requests of other instances say nothing about whether one more fits.
         if let Some(record) = self.generations.get_mut(&instance.generation).filter(|_| is_first) {
             record.reset_capacity_pause();
         }
@@ -63,7 +64,8 @@ impl Fleet {
         }
     }
 
-    /// Whether what waits has to be refused: a further instance, or one beside the serving generation, is no loss.
+    /// Returns whether the waiting requests have to be refused; the lack of a further instance, or of one beside the
+    /// serving generation, costs no request.
     pub(super) fn on_no_capacity(
         &mut self,
         number: InstanceNumber,
@@ -85,7 +87,7 @@ impl Fleet {
                 candidate.fits = Some(up);
                 return false;
             }
-            // Nobody asks for what serves either: it makes the room itself.
+            // The serving generation is unused: it makes room itself.
             if recreate_fits && candidate.strategy == RolloutStrategy::Parallel {
                 candidate.strategy = RolloutStrategy::Recreate;
                 return false;
@@ -98,13 +100,13 @@ impl Fleet {
         if self.serving != Some(generation) || up > 0 {
             return false;
         }
-        // What waits for the candidate waits for this one again, should that fail.
+        // Requests that wait for the candidate wait for this generation again if the candidate fails.
         self.start_requested = self.candidate_is_coming();
         self.awaited &= self.start_requested;
         !self.start_requested
     }
 
-    /// It rests; what it was there for asks for a place again after a pause, or with the next request.
+    /// Stops the displaced instance; its generation requests capacity again after a pause or on the next request.
     pub(super) fn on_displaced(&mut self, number: InstanceNumber, now: Moment, actions: &mut Vec<Action>) {
         let Some(instance) = self.instances.get(&number) else { return };
         if !instance.is_up() {
@@ -122,7 +124,8 @@ impl Fleet {
         }
     }
 
-    /// What was started for a request begins its idle time now; what replaces an idle one goes on with its model's.
+    /// The idle time of an instance started for a request begins now; that of one started to replace an idle instance
+    /// continues from the last use of its model.
     pub(super) fn on_ready(&mut self, number: InstanceNumber, now: Moment) {
         if self.awaited || self.instances.values().any(|instance| instance.in_use) {
             self.used_at = now;
@@ -150,7 +153,7 @@ impl Fleet {
         self.failed(instance.generation, |record| record.record_failure(instance.refused, ready_since, now, jitter));
     }
 
-    /// It is asked again in a moment.
+    /// The launcher is asked again shortly.
     pub(super) fn on_launcher_unavailable(
         &mut self,
         generation: Generation,
@@ -165,7 +168,7 @@ impl Fleet {
         }
     }
 
-    /// A death of the model's own doing, or the like of one.
+    /// A death that the model caused, or a failure that counts as one.
     pub(super) fn failed(&mut self, generation: Generation, reckon: impl FnOnce(&mut GenerationState)) {
         if self.serving == Some(generation) {
             self.failures += 1;
@@ -173,13 +176,13 @@ impl Fleet {
         self.died(generation, reckon);
     }
 
-    /// A death. What served is brought up again, though nobody may ask at the moment.
+    /// Counts a death. The serving generation is started again, even without a request.
     fn died(&mut self, generation: Generation, reckon: impl FnOnce(&mut GenerationState)) {
         self.deaths += 1;
         let Some(record) = self.generations.get_mut(&generation) else { return };
         reckon(record);
         let gives_up = !record.start_state.is_coming();
-        self.unasked |= gives_up; // what waited is refused
+        self.unasked |= gives_up; // the waiting requests are refused
         if self.serving == Some(generation) {
             self.start_requested |= !self.held;
         }
@@ -202,7 +205,7 @@ impl Fleet {
         }
     }
 
-    /// What died while nobody used its model is not brought up again once its idle time is over.
+    /// An instance that died while its model was unused is not started again once the idle time is over.
     pub(super) fn expire_start_request(&mut self, now: Moment) {
         let timeout =
             self.serving.and_then(|serving| self.generations.get(&serving)).map(|known| known.settings.idle_timeout);
@@ -212,12 +215,49 @@ impl Fleet {
         }
     }
 
-    /// The candidate did not get ready in place of the serving generation, which comes back though nobody may ask.
+    /// The candidate failed after the serving generation had made room: the serving generation is started again, even
+    /// without a request.
     fn abandon_recreate(&mut self) {
         if let Some(candidate) = &mut self.candidate
             && std::mem::replace(&mut candidate.strategy, RolloutStrategy::Parallel) == RolloutStrategy::Recreate
         {
             self.start_requested = true;
         }
+    }
+
+    /// Next instance to stop for being idle, and when, if nothing changes. Instances that the load or `min` needs stay; the
+    /// very last one stays for `min` only, as it was idle all that time.
+    pub(super) fn next_idle_stop(&self) -> Option<(Moment, InstanceNumber)> {
+        let serving = self.serving.filter(|_| !self.held)?;
+        let settings = self.generations.get(&serving)?.settings;
+        let up = self.up(serving) - self.stuck(serving);
+        let needed = if up == 1 { settings.min } else { settings.min.max(self.wanted) };
+        if up <= needed {
+            return None;
+        }
+        let is_sound = |instance: &Instance| instance.generation == serving && instance.overrun.is_none();
+        let of_serving = self.instances.iter().filter(|(_, instance)| is_sound(instance));
+        of_serving.filter_map(|(number, instance)| Some((instance.idle_stop_at(settings.idle_timeout)?, *number))).min()
+    }
+
+    /// Returns whether no request waits for the serving generation, and none ran in it for a while.
+    pub(super) fn is_unused(&self, now: Moment) -> bool {
+        let unused = |instance: &Instance| match instance.phase {
+            Phase::Ready { idle_since: Some(since), .. } => since + MIN_IDLE <= now,
+            Phase::Ready { idle_since: None, .. } | Phase::Starting { .. } | Phase::Draining { .. } => false,
+            Phase::Stopping { .. } => true,
+        };
+        let mut of_serving = self.instances.values().filter(|instance| Some(instance.generation) == self.serving);
+        !self.start_requested && of_serving.all(unused)
+    }
+
+    /// Stops an instance gracefully, with the drain time of its own manifest.
+    pub(super) fn leave(&mut self, number: InstanceNumber, reason: StopReason, now: Moment, actions: &mut Vec<Action>) {
+        let Some(instance) = self.instances.get_mut(&number) else { return };
+        let Some(record) = self.generations.get(&instance.generation) else { return };
+        if instance.is_up() {
+            actions.push(Action::Leaving { instance: number, reason });
+        }
+        instance.leave(number, record.settings.drain, now, actions);
     }
 }

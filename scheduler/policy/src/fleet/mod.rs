@@ -1,31 +1,37 @@
-//! The instances of one model, of one content and across changes of content: `step(event, now) -> actions`.
+//! Lifecycle of one model's instances, within one content and across changes of content: `step(event, now) -> actions`.
 //!
 //! The model's task owns one [`Fleet`], feeds it every event and carries out the actions in order. Each event first
-//! changes what is known; then [`settle`] compares what is there with what there is to be, and says what to do. So the
-//! order in which events come is of little account, and no case has to be foreseen twice.
+//! changes what is known; then [`reconcile`] compares the instances that exist with those that should exist, and emits the
+//! difference. The order of events therefore matters little, and no combination of events needs a case of its own.
 //!
-//! | module | what |
+//! ```text
+//!   content ──▶ candidate ──all ready──▶ serving ──next one serves──▶ previous ──unused──▶ forgotten
+//!                   │
+//!                   └── without a generation that was ready: serving at once, started by its first request
+//! ```
+//!
+//! | module | content |
 //! | --- | --- |
-//! | `events` | nothing is decided: the shapes of events, actions, settings |
-//! | `instance` | the phases of one instance, and the ways down |
-//! | `generation` | whether a generation may be started: back-off, refusal, no place |
-//! | `orders` | what the directory and people say |
-//! | `life` | what becomes of instances, and what time does to them |
+//! | `events` | settings, events, actions |
+//! | `instance` | phases of one instance, and how it stops |
+//! | `generation` | whether a generation may be started: back-off, refusal, capacity |
+//! | `commands` | changes of the directory and administrative commands |
+//! | `lifecycle` | what happens to instances, and what time does to them |
 //! | `overrun` | instances whose handlers ignore their cancellation |
-//! | `adoption` | what an instance of an earlier scheduler means |
-//! | `settle` | which generation serves, who starts, who leaves |
-//! | `view` | nothing is decided: what others see, when time matters next |
+//! | `adoption` | instances of an earlier scheduler |
+//! | `reconcile` | which generation serves, which instances start and stop |
+//! | `view` | status derived from the state, and the time of the next tick |
 //!
-//! What always holds:
-//! - lanes are open only to ready instances of the generation that serves, so to those of one generation at most;
-//! - a generation that never was ready takes no traffic from one that was; without such a one to fall back on, the
-//!   newest content serves at once, and starts with its first request;
-//! - a generation has no more instances than its `max`, and all together no more than the serving one and the one on
-//!   its way, or on its way out, may have; instances with stuck handlers and what replaces them are at most as many again;
-//! - an instance with stuck handlers serves with the slots that it has left until another one is ready in its place, and
-//!   ends when nobody else is in it; what clients cause so never delays a start;
-//! - every instance that was started leaves through `Gone`, `NotAsked` or `NoPlace`;
-//! - in every phase that waits for somebody else there is a moment at which it stops waiting;
+//! Invariants:
+//! - routes are enabled only to ready instances of the serving generation, so to those of one generation at most;
+//! - a generation that never was ready takes no traffic from one that was; without such a fall-back, the newest content
+//!   serves at once, and starts with its first request;
+//! - a generation has no more instances than its `max`, and all together no more than the serving generation and the one on
+//!   its way in or out may have; instances with stuck handlers and their replacements are at most as many again;
+//! - an instance with stuck handlers serves with its free slots until a replacement is ready, and ends when no other
+//!   request runs in it; ends that clients cause this way never delay a start;
+//! - every started instance leaves through `Gone`, `LauncherUnavailable` or `NoCapacity`;
+//! - every phase that waits for another process has a deadline;
 //! - a model that is held or removed starts nothing.
 
 mod adoption;
@@ -50,52 +56,52 @@ use generation::{Candidate, GenerationState};
 use instance::Instance;
 use std::collections::BTreeMap;
 
-/// The state of one model.
+/// State of one model's instances.
 #[derive(Debug, Clone)]
 pub struct Fleet {
     generations: BTreeMap<Generation, GenerationState>,
     instances: BTreeMap<InstanceNumber, Instance>,
     last_number: u32,
     target: Target,
-    /// It takes the traffic, though it may be cold.
+    /// Generation that takes the traffic; it may have no instance.
     serving: Option<Generation>,
-    /// It is to take the traffic as soon as it is ready.
+    /// Generation that takes the traffic once it is ready.
     candidate: Option<Candidate>,
-    /// It took the traffic before.
+    /// Generation that took the traffic before.
     previous: Option<Generation>,
-    /// [`Action::Serve`] was last said for it.
+    /// Generation of the last [`Action::Serve`].
     announced: Option<Generation>,
-    /// By the load.
+    /// Number of instances the load calls for.
     wanted: u32,
-    /// The serving generation owes an instance, whatever the load says: a request waits, a person asked, or one died.
+    /// The serving generation needs an instance whatever the load: a request waits, a command asked for it, or one died.
     start_requested: bool,
-    /// What is owed is owed to a request or a person.
+    /// The instance is needed by a request or a command.
     awaited: bool,
-    /// A start has failed, and since then nothing has asked: no request, no person, no new content.
+    /// A start failed, and nothing has asked for an instance since: no request, no command, no new content.
     unasked: bool,
-    /// When the model was last used: the end of a request, a person's word, a deployment.
+    /// Last use of the model: the end of a request, a command, a deployment.
     used_at: Moment,
     held: bool,
     deaths: u64,
-    /// Of them, since this policy began, those of what took the traffic, without those for stuck handlers.
+    /// Deaths of serving generations since this policy began, without those for stuck handlers.
     failures: u64,
 }
 
-/// What there is to serve in the end.
+/// Content the model should serve in the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Target {
-    /// Nobody said yet: adopted instances are kept as they are.
+    /// Not known yet: adopted instances are kept as they are.
     Unknown,
-    /// This content.
+    /// The content of this generation.
     Content(Generation),
-    /// The directory has nothing that can be served: what serves goes on.
+    /// The directory has nothing that can be served: the serving generation goes on.
     Unservable,
-    /// Nothing: the model is gone.
+    /// None: the model is gone.
     Removed,
 }
 
 impl Fleet {
-    /// A model that was just seen, `held` and with so many `deaths` as an earlier scheduler knew it.
+    /// Fleet of a newly seen model; `held` and `deaths` as an earlier scheduler recorded them.
     #[must_use]
     pub fn new(held: bool, deaths: u64) -> Self {
         Self {
@@ -118,13 +124,13 @@ impl Fleet {
         }
     }
 
-    /// A number for an instance that is about to be adopted.
+    /// Allocates the number of an instance that is about to be adopted.
     pub fn next_number(&mut self) -> InstanceNumber {
         self.last_number += 1;
         InstanceNumber(self.last_number)
     }
 
-    /// Takes one event. `jitter` (`0.0..1.0`) spreads back-off.
+    /// Processes one event. `jitter` (`0.0..1.0`) spreads back-off.
     pub fn step(&mut self, event: &Event, now: Moment, jitter: f64) -> Vec<Action> {
         let mut actions = Vec::new();
         let refused_before = self.refuses_requests();
@@ -135,7 +141,7 @@ impl Fleet {
             Event::Removed => self.on_removed(),
             Event::Demand => refuse = self.on_demand(now),
             Event::DesiredInstances(count) => self.wanted = count,
-            // Each request comes by here. Nothing follows from it for others.
+            // Called for each request; nothing else depends on it.
             Event::Busy(number) => {
                 self.on_busy(number);
                 return actions;
@@ -190,7 +196,7 @@ impl Fleet {
                 self.on_stuck_handlers(instance, other_requests, free_slots, now, &mut actions)
             }
             Event::Recovered(number) => self.on_recovered(number),
-            // A start that was asked for and is not answered ends as one that was never asked for.
+            // A start without an answer ends like one that was never requested.
             Event::LauncherLost => self.generations.values_mut().for_each(|record| record.launcher_lost(now)),
             Event::Start => self.on_start(now),
             Event::Stop => self.on_stop(),
@@ -203,7 +209,7 @@ impl Fleet {
             Event::Tick => self.on_tick(now, &mut actions),
         }
         self.reconcile(now, &mut actions);
-        // What waits when the launcher is lost waits on: it is asked again in a moment.
+        // Requests that wait when the launcher is lost wait on: it is asked again shortly.
         let ends = matches!(*event, Event::Stop | Event::Removed | Event::UnservableContent);
         let launcher = matches!(*event, Event::LauncherLost | Event::LauncherUnavailable { .. });
         let news = ends || *event == Event::Demand || (!refused_before && !launcher);

@@ -1,10 +1,10 @@
 //! Instances whose handlers ignore their cancellation: a client hung up, or a deadline passed, and the call goes on in C or
 //! swallows the exception.
 //!
-//! Such a handler's slot is lost, and the others in the instance are not to pay for it. Another instance is started beside
-//! it, though that makes one more than `max`; when that is ready this one takes nothing new and ends with the last of the
-//! others, at their deadlines at the latest. Where no other one can be had it serves on with the slots that it has left, and
-//! ends as soon as nobody else is in it: its place is then free for the next one.
+//! The slot of such a handler is lost, and other requests in the instance must not pay for it. A replacement is started
+//! beside it, even if that makes one instance more than `max`; once the replacement is ready, the instance takes nothing new
+//! and ends with the last of its other requests, at their deadlines at the latest. Where no replacement can be had it serves
+//! on with its free slots, and ends as soon as no other request runs in it: its capacity is then free for the next one.
 
 use super::Fleet;
 use super::events::Action;
@@ -34,7 +34,7 @@ impl Fleet {
         }
     }
 
-    /// Instances that have recovered are as good as they were, where none was started in their place.
+    /// Clears the mark of recovered instances, unless replacements were started for them.
     pub(super) fn clear_recovered(&mut self, serving: Generation) {
         if self.live(serving) > self.max(serving) {
             return;
@@ -44,7 +44,7 @@ impl Fleet {
         }
     }
 
-    /// Ends what is replaced, the oldest first, and what stands in the way of what is to replace it.
+    /// Stops instances with stuck handlers that have been replaced, oldest first, and those in the way of a replacement.
     pub(super) fn retire_stuck(&mut self, serving: Generation, now: Moment, actions: &mut Vec<Action>) {
         let is_sound = |instance: &Instance| instance.generation == serving && instance.overrun.is_none();
         let ready = self.count(|instance| is_sound(instance) && instance.is_ready()) + self.stuck(serving);
@@ -68,13 +68,13 @@ impl Fleet {
         }
     }
 
-    /// Instances of a generation that are up, and are to be replaced.
+    /// Number of a generation's instances that are up and have stuck handlers.
     pub(super) fn stuck(&self, generation: Generation) -> u32 {
         self.count(|instance| instance.generation == generation && instance.is_up() && instance.overrun.is_some())
     }
 
-    /// Instances that count against the generation's `max`: those with stuck handlers, in any phase, are let off, as many
-    /// as `max`.
+    /// Number of instances that count against the generation's `max`; up to `max` instances with stuck handlers, in any
+    /// phase, do not.
     pub(super) fn counted(&self, generation: Generation) -> u32 {
         let stuck = self.count(|instance| instance.generation == generation && instance.overrun.is_some());
         self.live(generation) - stuck.min(self.max(generation))

@@ -1,6 +1,6 @@
-//! From what is there to what there is to be: which generation serves, who leaves, who starts.
+//! From the instances that exist to those that should exist: which generation serves, which instances start and stop.
 //!
-//! Called at the end of each step. It is level-triggered: it looks at the whole state, never at the event.
+//! Called at the end of each step. Level-triggered: it looks at the whole state, never at the event.
 
 use super::events::{Action, StopReason};
 use super::generation::{Candidate, GenerationState, RolloutStrategy, StartState};
@@ -25,8 +25,8 @@ impl Fleet {
             self.leave(number, reason, now, actions);
         }
         self.enable_routes(now, actions);
-        // Until somebody says what is in the directory, more instances of an earlier scheduler may come: what seems to be
-        // missing is perhaps there. Nothing could be started before, either: it is the launcher who says so.
+        // Before the directory's content is known, more instances of an earlier scheduler may be adopted: a missing one
+        // perhaps exists. Nothing could be started before either, as the content is reported by the launcher.
         if !self.held
             && self.target != Target::Unknown
             && let Some(serving) = self.serving
@@ -43,7 +43,7 @@ impl Fleet {
         self.forget(actions);
     }
 
-    /// The candidate serves once it can do what the serving generation does.
+    /// Lets the candidate serve once it has as many ready instances as the serving generation, as far as they fit.
     fn promote_candidate(&mut self, now: Moment) {
         let Some(candidate) = self.candidate.filter(|_| !self.held) else { return };
         let generation = candidate.generation;
@@ -54,7 +54,7 @@ impl Fleet {
         self.previous = self.serving;
         self.serving = Some(generation);
         self.candidate = None;
-        // A deployment is a use of the model: its idle time begins now.
+        // A deployment counts as use of the model: its idle time begins now.
         self.used_at = now;
         for instance in self.instances.values_mut().filter(|instance| instance.generation == generation) {
             if let Phase::Ready { idle_since, .. } = &mut instance.phase {
@@ -63,7 +63,7 @@ impl Fleet {
         }
     }
 
-    /// Instances that are up for nothing.
+    /// Running instances that belong neither to the serving nor to the candidate generation.
     fn surplus_instances(&self) -> Vec<InstanceNumber> {
         let candidate = self.candidate();
         let is_needed = |instance: &Instance| {
@@ -108,7 +108,7 @@ impl Fleet {
         }
     }
 
-    /// Starts what is missing, as far as the generation may be started and there is room for it.
+    /// Starts missing instances, as far as the generation may be started and has room.
     fn start_missing(&mut self, generation: Generation, now: Moment, actions: &mut Vec<Action>) {
         let (missing, desired) = (self.missing(generation), self.desired(generation));
         let startable = missing.min(self.room(generation));
@@ -140,8 +140,8 @@ impl Fleet {
         }
     }
 
-    /// An environment that nothing runs in may be swept away: it is asked for again when it is needed. One that is being
-    /// made for nothing is not waited for. And who is of no use any more is forgotten.
+    /// Forgets generations that are not needed any more. An environment that no instance uses may be swept away, so it is
+    /// requested again when needed; a preparation that is not needed is cancelled.
     fn forget(&mut self, actions: &mut Vec<Action>) {
         let known = [self.serving, self.candidate(), self.previous];
         let unused =
@@ -162,7 +162,7 @@ impl Fleet {
         }
     }
 
-    /// How many instances of this generation there are to be.
+    /// Number of instances this generation should have.
     pub(super) fn desired(&self, generation: Generation) -> u32 {
         let Some(record) = self.generations.get(&generation) else { return 0 };
         let settings = record.settings;
@@ -183,17 +183,17 @@ impl Fleet {
         count.min(settings.max.max(1))
     }
 
-    /// How many are not there and not on their way. What is dying is replaced when its death was reckoned, what has stuck
-    /// handlers at once.
+    /// Number of instances to start. A dying instance is replaced once its death is counted, one with stuck handlers at
+    /// once.
     pub(super) fn missing(&self, generation: Generation) -> u32 {
         let dying = self.count(|instance| instance.generation == generation && instance.is_dying());
         let sound = self.up(generation) - self.stuck(generation);
         self.desired(generation).saturating_sub(sound + dying)
     }
 
-    /// How many more may be started now. What is on its way out counts still: a candidate's room is not doubled by the
-    /// candidates before it, nor by the generation that served before; and beside the serving generation no more may be
-    /// in its way than one other may have.
+    /// Number of further instances allowed now. Stopping instances count: a candidate's room is not doubled by earlier
+    /// candidates or by the generation that served before, and beside the serving generation there may be no more
+    /// instances than one other generation may have.
     pub(super) fn room(&self, generation: Generation) -> u32 {
         let Some(serving) = self.serving else { return 0 };
         let of = |generations: &[Option<Generation>]| {
@@ -215,7 +215,7 @@ impl Fleet {
         self.max(generation).saturating_sub(self.counted(generation) + in_the_way)
     }
 
-    /// The serving generation makes room for the candidate that is to take its place.
+    /// Returns whether the serving generation makes room for a candidate that is rolled out by recreation.
     fn serving_makes_way(&self) -> bool {
         self.candidate.filter(|candidate| candidate.strategy == RolloutStrategy::Recreate).is_some_and(|candidate| {
             self.start_state(candidate.generation) == Some(StartState::Prepared) || self.up(candidate.generation) > 0

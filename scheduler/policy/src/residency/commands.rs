@@ -1,7 +1,7 @@
-//! Orders to instances and what came of them; what NVML shows beside what instances say.
+//! Commands to instances and their results; measurements of NVML against what instances report.
 //!
-//! What always holds: one order at a time to an instance, each answered within `evict-timeout` or the instance ends; an
-//! eviction that was not carried out is ordered once more and no third time.
+//! Invariants: one command at a time to an instance, each answered within `evict_timeout` or the instance is ended; an
+//! eviction that was not carried out is sent once more and no third time.
 
 use super::events::{Action, EndCause, InstanceKey};
 use super::events::{Command, Report, Usage};
@@ -9,11 +9,11 @@ use super::ledger::{Instance, PendingCommand, ResidencyState};
 use super::{Moment, Residency};
 use std::time::Duration;
 
-/// Between the first look that does not fit and the one that is believed: less than the time between two polls.
+/// Time between the first excessive measurement and the one that counts: less than the time between two polls.
 const CONFIRM_AFTER: Duration = Duration::from_secs(1);
 
 impl Residency {
-    /// Sends an order to an instance that has none.
+    /// Sends a command to an instance that has none.
     pub(super) fn command(&mut self, key: InstanceKey, command: Command, now: Moment, actions: &mut Vec<Action>) {
         let Some(instance) = self.instances.get_mut(&key) else { return };
         debug_assert!(instance.command.is_none(), "two commands at a time to {key:?}");
@@ -32,7 +32,7 @@ impl Residency {
         instance.usage_known = true;
         match pending.command {
             Command::Evict { bytes } => {
-                // What it allocated meanwhile is on the card, and no disobedience.
+                // Memory allocated meanwhile is on the card, and does not count as a failure.
                 let grown = instance.managed.saturating_sub(pending.managed);
                 let left = pending.resident.saturating_sub(bytes).saturating_add(grown);
                 let failed = report.unanswered > 0 || instance.resident > left;
@@ -42,7 +42,7 @@ impl Residency {
                 }
             }
             Command::Restore => {
-                // Whether or not all of it came: what did not comes by page faults, which is slow but right.
+                // Even if not all of it came back: the rest comes by page faults, which is slow but correct.
                 if let ResidencyState::Admitted { restored, .. } = &mut instance.state {
                     *restored = true;
                 }
@@ -51,7 +51,7 @@ impl Residency {
         }
     }
 
-    /// What the accounting file says between orders. While memory is on its way it is of no use.
+    /// Takes over usage sampled from the accounting file, except while a command is moving memory.
     pub(super) fn on_usage_sampled(&mut self, key: InstanceKey, usage: &Usage) {
         if let Some(instance) = self.instances.get_mut(&key)
             && instance.command.is_none()
@@ -60,8 +60,8 @@ impl Residency {
         }
     }
 
-    /// Looks that do not fit, and none that does for [`SURE_AFTER`], end the instance: one may be older than what was
-    /// said since, and the driver takes its time to notice what was given back.
+    /// Ends an instance whose measurements exceed what is allowed for [`CONFIRM_AFTER`] without exception: a single one may
+    /// be older than the last report, and the driver takes time to notice what was given back.
     pub(super) fn on_measured(
         &mut self,
         key: InstanceKey,
@@ -99,7 +99,7 @@ impl Residency {
         }
     }
 
-    /// Once for each instance; what it holds counts until it is gone.
+    /// Ends an instance, once; its bytes count until it is gone.
     pub(super) fn end(&mut self, key: InstanceKey, reason: EndCause, actions: &mut Vec<Action>) {
         let Some(instance) = self.instances.get_mut(&key) else { return };
         if matches!(instance.state, ResidencyState::Ending { .. }) {
@@ -110,7 +110,7 @@ impl Residency {
         actions.push(Action::End { instance: key, reason });
     }
 
-    /// The first moment at which an order is too late.
+    /// Earliest deadline of a command.
     pub(super) fn first_deadline(&self) -> Option<Moment> {
         let pending = self.instances.values().filter_map(|instance| instance.command);
         pending.map(|pending| pending.at + self.settings.evict_timeout).min()

@@ -1,13 +1,15 @@
-//! Room for an instance that is to be placed: on a card as it is, once those that leave are gone, or in place of idle
-//! ones.
+//! Room for a new instance: on a card as it is, once departing instances are gone, or in place of idle ones.
 //!
-//! Whether a card takes it is asked of `placement`, with those left out that will be gone. Who is idle and may go is said
-//! with the ask ([`Reclaimable`]): the node's capacity knows it, and the same holds for its memory. What always holds:
-//! - nobody is displaced in vain: with one less of those that go, no card would take the asker;
-//! - an asker whose place is not free yet counts from then on, and stands in no line before those it waits for are gone:
-//!   so what has been started is at every moment within the rules of `placement`, and nobody's turn waits for it;
-//! - an asker for which nobody is idle hopes until its patience is over, if it would fit were everybody idle; it has
-//!   nothing until then.
+//! `placement` decides whether a card takes it, with the instances left out that will be gone. Which instances are idle and
+//! may go comes with the request ([`Reclaimable`]): the node's capacity ledger knows it, and the same rules hold for memory
+//! on cards.
+//!
+//! Invariants:
+//! - no displacement is in vain: with one displaced instance less, no card would take the new one;
+//! - an instance whose place is not free yet counts from then on, and enters no queue before the instances it waits for are
+//!   gone: so what has been started is at every moment within the rules of `placement`, and no grant waits for it;
+//! - a request that finds no idle instance is pending until its wait is over, if it would fit were all instances idle; it
+//!   reserves nothing until then.
 
 use super::events::GpuMode;
 use super::events::{Action, CardIndex, InstanceKey, Refusal, Retained};
@@ -16,28 +18,28 @@ use super::{Moment, Residency};
 use crate::capacity::Reclaimable;
 use std::collections::BTreeSet;
 
-/// Instances that are as good as gone.
+/// Instances that are leaving, or would be displaced.
 pub(super) type Departing = BTreeSet<InstanceKey>;
 
-/// What is asked for.
+/// Requested place.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PlacementRequest {
     pub(super) limit: u64,
     pub(super) mode: GpuMode,
-    /// It hopes for no longer.
+    /// End of its wait.
     pub(super) until: Moment,
 }
 
-/// A place, and what it costs.
+/// Place on a card, and what it costs.
 struct Room {
     card: CardIndex,
     displaced: Vec<InstanceKey>,
-    /// Those that have to be gone before it is free, the displaced ones among them.
+    /// Instances that have to be gone before it is free, displaced ones included.
     blocked_by: Departing,
 }
 
 impl Residency {
-    /// Places an instance, has it hope, or refuses it.
+    /// Places an instance, keeps its request pending, or refuses it.
     pub(super) fn place(
         &mut self,
         key: InstanceKey,
@@ -72,13 +74,13 @@ impl Residency {
         }
     }
 
-    /// Askers that hope, in the order in which they asked: [`Event::RetryPlacement`](super::Event::RetryPlacement) may help them.
+    /// Pending requests, in the order of their arrival: [`Event::RetryPlacement`](super::Event::RetryPlacement) may help them.
     #[must_use]
     pub fn pending_placements(&self) -> Vec<InstanceKey> {
         self.pending.keys().copied().collect()
     }
 
-    /// An instance is gone: it makes room, or asks for none any more.
+    /// An instance is gone: its room is free, or its request is withdrawn.
     pub(super) fn on_gone(&mut self, key: InstanceKey, now: Moment) {
         self.pending.remove(&key);
         self.instances.remove(&key);
@@ -108,7 +110,7 @@ impl Residency {
             chosen = self.choose(request.limit, request.mode, &gone);
         }
         let mut card = chosen.map_err(|_| as_it_is)?;
-        // Some were taken whose room was not enough, or is on another card.
+        // Drop instances whose room was not enough, or is on another card.
         for key in going.iter().chain(&idle).rev() {
             if !gone.remove(key) {
                 continue;
@@ -126,7 +128,7 @@ impl Residency {
         self.choose(request.limit, request.mode, &without.collect()).is_ok()
     }
 
-    /// Those that were told to end, and those that leave for other reasons.
+    /// Instances that are being ended, and those that leave for other reasons.
     fn going<'a>(&'a self, others: &'a Reclaimable<InstanceKey>) -> impl Iterator<Item = InstanceKey> + 'a {
         let leaves = |key: &InstanceKey| self.instances.get(key).is_some_and(|instance| !ends(instance));
         let ending = self.instances.iter().filter(|(_, instance)| ends(instance)).map(|(key, _)| *key);
@@ -139,7 +141,7 @@ impl Residency {
         others.idle.iter().copied().filter(is_here).collect()
     }
 
-    /// What it holds counts until it is gone.
+    /// Ends an idle instance; its bytes count until it is gone.
     fn displace(&mut self, key: InstanceKey) {
         if let Some(instance) = self.instances.get_mut(&key) {
             instance.state = ResidencyState::Ending { holds: instance.present() };

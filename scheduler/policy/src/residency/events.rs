@@ -1,13 +1,13 @@
-//! What the policy is told and what it says: the shapes between it and the task that owns the node's GPUs.
+//! Input and output of the residency policy: settings, events, actions, commands, views.
 //!
-//! All sizes are in bytes. Whatever comes from an instance (usage, moved bytes) may be a lie: it is clamped to what the
-//! instance may have, and costs at worst the instance itself.
+//! All sizes are in bytes. Data from an instance (usage, moved bytes) may be false: it is clamped to what the instance may
+//! have, and costs at worst the instance itself.
 
 use crate::Moment;
 use crate::capacity::Reclaimable;
 use std::time::Duration;
 
-/// What an instance's shim makes of its allocations.
+/// How an instance's shim backs allocations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GpuMode {
     /// Managed memory, which can be moved to the host while the instance is idle.
@@ -62,53 +62,54 @@ pub struct InstanceKey(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CardIndex(pub usize);
 
-/// What the node's configuration says, with its defaults filled in.
+/// Settings from the node's configuration, with defaults filled in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// The cards that models may use.
+    /// Cards that models may use.
     pub cards: Vec<CardSettings>,
-    /// The sum of the instances' limits on a card may be this many times its budget; at least 1.
+    /// Largest ratio of the sum of the limits on a card to its budget; at least 1.
     pub overcommit: f64,
-    /// What evicted instances of all cards may need of the host's memory.
+    /// Host memory that evicted instances of all cards may need.
     pub host_budget: u64,
-    /// What an instance gets at least, once it was granted, before one that waits takes its place.
+    /// Shortest time that a busy instance stays granted while another waits.
     pub quantum: Duration,
-    /// An order that is not answered by then costs the instance its life.
+    /// Deadline for the answer to a command; the instance is ended then.
     pub evict_timeout: Duration,
-    /// What the driver needs for one process of an instance beside its allocations: context, kernels, tables.
+    /// Memory the driver needs for one process of an instance beside its allocations: context, kernels, tables.
     pub process_margin: u64,
 }
 
-/// One card.
+/// Settings of one card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CardSettings {
-    /// What the card has.
+    /// Memory of the card.
     pub total: u64,
-    /// What instances may have on it at a time; not above `total`.
+    /// Memory that instances may have on it at a time; not above `total`.
     pub budget: u64,
 }
 
-/// Something happened. An event that names an instance which is not known is ignored, except `Place` and `Adopted`.
+/// Something that happened. An event for an unknown instance is ignored, except `Place` and `Adopted`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A model wants to start. Answered once, by [`Action::Placed`] when there is room for the whole limit (it may take
-    /// the time of others' turns, or until idle ones have gone for it) or by [`Action::Refused`]; [`Event::Gone`] withdraws
+    /// A place for a new instance is requested. Answered once, by [`Action::Placed`] when there is room for the whole limit (it may take
+    /// the time of other grants, or until idle instances have gone for it) or by [`Action::Refused`]; [`Event::Gone`] withdraws
     /// it.
     Place {
         /// A new key.
         instance: InstanceKey,
-        /// What the model sees as the card's memory; above 0.
+        /// Memory of the card as the model sees it; above 0.
         limit: u64,
-        /// Whether its memory can be moved.
+        /// Mode of its memory.
         mode: GpuMode,
-        /// Who could make room.
+        /// Instances that could make room.
         others: Reclaimable<InstanceKey>,
     },
-    /// Time has passed for one of [`Residency::hoping`](super::Residency::hoping), and who is idle may have changed.
+    /// Time has passed for one of [`Residency::pending_placements`](super::Residency::pending_placements), and other
+    /// instances may be idle now.
     RetryPlacement {
-        /// Which.
+        /// The instance.
         instance: InstanceKey,
-        /// Who could make room now.
+        /// Instances that could make room now.
         others: Reclaimable<InstanceKey>,
     },
     /// An instance of an earlier scheduler is here. It is not granted: requests for it begin with [`Event::Wanted`], and so
@@ -116,144 +117,144 @@ pub enum Event {
     Adopted {
         /// A new key.
         instance: InstanceKey,
-        /// Where it is; none when its card is not in the settings (any more).
+        /// Card it is on; `None` if that is not in the settings (any more).
         card: Option<CardIndex>,
-        /// As it was started.
+        /// Limit it was started with.
         limit: u64,
-        /// As it was started.
+        /// Mode it was started with.
         mode: GpuMode,
-        /// Whether its engine is ready; one that still starts keeps its whole limit until [`Event::Ready`].
+        /// The engine is ready; an instance that is still starting keeps its whole limit until [`Event::Ready`].
         ready: bool,
     },
     /// A placed instance has finished its `setup`. It is granted from here on, without an action.
     Ready {
-        /// Which.
+        /// The instance.
         instance: InstanceKey,
     },
-    /// A request waits for an instance that is ready and not granted.
+    /// A request waits for a ready instance that is not granted.
     Wanted {
-        /// Which.
+        /// The instance.
         instance: InstanceKey,
     },
     /// A granted instance has something in flight now.
     Busy {
-        /// Which.
+        /// The instance.
         instance: InstanceKey,
     },
     /// A granted instance has nothing in flight any more.
     Idle {
-        /// Which.
+        /// The instance.
         instance: InstanceKey,
     },
-    /// No request waits any more. Ignored once it is granted: then it is an idle one.
+    /// No request waits any more. Ignored once the instance is granted: it is idle then.
     Unwanted {
-        /// Which.
+        /// The instance.
         instance: InstanceKey,
     },
-    /// The one answer to [`Action::Yield`]: nothing is in flight, and nothing is sent until it is granted again.
-    /// Requests that wait for it are told by [`Event::Wanted`], before or after this.
+    /// Answer to [`Action::Yield`]: nothing is in flight, and nothing is sent until the instance is granted again.
+    /// Requests that wait for it are reported by [`Event::Wanted`], before or after this.
     Yielded {
-        /// Which.
+        /// The instance.
         instance: InstanceKey,
     },
-    /// What the instance's accounting says, between orders.
+    /// The instance's accounting was sampled, between commands.
     UsageSampled {
-        /// Which.
+        /// The instance.
         instance: InstanceKey,
-        /// What it says.
+        /// Sampled usage.
         usage: Usage,
     },
     /// A command has finished.
     Reported {
-        /// Which.
+        /// The instance.
         instance: InstanceKey,
-        /// What came of it.
+        /// Result of the command.
         report: Report,
     },
     /// All processes of the instance are gone, or it never started.
     Gone {
-        /// Which.
+        /// The instance.
         instance: InstanceKey,
     },
-    /// NVML: what the instance's processes have on the card, contexts included. Sampled after the last event was fed.
+    /// NVML measured the memory of the instance's processes on the card, contexts included, after the last event.
     Measured {
-        /// Which.
+        /// The instance.
         instance: InstanceKey,
-        /// The sum over its processes.
+        /// Sum over its processes.
         bytes: u64,
-        /// How many processes NVML named.
+        /// Number of its processes that NVML lists.
         processes: u32,
     },
-    /// NVML: what is used on the card, by anybody.
+    /// NVML measured the memory used on the card, by any process.
     CardMeasured {
-        /// Which.
+        /// The card.
         card: CardIndex,
-        /// All of it.
+        /// Used memory.
         bytes: u64,
     },
     /// The card does not answer any more (fell off the bus, an uncorrectable error). It stays lost until a restart.
     CardLost {
-        /// Which.
+        /// The card.
         card: CardIndex,
     },
     /// Time passed; see [`Residency::wake_at`](super::Residency::wake_at).
     Tick,
 }
 
-/// What the task has to do, in order.
+/// Steps for the GPU task to carry out, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Start the instance on this card: there is room for its whole limit.
     Placed {
-        /// Which.
+        /// The instance.
         instance: InstanceKey,
-        /// Where.
+        /// Card it is placed on.
         card: CardIndex,
     },
     /// Do not start it. Its key is forgotten.
     Refused {
-        /// Which.
+        /// The instance.
         instance: InstanceKey,
-        /// Why.
+        /// Reason.
         reason: Refusal,
-        /// There would be room in place of the model's own instances that serve.
+        /// The instance would fit if the model's own serving instances went first.
         recreate_fits: bool,
         /// Idle instances that make no room.
         retained: Retained,
     },
-    /// This one is idle and has to go: its place is needed. It counts as there until [`Event::Gone`].
+    /// Stop this idle instance: its place is needed. Its memory counts until [`Event::Gone`].
     Displace {
-        /// Which.
+        /// The instance.
         instance: InstanceKey,
-        /// For this one.
+        /// Instance that gets the place.
         by: InstanceKey,
     },
-    /// Its memory is on the card: send it requests until it is told to yield.
+    /// Send requests to the instance until it has to yield: its memory is on the card.
     Grant {
-        /// Which.
+        /// The instance.
         instance: InstanceKey,
-        /// From the moment its turn was decided until now: others' eviction and its own restoring.
+        /// Time from its admission until now: eviction of others and its own restore.
         swap: Duration,
     },
-    /// Send it no more requests, and say [`Event::Yielded`] when nothing is in flight.
+    /// Send it no more requests, and report [`Event::Yielded`] when nothing is in flight.
     Yield {
-        /// Which.
+        /// The instance.
         instance: InstanceKey,
     },
     /// Send its worker this order; answered by [`Event::Moved`] with the number. Never two at a time to one instance.
     Command {
-        /// Which.
+        /// The instance.
         instance: InstanceKey,
         /// Counts up over all instances.
         number: u64,
-        /// What to do.
+        /// The command.
         command: Command,
     },
-    /// Kill the instance; [`Event::Gone`] follows. Said once.
+    /// Kill the instance; [`Event::Gone`] follows. Emitted once.
     End {
-        /// Which.
+        /// The instance.
         instance: InstanceKey,
-        /// Why.
+        /// Reason.
         reason: EndCause,
     },
 }
@@ -261,37 +262,37 @@ pub enum Action {
 /// Idle instances that are not displaced, by the reason why not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Retained {
-    /// Their models keep them for their `min`.
+    /// Number of instances kept for the `min` of their models.
     pub kept: usize,
-    /// They had a request too short a while ago.
+    /// Number of instances that had a request too short a time ago.
     pub recent: usize,
 }
 
 /// Why an instance cannot be placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// This node has no GPU for models.
+    /// The node has no GPU for models.
     NoCard,
     /// All cards are lost.
     CardLost,
-    /// Its limit is above every card's budget: hopeless until a configuration changes.
+    /// The limit is above every card's budget: permanent until a configuration changes.
     TooBig {
         /// The largest budget.
         budget: u64,
     },
-    /// What instances hold that cannot be moved leaves too little, on every card, for it or for those beside it.
+    /// Unmovable memory leaves too little, on every card, for it or for the instances beside it.
     Pinned {
-        /// The most a card could give.
+        /// Most that a card could give.
         free: u64,
     },
     /// The sum of the limits would be beyond `overcommit`, on every card.
     Committed {
-        /// The most a card has left.
+        /// Most that a card has left.
         free: u64,
     },
     /// Evicted instances could need more than the host's budget.
     HostBudget {
-        /// What is left of it.
+        /// Rest of the host's budget.
         free: u64,
     },
 }
@@ -299,85 +300,85 @@ pub enum Refusal {
 /// Why an instance has to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndCause {
-    /// Its processes have more on the card than its limit and the margin: it allocates past the shim.
+    /// The processes have more on the card than limit and margin: memory is allocated past the shim.
     BeyondLimit {
-        /// By NVML.
+        /// Measured by NVML.
         seen: u64,
-        /// The most that was allowed.
+        /// Most that is allowed.
         allowed: u64,
     },
-    /// It says that it left the card, and NVML says that it did not.
+    /// The instance reported that it left the card, and NVML measures that it did not.
     StillOnCard {
-        /// By NVML.
+        /// Measured by NVML.
         seen: u64,
-        /// The most that was allowed.
+        /// Most that is allowed.
         allowed: u64,
     },
-    /// An order was not answered within `evict-timeout`.
+    /// A command was not answered within `evict_timeout`.
     Silent,
-    /// It did not leave the card, though it was told so twice.
+    /// Two evictions were not carried out.
     DidNotLeave {
         /// The first `CUresult` other than success; 0 for none.
         error: u32,
     },
-    /// It is idle and holds memory that cannot be moved, which another one needs.
+    /// The instance is idle and holds unmovable memory that another one needs.
     InTheWay,
-    /// It was started under another configuration; now its limit is above the card's budget.
+    /// Started under another configuration: its limit is above the card's budget now.
     TooBig {
-        /// The card's.
+        /// Budget of the card.
         budget: u64,
     },
-    /// Its card is lost, or not one of the settings'.
+    /// The card is lost, or not in the settings.
     CardLost,
 }
 
-/// One card, as people want to see it.
+/// View of one card for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CardView {
     /// See [`CardSettings::budget`].
     pub budget: u64,
-    /// The most that the sum of the limits may be.
+    /// Largest sum of the limits.
     pub commit_limit: u64,
-    /// The sum of the limits.
+    /// Sum of the limits.
     pub committed: u64,
-    /// What instances say they have on the card.
+    /// Memory that instances report to have on the card.
     pub resident: u64,
-    /// What NVML said last is used, by anybody.
+    /// Memory used by any process, as last measured by NVML.
     pub used: u64,
-    /// Whether it is lost.
+    /// The card is lost.
     pub lost: bool,
-    /// Those on it, the last used first.
+    /// Instances on it, last used first.
     pub instances: Vec<InstanceView>,
 }
 
-/// One instance, as people want to see it.
+/// View of one instance for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstanceView {
-    /// Which.
+    /// The instance.
     pub instance: InstanceKey,
     /// See [`Event::Place`].
     pub limit: u64,
-    /// What it says it has allocated, on the card or not.
+    /// Memory it reports to have allocated, on the card or not.
     pub allocated: u64,
-    /// Of it, what it says is on the card.
+    /// Part of `allocated` that it reports on the card.
     pub resident: u64,
-    /// Where its memory is, or goes.
+    /// Location of its memory.
     pub location: MemoryLocation,
-    /// Since when it has nothing in flight; none while it has.
+    /// Start of its idle time; `None` while it has requests.
     pub idle_since: Option<Moment>,
 }
 
-/// Where an instance's memory is, or goes.
+/// Location of an instance's memory, or where it is moving.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryLocation {
-    /// All of it on the card.
+    /// On the card.
     Resident,
-    /// Some or all of it in host memory.
+    /// Partly or all in host memory.
     Evicted,
-    /// A request, or its start, waits for room on the card.
+    /// Waiting for room on the card, for a request or its start.
     Waiting,
-    /// On its way to the card.
+    /// Moving to the card.
     Restoring,
-    /// On its way to the host.
+    /// Moving to the host.
     Evicting,
 }

@@ -1,13 +1,13 @@
-//! What is known of each instance, and the sums that every decision compares.
+//! State of each instance, and the sums that every decision compares.
 //!
 //! Three figures of an instance matter, all in bytes on its card:
-//! - [`Instance::need`]: what its turn takes. Once it was ready this is the most it was seen to have allocated, not its
-//!   limit: the limit is what an author allows for the worst day, and reserving it would move others' memory out for
-//!   bytes that do not exist. What it allocates beyond is met at its next report, by others that are idle;
-//! - [`Instance::present`]: what has to be assumed there now, whatever is on its way;
-//! - [`Instance::planned`]: what is left once everything that was decided has happened.
+//! - [`Instance::need`]: room for a grant. Once it was ready this is its largest observed allocation, not its limit: the
+//!   limit is what an author allows for the worst day, and reserving it would move others' memory out for bytes that do not
+//!   exist. Allocations beyond it are met after its next report, by memory of idle instances;
+//! - [`Instance::present`]: bytes that have to be assumed there now, whatever is moving;
+//! - [`Instance::planned`]: bytes left once everything that was decided has happened.
 //!
-//! What always holds: nothing an instance says makes one of them larger than its limit.
+//! Invariant: nothing an instance reports makes one of them larger than its limit.
 
 use super::displacement::Departing;
 use super::events::GpuMode;
@@ -30,7 +30,7 @@ pub(super) struct Instance {
     pub(super) blocked_by: Departing,
     /// Last time it had something in flight.
     pub(super) used_at: Moment,
-    /// It has reported its usage since it was ready; until then it may have all of its limit.
+    /// The instance has reported its usage since it was ready; until then it may have all of its limit.
     pub(super) usage_known: bool,
     pub(super) managed: u64,
     /// Part of `managed` that is on the card.
@@ -51,26 +51,26 @@ pub(super) struct Instance {
 pub(super) enum ResidencyState {
     /// Not started: it waits for room for its whole limit.
     Queued { since: Moment },
-    /// It runs its `setup`, with its whole limit reserved.
+    /// The instance runs its `setup`, with its whole limit reserved.
     Starting,
     /// No request waits for it; its memory is where the last grant or eviction left it.
     Inactive,
     /// A request waits for it.
     Waiting { since: Moment },
-    /// Its room is reserved: others leave for it, or its memory comes back.
+    /// The room is reserved: others leave for it, or its memory comes back.
     Admitted {
         /// Time of the decision.
         since: Moment,
         /// Time since which it was waiting.
         requested_at: Moment,
-        /// It is to be started.
+        /// The instance is to be started.
         is_start: bool,
-        /// Its memory was restored: nothing is left to do about it.
+        /// The memory was restored: nothing is left to do about it.
         restored: bool,
     },
-    /// Its memory is on the card and it gets requests.
+    /// The memory is on the card and it gets requests.
     Granted { since: Moment, idle_since: Option<Moment> },
-    /// It was asked to yield and finishes its requests.
+    /// The instance was asked to yield and finishes its requests.
     Yielding {
         /// Bytes that others count on.
         releases: u64,
@@ -78,7 +78,7 @@ pub(super) enum ResidencyState {
         /// Time since which its next request waits.
         wanted_since: Option<Moment>,
     },
-    /// It is being ended.
+    /// The instance is being ended.
     Ending {
         /// Bytes it may hold until it is gone.
         holds: u64,
@@ -117,7 +117,7 @@ impl Instance {
         }
     }
 
-    /// Takes what it says, as far as it can be true.
+    /// Takes over the reported usage, clamped to what is possible.
     pub(super) fn set_usage(&mut self, usage: &Usage) {
         self.device = usage.device.min(self.limit);
         self.managed = usage.managed.min(self.limit - self.device);
@@ -129,12 +129,12 @@ impl Instance {
         self.managed + self.device
     }
 
-    /// What it says it has on the card.
+    /// Reported bytes on the card.
     pub(super) fn on_card(&self) -> u64 {
         self.resident + self.device
     }
 
-    /// What it says it has in host memory.
+    /// Reported bytes in host memory.
     pub(super) fn on_host(&self) -> u64 {
         self.managed - self.resident
     }
@@ -146,7 +146,7 @@ impl Instance {
         }
     }
 
-    /// See the header.
+    /// Room for a grant or start; see the module.
     pub(super) fn need(&self) -> u64 {
         let is_start = match self.state {
             ResidencyState::Queued { .. } | ResidencyState::Starting => true,
@@ -160,7 +160,7 @@ impl Instance {
         if is_start || !self.usage_known || !self.is_movable() { self.limit } else { self.peak.max(self.allocated()) }
     }
 
-    /// See the header.
+    /// Bytes assumed on the card now; see the module.
     pub(super) fn present(&self) -> u64 {
         let comes_back = self.command.is_some_and(|pending| pending.command == Command::Restore);
         match self.state {
@@ -174,7 +174,7 @@ impl Instance {
         }
     }
 
-    /// See the header.
+    /// Bytes on the card after all decisions; see the module.
     pub(super) fn planned(&self) -> u64 {
         match self.state {
             ResidencyState::Queued { .. } | ResidencyState::Ending { .. } => 0,
@@ -189,7 +189,7 @@ impl Instance {
         }
     }
 
-    /// What stays on the card however long it is idle.
+    /// Bytes that stay on the card however long it is idle.
     pub(super) fn unmovable(&self) -> u64 {
         match self.state {
             ResidencyState::Queued { .. }
@@ -210,7 +210,7 @@ impl Instance {
         }
     }
 
-    /// An adopted one that was asked what it has and has not said it yet.
+    /// Returns whether it was adopted and has not answered the first `Report` yet.
     pub(super) fn is_unreported(&self) -> bool {
         match self.state {
             ResidencyState::Inactive
@@ -225,7 +225,7 @@ impl Instance {
         }
     }
 
-    /// Since when it has had nothing to do; none while it has.
+    /// Start of its idle time; `None` while it is busy.
     pub(super) fn idle_since(&self) -> Option<Moment> {
         match self.state {
             ResidencyState::Granted { idle_since, .. } | ResidencyState::Yielding { idle_since, .. } => idle_since,
@@ -239,7 +239,7 @@ impl Instance {
         }
     }
 
-    /// Since when its turn, or its start, is waited for.
+    /// Start of its wait for a grant or its start.
     pub(super) fn waits_since(&self) -> Option<Moment> {
         match self.state {
             ResidencyState::Queued { since } => self.blocked_by.is_empty().then_some(since),
@@ -253,7 +253,7 @@ impl Instance {
         }
     }
 
-    /// Whether its turn has been decided: it gets requests, or will.
+    /// Returns whether it is admitted or granted: it gets requests, or will.
     pub(super) fn is_admitted(&self) -> bool {
         match self.state {
             ResidencyState::Admitted { .. } | ResidencyState::Granted { .. } => true,
@@ -267,12 +267,12 @@ impl Instance {
     }
 }
 
-/// The instances of one card.
+/// Instances of one card.
 pub(super) fn on(instances: &Instances, card: CardIndex) -> impl Iterator<Item = (InstanceKey, &Instance)> {
     instances.iter().filter(move |(_, instance)| instance.card == Some(card)).map(|(key, instance)| (*key, instance))
 }
 
-/// The sum of a figure over the instances of one card.
+/// Sum of a figure over the instances of one card.
 pub(super) fn sum(instances: &Instances, card: CardIndex, figure: impl Fn(&Instance) -> u64) -> u64 {
     on(instances, card).fold(0, |sum, (_, instance)| sum.saturating_add(figure(instance)))
 }

@@ -1,26 +1,38 @@
-//! Whose memory is on which card: `step(event, now) -> actions`.
+//! Residency of instances' memory on the node's cards: `step(event, now) -> actions`.
 //!
 //! The GPU task owns one [`Residency`] for all cards of the node, feeds it every event and carries out the actions in
-//! order. A model that wants to start asks for a place ([`Event::Place`]); one that is ready is granted until another
-//! needs its room, so models that fit beside each other cost no message; one that is not granted and has a request asks
-//! for its turn ([`Event::Wanted`]).
+//! order. An instance that starts requests a place ([`Event::Place`]). A ready one is granted until another needs its room,
+//! so models that fit beside each other cost no message; one that is not granted and has a request asks for a grant
+//! ([`Event::Wanted`]).
 //!
-//! | module | decides |
+//! ```text
+//!   Place ──▶ Queued ──▶ Admitted ──room is free──▶ Starting ──Ready──▶ Granted ◀──────────────┐
+//!                                                                        │ Yield               │
+//!                                                                        ▼                     │
+//!                             Inactive ◀──Yielded, nothing waits─── Yielding                   │
+//!                                │                                       │ Yielded, one waits  │
+//!                                └──Wanted──▶ Waiting ◀──────────────────┘                     │
+//!                                               │                                              │
+//!                                               └──room is reserved──▶ Admitted ──restored─────┘
+//!   any ──▶ Ending ──▶ (gone)
+//! ```
+//!
+//! | module | content |
 //! | --- | --- |
-//! | `events` | nothing: the shapes of events, actions, settings |
-//! | `ledger` | what an instance needs, has, and will have on its card |
+//! | `events` | settings, events, actions, commands, views |
+//! | `ledger` | state of each instance: what it needs, has, and will have on its card |
 //! | `placement` | which card a new instance gets, or why none |
-//! | `room` | who leaves the node for a new instance |
-//! | `turns` | who leaves for whom, in which order, and when |
-//! | `orders` | what comes of an order, and who lies |
+//! | `displacement` | which instances leave the node for a new one |
+//! | `schedule` | whose memory leaves for which instance, in which order, and when |
+//! | `commands` | results of commands, and instances that report falsely |
 //!
-//! What always holds:
-//! - as far as can be known, the instances on a card never have more than its budget on it, in the middle of an
-//!   exchange too: memory comes back only after the room for it was given up. Two things can break this for a while,
-//!   and it is mended at once: growth of a granted instance, and adoption under a smaller budget;
-//! - one order at a time to an instance; none to one that has requests, except that it says what it has;
-//! - a granted instance that is not in anybody's way is left alone;
-//! - every want ends in a grant or in the end of its instance, within the bound that `turns` proves.
+//! Invariants:
+//! - as far as can be known, the instances on a card never have more than its budget on it, during an exchange too: memory
+//!   is restored only after the room for it was given up. Two exceptions are possible for a while and corrected at once:
+//!   growth of a granted instance, and adoption under a smaller budget;
+//! - one command at a time to an instance, and none but `Report` to one that has requests;
+//! - a granted instance whose room no other needs is left alone;
+//! - every `Wanted` ends in a grant or in the end of its instance, within the bound that `schedule` proves.
 
 mod commands;
 mod displacement;
@@ -41,35 +53,36 @@ use displacement::PlacementRequest;
 use ledger::{Instance, Instances, ResidencyState};
 use std::collections::BTreeMap;
 
-/// The cards of the node and the instances on them.
+/// Cards of the node and the instances on them.
 #[derive(Debug, Clone)]
 pub struct Residency {
     settings: Settings,
     cards: Vec<Card>,
     instances: Instances,
-    /// Those that nobody is idle for.
+    /// Requests for a place that wait for other instances to become idle.
     pending: BTreeMap<InstanceKey, PlacementRequest>,
-    /// Orders so far.
+    /// Number of commands sent so far.
     commands_sent: u64,
-    /// Somebody who may not be told to yield yet may be then.
+    /// Earliest time at which another instance's quantum expires and it may be asked to yield.
     next_quantum_end: Option<Moment>,
 }
 
-/// A card.
+/// State of one card.
 #[derive(Debug, Clone)]
 struct Card {
     total: u64,
     budget: u64,
     commit_limit: u64,
-    /// By NVML, by anybody.
+    /// Bytes used by any process, as measured by NVML.
     used: u64,
-    /// Of it, what was not known to be of instances when NVML was asked. What leaves later does not become others'.
+    /// Part of `used` that no instance accounted for at the time of the measurement; memory that instances give up later
+    /// does not add to it.
     others: u64,
     lost: bool,
 }
 
 impl Residency {
-    /// Empty cards.
+    /// Policy for empty cards.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let card = |card: &CardSettings| Card {
@@ -91,19 +104,19 @@ impl Residency {
         }
     }
 
-    /// When the next [`Event::Tick`] is due.
+    /// Time of the next [`Event::Tick`].
     #[must_use]
     pub fn wake_at(&self) -> Option<Moment> {
         self.first_deadline().into_iter().chain(self.next_quantum_end).min()
     }
 
-    /// What it was made with.
+    /// Settings of the policy.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Takes one event.
+    /// Processes one event.
     pub fn step(&mut self, event: &Event, now: Moment) -> Vec<Action> {
         let mut actions = Vec::new();
         match event {
@@ -195,7 +208,7 @@ impl Residency {
         let is_movable = instance.is_movable();
         match &mut instance.state {
             ResidencyState::Inactive if is_movable => instance.state = ResidencyState::Waiting { since: now },
-            // An adopted one; it never left the card.
+            // Adopted, with memory that cannot be moved: it never left the card.
             ResidencyState::Inactive => {
                 instance.state = ResidencyState::Granted { since: now, idle_since: Some(now) };
                 actions.push(Action::Grant { instance: key, swap: Moment::ZERO });
@@ -258,7 +271,7 @@ impl Residency {
         for key in on_it {
             let Some(instance) = self.instances.get(&key) else { continue };
             let request = PlacementRequest { limit: instance.limit, mode: instance.mode, until: now };
-            // One that is not started yet can go to another card.
+            // An instance that is not started yet can be placed on another card.
             if matches!(instance.state, ResidencyState::Queued { .. } | ResidencyState::Admitted { is_start: true, .. })
             {
                 self.instances.remove(&key);

@@ -1,24 +1,24 @@
 //! Which card a new instance gets, or why none.
 //!
-//! A card takes an instance when, whatever all of them do later within their limits, each can have its turn:
+//! A card takes an instance when, whatever all its instances do later within their limits, each can be granted:
 //! - its limit is not above the budget;
 //! - beside the whole limits of `device` instances, which never leave, there is room for the largest of the others;
 //! - the sum of all limits stays within budget × overcommit;
 //! - what may have to live in host memory stays within the host's budget, over all cards.
 //!
 //! **What may have to live in host memory.** One card with budget B has `unified` instances with limits U together and
-//! `device` instances with limits D. What does not fit is `over = U − (B − D)`, and the figure is
+//! `device` instances with limits D. The part that does not fit is `over = U − (B − D)`, and the figure is
 //! `max(H, over + min(over, largest limit))`, where H is what is in host memory now:
-//! - something is evicted only while the card is over-full, and only as much as is missing; after that B − D of the
-//!   card are reserved or in use by them, so at most `over` of them is elsewhere;
-//! - while two change places both are in host memory: the one that left, and the one that is not back yet. That one had
-//!   at most `over` there, and at most its limit. More than one exchange at a time begins only if the host's budget
-//!   has room for it as things are ([`Residency::host_allows`]);
-//! - an instance that goes away leaves room on the card and brings no other back: a card that once held more has that
-//!   much in the host until they have had their turns, hence H.
+//! - memory is evicted only while the card is over-full, and only as much as is missing; after that B − D of the card are
+//!   reserved or in use by the unified instances, so at most `over` of them is elsewhere;
+//! - while two instances change places both are in host memory: the one that left, and the one that is not back yet, which
+//!   had at most `over` there, and at most its limit. More than one exchange at a time begins only if the host's budget has
+//!   room for it as things are ([`Residency::host_allows`]);
+//! - an instance that goes away leaves room on the card and brings no other back: a card that once held more has that much
+//!   in the host until its instances have been granted, hence H.
 //!
-//! Nothing but a placement makes the figure larger, so a check at each placement is enough. An adopted instance is not
-//! asked: it was placed by an earlier life, under the same rule.
+//! Only a placement makes the figure larger, so a check at each placement is enough. An adopted instance is not checked: an
+//! earlier scheduler placed it under the same rule.
 
 use super::displacement::Departing;
 use super::events::Command;
@@ -29,8 +29,7 @@ use super::{Card, Residency};
 use std::cmp::Reverse;
 
 impl Residency {
-    /// The card with most left to commit, without those that are as good as gone; among equals the one where least has to
-    /// leave.
+    /// Card with most left to commit, not counting departing instances; among equals the one where least has to leave.
     pub(super) fn choose(&self, limit: u64, mode: GpuMode, gone: &Departing) -> Result<CardIndex, Refusal> {
         let mut best: Option<(Reverse<u64>, u64, CardIndex)> = None;
         let mut hurdles: Vec<Refusal> = Vec::new();
@@ -44,7 +43,7 @@ impl Residency {
                 Err(reason) => hurdles.push(reason),
             }
         }
-        // Of several reasons, the one that is nearest to being overcome.
+        // Report the reason that is nearest to being overcome.
         let nearest = hurdles.into_iter().max_by_key(|reason| match *reason {
             Refusal::NoCard => (0, 0),
             Refusal::CardLost => (1, 0),
@@ -56,7 +55,7 @@ impl Residency {
         best.map(|(_, _, index)| index).ok_or_else(|| nearest.unwrap_or(Refusal::NoCard))
     }
 
-    /// What the card has left to commit beside an instance that it can take.
+    /// Bytes the card has left to commit, if it can take the instance.
     fn fits(
         &self,
         index: CardIndex,
@@ -71,7 +70,8 @@ impl Residency {
             return Err(Refusal::TooBig { budget: card.budget });
         }
         let limits = Limits::of(&self.instances, index, gone);
-        // What has to fit beside it: all that never leaves, and for one that never leaves itself, any one of the rest.
+        // Bytes that have to fit beside it: all that never leaves, and for one that never leaves itself, the largest of
+        // the rest.
         let beside = match mode {
             GpuMode::Unified => limits.device,
             GpuMode::Device => limits.device.saturating_add(limits.largest_unified),
@@ -92,7 +92,7 @@ impl Residency {
         Ok(free)
     }
 
-    /// See the header.
+    /// Host memory that a card's instances may need; see the module.
     fn host_of(&self, index: CardIndex, limits: Limits, gone: &Departing) -> u64 {
         let budget = self.card(index).map_or(0, |card| card.budget);
         let over = limits.unified.saturating_sub(budget.saturating_sub(limits.device));
@@ -107,7 +107,7 @@ impl Residency {
         others.fold(0, |sum, index| sum.saturating_add(host_of(index)))
     }
 
-    /// Whether an exchange that evicts this much may begin now. The first one always may: placement saw to that.
+    /// Returns whether an exchange that evicts this much may begin now. The first one always may: placement ensures it.
     pub(super) fn host_allows(&self, evicted: u64) -> bool {
         let changes = |instance: &Instance| {
             matches!(instance.state, ResidencyState::Admitted { .. } | ResidencyState::Yielding { .. })
@@ -122,25 +122,25 @@ impl Residency {
             || !self.instances.values().any(|instance| changes(instance) || leaving(instance) > 0)
     }
 
-    /// What evicted instances of all cards may need of the host's memory: what admission compares with the budget.
+    /// Host memory that evicted instances of all cards may need; placement compares it with the host's budget.
     #[must_use]
     pub fn host_committed(&self) -> u64 {
         self.host_of_others(None, &Departing::new())
     }
 
-    /// The sum of the limits on a card.
+    /// Sum of the limits on a card.
     pub(super) fn committed(&self, index: CardIndex) -> u64 {
         Limits::of(&self.instances, index, &Departing::new()).all()
     }
 }
 
-/// The most that the sum of the limits on a card may be.
+/// Largest sum of the limits on a card.
 pub(super) fn commit_limit(card: &CardSettings, overcommit: f64) -> u64 {
-    // Budgets are far below 2⁵³; a float that is too large becomes the largest integer.
+    // Budgets are far below 2⁵³; the cast of a larger float saturates.
     (card.budget as f64 * overcommit.max(1.0)) as u64
 }
 
-/// The limits on a card.
+/// Limits on a card, summed by mode.
 #[derive(Debug, Clone, Copy, Default)]
 struct Limits {
     unified: u64,

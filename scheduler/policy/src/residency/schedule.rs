@@ -1,24 +1,25 @@
-//! Whose turn it is on a card.
+//! Which instance is granted a card's memory next, and whose memory leaves for it.
 //!
-//! Those that wait (a start for its whole limit, a want for what it needs) stand in one line for each card, by the
-//! moment they came. [`Residency::settle`] looks at the line after every event that may change something:
+//! Waiting instances (a start for its whole limit, a `Wanted` for its need) stand in one queue per card, by the time of their
+//! request. [`Residency::schedule`] examines the queues after every event that may change something:
 //!
-//! - the head gets its turn as soon as what it lacks can leave: memory of those that rest or are idle, least recently
-//!   used first; then memory of those further back in the line; then that of busy ones, the longest turn first. A busy
-//!   one is told to yield no earlier than `quantum` after it was granted, and finishes what it has. An idle one within
-//!   its quantum is let be for `LINGER` of it, or every gap between two requests would cost it its place;
-//! - until the head has waited for a `quantum`, those behind it that fit beside what is granted go first, at the cost
-//!   of resting and idle ones only. After that the line is closed: nobody passes;
-//! - decided turns hold their room from then on. Memory comes back only when the room is really there. If one of several
-//!   turns out to need more than was known, the last decided one waits again, at its old place.
+//! - the head is admitted as soon as what it lacks can leave: first memory of inactive or idle instances, least recently used
+//!   first; then memory of instances further back in the queue; then that of busy ones, the longest grant first. A busy
+//!   instance is asked to yield no earlier than `quantum` after its grant, and finishes its requests. An idle instance within
+//!   its quantum is left alone for one part in [`IDLE_SHARE`] of it, or every gap between two requests would cost it its
+//!   place;
+//! - until the head has waited for a `quantum`, instances behind it that fit beside what is granted go first, at the cost of
+//!   inactive and idle ones only. After that the queue is closed: none overtakes;
+//! - admitted instances hold their room from then on. Memory is restored only when the room is really there. If one of
+//!   several turns out to need more than was known, the last admitted one waits again, at its old place.
 //!
-//! **No one waits for ever.** Let Q be the quantum, R the longest time that requests in flight may take (for a start:
-//! its `startup`), E the `evict-timeout`, K the time until a killed instance is gone, and let k instances be ahead in
-//! the line. Nobody passes after Q; then each head in turn waits at most for: the last turn that was begun before it
-//! (Q), what is in flight there (R), an order on its way, an eviction and its repetition (3 E), an end (K), its own
-//! return (E). So a want is granted, or its instance ended, within `Q + (k + 1) (Q + R + 4 E + K)`, and k is less than
-//! the number of instances on the card. While the host's budget is short the exchanges of all cards are one line, the
-//! longest waiting first. After an adoption, once, it takes E more until all adopted instances have said what they have.
+//! **No instance waits for ever.** Let Q be the quantum, R the longest time that requests in flight may take (for a start:
+//! its `startup`), E the `evict_timeout`, K the time until a killed instance is gone, and let k instances be ahead in the
+//! queue. None overtakes after Q; then each head in turn waits at most for: the last grant that began before it (Q), the
+//! requests in flight there (R), a pending command, an eviction and its repetition (3 E), an end (K), its own restore (E). So
+//! a `Wanted` is granted, or its instance ended, within `Q + (k + 1) (Q + R + 4 E + K)`, and k is less than the number of
+//! instances on the card. While the host's budget is short the exchanges of all cards form one queue, longest waiting first.
+//! After an adoption, once, it takes E more until all adopted instances have reported.
 
 use super::events::Command;
 use super::events::{Action, CardIndex, EndCause, InstanceKey};
@@ -26,40 +27,40 @@ use super::ledger::{Instance, ResidencyState, on, sum};
 use super::{Moment, Residency};
 use std::cmp::Reverse;
 
-/// The part of a quantum (one in so many) that an instance may be idle within it before others may have its place.
+/// Fraction of a quantum (one part in this number) that a granted instance may be idle before it may be asked to yield.
 const IDLE_SHARE: u32 = 20;
 
-/// Somebody whose memory could leave.
+/// Instance whose memory could leave.
 #[derive(Debug, Clone, Copy)]
 struct Victim {
     rank: Rank,
     key: InstanceKey,
-    /// Not before.
+    /// Earliest time.
     from: Moment,
     bytes: u64,
 }
 
-/// Who leaves first: smaller ones.
+/// Order of leaving, smallest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
-    /// It rests or is idle, used last at that time.
+    /// Inactive or idle; by last use.
     Idle(Moment),
-    /// It waits itself, since then; the last one of the line first.
+    /// Waiting itself; by the start of its wait, latest first.
     Waits(Reverse<Moment>),
-    /// It is busy, in its turn since then.
+    /// Busy; by the time of its grant.
     Busy(Moment),
 }
 
 impl Residency {
-    /// Does everything that can be done now.
+    /// Takes every decision that can be taken now.
     pub(super) fn schedule(&mut self, now: Moment, actions: &mut Vec<Action>) {
         self.next_quantum_end = None;
         let mut cards: Vec<_> = self.card_indices().collect();
         let head = |card: &CardIndex| self.queue(*card).first().map_or(Moment::MAX, |(since, _)| *since);
         cards.sort_by_cached_key(head);
         for card in cards {
-            // A turn that begins has an end, and one that was taken back leaves room: then another look is due. Each
-            // look but the last begins a turn or takes one back.
+            // A new grant may leave later and a revoked admission leaves room, so another round is due. Each round but
+            // the last grants or revokes one.
             for _ in 0..=2 * self.instances.len() {
                 self.admit(card, now, actions);
                 let took_back = self.reclaim(card, now, actions);
@@ -70,7 +71,7 @@ impl Residency {
         }
     }
 
-    /// Those that wait, the first one first.
+    /// Waiting instances of a card, first come first.
     fn queue(&self, card: CardIndex) -> Vec<(Moment, InstanceKey)> {
         let waits = |(key, instance): (_, &Instance)| instance.waits_since().map(|since| (since, key));
         let mut queue: Vec<_> = on(&self.instances, card).filter_map(waits).collect();
@@ -78,12 +79,12 @@ impl Residency {
         queue
     }
 
-    /// Decides turns from the line.
+    /// Admits instances from the queue.
     fn admit(&mut self, card: CardIndex, now: Moment, actions: &mut Vec<Action>) {
         let mut passing = false;
         for (since, key) in self.queue(card) {
             if self.instances.get(&key).is_none_or(|instance| instance.waits_since().is_none()) {
-                continue; // it ended for one before it
+                continue; // ended for an instance before it
             }
             if self.can_admit(card, key, passing, now) {
                 self.admit_one(key, since, now);
@@ -97,7 +98,7 @@ impl Residency {
         }
     }
 
-    /// Whether what an instance lacks can leave now. One that passes others takes nothing from them or from the busy.
+    /// Returns whether what an instance lacks can leave now. An instance that overtakes the queue may evict idle memory only.
     fn can_admit(&mut self, card: CardIndex, key: InstanceKey, passing: bool, now: Moment) -> bool {
         let lacks = self.planned_with(card, key).saturating_sub(self.capacity(card, Some(key)));
         if lacks == 0 {
@@ -121,8 +122,8 @@ impl Residency {
         instance.state = ResidencyState::Admitted { since: now, requested_at, is_start, restored: false };
     }
 
-    /// Of several whose turn was decided the last one waits again, at its old place in the line. One of them turned out
-    /// to need more than was known, and nobody else can leave: they would wait for each other for ever.
+    /// Revokes the last of several admissions; the instance waits again at its old place in the queue. One of them turned
+    /// out to need more than was known, and no memory can leave: they would wait for each other for ever.
     fn take_back(&mut self, card: CardIndex) -> bool {
         let coming = |(key, instance): (_, &Instance)| match instance.state {
             ResidencyState::Admitted { since, requested_at, is_start, .. } => {
@@ -146,9 +147,8 @@ impl Residency {
         true
     }
 
-    /// When even an empty card could not hold an instance beside what cannot be moved, those who hold that end, once
-    /// they are idle. Placement keeps `device` instances from this; `unified` ones can still allocate what does not
-    /// move.
+    /// Ends idle instances with unmovable memory when the card could not hold an instance beside that memory even if empty
+    /// otherwise. Placement excludes this for `device` instances; `unified` ones can still allocate unmovable memory.
     fn end_blockers(&mut self, card: CardIndex, who: InstanceKey, now: Moment, actions: &mut Vec<Action>) {
         let need = self.instances.get(&who).map_or(0, Instance::need);
         let holds = |(key, instance): (_, &Instance)| {
@@ -178,9 +178,9 @@ impl Residency {
         }
     }
 
-    /// Lets leave whoever has to, until everything that was decided fits. Returns whether a decision was taken back.
-    /// While an adopted instance has not said what it has, nobody leaves: its limit stands for it, and is too much. It
-    /// says so within `evict-timeout`, or ends.
+    /// Evicts memory until everything that was admitted fits. Returns whether an admission was revoked. Nothing leaves
+    /// while an adopted instance has not reported its usage: its limit stands for it, and is too much. It reports within
+    /// `evict_timeout`, or is ended.
     fn reclaim(&mut self, card: CardIndex, now: Moment, actions: &mut Vec<Action>) -> bool {
         if on(&self.instances, card).any(|(_, instance)| instance.is_unreported()) {
             return false;
@@ -202,7 +202,7 @@ impl Residency {
                 ResidencyState::Inactive | ResidencyState::Waiting { .. } if instance.command.is_none() => {
                     self.command(victim.key, Command::Evict { bytes }, now, actions);
                 }
-                // It is told when it has answered the order that it has; the others do not leave.
+                // With a command pending the eviction follows its answer; the other states do not leave.
                 ResidencyState::Inactive
                 | ResidencyState::Waiting { .. }
                 | ResidencyState::Queued { .. }
@@ -217,7 +217,7 @@ impl Residency {
         lacks > later && self.take_back(card)
     }
 
-    /// Brings back those whose turn it is, as far as there is room by now, and lets them run. Returns whether one runs.
+    /// Restores and grants admitted instances as far as there is room by now. Returns whether one was granted or started.
     fn restore_admitted(&mut self, card: CardIndex, now: Moment, actions: &mut Vec<Action>) -> bool {
         let mut runs = false;
         let coming = |(key, instance): (_, &Instance)| match instance.state {
@@ -264,7 +264,7 @@ impl Residency {
         actions.push(Action::Yield { instance: key });
     }
 
-    /// Everybody whose memory could leave, the first to go first.
+    /// Instances whose memory could leave, first to leave first.
     fn victims(&self, card: CardIndex) -> Vec<Victim> {
         let victim = |(key, instance): (_, &Instance)| {
             let (rank, from) = self.rank(instance)?;
@@ -276,7 +276,7 @@ impl Residency {
         victims
     }
 
-    /// When it is whose turn to leave, if at all, and from when on it may be told so.
+    /// Rank of an instance for leaving, if it can, and the earliest time for it.
     fn rank(&self, instance: &Instance) -> Option<(Rank, Moment)> {
         match instance.state {
             ResidencyState::Inactive | ResidencyState::Yielding { .. } => {
@@ -297,14 +297,15 @@ impl Residency {
         }
     }
 
-    /// What is planned on the card if this instance gets its turn.
+    /// Bytes planned on the card if this instance is admitted.
     fn planned_with(&self, card: CardIndex, key: InstanceKey) -> u64 {
         let (planned, need) = self.instances.get(&key).map_or((0, 0), |instance| (instance.planned(), instance.need()));
         sum(&self.instances, card, Instance::planned).saturating_sub(planned).saturating_add(need)
     }
 
-    /// What instances may have on the card now: the budget, or what others leave of the card if that is less. There is
-    /// always room for one at a time, or a foreign process on the card would stop all service instead of slowing it.
+    /// Bytes that instances may have on the card now: the budget, or what foreign processes leave of the card if that is
+    /// less. There is always room for one instance at a time, or a foreign process would stop all service instead of
+    /// slowing it.
     fn capacity(&self, index: CardIndex, candidate: Option<InstanceKey>) -> u64 {
         let Some(card) = self.card(index) else { return 0 };
         let room = card.total.saturating_sub(card.others).min(card.budget);
@@ -315,7 +316,7 @@ impl Residency {
         room.max(alone.max().unwrap_or(0).min(card.budget))
     }
 
-    /// Asks for a look at the first of these moments that is still to come.
+    /// Sets the next wake-up to the first of these times that is still to come, if it is earlier.
     fn wake_no_later_than(&mut self, moments: impl Iterator<Item = Moment>, now: Moment) {
         let next = moments.filter(|moment| *moment > now).chain(self.next_quantum_end).min();
         self.next_quantum_end = next;

@@ -1,4 +1,4 @@
-//! What people and metrics see of the cards: a copy, made on demand.
+//! Views of the cards for operators and metrics: copies, made on demand.
 
 use super::events::Command;
 use super::ledger::{Instance, ResidencyState, on};
@@ -6,7 +6,7 @@ use super::{CardIndex, CardView, InstanceView, MemoryLocation, Residency};
 use std::cmp::Reverse;
 
 impl Residency {
-    /// The cards, in the order of the settings.
+    /// All cards, in the order of the settings.
     #[must_use]
     pub fn cards(&self) -> Vec<CardView> {
         self.cards

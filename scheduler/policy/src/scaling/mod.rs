@@ -1,84 +1,86 @@
-//! How many instances a model's requests need: fast up, slow down.
+//! Number of instances that a model's requests need: fast up, slow down.
 //!
-//! The model's task tells its load (requests in flight and waiting) whenever that changes, and asks how many instances
-//! are wanted. An instance is wanted for each `concurrency` of the sustained load: that is the average over [`UP`], but
-//! never more than the load of the moment, since what is over needs no instance. What was wanted is wanted for
-//! [`DOWN`], so that instances do not come and go with every pause. What always holds:
-//! - between `min` and `max` are wanted, and at least one while there is a request;
-//! - a load that stays is wanted in full after [`UP`] and a tenth of a second; one that is gone is forgotten a second
-//!   after [`DOWN`];
+//! The model's task reports its load (requests in flight and queued) whenever it changes, and asks how many instances are
+//! wanted. One instance is wanted for each `concurrency` of the sustained load: the average over [`UP`], but never more than
+//! the current load, since finished requests need no instance. What was wanted stays wanted for [`DOWN`], so that instances
+//! do not come and go with every pause.
+//!
+//! Invariants:
+//! - between `min` and `max` instances are wanted, and at least one while there is a request;
+//! - a load that stays is wanted in full after [`UP`] and a tenth of a second; one that is gone is forgotten a second after
+//!   [`DOWN`];
 //! - neither time nor memory depends on how often the load changes.
 
 use super::{Moment, nanos};
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// The load is averaged over so long.
+/// Window over which the load is averaged.
 pub const UP: Duration = Duration::from_secs(2);
-/// What was wanted within so long is wanted still.
+/// Time for which a number of instances stays wanted.
 pub const DOWN: Duration = Duration::from_secs(30);
 
 const UP_NANOS: u64 = 2_000_000_000;
-/// The average is exact but for the far end of [`UP`], which is taken to be even within one of these.
+/// Resolution of the average: exact but for the far end of [`UP`], where the load is taken to be even within a step.
 const STEP_NANOS: u64 = 100_000_000;
 /// [`UP`] in steps, and one for the far end.
 const STEPS: usize = 21;
 const SECOND_NANOS: u64 = 1_000_000_000;
 /// [`DOWN`] in seconds, and one for the second that has begun.
 const SECONDS: usize = 31;
-/// A load above this wants every instance that a manifest can ask for.
+/// Load that wants every instance a manifest can ask for; a higher load is counted as this.
 const MAX_LOAD: u32 = 1 << 20;
 
-/// What the manifest says.
+/// Scaling bounds of a manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     /// Instances kept without requests.
     pub min: u32,
     /// Most instances.
     pub max: u32,
-    /// Requests that one instance takes at once; at least 1.
+    /// Requests one instance takes at once; at least 1.
     pub concurrency: u32,
 }
 
-/// Why so many are wanted.
+/// Why this number of instances is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScalingReason {
-    /// Nothing asks for more than `min`.
+    /// Nothing calls for more than `min`.
     Min,
-    /// The load of now.
+    /// The current load.
     Load,
     /// The load within the last [`DOWN`].
     RecentLoad,
-    /// The load asks for more than `max`.
+    /// The load calls for more than `max`.
     Max,
 }
 
-/// How the number comes about, for people.
+/// Derivation of the wanted number, for operators.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Explanation {
-    /// Requests in flight and waiting.
+    /// Requests in flight and queued.
     pub load: u32,
-    /// Their average over [`UP`].
+    /// Average load over [`UP`].
     pub average: f64,
-    /// The greatest sustained load within the last [`DOWN`].
+    /// Greatest sustained load within the last [`DOWN`].
     pub greatest: f64,
-    /// Instances that are wanted.
+    /// Number of instances wanted.
     pub wanted: u32,
-    /// Why.
+    /// Reason for the number.
     pub reason: ScalingReason,
 }
 
-/// The load of a model over time.
+/// Load of a model over time.
 #[derive(Debug, Clone)]
 pub struct Demand {
     load: u64,
-    /// Up to here everything is counted, in nanoseconds.
+    /// Time up to which the load is counted, in nanoseconds.
     at: u64,
-    /// The load times its nanoseconds in each of the last steps, by the step's number modulo their count.
+    /// Load times its nanoseconds in each of the last steps, indexed by the step's number modulo their count.
     steps: [u64; STEPS],
-    /// All of them together.
+    /// Sum of `steps`.
     sum: u64,
-    /// The greatest sustained load, times [`UP_NANOS`], in each of the last seconds; places as above.
+    /// Greatest sustained load, times [`UP_NANOS`], in each of the last seconds, indexed likewise.
     seconds: [u64; SECONDS],
 }
 
@@ -89,20 +91,20 @@ impl Default for Demand {
 }
 
 impl Demand {
-    /// From `now` on there are so many requests in flight and waiting.
+    /// Records the load from `now` on: requests in flight and queued.
     pub fn observe(&mut self, load: u32, now: Moment) {
         self.settle(nanos(now));
         self.load = load.min(MAX_LOAD).into();
         self.note();
     }
 
-    /// How many instances are wanted.
+    /// Number of instances wanted.
     #[must_use]
     pub fn wanted(&self, now: Moment, bounds: Bounds) -> u32 {
         self.settled(now).needs(bounds).wanted
     }
 
-    /// How the number comes about.
+    /// Derivation of the wanted number.
     #[must_use]
     pub fn explain(&self, now: Moment, bounds: Bounds) -> Explanation {
         let demand = self.settled(now);
@@ -121,14 +123,14 @@ impl Demand {
         Explanation { load: u32::try_from(demand.load).unwrap_or(u32::MAX), average, greatest, wanted, reason }
     }
 
-    /// When to ask again though the load stays as it is: another number may be wanted then, or since the last step.
+    /// Time at which another number may be wanted although the load stays the same.
     #[must_use]
     pub fn wake_at(&self, now: Moment, bounds: Bounds) -> Option<Moment> {
         let demand = self.settled(now);
         let needs = demand.needs(bounds);
         let in_full = instances(demand.load * UP_NANOS, bounds).min(bounds.max);
         let rise = (in_full > needs.wanted).then(|| (demand.at / STEP_NANOS + 1) * STEP_NANOS);
-        // The newest second in which as many were needed: once it is forgotten, fewer may be.
+        // Fewer may be wanted once the newest second in which as many were needed is forgotten.
         let this = demand.at / SECOND_NANOS;
         let falls = needs.wanted > needs.now.max(bounds.min);
         let mut known = (this.saturating_sub(SECONDS as u64 - 1)..=this).rev().filter(|_| falls);
@@ -143,7 +145,7 @@ impl Demand {
         Needs { now, recent, wanted: recent.min(bounds.max).max(bounds.min) }
     }
 
-    /// As it is now; without a copy if the load was told just now.
+    /// State as of `now`; without a copy if the load was recorded just now.
     fn settled(&self, now: Moment) -> Cow<'_, Self> {
         let mut settled = Cow::Borrowed(self);
         if nanos(now) > self.at {
@@ -184,14 +186,14 @@ impl Demand {
         }
     }
 
-    /// The step begins: its place holds the one that is out of sight now.
+    /// Clears the slot of a step that begins: it holds the step that has left the window.
     fn forget_step(&mut self, step: u64) {
         if let Some(counted) = self.steps.get_mut(place(step, STEPS)) {
             self.sum -= std::mem::take(counted);
         }
     }
 
-    /// While the load stays the sustained load does not fall, so that what is noted at the end is the greatest.
+    /// Records the sustained load. It does not fall while the load stays, so the value at the end is the greatest.
     fn note(&mut self) {
         let sustained = self.sustained();
         if let Some(noted) = self.seconds.get_mut(place(self.at / SECOND_NANOS, SECONDS)) {
@@ -199,11 +201,11 @@ impl Demand {
         }
     }
 
-    /// The load of the last [`UP`], times its nanoseconds.
+    /// Load of the last [`UP`], times its nanoseconds.
     fn integral(&self) -> u64 {
         let this = self.at / STEP_NANOS;
         let oldest = self.steps.get(place(this + 1, STEPS)).copied().unwrap_or(0);
-        // In microseconds, or the product would not fit.
+        // In microseconds: the product would not fit otherwise.
         let passed = (self.at % STEP_NANOS) / 1000;
         self.sum - oldest * passed / (STEP_NANOS / 1000)
     }
@@ -221,7 +223,7 @@ impl Demand {
     }
 }
 
-/// Instances that the load of the moment needs, that of the last [`DOWN`], and what comes of it within the bounds.
+/// Instances needed by the current load, by the load of the last [`DOWN`], and wanted within the bounds.
 struct Needs {
     now: u32,
     recent: u32,

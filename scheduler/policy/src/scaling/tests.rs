@@ -62,7 +62,7 @@ fn what_was_wanted_is_wanted_for_half_a_minute() {
     assert_eq!(wanted(&demand, MANY, &[10_500, 40_400, 40_999, 41_000, 90_000]), [3, 3, 3, 0, 0]);
     let demand = loaded(&[(0, 3), (10_000, 1)]);
     assert_eq!(wanted(&demand, MANY, &[40_000, 41_000]), [3, 1]);
-    // It comes back in between.
+    // The load comes back in between.
     let demand = loaded(&[(0, 3), (10_000, 0), (30_000, 2), (33_000, 0)]);
     assert_eq!(wanted(&demand, MANY, &[40_999, 41_000, 63_999, 64_000]), [3, 2, 2, 0]);
 }

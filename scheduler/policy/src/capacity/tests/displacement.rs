@@ -128,7 +128,7 @@ fn an_idle_node_makes_room_for_a_new_version() {
     ledger.step(&Event::MinInstances { model: "b".into(), min: 1 });
     assert_eq!(candidate(&mut ledger), [goes(ReservationId(0), "c", Purpose::Candidate)]);
 
-    // It waits for one of those that were in use only just.
+    // Waits for one of the instances that were in use only just.
     let mut ledger = node(90, &[("a", 30, Some(17)), ("b", 30, None), ("c", 30, Some(11))]);
     assert_eq!(candidate(&mut ledger), []);
     assert_eq!(ledger.step(&Event::Retry(Duration::from_secs(21))), []);
@@ -152,7 +152,7 @@ fn what_is_said_of_a_full_node_is_true() {
         recent,
         recreate_fits,
     };
-    // Of `a` one may go, `b` was in use a second ago, and `c` is itself in the way.
+    // An instance of `a` may go, `b` was in use a second ago, and `c` is itself in the way.
     busy(&mut ledger, ReservationId(2));
     assert_eq!(shortage(&candidate_at(&mut ledger, LATE, ReservationId(9), "c", 100)), memory(10, 30, 1, 0, false));
     ledger.step(&Event::MinInstances { model: "b".into(), min: 1 });

@@ -18,7 +18,7 @@ const fn amounts(memory: u64, millicpus: u64, processes: u64) -> Amounts {
     Amounts { memory, millicpus, processes }
 }
 
-/// What an instance takes, and its zygote.
+/// Limits of an instance, and its zygote.
 const MODELS: [(&str, Amounts, Option<Zygote>); 4] = [
     ("small", amounts(1, 100, 3), Some(Zygote { generation: Generation(1), need: amounts(3, 0, 2) })),
     ("wide", amounts(2, 2000, 1), None),
@@ -51,7 +51,7 @@ enum State {
     Leaves,
 }
 
-/// What the test knows of the node.
+/// Reference model of the node.
 #[derive(Debug, Default)]
 struct Reference {
     reservations: BTreeMap<ReservationId, (usize, State)>,
@@ -61,7 +61,7 @@ struct Reference {
     idle_zygotes: Vec<(usize, Moment)>,
 }
 
-/// Of instances of these models: each its own, and one zygote for all of a model.
+/// Sum for instances of these models: each its own limits, and one zygote for all of a model.
 fn needs(models: impl Iterator<Item = usize>) -> Amounts {
     let models: Vec<usize> = models.collect();
     let own = models.iter().map(|model| MODELS[*model].1);
@@ -71,7 +71,7 @@ fn needs(models: impl Iterator<Item = usize>) -> Amounts {
 }
 
 impl State {
-    /// Its room is its own, now and later.
+    /// The room is reserved, now and later.
     fn stays(self) -> bool {
         !matches!(self, Self::Hopes(..) | Self::Leaves)
     }
@@ -123,7 +123,7 @@ impl Reference {
         self.mins[model].max(u32::from(is_in_use))
     }
 
-    /// By the rules, one after the other, until it fits or nobody is left. `hoping`: as if everybody were idle.
+    /// By the rules, one after the other, until it fits or none is left. `assume_idle`: as if all were idle.
     fn could_fit(&mut self, model: usize, purpose: Purpose, assume_idle: bool, now: Moment) -> bool {
         let keeps = [0, 1, 2, 3].map(|other| self.keeps(other, purpose, now));
         let saved = self.reservations.clone();
@@ -267,7 +267,7 @@ proptest! {
                 None => prop_assert_eq!(actions, []),
             }
             match step {
-                // One hopes at a time, so that it is clear for whom somebody goes.
+                // At most one request is pending, so that it is clear for which one an instance goes.
                 Step::Request { .. } if node.request().is_some() => {}
                 Step::Request { model, min, candidate } => {
                     let (name, need, zygote) = MODELS[model];

@@ -16,7 +16,7 @@ fn budget(mib: u64) -> Amounts {
     Amounts { memory: mib * MIB, millicpus: u64::MAX, processes: u64::MAX }
 }
 
-/// Who may hope is told what it is told at once.
+/// Decisions at once, and those of pending requests at the end of their wait.
 fn ask_at(ledger: &mut Ledger, second: u64, reservation: ReservationId, model: &str, mib: u64) -> Vec<Action> {
     let now = Duration::from_secs(second);
     let need = memory(mib);
@@ -54,7 +54,7 @@ fn goes(reservation: ReservationId, by: &str, purpose: Purpose) -> Action {
 /// When those of the tables are idle for long.
 const LATE: u64 = 60;
 
-/// Who may hope hopes in vain.
+/// A request that may be pending waits in vain.
 fn request(ledger: &mut Ledger, reservation: ReservationId, model: &str, mib: u64) -> Vec<Action> {
     let said = ask_at(ledger, LATE, reservation, model, mib);
     if !ledger.pending.contains_key(&reservation) {

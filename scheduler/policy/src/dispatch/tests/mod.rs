@@ -35,7 +35,7 @@ fn ids<const N: usize>(ids: [u64; N]) -> [RequestId; N] {
     ids.map(RequestId)
 }
 
-/// One instance, open.
+/// Dispatch with one enabled instance.
 fn ready(concurrency: u32, queue: u32, mode: HandlerMode) -> Dispatch {
     let mut dispatch = Dispatch::default();
     dispatch.set_bounds(queue, concurrency);

@@ -59,7 +59,7 @@ struct Alive {
 }
 
 impl Alive {
-    /// What it is ordered by: the time at which one of the highest priority would have to come to be its equal.
+    /// Rank: the arrival at which a request of the highest priority would be its equal.
     fn rank(&self) -> Moment {
         self.came + u32::from(HIGHEST_PRIORITY - self.priority) * SECOND
     }
@@ -71,7 +71,7 @@ struct Reference {
     ended: usize,
     /// By instance: whether it is open, serial, its concurrency.
     routes: BTreeMap<InstanceNumber, (bool, bool, u32)>,
-    /// Of another scheduler's requests.
+    /// Requests of another scheduler.
     external_requests: BTreeMap<InstanceNumber, u32>,
 }
 
@@ -81,7 +81,7 @@ impl Reference {
         self.ended += 1;
     }
 
-    /// Those that wait, and those of who takes further ones: what a new one has to find its place beside.
+    /// Queued requests, and those on enabled routes: a new request has to fit beside them.
     fn counted(&self) -> usize {
         let counts = |at: InstanceNumber| self.routes.get(&at).is_some_and(|(open, ..)| *open);
         self.alive.values().filter(|request| !request.written_off && request.at.is_none_or(counts)).count()
@@ -91,7 +91,7 @@ impl Reference {
         self.alive.values().filter(|request| request.at == Some(instance)).count()
     }
 
-    /// Whoever sent them.
+    /// Requests of any scheduler.
     fn has(&self, instance: InstanceNumber) -> usize {
         self.at(instance) + self.external_requests.get(&instance).map_or(0, |requests| *requests as usize)
     }

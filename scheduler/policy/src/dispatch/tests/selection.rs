@@ -1,4 +1,4 @@
-//! Who gets a request.
+//! Selection of the instance for a request.
 
 use super::*;
 use std::collections::BTreeMap;

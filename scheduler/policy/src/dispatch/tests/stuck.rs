@@ -22,7 +22,7 @@ fn a_slot_is_written_off_and_comes_back_with_its_handler() {
     assert_eq!(dispatch.write_off(ONE, 9 * MS), NONE, "once");
     assert_eq!((dispatch.stuck_handlers(ONE), dispatch.cancelled_since(ONE)), (stuck_handlers(true, true), None));
     assert_eq!((dispatch.load(), dispatch.in_flight()), (1, 2), "it is nobody's load");
-    // It takes no place in the queue, and its slot is taken.
+    // A request that was written off takes no place in the queue, and its slot is taken.
     submit(&mut dispatch, 2..6);
     assert_eq!(dispatch.submit(plain(RequestId(6)), MS), Admission::Full);
     assert_eq!(all(&mut dispatch, MS).len(), 1, "two of three slots are left");

@@ -170,7 +170,7 @@ fn a_candidate_without_room_takes_the_place_of_what_nobody_asks_for() {
     assert_eq!(table.feed(Event::Ready(C)), [Action::Serve(NEW), Action::RecordReady(NEW), Action::EnableRoute(C)]);
     assert_eq!(table.fleet.deaths(), 0);
 
-    // One that cannot serve gives the place back.
+    // A candidate that cannot serve gives the capacity back.
     let mut table = refused_beside_idle(MIN_IDLE.as_secs());
     table.feed(refused);
     table.feed(Event::Gone(A));

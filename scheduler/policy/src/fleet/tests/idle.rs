@@ -70,7 +70,7 @@ fn a_death_in_use_and_a_start_for_a_request_begin_it_anew() {
     assert_eq!(leaves(&mut table, 999), []);
     assert_eq!(leaves(&mut table, 1000), [(B, StopReason::Idle)]);
 
-    // Its `setup` takes longer than its idle time.
+    // The `setup` takes longer than the idle time.
     let mut table = Table::new(Settings { startup: 3600 * SECOND, ..settings() });
     table.feed(Event::Demand);
     table.feed(Event::Prepared(OLD));

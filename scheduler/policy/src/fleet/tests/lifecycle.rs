@@ -1,4 +1,4 @@
-//! One generation, one instance at a time: start, work, idle end, death, back-off, people's words.
+//! A single generation with one instance at a time: start, work, idle stop, death, back-off, commands.
 
 use super::*;
 

@@ -70,13 +70,13 @@ impl Table {
         table
     }
 
-    /// What it does; why somebody leaves is asked for with [`Self::reasons`].
+    /// Actions of an event, without the reasons for leaving; see [`Self::reasons`].
     fn feed(&mut self, event: Event) -> Vec<Action> {
         let actions = self.fleet.step(&event, self.now, 1.0).into_iter();
         actions.filter(|action| !matches!(action, Action::Leaving { .. })).collect()
     }
 
-    /// Who leaves, and why.
+    /// Instances that leave, and why.
     fn reasons(&mut self, event: Event) -> Vec<(InstanceNumber, StopReason)> {
         let leaves = |action| match action {
             Action::Leaving { instance, reason } => Some((instance, reason)),

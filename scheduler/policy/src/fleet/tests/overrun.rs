@@ -6,7 +6,7 @@ fn overran(instance: InstanceNumber, other_requests: bool, free_slots: bool) -> 
     Event::StuckHandlers { instance, other_requests, free_slots }
 }
 
-/// One instance at work.
+/// Fleet with one busy instance.
 fn busy(settings: Settings) -> Table {
     let mut table = Table::ready(settings);
     table.feed(Event::Busy(A));
@@ -36,7 +36,7 @@ fn ten_in_a_row_delay_no_start_and_refuse_nothing() {
         table.feed(Event::Busy(next));
     }
     assert_eq!((table.fleet.deaths(), table.fleet.failures()), (10, 0));
-    // What dies by itself waits as ever.
+    // An instance that dies by itself backs off as ever.
     let next = InstanceNumber(11);
     assert_eq!(table.feed(Event::Gone(next)), [Action::Prepare(OLD)]);
     assert!(!table.fleet.refuses_requests(), "it was the first death");
@@ -131,7 +131,7 @@ fn on_the_way_down_others_are_waited_for_and_stuck_handlers_are_not() {
         table.feed(Event::Gone(A));
         assert_eq!(table.fleet.deaths(), 0, "{order:?}");
     }
-    // Nobody else is in it when it is told to go.
+    // No other request is in it when it has to go.
     let mut table = busy(up_to(2));
     table.at(1, overran(A, false, true));
     assert_eq!(table.feed(Event::Stop)[..2], [Action::DisableRoute(A), Action::Kill(A)]);

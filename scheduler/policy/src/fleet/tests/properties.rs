@@ -11,7 +11,7 @@ struct Plan {
     seats: u32,
     faults: Faults,
     adopted: Vec<(usize, bool)>,
-    /// What the lasting state has as the last one that served.
+    /// Generation that the persisted state names as the last one that served.
     served: Option<usize>,
     /// The directory is known before the instances are found.
     content_first: bool,

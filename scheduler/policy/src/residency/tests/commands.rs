@@ -1,4 +1,4 @@
-//! What comes of an order, and who lies.
+//! Results of commands, and instances that report falsely.
 
 use super::*;
 
@@ -103,7 +103,7 @@ fn what_setup_needed_for_a_moment_does_not_count_later() {
     card.feed(&Event::UsageSampled { instance: InstanceKey(1), usage: usage(9, 9, 0) });
     card.ready(InstanceKey(1), 4);
     assert_eq!(card.place(InstanceKey(2), 6), [Action::Placed { instance: InstanceKey(2), card: CardIndex(0) }]);
-    // What it had since it was ready does, or the next request would find no room.
+    // The peak since it was ready counts, or the next request would find no room.
     card.ready(InstanceKey(2), 1);
     card.feed(&Event::UsageSampled { instance: InstanceKey(1), usage: usage(8, 8, 0) });
     card.feed(&Event::UsageSampled { instance: InstanceKey(1), usage: usage(4, 4, 0) });
@@ -168,12 +168,12 @@ fn nobody_leaves_before_all_adopted_ones_have_said_what_they_have() {
         assert_eq!(card.moved(InstanceKey(keys[second]), numbers[second], usage(5, 5, 0)), [grant]);
     }
 
-    // They do have too much, as after a smaller budget: what is too much leaves once it is known.
+    // Both together have too much, as after a smaller budget: the excess leaves once it is known.
     let (mut card, numbers) = adopted();
     card.moved(InstanceKey(1), numbers[0], usage(6, 6, 0));
     only_order(&card.moved(InstanceKey(2), numbers[1], usage(6, 6, 0)), InstanceKey(1), evict(2));
 
-    // One that does not say it stops the others no longer than an order may take.
+    // An instance that does not report stops the others no longer than a command may take.
     let (mut card, numbers) = adopted();
     card.moved(InstanceKey(1), numbers[0], usage(5, 1, 0));
     card.want(InstanceKey(1));

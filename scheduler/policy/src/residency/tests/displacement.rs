@@ -1,4 +1,4 @@
-//! Who leaves for an instance that starts: tables of cards, who is idle, what is asked for, and who goes.
+//! Displacement for an instance that starts: tables of cards, idle instances, requests, and displaced instances.
 
 use super::*;
 
@@ -110,7 +110,7 @@ fn the_hosts_memory_is_made_free_too() {
     node.ready(InstanceKey(2), 7);
     let requested_at = node.place_with(ASKER, 7, GpuMode::Unified, idle(&[InstanceKey(1)]));
     assert_eq!(requested_at, [goes(InstanceKey(1), ASKER)]);
-    // Its memory in the host counts until it is gone.
+    // The memory in the host counts until the instance is gone.
     node.now += 10 * SECOND;
     assert_eq!(node.at(node.now), []);
     let started = node.feed(&Event::Gone { instance: InstanceKey(1) });

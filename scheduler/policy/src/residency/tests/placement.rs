@@ -119,7 +119,7 @@ fn adopted_instances_are_taken_as_they_are() {
     let number = only_order(&back, InstanceKey(3), Command::Restore);
     let grant = Action::Grant { instance: InstanceKey(3), swap: Duration::ZERO };
     assert_eq!(node.moved(InstanceKey(3), number, usage(6, 6, 0)), [grant]);
-    // One that still starts keeps all of its limit.
+    // An instance that is still starting keeps all of its limit.
     assert_eq!(node.feed(&adopted(InstanceKey(4), Some(CardIndex(0)), 4, false)), []);
     assert_eq!(node.place(InstanceKey(5), 1), [], "6 and 4 are taken");
 }

@@ -1,4 +1,4 @@
-//! Who leaves for whom, and when.
+//! Which instance's memory leaves for which other, and when.
 
 use super::*;
 
@@ -444,7 +444,7 @@ fn growth_after_a_decision_takes_the_later_decision_back() {
     card.want(InstanceKey(1));
     card.want(InstanceKey(2));
     assert_eq!(card.feed(&Event::Gone { instance: InstanceKey(3) }), []);
-    // They have grown, and each now needs what the other has.
+    // Both have grown, and each now needs what the other has.
     assert_eq!(card.moved(InstanceKey(1), one, usage(9, 5, 0)), []);
     let two = only_order(&card.moved(InstanceKey(2), two, usage(6, 5, 0)), InstanceKey(2), evict(4));
     let one = only_order(&card.moved(InstanceKey(2), two, usage(6, 1, 0)), InstanceKey(1), Command::Restore);

@@ -1,4 +1,4 @@
-//! What holds after every step, whatever went wrong before.
+//! Invariants after every step, whatever went wrong before.
 
 use super::World;
 use crate::Generation;

@@ -1,4 +1,4 @@
-//! What instances do in the modelled world, and carrying out what the policy says of them.
+//! Behaviour of instances in the simulated world, and carrying out the policy's actions on them.
 
 use super::{Fake, Later, Nature, World};
 use crate::fleet::{Action, Event, Phase};

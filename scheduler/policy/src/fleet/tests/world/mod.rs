@@ -11,21 +11,21 @@ use super::*;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
-/// What a content is like.
+/// Nature of a content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::fleet::tests) enum Nature {
     Works,
-    /// Its environment cannot be made.
+    /// The environment cannot be made.
     NoEnvironment,
-    /// Its import fails.
+    /// The import fails.
     NoImport,
-    /// It is never ready.
+    /// Never ready.
     Hangs,
-    /// It dies in `setup`.
+    /// Dies in `setup`.
     Crashes,
 }
 
-/// What can go wrong with a content that works, each with its chance per occasion.
+/// Faults of a content that works, each with its chance per occasion.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::fleet::tests) struct Faults {
     /// An environment, this time.
@@ -56,13 +56,13 @@ pub(in crate::fleet::tests) enum Happening {
 pub(in crate::fleet::tests) struct Fake {
     pub(in crate::fleet::tests) generation: Generation,
     content: usize,
-    /// It has its place; until then there is no process.
+    /// Capacity is granted; until then there is no process.
     placed: bool,
     ready: bool,
     pub(in crate::fleet::tests) routed: bool,
     /// The number of its request.
     busy: Option<u64>,
-    /// Its request was cancelled, and runs on.
+    /// The request was cancelled, and runs on.
     stuck: bool,
     deaf: bool,
 }
@@ -155,7 +155,7 @@ impl World {
         self.contents[content].0
     }
 
-    /// What an earlier scheduler knew.
+    /// State of an earlier scheduler.
     pub(in crate::fleet::tests) fn served(&mut self, content: usize) {
         self.was_ready.insert(content);
         self.ready_once.insert(content);

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 /// From `End` to `Departing`.
 pub(super) const KILL: Duration = Duration::from_millis(100);
 
-/// What can go wrong, each with its chance per occasion.
+/// Faults, each with its chance per occasion.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Faults {
     /// An order is never answered.
@@ -23,9 +23,9 @@ pub(super) struct Faults {
     pub(super) grow: f64,
     /// A request kills its instance.
     pub(super) crash: f64,
-    /// What waits for an instance is cancelled by its clients.
+    /// Clients cancel the requests that wait for an instance.
     pub(super) cancel: f64,
-    /// Somebody else takes or gives back a part of a card.
+    /// A foreign process takes or gives back a part of a card.
     pub(super) others: f64,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Faults {
 #[derive(Debug, Clone)]
 pub(super) struct Model {
     pub(super) limit: u64,
-    /// What it allocates in its `setup`.
+    /// Allocation in `setup`.
     pub(super) size: u64,
     pub(super) mode: GpuMode,
     pub(super) key: Option<InstanceKey>,
@@ -208,7 +208,7 @@ impl World {
         }
     }
 
-    /// Whatever a model can do about what waits for it.
+    /// Steps a model can take about its waiting requests.
     fn push_on(&mut self, index: usize) {
         let model = &self.models[index];
         if model.waiting.is_empty() {

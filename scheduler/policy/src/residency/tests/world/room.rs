@@ -1,9 +1,9 @@
-//! What is on the cards of the world, what may be there, and who could leave.
+//! Memory on the cards of the world, its bounds, and the instances that could leave.
 
 use super::*;
 
 impl World {
-    /// What the others could do for one of this model.
+    /// Reclaimable memory for an instance of this model.
     pub(super) fn others(&self, asker: usize) -> Reclaimable<InstanceKey> {
         if !self.makes_room {
             return Reclaimable::default();
@@ -27,8 +27,8 @@ impl World {
         }
     }
 
-    /// What is started is never beyond what may be; what is really there never exceeds the budget, unless models grow when
-    /// they like.
+    /// Invariants: started instances never exceed what may be started; the memory really there never exceeds the budget,
+    /// unless models grow when they like.
     pub(super) fn check(&self) {
         for (index, card) in self.policy.cards().iter().enumerate() {
             let started = self.fakes.values().filter(|fake| fake.card == Some(CardIndex(index)));
