@@ -1,7 +1,7 @@
 //! Pause before a model whose instance died is started again.
 //!
-//! The first restart is immediate; every further death doubles the pause, up to a minute. An instance that stayed ready for
-//! [`FORGIVEN_AFTER`] clears the tally: a model that dies once a day is restarted at once, every day.
+//! The first restart is immediate; every further death doubles the pause, up to a minute. An instance that stayed ready
+//! for [`FORGIVEN_AFTER`] clears the tally: a model that dies once a day is restarted at once, every day.
 
 use super::Moment;
 use std::time::Duration;

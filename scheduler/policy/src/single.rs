@@ -1,8 +1,9 @@
-//! Service of a single model: ready when the model is, ended when the model fails. The scheduler decides after each change.
+//! Service of a single model: ready when the model is, ended when the model fails. The scheduler decides after each
+//! change.
 //!
-//! On a node of many models a death is answered with another start, after a pause that grows. Here the service manager does
-//! that, which sees every end, counts ends and reports them; only what a client can cause by hanging up is handled here
-//! ([why](../../../docs/decisions/single-model.md)).
+//! On a node of many models a death is answered with another start, after a pause that grows. Here the service manager
+//! does that, which sees every end, counts ends and reports them; only what a client can cause by hanging up is handled
+//! here ([why](../../../docs/decisions/single-model.md)).
 
 /// Exit code of a configuration error in `sysexits.h`: the service manager does not start the service again.
 pub const EX_CONFIG: u8 = 78;

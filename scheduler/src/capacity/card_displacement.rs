@@ -1,7 +1,7 @@
 //! Displacement of idle instances from a card.
 //!
-//! The residency policy chooses the instances; which of them may go, and the notification, are the same as for the node's
-//! own capacity.
+//! The residency policy chooses the instances; which of them may go, and the notification, are the same as for the
+//! node's own capacity.
 
 use super::reservation::{CapacityHandle, Decision, DisplacedFrom};
 use crate::policy::capacity::{Event, Reclaimable, ReservationId, StartReason};

@@ -5,8 +5,8 @@ use omni_config::manifest::{Manifest, Resources};
 use omni_config::node::Capacity;
 use omni_config::size::ByteSize;
 
-/// What there is: without a configured budget all of the machine's memory. One that does not say how much it has is not
-/// guessed at.
+/// Budget of the node: without a configured one all of the machine's memory. A machine that does not say how much it
+/// has is not guessed at.
 pub(super) fn budget(config: &Capacity, machine: Option<u64>) -> Amounts {
     Amounts {
         memory: config.memory.map_or(machine.unwrap_or(u64::MAX), ByteSize::bytes),
@@ -15,13 +15,13 @@ pub(super) fn budget(config: &Capacity, machine: Option<u64>) -> Amounts {
     }
 }
 
-/// What an instance may use.
+/// Limits of an instance.
 #[must_use]
 pub fn need(resources: &Resources) -> Amounts {
     Amounts { memory: resources.memory.bytes(), millicpus: millicpus(resources.cpus), processes: resources.pids.into() }
 }
 
-/// What the zygote of a model, if it has one, may use beside its instances: no processor time, for they wait while it
+/// Limits of a model's zygote, if it has one, in addition to its instances': no processor time, for they wait while it
 /// imports, and then it waits.
 #[must_use]
 pub fn zygote_need(manifest: &Manifest) -> Option<Amounts> {

@@ -23,7 +23,7 @@ type Get = unsafe extern "C" fn(*mut c_int, c_int) -> c_int;
 type Uuid = unsafe extern "C" fn(*mut [u8; 16], c_int) -> c_int;
 type Attribute = unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int;
 
-/// Whether each card that the driver lets this process use has it, by the card's uuid in NVML's form.
+/// Support by each card that the driver lets this process use, by the card's uuid in NVML's form.
 pub(super) fn concurrent_managed_access(file: &OsStr) -> Result<BTreeMap<String, bool>, String> {
     // SAFETY: the file is the driver's library, named by the operator or found where the linker finds every library of
     // this machine; its initialisers are those that any program which uses the driver runs.

@@ -1,7 +1,7 @@
-//! Asks of the task ([`super::task`]) for a place on a card that idle instances may have to leave.
+//! Requests of the GPU task ([`super::task`]) for a place that idle instances may have to leave.
 //!
-//! Who is idle is known by the node's capacity, where all instances have their seats. The policy decides under its lock, so
-//! that what it counts on cannot be given to another asker meanwhile.
+//! The node's capacity knows which instances are idle, as all have reservations there. The policy decides under its
+//! lock, so that what it counts on cannot be given to another request meanwhile.
 
 use super::placed::PlacedInstance;
 use super::task::GpuTask;
@@ -10,14 +10,14 @@ use crate::policy::residency::{Action, Event, InstanceKey};
 use std::collections::HashMap;
 
 impl GpuTask {
-    /// Looks for those that hope for a place, in the order in which they asked.
+    /// Retries the pending requests for a place, in the order of their arrival.
     pub(super) async fn retry_placements(&mut self) {
         for instance in self.policy.pending_placements() {
             self.place_with(instance, |others| Event::RetryPlacement { instance, others }).await;
         }
     }
 
-    /// Feeds an ask to the policy, with what the others could do for it.
+    /// Feeds a request to the policy, with the instances that could make room.
     pub(super) async fn place_with(
         &mut self,
         key: InstanceKey,

@@ -1,23 +1,23 @@
-//! Refusals and ends of the policy in words: for people on the node, and as labels of metrics. Pure.
+//! Texts and metric labels of the policy's refusals and ends. Pure.
 //!
-//! A text stands in the model's own status, so it names no other model.
+//! The text appears in the model's own status, so it names no other model.
 
 use crate::capacity::retained;
 use crate::policy::residency::{EndCause, Refusal, Retained};
 
-/// A refusal, for who asked.
+/// Refusal of a place.
 pub(super) struct Refused {
     /// Label of the metric.
     pub(super) reason: &'static str,
-    /// Trying again cannot help before somebody changes the model or the node.
+    /// Another try cannot help before the model or the node is changed.
     pub(super) permanent: bool,
-    /// There would be room in place of the model's instances that serve.
+    /// The instance would fit if the model's serving instances went first.
     pub(super) recreate_fits: bool,
-    /// For people.
+    /// Text for operators.
     pub(super) message: String,
 }
 
-/// `limit` is what was asked for; `none` says why the node has no card, if it has none.
+/// Describes a refusal. `limit` is the requested limit; `none` the reason why the node has no card, if it has none.
 pub(super) fn refused(
     refusal: Refusal,
     limit: u64,
@@ -67,23 +67,23 @@ pub(super) fn refused(
     Refused { reason, permanent, recreate_fits, message }
 }
 
-/// Its memory was to be movable, and no card here can do that.
+/// Describes the refusal of movable memory on cards that cannot move any.
 pub(super) fn not_movable(why: &str) -> Refused {
     let message = format!("gpu-mode = \"unified\" cannot be had on this node's cards: {why}; \"device\" can");
     Refused { reason: "not-movable", permanent: true, recreate_fits: false, message }
 }
 
-/// An end, for the model that meets it.
+/// End of an instance.
 pub(super) struct Ended {
     /// Label of the metric.
     pub(super) reason: &'static str,
-    /// It did nothing wrong.
+    /// The instance did nothing wrong.
     pub(super) displaced: bool,
-    /// For people.
+    /// Text for operators.
     pub(super) message: String,
 }
 
-/// What is said when an instance has to end.
+/// Describes why an instance has to end.
 pub(super) fn ended(why: EndCause) -> Ended {
     let (reason, displaced, message) = match why {
         EndCause::BeyondLimit { seen, allowed } => (
@@ -133,7 +133,7 @@ pub(super) fn ended(why: EndCause) -> Ended {
     Ended { reason, displaced, message }
 }
 
-/// A size as people say it.
+/// Size rounded for reading.
 fn about(bytes: u64) -> String {
     const MIB: u64 = 1 << 20;
     const GIB: u64 = 1 << 30;

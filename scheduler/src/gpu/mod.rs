@@ -1,9 +1,9 @@
-//! The node's GPUs: what cards there are, and whose memory is on them.
+//! GPUs of the node: discovery of the cards, and residency of instances' memory on them.
 //!
-//! One task ([`task`]) owns all cards. It feeds the policy ([`crate::policy::residency`]) and carries out what that
-//! decides; a thread of its own ([`probe`]) talks to the driver. Models' tasks hold a [`Placement`] for each instance that has
-//! GPU memory ([`queue`]): through it they ask for a place and for residency, and answers come into their inbox as
-//! [`Decision`]. The task never touches an instance: orders about memory go through the model's task, which owns it.
+//! One task ([`task`]) owns all cards. It feeds the policy ([`crate::policy::residency`]) and carries out its
+//! decisions; a thread of its own ([`probe`]) talks to the driver. Models' tasks hold a [`Placement`] for each instance
+//! with GPU memory ([`queue`]), through which they ask for a place and for grants; answers come as [`Decision`]
+//! messages. The task never touches an instance: commands about memory go through the model's task, which owns it.
 
 mod cuda;
 mod displacement;
@@ -25,8 +25,8 @@ use crate::watchdog::Pulse;
 use omni_config::node::Gpu;
 use omni_machine::Tried;
 
-/// Starts the task, and the thread that looks for the cards. A node without any starts as well: then whoever asks for
-/// a place is told why there is none.
+/// Starts the task, and the thread that discovers the cards. On a node without cards every request for a place is
+/// refused with the reason why there are none.
 #[must_use]
 pub fn start(config: &Gpu, capacity: CapacityHandle, metrics: GpuMetrics, pulse: Pulse) -> GpuHandle {
     let (handle, receiver) = queue::new();
@@ -36,7 +36,7 @@ pub fn start(config: &Gpu, capacity: CapacityHandle, metrics: GpuMetrics, pulse:
     handle
 }
 
-/// The cards that models could use here, as the task would find them. A driver that is stuck keeps the caller.
+/// Discovers the cards that models could use here, as the task would. Blocks while the driver is stuck.
 #[must_use]
 pub fn found(config: &Gpu) -> Tried<Vec<omni_machine::Card>> {
     let card = |card: probe::Card| omni_machine::Card {
@@ -49,7 +49,7 @@ pub fn found(config: &Gpu) -> Tried<Vec<omni_machine::Card>> {
     probe::find(config).map(|(_, cards)| cards.into_iter().map(card).collect()).into()
 }
 
-/// The other side of the desk, for tests of who speaks there.
+/// Receiving side of the queue, for tests of its senders.
 #[cfg(test)]
 pub(crate) mod testing {
     use super::{GpuHandle, PlacementRequest, queue};
@@ -59,7 +59,7 @@ pub(crate) mod testing {
     use omni_node_protocol::launcher::GpuMode;
     use tokio::sync::mpsc;
 
-    /// An instance that asks for one byte of a card, and hears nothing.
+    /// Request for one byte of a card, with a mailbox that is not read.
     pub(crate) fn request() -> PlacementRequest {
         let mailbox = Mailbox::new(mpsc::channel(1).0, |decision| decision);
         let instance = InstanceId::parse("0123456789ab").unwrap();
@@ -67,17 +67,17 @@ pub(crate) mod testing {
         PlacementRequest { model, instance, limit: 1, mode, reservation: ReservationId(0), reason, mailbox }
     }
 
-    /// What was said.
+    /// Receiver of the events.
     pub(crate) struct Listener(queue::QueueReceiver);
 
     impl Listener {
-        /// The words since the last call.
+        /// Events since the last call.
         pub(crate) fn heard(&self) -> Vec<String> {
             self.0.take().iter().map(|(_, event)| format!("{event:?}")).collect()
         }
     }
 
-    /// A desk without a task.
+    /// Queue without a task.
     pub(crate) fn listener() -> (GpuHandle, Listener) {
         let (handle, receiver) = queue::new();
         (handle, Listener(receiver))

@@ -85,11 +85,11 @@ pub(super) struct Process {
     pub(super) bytes: u64,
 }
 
-/// What is in use on a card.
+/// Memory in use on a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Use {
     pub(super) used_bytes: u64,
-    /// Those whose memory the driver knows.
+    /// Processes whose memory the driver knows.
     pub(super) processes: Vec<Process>,
 }
 
@@ -144,7 +144,7 @@ impl Nvml {
         self.check("nvmlDeviceGetCount_v2", result).map(|()| count)
     }
 
-    /// What a card is.
+    /// Properties of a card.
     pub(super) fn identity(&self, index: u32) -> Result<Identity, NvmlError> {
         let device = self.device(index)?;
         let uuid = self.text("nvmlDeviceGetUUID", self.uuid, device)?;
@@ -158,7 +158,7 @@ impl Nvml {
         Ok(Identity { uuid: uuid.parse().map_err(odd)?, minor, name, total_bytes })
     }
 
-    /// What is in use on a card now.
+    /// Memory in use on a card now.
     pub(super) fn read(&self, index: u32) -> Result<Use, NvmlError> {
         let device = self.device(index)?;
         let used_bytes = self.memory(device)?.used;

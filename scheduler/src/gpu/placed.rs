@@ -1,35 +1,35 @@
-//! What the GPU task ([`super::task`]) knows of an instance beside the policy.
+//! State of an instance in the GPU task ([`super::task`]) beside the policy's.
 
 use super::queue::{InstanceEvent, PlacementRequest};
 use crate::policy::residency::{CardIndex, Command};
 use std::time::Instant;
 
-/// An instance that asked for a place, and has it until it is gone.
+/// Instance that requested a place, until it is gone.
 pub(super) struct PlacedInstance {
     pub(super) request: PlacementRequest,
     pub(super) card: Option<CardIndex>,
-    /// The order that is not answered yet.
+    /// Command that is not answered yet.
     pub(super) command: Option<(u64, Command)>,
-    /// It starts, or has something in flight.
+    /// The instance is starting, or has requests in flight.
     works: bool,
-    /// It worked since it last said what it has.
+    /// The instance worked since its last usage report.
     has_unreported_use: bool,
-    /// A look at the card that began before this moment says nothing of what was said or moved since.
+    /// Time of the last event that moves memory; measurements that began earlier are outdated.
     pub(super) last_event_at: Instant,
 }
 
 impl PlacedInstance {
-    /// `works`: it is to be started, or is starting.
+    /// `works`: the instance is to be started, or is starting.
     pub(super) fn new(request: PlacementRequest, card: Option<CardIndex>, works: bool) -> Self {
         Self { request, card, command: None, works, has_unreported_use: true, last_event_at: Instant::now() }
     }
 
-    /// Whether what it has may be other than what it said.
+    /// Returns whether its usage may differ from the last report.
     pub(super) fn may_have_changed(&self) -> bool {
         self.works || self.has_unreported_use
     }
 
-    /// What a word of it says of itself.
+    /// Updates the state from an event of the instance.
     pub(super) fn observe(&mut self, event: &InstanceEvent) {
         if event.moves_memory() {
             self.last_event_at = Instant::now();

@@ -22,19 +22,19 @@ pub(super) const EVERY: Duration = Duration::from_secs(2);
 pub(super) struct Card {
     /// As NVML counts.
     pub(super) index: u32,
-    /// What survives a restart.
+    /// Identity that survives a restart.
     pub(super) uuid: GpuUuid,
-    /// Of `/dev/nvidia<minor>`.
+    /// Number of `/dev/nvidia<minor>`.
     pub(super) minor: u32,
     /// The product's.
     pub(super) name: String,
     /// Memory of the card, in bytes.
     pub(super) total_bytes: u64,
-    /// Whether memory can be moved while models have it; if not, why.
+    /// Support for moving memory in use; if missing, why.
     pub(super) unified: Result<(), String>,
 }
 
-/// What is in use on a card.
+/// Memory in use on a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Seen {
     /// By anybody.
@@ -43,10 +43,10 @@ pub(super) struct Seen {
     pub(super) owned: Vec<(InstanceId, u64)>,
 }
 
-/// One look at all cards.
+/// Measurement of all cards.
 #[derive(Debug, Clone)]
 pub(super) struct Reading {
-    /// What was done before this moment is in it.
+    /// Start of the measurement: what was done earlier is in it.
     pub(super) began: Instant,
     /// In the order of the cards; empty before the first look.
     pub(super) cards: Vec<Result<Seen, NvmlError>>,

@@ -1,8 +1,8 @@
-//! Where models' tasks and the GPU task meet: a handle for all, a seat for each instance.
+//! Queue of events from models' tasks to the GPU task: a handle for all, a [`Placement`] for each instance.
 //!
-//! What an instance says waits here until the GPU task takes it. That is bounded by the instances that exist, so that
-//! nothing is ever refused for want of room: an instance says each thing once until it is answered, and of being busy
-//! and idle by turns the last two words are enough. What the GPU task says goes into the model's inbox.
+//! Events wait here until the GPU task takes them. The queue is bounded by the instances that exist, so an event is
+//! never refused: an instance sends each event once until it is answered, and of alternating `Busy` and `Idle` events
+//! the last two are enough. Decisions go into the model's mailbox.
 
 use super::view::View;
 use crate::mailbox::Mailbox;
@@ -17,62 +17,62 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
 
-/// What a model's task is told of its instance's GPU memory.
+/// Decision about an instance's GPU memory, for its model's task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// Start it, with this.
+    /// Start the instance with this specification.
     Placed(GpuSpec),
-    /// Do not start it.
+    /// Do not start the instance.
     Refused {
-        /// Trying again cannot help before somebody changes the model or the node.
+        /// Another try cannot help before the model or the node is changed.
         permanent: bool,
-        /// There would be room in place of the model's instances that serve.
+        /// The instance would fit if the model's serving instances went first.
         recreate_fits: bool,
-        /// Why, for people on the node; names no other model.
+        /// Reason for the node's operators; names no other model.
         message: String,
     },
-    /// Its memory is on the card: send requests until [`Decision::Yield`].
+    /// Send requests until [`Decision::Yield`]: the memory is on the card.
     Granted,
-    /// Send no more requests, and say so ([`Placement::yielded`]) when nothing is in flight.
+    /// Send no more requests, and call [`Placement::yielded`] when nothing is in flight.
     Yield,
-    /// Send the worker this order; its report goes back with [`Placement::moved`].
+    /// Send the worker this command; its report is passed to [`Placement::moved`].
     Command {
-        /// Comes back in the report.
+        /// Number that the report carries.
         number: u64,
-        /// What to do.
+        /// The command.
         command: Command,
     },
-    /// Ask the worker what it uses; the answer goes back with [`Placement::used`].
+    /// Ask the worker for its usage; the answer is passed to [`Placement::used`].
     Report,
     /// End the instance.
     End {
-        /// It did nothing wrong: another one needs its place, and its next request starts it again.
+        /// Another instance needs the place of this one, which did nothing wrong: its next request starts it again.
         displaced: bool,
-        /// Why, for people on the node; names no other model.
+        /// Reason for the node's operators; names no other model.
         message: String,
     },
 }
 
-/// Who asks for a place.
+/// Request for a place on a card.
 #[derive(Debug)]
 pub struct PlacementRequest {
-    /// The model's name.
+    /// Name of the model.
     pub model: String,
     /// The instance.
     pub instance: InstanceId,
-    /// Its limit, in bytes.
+    /// Limit in bytes.
     pub limit: u64,
-    /// Whether its memory can be moved.
+    /// Mode of its memory.
     pub mode: GpuMode,
-    /// Its share of the node.
+    /// Reservation of the instance's capacity.
     pub reservation: ReservationId,
-    /// Why an instance is asked for.
+    /// Why the instance is started.
     pub reason: StartReason,
-    /// Where the answers go.
+    /// Destination of the decisions.
     pub mailbox: Mailbox<(InstanceKey, Decision)>,
 }
 
-/// What an instance says.
+/// Event of an instance.
 #[derive(Debug)]
 pub(super) enum InstanceEvent {
     Place(Box<PlacementRequest>),
@@ -89,8 +89,8 @@ pub(super) enum InstanceEvent {
 }
 
 impl InstanceEvent {
-    /// Whether it changes where the instance's memory is or goes. The others are said again and again: they are shown a
-    /// little later, and there is nothing in them that a look at the card could contradict.
+    /// Returns whether the event changes where the instance's memory is or moves. Others are frequent: they are
+    /// published a little later, and no measurement of the card can contradict them.
     pub(super) fn moves_memory(&self) -> bool {
         match self {
             Self::Busy | Self::Idle | Self::Used(_) => false,
@@ -139,7 +139,8 @@ impl EventQueue {
     }
 }
 
-/// Whether the instance said this already and then the opposite, and nothing else since: the opposite is taken back.
+/// Removes the instance's last event if it is the opposite of this one and the event before equals this one. Returns
+/// whether it did.
 fn cancels_out(events: &mut Vec<(InstanceKey, InstanceEvent)>, key: InstanceKey, event: &InstanceEvent) -> bool {
     let mut own = events.iter().enumerate().rev().filter(|(_, (whose, _))| *whose == key);
     let (Some((last, (_, opposite))), Some((_, (_, same)))) = (own.next(), own.next()) else { return false };
@@ -154,7 +155,7 @@ fn cancels_out(events: &mut Vec<(InstanceKey, InstanceEvent)>, key: InstanceKey,
     back
 }
 
-/// For models' tasks and for who wants to see the cards.
+/// Handle of the GPUs, for models' tasks and for views.
 #[derive(Debug, Clone)]
 pub struct GpuHandle {
     queue: Arc<EventQueue>,
@@ -162,13 +163,13 @@ pub struct GpuHandle {
 }
 
 impl GpuHandle {
-    /// Asks for a place for an instance that is to be started: [`Decision::Placed`] or [`Decision::Refused`] follows.
+    /// Requests a place for an instance: [`Decision::Placed`] or [`Decision::Refused`] follows.
     #[must_use]
     pub fn place(&self, request: PlacementRequest) -> Placement {
         self.placement(InstanceEvent::Place(Box::new(request)))
     }
 
-    /// An instance of an earlier scheduler, on the card with this uuid. It is not granted.
+    /// Adopts an instance of an earlier scheduler, on the card with this uuid. It is not granted.
     #[must_use]
     pub fn adopt(&self, request: PlacementRequest, uuid: &str, ready: bool) -> Placement {
         self.placement(InstanceEvent::Adopted { request: Box::new(request), uuid: uuid.to_owned(), ready })
@@ -180,20 +181,20 @@ impl GpuHandle {
         Placement { key, queue: Arc::clone(&self.queue) }
     }
 
-    /// The cards and who is on them.
+    /// View of the cards and the instances on them.
     #[must_use]
     pub fn view(&self) -> api::Gpus {
         self.view.borrow().now()
     }
 
-    /// The instances whose memory is not, or not all, on their card.
+    /// Ids of instances whose memory is not, or not all, on their card.
     #[must_use]
     pub fn away(&self) -> HashSet<String> {
         self.view.borrow().away()
     }
 }
 
-/// An instance's place in the ledger. Dropped when the instance is gone, which frees what it had.
+/// Place of an instance on a card. Dropped when the instance is gone, which frees it.
 #[derive(Debug)]
 pub struct Placement {
     key: InstanceKey,
@@ -201,18 +202,18 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Which instance the answers are for.
+    /// Key that decisions about the instance carry.
     #[must_use]
     pub fn key(&self) -> InstanceKey {
         self.key
     }
 
-    /// Its engine is ready: it is granted from now on.
+    /// The engine is ready: the instance is granted from now on.
     pub fn ready(&self) {
         self.queue.push(self.key, InstanceEvent::Ready);
     }
 
-    /// A request waits, and the instance is ready and not granted.
+    /// A request waits, and the instance is ready but not granted.
     pub fn want(&self) {
         self.queue.push(self.key, InstanceEvent::Want);
     }
@@ -222,22 +223,22 @@ impl Placement {
         self.queue.push(self.key, InstanceEvent::Unwanted);
     }
 
-    /// Something is in flight now, or nothing is any more.
+    /// The instance has requests in flight now, or none any more.
     pub fn busy(&self, busy: bool) {
         self.queue.push(self.key, if busy { InstanceEvent::Busy } else { InstanceEvent::Idle });
     }
 
-    /// The answer to [`Decision::Yield`]: nothing is in flight, and nothing will be until it is granted again.
+    /// Answers [`Decision::Yield`]: nothing is in flight, and nothing will be until the next grant.
     pub fn yielded(&self) {
         self.queue.push(self.key, InstanceEvent::Yielded);
     }
 
-    /// What its accounting says.
+    /// Passes on usage from the instance's accounting.
     pub fn used(&self, usage: GpuUse) {
         self.queue.push(self.key, InstanceEvent::Used(usage));
     }
 
-    /// What came of an order.
+    /// Passes on the report of a command.
     pub fn moved(&self, report: GpuReport) {
         self.queue.push(self.key, InstanceEvent::Moved(Box::new(report)));
     }
@@ -249,7 +250,7 @@ impl Drop for Placement {
     }
 }
 
-/// The ends that stay with the GPU task.
+/// Receiving side of the queue and publishing side of the view, for the GPU task.
 #[derive(Debug)]
 pub(super) struct QueueReceiver {
     queue: Arc<EventQueue>,
@@ -257,18 +258,18 @@ pub(super) struct QueueReceiver {
 }
 
 impl QueueReceiver {
-    /// What was said since the last look, in order.
+    /// Removes and returns the events since the last call, in order.
     pub(super) fn take(&self) -> Vec<(InstanceKey, InstanceEvent)> {
         std::mem::take(&mut *self.queue.events())
     }
 
-    /// Waits until something was said.
+    /// Waits for events.
     pub(super) async fn changed(&self) {
         self.queue.notify.notified().await;
     }
 }
 
-/// A desk, seen from both sides.
+/// New queue: handle and receiver.
 pub(super) fn new() -> (GpuHandle, QueueReceiver) {
     let (sender, view) = watch::channel(View::asking());
     let queue = Arc::new(EventQueue::default());

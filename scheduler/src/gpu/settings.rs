@@ -1,16 +1,17 @@
-//! The policy's settings: what the configuration says, with the defaults that depend on the machine. Pure.
+//! Settings of the policy: the configuration, with the defaults that depend on the machine. Pure.
 
 use super::probe::Card;
 use crate::policy::residency::{CardSettings, Settings};
 use omni_config::node::Gpu;
 
-/// What the driver keeps on a card for each process beside its allocations: a context, code, tables. Around 0.5 GiB with
-/// the cards and frameworks of today; who has less than this beyond its limit is not called a cheat.
+/// Memory the driver keeps on a card for each process beside its allocations: a context, code, tables. Around 0.5 GiB
+/// with the cards and frameworks of today; an instance that exceeds its limit by less than this is not ended.
 const PROCESS_MARGIN: u64 = 1 << 30;
-/// Without `memory-budget`, one part in so many of a card stays free: contexts stay on the card when memory leaves it.
+/// Without `memory-budget`, one part in this many of a card stays free: contexts stay on the card when memory leaves
+/// it.
 const FREE_PART: u64 = 10;
 
-/// `host_memory` is the machine's, in bytes; 0 when it does not say.
+/// Settings from the configuration. `host_memory` is the machine's in bytes; 0 if unknown.
 pub(super) fn settings(config: &Gpu, cards: &[Card], host_memory: u64) -> Settings {
     let card = |card: &Card| {
         let budget = config.memory_budget.map(|budget| budget.bytes());

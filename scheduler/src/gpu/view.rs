@@ -1,4 +1,4 @@
-//! The cards and who is on them, as they were published; ages go on from there.
+//! Published view of the cards and the instances on them; ages are advanced when it is read.
 
 use super::probe::Card;
 use crate::policy::Moment;
@@ -7,7 +7,7 @@ use omni_control_api as api;
 use std::collections::HashSet;
 use tokio::time::Instant;
 
-/// A published state.
+/// Published state and its time.
 #[derive(Debug, Clone)]
 pub(super) struct View {
     at: Instant,
@@ -15,13 +15,13 @@ pub(super) struct View {
 }
 
 impl View {
-    /// Before the driver has answered.
+    /// View before the driver has answered.
     pub(super) fn asking() -> Self {
         let message = Some("the driver is being asked what cards there are".to_owned());
         Self::new(api::Gpus { gpus: Vec::new(), host_committed_bytes: 0, host_budget_bytes: 0, message })
     }
 
-    /// The state as of now.
+    /// View of the state as of now.
     pub(super) fn new(gpus: api::Gpus) -> Self {
         Self { at: Instant::now(), gpus }
     }
@@ -36,14 +36,14 @@ impl View {
         gpus
     }
 
-    /// The instances whose memory is not, or not all, on their card.
+    /// Ids of instances whose memory is not, or not all, on their card.
     pub(super) fn away(&self) -> HashSet<String> {
         let all = self.gpus.gpus.iter().flat_map(|gpu| &gpu.instances);
         all.filter(|at| at.residency != api::Residency::Resident).map(|at| at.instance.clone()).collect()
     }
 }
 
-/// One card as the policy and the driver see it; `name` gives an instance's model and id.
+/// View of one card; `name` returns an instance's model and id.
 pub(super) fn card(
     card: &Card,
     view: CardView,

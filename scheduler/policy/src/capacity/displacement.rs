@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl Ledger {
-    /// Instances to displace so that the request fits once the leaving ones are gone. `assume_idle`: as if all were idle.
+    /// Instances to displace so that the request fits once the leaving ones are gone. `assume_idle`: as if all were
+    /// idle.
     pub(super) fn room_for(
         &self,
         requester: &Reservation,

@@ -1,7 +1,7 @@
 //! Zygotes without instances, which wait for the next one for a while.
 //!
-//! Invariant: a zygote is here only while no reservation of its generation is granted, and not for longer than it waits by
-//! itself; so it is counted once. One that ends earlier, for whatever reason, is counted for the rest of that time.
+//! Invariant: a zygote is here only while no reservation of its generation is granted, and not for longer than it waits
+//! by itself; so it is counted once. One that ends earlier, for whatever reason, is counted for the rest of that time.
 
 use super::ZYGOTE_LINGER;
 use super::{Amounts, Moment, Reservation};

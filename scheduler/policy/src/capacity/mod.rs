@@ -1,7 +1,7 @@
 //! Capacity of the node for instances: `step(event) -> actions` over budgets of memory, processor time, processes.
 //!
-//! An instance counts with its limits, not with its use; a zygote counts once for all instances of its generation, and on
-//! while it waits for the next one. The capacity service owns one [`Ledger`] for the node.
+//! An instance counts with its limits, not with its use; a zygote counts once for all instances of its generation, and
+//! on while it waits for the next one. The capacity service owns one [`Ledger`] for the node.
 //!
 //! ```text
 //!   request ──fits──────────▶ Waiting ──exits are done──▶ Starting ──▶ Serving ──▶ Leaving ──▶ (gone)
@@ -11,17 +11,17 @@
 //!      └──▶ refused ◀────┘ [`MAX_WAIT`] is over
 //! ```
 //!
-//! A request is granted at once, or when the instances that leave for it are gone. The first instance of a model and a new
-//! version, whose room is used by busy instances, are pending for up to [`MAX_WAIT`] until one becomes idle.
+//! A request is granted at once, or when the instances that leave for it are gone. The first instance of a model and a
+//! new version, whose room is used by busy instances, are pending for up to [`MAX_WAIT`] until one becomes idle.
 //!
 //! Invariants:
-//! - granted reservations never need more than the budget; only adopted instances, which are running already, can exceed it,
-//!   and then nothing is granted before they are back within it;
-//! - every request is answered once, as soon as all leaving instances are gone, and a pending one at the end of its wait; a
-//!   pending request reserves nothing, and pending requests are retried in the order of their arrival;
+//! - granted reservations never need more than the budget; only adopted instances, which are running already, can
+//!   exceed it, and then nothing is granted before they are back within it;
+//! - every request is answered once, as soon as all leaving instances are gone, and a pending one at the end of its
+//!   wait; a pending request reserves nothing, and pending requests are retried in the order of their arrival;
 //! - only idle instances are displaced, longest idle first, and none that its model needs for its `min`. For the first
-//!   instance of a model they go at once; for a new version or a further instance after being idle for [`MIN_IDLE`], and for
-//!   a further instance no model loses all instances if one was used within [`MIN_IDLE_OF_LAST`];
+//!   instance of a model they go at once; for a new version or a further instance after being idle for [`MIN_IDLE`],
+//!   and for a further instance no model loses all instances if one was used within [`MIN_IDLE_OF_LAST`];
 //! - no displacement is in vain: with one displaced instance less, the requested one would not fit;
 //! - an idle zygote delays no grant: it is ended when its capacity is granted, longest waiting first.
 

@@ -1,6 +1,7 @@
 //! Capacity that other instances could give up, as an input for the residency policy, which shares out the cards.
 //!
-//! Which instances are idle, kept, or were used a moment ago is the same for both policies, and is known to the ledger only.
+//! Which instances are idle, kept, or were used a moment ago is the same for both policies, and is known to the ledger
+//! only.
 
 use super::StartReason;
 use super::events::{Purpose, ReservationId};

@@ -12,15 +12,15 @@
 //! - requests are sent in the order of their virtual arrival ([`queue`]): exactly as they came within a priority, and
 //!   nothing starves behind higher priorities;
 //! - a request goes to the instance with the lowest load, or to its session's ([`selection`]);
-//! - an instance has at most its `concurrency` of requests at once, those of another scheduler included, plus those sent
-//!   ahead ([`route`]);
+//! - an instance has at most its `concurrency` of requests at once, those of another scheduler included, plus those
+//!   sent ahead ([`route`]);
 //! - a request is accepted only while the queued requests and those on enabled routes are fewer than `places + queue`:
 //!   requests on an instance that is draining do not count, nor do requests that were written off;
 //! - a request is sent once, and again only if the instance it was sent to has certainly not begun it;
 //! - after a death only requests that may have begun fail; the others are queued again, in their old order.
 //!
-//! A serial handler takes requests in the order of its connection, so a request that lies in its socket has not begun before
-//! the one ahead of it is answered. Fast handlers are therefore sent a few requests ahead, as many as fit into
+//! A serial handler takes requests in the order of its connection, so a request that lies in its socket has not begun
+//! before the one ahead of it is answered. Fast handlers are therefore sent a few requests ahead, as many as fit into
 //! [`AHEAD_TIME`] of their average work: this hides the round trip, and costs nothing when the instance dies.
 
 mod queue;
@@ -157,8 +157,8 @@ impl Dispatch {
         Admission::Queued
     }
 
-    /// Next request to send now and its instance, if there is a request and an instance has room. `may_send`: whether an
-    /// instance with an enabled route can take requests at this moment.
+    /// Next request to send now and its instance, if there is a request and an instance has room. `may_send`: whether
+    /// an instance with an enabled route can take requests at this moment.
     pub fn next(
         &mut self,
         now: Moment,
@@ -225,8 +225,8 @@ impl Dispatch {
         self.route(instance)?.stuck_handlers()
     }
 
-    /// Requests that most likely block an instance: those that run on after their cancellation, or else all that may have
-    /// begun.
+    /// Requests that most likely block an instance: those that run on after their cancellation, or else all that may
+    /// have begun.
     #[must_use]
     pub fn suspects(&self, instance: InstanceNumber) -> Vec<RequestId> {
         let begun = || self.route(instance).into_iter().flat_map(|route| route.sent.iter().take(route.begun()));

@@ -1,8 +1,8 @@
 //! Order of queued requests: earliest virtual arrival first.
 //!
-//! The virtual arrival of a request is its arrival less one second per level of its priority. It never changes while the
-//! request is queued, so a request that arrives more than [`HIGHEST_PRIORITY`] seconds later stays behind it: nothing
-//! starves. Invariant: within a level, requests leave in the order of their arrival, requeued ones included.
+//! The virtual arrival of a request is its arrival less one second per level of its priority. It never changes while
+//! the request is queued, so a request that arrives more than [`HIGHEST_PRIORITY`] seconds later stays behind it:
+//! nothing starves. Invariant: within a level, requests leave in the order of their arrival, requeued ones included.
 
 use super::{RequestId, Ticket};
 use crate::{Moment, nanos};

@@ -1,8 +1,9 @@
 //! Which instance gets a request: the one with the lowest load, or the home of the request's session.
 //!
 //! A session's home is found by rendezvous hashing: each enabled route has a weight for each session, and the heaviest
-//! wins. When a route is added, only the sessions that it wins move; when one is removed, only its own. The weight depends on
-//! the instance's name, not its number: a scheduler that adopts instances numbers them anew, and each session stays.
+//! wins. When a route is added, only the sessions that it wins move; when one is removed, only its own. The weight
+//! depends on the instance's name, not its number: a scheduler that adopts instances numbers them anew, and each
+//! session stays.
 
 use super::route::Route;
 use crate::InstanceNumber;

@@ -1,8 +1,8 @@
 //! Instances of an earlier scheduler: each may serve, be a candidate, or not be needed.
 //!
-//! Instances are found one after the other, before or after the directory's content is known, so each is judged by what is
-//! known so far. No instance that could serve is stopped before another one is ready, and a candidate that is found first,
-//! with fewer instances than serve, goes on as a candidate.
+//! Instances are found one after the other, before or after the directory's content is known, so each is judged by what
+//! is known so far. No instance that could serve is stopped before another one is ready, and a candidate that is found
+//! first, with fewer instances than serve, goes on as a candidate.
 
 use super::generation::{Candidate, GenerationState};
 use super::instance::{Instance, Phase};
@@ -41,8 +41,8 @@ impl Fleet {
             None => self.serving = Some(generation),
             Some(serving) => {
                 let is_other = generation != serving && self.candidate() != Some(generation);
-                // An instance of the serving generation may still be found, and only the directory tells whether this one
-                // is a candidate.
+                // An instance of the serving generation may still be found, and only the directory tells whether this
+                // one is a candidate.
                 let may_be_candidate = self.target == Target::Unknown && self.was_ready(serving);
                 if is_other && ready && self.ready(serving) == 0 && !may_be_candidate {
                     self.serving = Some(generation);

@@ -36,7 +36,8 @@ pub enum Event {
     UnservableContent,
     /// The directory is gone, or the node shuts down.
     Removed,
-    /// A request waits, and no instance takes it now or soon. Sent again when an instance is gone and requests still wait.
+    /// A request waits, and no instance takes it now or soon. Sent again when an instance is gone and requests still
+    /// wait.
     Demand,
     /// Number of instances the load calls for. Starts further instances, never the first: that takes a request.
     DesiredInstances(u32),
@@ -94,7 +95,8 @@ pub enum Event {
         /// Settings from its manifest.
         settings: Settings,
     },
-    /// An instance of an earlier scheduler goes on here. Its number is from [`Fleet::next_number`](super::Fleet::next_number).
+    /// An instance of an earlier scheduler goes on here. Its number is from
+    /// [`Fleet::next_number`](super::Fleet::next_number).
     Adopted {
         /// The instance.
         instance: InstanceNumber,

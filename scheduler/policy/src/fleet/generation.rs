@@ -253,8 +253,8 @@ impl GenerationState {
 pub(super) enum RolloutStrategy {
     /// The candidate's instances start beside the serving ones.
     Parallel,
-    /// The serving instances stop first: there was no capacity beside them, and either the `Restart` command allowed it or
-    /// the model is unused.
+    /// The serving instances stop first: there was no capacity beside them, and either the `Restart` command allowed it
+    /// or the model is unused.
     Recreate,
 }
 
@@ -262,7 +262,8 @@ pub(super) enum RolloutStrategy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Candidate {
     pub(super) generation: Generation,
-    /// Ready instances before the traffic moves: as many as served when the first one was started, or at any time since.
+    /// Ready instances before the traffic moves: as many as served when the first one was started, or at any time
+    /// since.
     pub(super) goal: Option<u32>,
     /// Instances that fit on the node; `None` before capacity was refused.
     pub(super) fits: Option<u32>,

@@ -6,8 +6,8 @@
 //!                 └──────────────┴────────────────────────────┘
 //! ```
 //!
-//! A ready instance with a handler that ignores its cancellation is [`Overrun`]: it stays ready and keeps its route, with
-//! the slots that it has left, until a replacement is ready.
+//! A ready instance with a handler that ignores its cancellation is [`Overrun`]: it stays ready and keeps its route,
+//! with the slots that it has left, until a replacement is ready.
 //!
 //! Each phase that waits for another process has a deadline; every phase can end with `Gone` (or `LauncherUnavailable`,
 //! `NoCapacity` when there never was a process).

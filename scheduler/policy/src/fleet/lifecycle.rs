@@ -225,8 +225,8 @@ impl Fleet {
         }
     }
 
-    /// Next instance to stop for being idle, and when, if nothing changes. Instances that the load or `min` needs stay; the
-    /// very last one stays for `min` only, as it was idle all that time.
+    /// Next instance to stop for being idle, and when, if nothing changes. Instances that the load or `min` needs stay;
+    /// the very last one stays for `min` only, as it was idle all that time.
     pub(super) fn next_idle_stop(&self) -> Option<(Moment, InstanceNumber)> {
         let serving = self.serving.filter(|_| !self.held)?;
         let settings = self.generations.get(&serving)?.settings;

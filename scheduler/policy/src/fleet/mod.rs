@@ -1,8 +1,8 @@
 //! Lifecycle of one model's instances, within one content and across changes of content: `step(event, now) -> actions`.
 //!
 //! The model's task owns one [`Fleet`], feeds it every event and carries out the actions in order. Each event first
-//! changes what is known; then [`reconcile`] compares the instances that exist with those that should exist, and emits the
-//! difference. The order of events therefore matters little, and no combination of events needs a case of its own.
+//! changes what is known; then [`reconcile`] compares the instances that exist with those that should exist, and emits
+//! the difference. The order of events therefore matters little, and no combination of events needs a case of its own.
 //!
 //! ```text
 //!   content ──▶ candidate ──all ready──▶ serving ──next one serves──▶ previous ──unused──▶ forgotten
@@ -26,8 +26,8 @@
 //! - routes are enabled only to ready instances of the serving generation, so to those of one generation at most;
 //! - a generation that never was ready takes no traffic from one that was; without such a fall-back, the newest content
 //!   serves at once, and starts with its first request;
-//! - a generation has no more instances than its `max`, and all together no more than the serving generation and the one on
-//!   its way in or out may have; instances with stuck handlers and their replacements are at most as many again;
+//! - a generation has no more instances than its `max`, and all together no more than the serving generation and the
+//!   one on its way in or out may have; instances with stuck handlers and their replacements are at most as many again;
 //! - an instance with stuck handlers serves with its free slots until a replacement is ready, and ends when no other
 //!   request runs in it; ends that clients cause this way never delay a start;
 //! - every started instance leaves through `Gone`, `LauncherUnavailable` or `NoCapacity`;
@@ -73,7 +73,8 @@ pub struct Fleet {
     announced: Option<Generation>,
     /// Number of instances the load calls for.
     wanted: u32,
-    /// The serving generation needs an instance whatever the load: a request waits, a command asked for it, or one died.
+    /// The serving generation needs an instance whatever the load: a request waits, a command asked for it, or one
+    /// died.
     start_requested: bool,
     /// The instance is needed by a request or a command.
     awaited: bool,

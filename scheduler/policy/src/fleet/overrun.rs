@@ -1,10 +1,11 @@
-//! Instances whose handlers ignore their cancellation: a client hung up, or a deadline passed, and the call goes on in C or
-//! swallows the exception.
+//! Instances whose handlers ignore their cancellation: a client hung up, or a deadline passed, and the call goes on in
+//! C or swallows the exception.
 //!
 //! The slot of such a handler is lost, and other requests in the instance must not pay for it. A replacement is started
-//! beside it, even if that makes one instance more than `max`; once the replacement is ready, the instance takes nothing new
-//! and ends with the last of its other requests, at their deadlines at the latest. Where no replacement can be had it serves
-//! on with its free slots, and ends as soon as no other request runs in it: its capacity is then free for the next one.
+//! beside it, even if that makes one instance more than `max`; once the replacement is ready, the instance takes
+//! nothing new and ends with the last of its other requests, at their deadlines at the latest. Where no replacement can
+//! be had it serves on with its free slots, and ends as soon as no other request runs in it: its capacity is then free
+//! for the next one.
 
 use super::Fleet;
 use super::events::Action;
@@ -44,7 +45,8 @@ impl Fleet {
         }
     }
 
-    /// Stops instances with stuck handlers that have been replaced, oldest first, and those in the way of a replacement.
+    /// Stops instances with stuck handlers that have been replaced, oldest first, and those in the way of a
+    /// replacement.
     pub(super) fn retire_stuck(&mut self, serving: Generation, now: Moment, actions: &mut Vec<Action>) {
         let is_sound = |instance: &Instance| instance.generation == serving && instance.overrun.is_none();
         let ready = self.count(|instance| is_sound(instance) && instance.is_ready()) + self.stuck(serving);

@@ -140,8 +140,8 @@ impl Fleet {
         }
     }
 
-    /// Forgets generations that are not needed any more. An environment that no instance uses may be swept away, so it is
-    /// requested again when needed; a preparation that is not needed is cancelled.
+    /// Forgets generations that are not needed any more. An environment that no instance uses may be swept away, so it
+    /// is requested again when needed; a preparation that is not needed is cancelled.
     fn forget(&mut self, actions: &mut Vec<Action>) {
         let known = [self.serving, self.candidate(), self.previous];
         let unused =

@@ -1,4 +1,5 @@
-//! Status derived from a fleet's state: counts, the model's state, whether requests are refused, the time of the next tick.
+//! Status derived from a fleet's state: counts, the model's state, whether requests are refused, the time of the next
+//! tick.
 
 use super::generation::StartState;
 use super::instance::{Instance, Phase, StopCause};
@@ -105,7 +106,8 @@ impl Fleet {
             })
     }
 
-    /// Returns whether the model serves nothing for lack of capacity: `Some(true)` if for good, `Some(false)` if for now.
+    /// Returns whether the model serves nothing for lack of capacity: `Some(true)` if for good, `Some(false)` if for
+    /// now.
     #[must_use]
     pub fn lacks_capacity(&self) -> Option<bool> {
         let serving = self.serving.filter(|serving| !self.held && self.up(*serving) == 0)?;

@@ -60,8 +60,8 @@ impl Residency {
         }
     }
 
-    /// Ends an instance whose measurements exceed what is allowed for [`CONFIRM_AFTER`] without exception: a single one may
-    /// be older than the last report, and the driver takes time to notice what was given back.
+    /// Ends an instance whose measurements exceed what is allowed for [`CONFIRM_AFTER`] without exception: a single one
+    /// may be older than the last report, and the driver takes time to notice what was given back.
     pub(super) fn on_measured(
         &mut self,
         key: InstanceKey,

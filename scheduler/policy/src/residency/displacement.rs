@@ -1,15 +1,15 @@
 //! Room for a new instance: on a card as it is, once departing instances are gone, or in place of idle ones.
 //!
-//! `placement` decides whether a card takes it, with the instances left out that will be gone. Which instances are idle and
-//! may go comes with the request ([`Reclaimable`]): the node's capacity ledger knows it, and the same rules hold for memory
-//! on cards.
+//! `placement` decides whether a card takes it, with the instances left out that will be gone. Which instances are idle
+//! and may go comes with the request ([`Reclaimable`]): the node's capacity ledger knows it, and the same rules hold
+//! for memory on cards.
 //!
 //! Invariants:
 //! - no displacement is in vain: with one displaced instance less, no card would take the new one;
-//! - an instance whose place is not free yet counts from then on, and enters no queue before the instances it waits for are
-//!   gone: so what has been started is at every moment within the rules of `placement`, and no grant waits for it;
-//! - a request that finds no idle instance is pending until its wait is over, if it would fit were all instances idle; it
-//!   reserves nothing until then.
+//! - an instance whose place is not free yet counts from then on, and enters no queue before the instances it waits for
+//!   are gone: so what has been started is at every moment within the rules of `placement`, and no grant waits for it;
+//! - a request that finds no idle instance is pending until its wait is over, if it would fit were all instances idle;
+//!   it reserves nothing until then.
 
 use super::events::GpuMode;
 use super::events::{Action, CardIndex, InstanceKey, Refusal, Retained};
@@ -74,7 +74,8 @@ impl Residency {
         }
     }
 
-    /// Pending requests, in the order of their arrival: [`Event::RetryPlacement`](super::Event::RetryPlacement) may help them.
+    /// Pending requests, in the order of their arrival: [`Event::RetryPlacement`](super::Event::RetryPlacement) may
+    /// help them.
     #[must_use]
     pub fn pending_placements(&self) -> Vec<InstanceKey> {
         self.pending.keys().copied().collect()

@@ -1,7 +1,7 @@
 //! Input and output of the residency policy: settings, events, actions, commands, views.
 //!
-//! All sizes are in bytes. Data from an instance (usage, moved bytes) may be false: it is clamped to what the instance may
-//! have, and costs at worst the instance itself.
+//! All sizes are in bytes. Data from an instance (usage, moved bytes) may be false: it is clamped to what the instance
+//! may have, and costs at worst the instance itself.
 
 use crate::Moment;
 use crate::capacity::Reclaimable;
@@ -91,9 +91,9 @@ pub struct CardSettings {
 /// Something that happened. An event for an unknown instance is ignored, except `Place` and `Adopted`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A place for a new instance is requested. Answered once, by [`Action::Placed`] when there is room for the whole limit (it may take
-    /// the time of other grants, or until idle instances have gone for it) or by [`Action::Refused`]; [`Event::Gone`] withdraws
-    /// it.
+    /// A place for a new instance is requested. Answered once, by [`Action::Placed`] when there is room for the whole
+    /// limit (it may take the time of other grants, or until idle instances have gone for it) or by
+    /// [`Action::Refused`]; [`Event::Gone`] withdraws it.
     Place {
         /// A new key.
         instance: InstanceKey,
@@ -112,8 +112,8 @@ pub enum Event {
         /// Instances that could make room now.
         others: Reclaimable<InstanceKey>,
     },
-    /// An instance of an earlier scheduler is here. It is not granted: requests for it begin with [`Event::Wanted`], and so
-    /// does what it still does for that scheduler.
+    /// An instance of an earlier scheduler is here. It is not granted: requests for it begin with [`Event::Wanted`],
+    /// and so does what it still does for that scheduler.
     Adopted {
         /// A new key.
         instance: InstanceKey,

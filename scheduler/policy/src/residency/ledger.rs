@@ -1,9 +1,9 @@
 //! State of each instance, and the sums that every decision compares.
 //!
 //! Three figures of an instance matter, all in bytes on its card:
-//! - [`Instance::need`]: room for a grant. Once it was ready this is its largest observed allocation, not its limit: the
-//!   limit is what an author allows for the worst day, and reserving it would move others' memory out for bytes that do not
-//!   exist. Allocations beyond it are met after its next report, by memory of idle instances;
+//! - [`Instance::need`]: room for a grant. Once it was ready this is its largest observed allocation, not its limit:
+//!   the limit is what an author allows for the worst day, and reserving it would move others' memory out for bytes
+//!   that do not exist. Allocations beyond it are met after its next report, by memory of idle instances;
 //! - [`Instance::present`]: bytes that have to be assumed there now, whatever is moving;
 //! - [`Instance::planned`]: bytes left once everything that was decided has happened.
 //!

@@ -1,9 +1,9 @@
 //! Residency of instances' memory on the node's cards: `step(event, now) -> actions`.
 //!
 //! The GPU task owns one [`Residency`] for all cards of the node, feeds it every event and carries out the actions in
-//! order. An instance that starts requests a place ([`Event::Place`]). A ready one is granted until another needs its room,
-//! so models that fit beside each other cost no message; one that is not granted and has a request asks for a grant
-//! ([`Event::Wanted`]).
+//! order. An instance that starts requests a place ([`Event::Place`]). A ready one is granted until another needs its
+//! room, so models that fit beside each other cost no message; one that is not granted and has a request asks for a
+//! grant ([`Event::Wanted`]).
 //!
 //! ```text
 //!   Place ──▶ Queued ──▶ Admitted ──room is free──▶ Starting ──Ready──▶ Granted ◀──────────────┐
@@ -27,9 +27,9 @@
 //! | `commands` | results of commands, and instances that report falsely |
 //!
 //! Invariants:
-//! - as far as can be known, the instances on a card never have more than its budget on it, during an exchange too: memory
-//!   is restored only after the room for it was given up. Two exceptions are possible for a while and corrected at once:
-//!   growth of a granted instance, and adoption under a smaller budget;
+//! - as far as can be known, the instances on a card never have more than its budget on it, during an exchange too:
+//!   memory is restored only after the room for it was given up. Two exceptions are possible for a while and corrected
+//!   at once: growth of a granted instance, and adoption under a smaller budget;
 //! - one command at a time to an instance, and none but `Report` to one that has requests;
 //! - a granted instance whose room no other needs is left alone;
 //! - every `Wanted` ends in a grant or in the end of its instance, within the bound that `schedule` proves.
@@ -75,8 +75,8 @@ struct Card {
     commit_limit: u64,
     /// Bytes used by any process, as measured by NVML.
     used: u64,
-    /// Part of `used` that no instance accounted for at the time of the measurement; memory that instances give up later
-    /// does not add to it.
+    /// Part of `used` that no instance accounted for at the time of the measurement; memory that instances give up
+    /// later does not add to it.
     others: u64,
     lost: bool,
 }

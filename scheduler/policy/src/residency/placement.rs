@@ -9,16 +9,16 @@
 //! **What may have to live in host memory.** One card with budget B has `unified` instances with limits U together and
 //! `device` instances with limits D. The part that does not fit is `over = U − (B − D)`, and the figure is
 //! `max(H, over + min(over, largest limit))`, where H is what is in host memory now:
-//! - memory is evicted only while the card is over-full, and only as much as is missing; after that B − D of the card are
-//!   reserved or in use by the unified instances, so at most `over` of them is elsewhere;
-//! - while two instances change places both are in host memory: the one that left, and the one that is not back yet, which
-//!   had at most `over` there, and at most its limit. More than one exchange at a time begins only if the host's budget has
-//!   room for it as things are ([`Residency::host_allows`]);
-//! - an instance that goes away leaves room on the card and brings no other back: a card that once held more has that much
-//!   in the host until its instances have been granted, hence H.
+//! - memory is evicted only while the card is over-full, and only as much as is missing; after that B − D of the card
+//!   are reserved or in use by the unified instances, so at most `over` of them is elsewhere;
+//! - while two instances change places both are in host memory: the one that left, and the one that is not back yet,
+//!   which had at most `over` there, and at most its limit. More than one exchange at a time begins only if the host's
+//!   budget has room for it as things are ([`Residency::host_allows`]);
+//! - an instance that goes away leaves room on the card and brings no other back: a card that once held more has that
+//!   much in the host until its instances have been granted, hence H.
 //!
-//! Only a placement makes the figure larger, so a check at each placement is enough. An adopted instance is not checked: an
-//! earlier scheduler placed it under the same rule.
+//! Only a placement makes the figure larger, so a check at each placement is enough. An adopted instance is not
+//! checked: an earlier scheduler placed it under the same rule.
 
 use super::displacement::Departing;
 use super::events::Command;

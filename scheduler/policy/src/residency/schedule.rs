@@ -1,25 +1,26 @@
 //! Which instance is granted a card's memory next, and whose memory leaves for it.
 //!
-//! Waiting instances (a start for its whole limit, a `Wanted` for its need) stand in one queue per card, by the time of their
-//! request. [`Residency::schedule`] examines the queues after every event that may change something:
+//! Waiting instances (a start for its whole limit, a `Wanted` for its need) stand in one queue per card, by the time of
+//! their request. [`Residency::schedule`] examines the queues after every event that may change something:
 //!
-//! - the head is admitted as soon as what it lacks can leave: first memory of inactive or idle instances, least recently used
-//!   first; then memory of instances further back in the queue; then that of busy ones, the longest grant first. A busy
-//!   instance is asked to yield no earlier than `quantum` after its grant, and finishes its requests. An idle instance within
-//!   its quantum is left alone for one part in [`IDLE_SHARE`] of it, or every gap between two requests would cost it its
-//!   place;
-//! - until the head has waited for a `quantum`, instances behind it that fit beside what is granted go first, at the cost of
-//!   inactive and idle ones only. After that the queue is closed: none overtakes;
+//! - the head is admitted as soon as what it lacks can leave: first memory of inactive or idle instances, least
+//!   recently used first; then memory of instances further back in the queue; then that of busy ones, the longest grant
+//!   first. A busy instance is asked to yield no earlier than `quantum` after its grant, and finishes its requests. An
+//!   idle instance within its quantum is left alone for one part in [`IDLE_SHARE`] of it, or every gap between two
+//!   requests would cost it its place;
+//! - until the head has waited for a `quantum`, instances behind it that fit beside what is granted go first, at the
+//!   cost of inactive and idle ones only. After that the queue is closed: none overtakes;
 //! - admitted instances hold their room from then on. Memory is restored only when the room is really there. If one of
 //!   several turns out to need more than was known, the last admitted one waits again, at its old place.
 //!
-//! **No instance waits for ever.** Let Q be the quantum, R the longest time that requests in flight may take (for a start:
-//! its `startup`), E the `evict_timeout`, K the time until a killed instance is gone, and let k instances be ahead in the
-//! queue. None overtakes after Q; then each head in turn waits at most for: the last grant that began before it (Q), the
-//! requests in flight there (R), a pending command, an eviction and its repetition (3 E), an end (K), its own restore (E). So
-//! a `Wanted` is granted, or its instance ended, within `Q + (k + 1) (Q + R + 4 E + K)`, and k is less than the number of
-//! instances on the card. While the host's budget is short the exchanges of all cards form one queue, longest waiting first.
-//! After an adoption, once, it takes E more until all adopted instances have reported.
+//! **No instance waits for ever.** Let Q be the quantum, R the longest time that requests in flight may take (for a
+//! start: its `startup`), E the `evict_timeout`, K the time until a killed instance is gone, and let k instances be
+//! ahead in the queue. None overtakes after Q; then each head in turn waits at most for: the last grant that began
+//! before it (Q), the requests in flight there (R), a pending command, an eviction and its repetition (3 E), an end
+//! (K), its own restore (E). So a `Wanted` is granted, or its instance ended, within `Q + (k + 1) (Q + R + 4 E + K)`,
+//! and k is less than the number of instances on the card. While the host's budget is short the exchanges of all cards
+//! form one queue, longest waiting first. After an adoption, once, it takes E more until all adopted instances have
+//! reported.
 
 use super::events::Command;
 use super::events::{Action, CardIndex, EndCause, InstanceKey};
@@ -98,7 +99,8 @@ impl Residency {
         }
     }
 
-    /// Returns whether what an instance lacks can leave now. An instance that overtakes the queue may evict idle memory only.
+    /// Returns whether what an instance lacks can leave now. An instance that overtakes the queue may evict idle memory
+    /// only.
     fn can_admit(&mut self, card: CardIndex, key: InstanceKey, passing: bool, now: Moment) -> bool {
         let lacks = self.planned_with(card, key).saturating_sub(self.capacity(card, Some(key)));
         if lacks == 0 {
@@ -122,8 +124,8 @@ impl Residency {
         instance.state = ResidencyState::Admitted { since: now, requested_at, is_start, restored: false };
     }
 
-    /// Revokes the last of several admissions; the instance waits again at its old place in the queue. One of them turned
-    /// out to need more than was known, and no memory can leave: they would wait for each other for ever.
+    /// Revokes the last of several admissions; the instance waits again at its old place in the queue. One of them
+    /// turned out to need more than was known, and no memory can leave: they would wait for each other for ever.
     fn take_back(&mut self, card: CardIndex) -> bool {
         let coming = |(key, instance): (_, &Instance)| match instance.state {
             ResidencyState::Admitted { since, requested_at, is_start, .. } => {
@@ -147,8 +149,9 @@ impl Residency {
         true
     }
 
-    /// Ends idle instances with unmovable memory when the card could not hold an instance beside that memory even if empty
-    /// otherwise. Placement excludes this for `device` instances; `unified` ones can still allocate unmovable memory.
+    /// Ends idle instances with unmovable memory when the card could not hold an instance beside that memory even if
+    /// empty otherwise. Placement excludes this for `device` instances; `unified` ones can still allocate unmovable
+    /// memory.
     fn end_blockers(&mut self, card: CardIndex, who: InstanceKey, now: Moment, actions: &mut Vec<Action>) {
         let need = self.instances.get(&who).map_or(0, Instance::need);
         let holds = |(key, instance): (_, &Instance)| {
@@ -179,8 +182,8 @@ impl Residency {
     }
 
     /// Evicts memory until everything that was admitted fits. Returns whether an admission was revoked. Nothing leaves
-    /// while an adopted instance has not reported its usage: its limit stands for it, and is too much. It reports within
-    /// `evict_timeout`, or is ended.
+    /// while an adopted instance has not reported its usage: its limit stands for it, and is too much. It reports
+    /// within `evict_timeout`, or is ended.
     fn reclaim(&mut self, card: CardIndex, now: Moment, actions: &mut Vec<Action>) -> bool {
         if on(&self.instances, card).any(|(_, instance)| instance.is_unreported()) {
             return false;
@@ -217,7 +220,8 @@ impl Residency {
         lacks > later && self.take_back(card)
     }
 
-    /// Restores and grants admitted instances as far as there is room by now. Returns whether one was granted or started.
+    /// Restores and grants admitted instances as far as there is room by now. Returns whether one was granted or
+    /// started.
     fn restore_admitted(&mut self, card: CardIndex, now: Moment, actions: &mut Vec<Action>) -> bool {
         let mut runs = false;
         let coming = |(key, instance): (_, &Instance)| match instance.state {
@@ -303,8 +307,8 @@ impl Residency {
         sum(&self.instances, card, Instance::planned).saturating_sub(planned).saturating_add(need)
     }
 
-    /// Bytes that instances may have on the card now: the budget, or what foreign processes leave of the card if that is
-    /// less. There is always room for one instance at a time, or a foreign process would stop all service instead of
+    /// Bytes that instances may have on the card now: the budget, or what foreign processes leave of the card if that
+    /// is less. There is always room for one instance at a time, or a foreign process would stop all service instead of
     /// slowing it.
     fn capacity(&self, index: CardIndex, candidate: Option<InstanceKey>) -> u64 {
         let Some(card) = self.card(index) else { return 0 };

@@ -1,14 +1,14 @@
 //! Number of instances that a model's requests need: fast up, slow down.
 //!
-//! The model's task reports its load (requests in flight and queued) whenever it changes, and asks how many instances are
-//! wanted. One instance is wanted for each `concurrency` of the sustained load: the average over [`UP`], but never more than
-//! the current load, since finished requests need no instance. What was wanted stays wanted for [`DOWN`], so that instances
-//! do not come and go with every pause.
+//! The model's task reports its load (requests in flight and queued) whenever it changes, and asks how many instances
+//! are wanted. One instance is wanted for each `concurrency` of the sustained load: the average over [`UP`], but never
+//! more than the current load, since finished requests need no instance. What was wanted stays wanted for [`DOWN`], so
+//! that instances do not come and go with every pause.
 //!
 //! Invariants:
 //! - between `min` and `max` instances are wanted, and at least one while there is a request;
-//! - a load that stays is wanted in full after [`UP`] and a tenth of a second; one that is gone is forgotten a second after
-//!   [`DOWN`];
+//! - a load that stays is wanted in full after [`UP`] and a tenth of a second; one that is gone is forgotten a second
+//!   after [`DOWN`];
 //! - neither time nor memory depends on how often the load changes.
 
 use super::{Moment, nanos};

@@ -50,9 +50,9 @@ pub enum Decision {
 /// Resource from which an instance is displaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DisplacedFrom {
-    /// Its share of the node.
+    /// Share of the node.
     Node,
-    /// Its place on a card.
+    /// Place on a card.
     Card,
 }
 
@@ -211,8 +211,8 @@ impl CapacityState {
 pub struct CapacityHandle(pub(super) Arc<Shared>);
 
 impl CapacityHandle {
-    /// Requests capacity for an instance; [`Decision::Granted`] or [`Decision::Refused`] follows. Dropping the reservation
-    /// before that withdraws the request.
+    /// Requests capacity for an instance; [`Decision::Granted`] or [`Decision::Refused`] follows. Dropping the
+    /// reservation before that withdraws the request.
     #[must_use]
     pub fn reserve(&self, request: ReservationRequest<'_>) -> Reservation {
         let now = self.0.started.elapsed();

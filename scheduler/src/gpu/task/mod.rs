@@ -1,7 +1,7 @@
-//! The task that owns all cards: events in, the policy's actions out.
+//! Task that owns all cards: events in, the policy's actions out.
 //!
-//! Events come from the desk (what instances say), from the driver's thread, and from time. The task waits for nobody:
-//! models' inboxes are emptied by tasks that never wait for this one, and a stuck driver only makes its figures old.
+//! Events come from the queue, from the driver's thread, and from time. The task waits for no other: models' mailboxes
+//! are emptied by tasks that never wait for this one, and a stuck driver only makes its figures old.
 
 use super::messages::{self, Refused};
 use super::nvml::NvmlError;
@@ -27,15 +27,15 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// For the driver to say what cards there are; each takes seconds to wake up on some machines.
+/// Time the driver gets to list the cards; each takes seconds to wake up on some machines.
 const FOUND_WITHIN: Duration = Duration::from_secs(120);
-/// A driver that has not answered for so long is said to be stuck.
+/// Silence after which the driver is reported as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(15);
-/// Who has done nothing since he said what he has is asked at every so many polls only.
+/// Idle instances that have already reported usage are polled only once in this many rounds.
 const IDLE_POLLS: u32 = 15;
-/// Requests that begin and end are published no more often than this.
+/// Shortest interval of publications for requests that begin and end.
 const CALM: Duration = Duration::from_millis(100);
-/// Between two looks at who is idle, while somebody hopes for it.
+/// Interval of polls for idle instances while a request for a place is pending.
 const LOOK: Duration = Duration::from_millis(20);
 
 pub(super) struct GpuTask {
@@ -44,21 +44,21 @@ pub(super) struct GpuTask {
     none: Option<String>,
     pub(super) policy: Residency,
     pub(super) placed: HashMap<InstanceKey, PlacedInstance>,
-    /// When the driver's newest look began.
+    /// Start of the driver's newest measurement.
     looked: std::time::Instant,
-    /// What each card's last look complained of, to be logged once.
+    /// Error of each card's last measurement, to be logged once.
     complaints: Vec<Option<NvmlError>>,
     pub(super) receiver: QueueReceiver,
     pub(super) capacity: CapacityHandle,
     metrics: GpuMetrics,
     look: SyncSender<()>,
-    /// The moment zero of the policy.
+    /// Time zero of the policy.
     began: Instant,
     publish_at: Option<Instant>,
     polls: u32,
 }
 
-/// Finds the cards, then serves for as long as the scheduler lives.
+/// Discovers the cards, then serves for as long as the scheduler lives.
 pub(super) async fn run(
     config: Gpu,
     probe: Probe,
@@ -103,8 +103,8 @@ pub(super) async fn run(
     task.serve(readings, &pulse).await;
 }
 
-/// Cards of which some can move memory and others cannot: only the first are used, or a model would be able to start on
-/// one card and not on the next.
+/// Selects the usable cards: if some can move memory and others cannot, only the former, or a model would be able to
+/// start on one card and not on the next.
 fn usable(cards: Vec<Card>) -> Result<Vec<Card>, String> {
     if cards.iter().all(|card| card.unified.is_err()) {
         return Ok(cards);
@@ -190,7 +190,7 @@ impl GpuTask {
         if let (GpuMode::Unified, Some(why)) = (mode, cannot) {
             return self.refuse(key, messages::not_movable(why)).await;
         }
-        // Those that hope already asked earlier.
+        // Pending requests came earlier.
         self.retry_placements().await;
         let mode = wire::mode(mode);
         self.place_with(key, |others| Event::Place { instance: key, limit, mode, others }).await;
@@ -207,17 +207,17 @@ impl GpuTask {
         self.placed.insert(key, PlacedInstance::new(request, card, works));
     }
 
-    /// The answer to an order. One that was not given, or is answered already, is none.
+    /// Processes the report of a command; a report without a pending command is ignored.
     async fn moved(&mut self, key: InstanceKey, report: &GpuReport) {
         let Some(placed) = self.placed.get_mut(&key) else { return };
         let Some((_, command)) = placed.command.filter(|(number, _)| *number == report.number) else { return };
         placed.command = None;
-        // More than it may have, it cannot have moved.
+        // Clamp: no instance can move more than its limit.
         let moved = report.moved_bytes.min(placed.request.limit);
         match command {
             Command::Evict { .. } => {
                 self.metrics.moved_out.inc_by(moved);
-                let _ = self.look.try_send(()); // a look that is asked for already is as good
+                let _ = self.look.try_send(()); // a measurement that is already requested does as well
             }
             Command::Restore => drop(self.metrics.moved_in.inc_by(moved)),
             Command::Report => {}
@@ -242,7 +242,7 @@ impl GpuTask {
                 let spec = GpuSpec { uuid: found.uuid.to_string(), minor: found.minor, limit_bytes, mode };
                 self.send(instance, Decision::Placed(spec)).await;
             }
-            // Its model is told by the node's capacity, before who has its place can be started.
+            // The node's capacity notifies its model, before the instance that gets the place can be started.
             Action::Displace { .. } => {}
             Action::Refused { instance, reason, recreate_fits, retained } => {
                 let limit = self.placed.get(&instance).map_or(0, |placed| placed.request.limit);
@@ -271,7 +271,7 @@ impl GpuTask {
         }
     }
 
-    /// The seat stays until the model's task drops it; the policy knows nothing of it any more.
+    /// Refuses a place. The entry stays until the model's task drops its placement; the policy has forgotten it.
     async fn refuse(&mut self, key: InstanceKey, refused: Refused) {
         self.metrics.refused(refused.reason);
         let Refused { permanent, recreate_fits, message, .. } = refused;
@@ -284,8 +284,8 @@ impl GpuTask {
         }
     }
 
-    /// Asks who has memory what it is: between orders nobody says so by himself. Asking wakes a worker, so that those
-    /// who do nothing are mostly left alone.
+    /// Asks instances for their usage, which none reports by itself between commands. Asking wakes a worker, so idle
+    /// instances are mostly left alone.
     async fn poll(&mut self) {
         self.polls = self.polls.wrapping_add(1);
         let all = self.polls.is_multiple_of(IDLE_POLLS);
@@ -297,7 +297,7 @@ impl GpuTask {
         self.publish();
     }
 
-    /// The driver has looked.
+    /// Processes a measurement of the driver.
     async fn seen(&mut self, reading: Reading) {
         self.looked = reading.began;
         for (card, looked) in (0..).map(CardIndex).zip(reading.cards) {
@@ -323,7 +323,7 @@ impl GpuTask {
         self.publish();
     }
 
-    /// What the driver says of each instance on a card that has said nothing since the look began.
+    /// Measured memory of the instances on a card that sent no event since the measurement began.
     fn owners(
         &self,
         card: CardIndex,

@@ -1,4 +1,4 @@
-//! Who is asked what it has, how often, and what that has to do with the driver's looks.
+//! Polls of instances' usage: which, how often, and how they relate to the driver's measurements.
 
 use super::tests::{GIB, Played, World};
 use super::*;

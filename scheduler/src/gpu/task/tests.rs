@@ -320,7 +320,7 @@ async fn a_process_that_goes_past_the_shim_costs_its_instance() {
     let ended = tokio::spawn(async move { cheat.obey().await });
     for _ in 0..5 {
         tokio::time::sleep(Duration::from_secs(2)).await;
-        // What was said before a look is in it, on the real clock too.
+        // Events before a measurement are in it, on the real clock too.
         world.sees(vec![(cheat_id.clone(), 4 * GIB), (honest_id.clone(), 2 * GIB + GIB / 2)]);
     }
     let Decision::End { displaced: false, message } = ended.await.unwrap() else { panic!("not ended") };

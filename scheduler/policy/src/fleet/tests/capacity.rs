@@ -1,4 +1,5 @@
-//! No room: for the only instance, for a further one, for a new generation beside the old one; and giving way to others.
+//! No room: for the only instance, for a further one, for a new generation beside the old one; and giving way to
+//! others.
 
 use super::*;
 use crate::capacity::MIN_IDLE;

@@ -51,8 +51,8 @@ fn c_comes_in_b_goes_partly_back_then_b_returns_for_a_and_a_for_c() {
     assert_eq!(card.policy.wake_at(), None);
 }
 
-/// The scheduler is replaced while C's 3 GiB are in the host: nothing is moved for that, in whatever order the three say
-/// what they have; the next request moves what it needs.
+/// The scheduler is replaced while C's 3 GiB are in the host: nothing is moved for that, in whatever order the three
+/// say what they have; the next request moves what it needs.
 #[test]
 fn a_new_scheduler_moves_nothing_before_the_next_request() {
     let has = [(1, 4, 4), (2, 5, 5), (3, 4, 1)];

@@ -4,8 +4,9 @@
 //! - **LRU**: requests in the order of arrival, one at a time, each model moved as a whole, least recently used out
 //!   first. The usual way; ours never moves more;
 //! - **optimum**: requests in the order of arrival, one at a time, and whoever is not wanted for longest leaves (it
-//!   knows the future), only as many bytes as needed. Every byte is a page and a request asks for all pages of its model,
-//!   so this is Belady's rule itself, which no one that keeps this order can beat, with partial residency or without.
+//!   knows the future), only as many bytes as needed. Every byte is a page and a request asks for all pages of its
+//!   model, so this is Belady's rule itself, which no one that keeps this order can beat, with partial residency or
+//!   without.
 //!
 //! Bytes are those of both directions. The policy may change the order: it serves what waits for a model while that is
 //! on the card. This is why it can be below the optimum when requests queue up.

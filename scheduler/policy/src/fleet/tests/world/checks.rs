@@ -6,8 +6,8 @@ use crate::fleet::{Phase, StartState};
 use std::collections::BTreeSet;
 
 impl World {
-    /// No more of one generation than it may have, and no more of all than two may have; as many again where a handler was
-    /// stuck.
+    /// No more of one generation than it may have, and no more of all than two may have; as many again where a handler
+    /// was stuck.
     pub(super) fn bounded(&self, started: Generation) {
         let max = |generation: &Generation| {
             let was_stuck = self.fakes.values().any(|fake| fake.generation == *generation && fake.stuck);

@@ -27,8 +27,8 @@ impl World {
         }
     }
 
-    /// Invariants: started instances never exceed what may be started; the memory really there never exceeds the budget,
-    /// unless models grow when they like.
+    /// Invariants: started instances never exceed what may be started; the memory really there never exceeds the
+    /// budget, unless models grow when they like.
     pub(super) fn check(&self) {
         for (index, card) in self.policy.cards().iter().enumerate() {
             let started = self.fakes.values().filter(|fake| fake.card == Some(CardIndex(index)));
