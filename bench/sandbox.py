@@ -35,7 +35,7 @@ PROGRAM = ["/usr/bin/echo", "begun"]
 UID = 3_999_999
 MEMORY, PIDS, CPU_QUOTA, CPU_PERIOD = 256 << 20, 64, 100_000, 100_000
 TMP = 16 << 20
-# As `worker/src/sandbox/root.rs` has it: what of this system is in every sandbox.
+# As `worker/sandbox/src/root.rs` has it: what of this system is in every sandbox.
 SYSTEM = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"]
 PARTS = [
     "/etc/alternatives",

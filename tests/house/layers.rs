@@ -23,24 +23,27 @@ const CONFINED: &[Confined] = &[
             "execveat",
             "fexecve",
         ],
-        only: &["worker/src/"],
-        why: "only the worker makes namespaces and starts programs in them",
+        only: &["worker/sandbox/src/"],
+        why: "only omni-sandbox makes namespaces and starts programs in them",
     },
     Confined {
         words: &["nix::mount", "fsopen", "fsmount", "open_tree", "move_mount", "mount_setattr", "umount2"],
-        only: &["worker/src/", "meminfo-fs/src/mount.rs"],
-        why: "only the worker mounts; meminfo-fs makes the one mount that is its own, for the worker to attach",
+        only: &["worker/sandbox/src/", "meminfo-fs/src/mount.rs"],
+        why: "only omni-sandbox mounts; meminfo-fs makes the one mount that is its own, for the worker to attach",
     },
     Confined {
         words: &["process::Command", "posix_spawn"],
         only: &[
             "worker/src/",
+            "worker/environment/src/",
+            "worker/launcher/src/",
+            "worker/process/src/sealed.rs",
             "scheduler/src/startup.rs",
             "omnictl/src/commands/check/",
             "omnictl/src/commands/doctor/",
             "cuda-shim/proxy/build.rs", // the linker
         ],
-        why: "programs are started by the worker, by a scheduler that starts its launcher, by the author's check, and by the \
+        why: "programs are started by the privileged side, by a scheduler that starts its launcher, by the author's check, and by the \
               doctor, who asks the node's own programs",
     },
     Confined { words: &["fuser"], only: &["meminfo-fs/src/"], why: "only meminfo-fs knows FUSE" },
@@ -48,15 +51,16 @@ const CONFINED: &[Confined] = &[
     Confined {
         words: &["SystemTime", "ClockId::CLOCK_REALTIME"],
         only: &[
-            "omnictl/src/commands/deploy/publish.rs",   // the name of a draft
-            "scheduler/src/machine.rs",                 // since when something is
-            "worker/snapshot/src/content.rs",           // beside times of files, which are of the same clock
-            "worker/snapshot/src/tree.rs",              // the same
-            "worker/src/launcher/caches.rs",            // the same
-            "worker/src/launcher/node/lives.rs",        // the same, for caches.rs
-            "worker/src/launcher/environment/build.rs", // when an environment was made
-            "worker/src/launcher/node/builds.rs",       // since when a build waits or runs
-            "worker/src/process/setup.rs",              // when a line was logged
+            "omnictl/src/commands/deploy/publish.rs", // the name of a draft
+            "scheduler/src/machine.rs",               // since when something is
+            "worker/snapshot/src/content.rs",         // beside times of files, which are of the same clock
+            "worker/snapshot/src/tree.rs",            // the same
+            "worker/launcher/src/caches.rs",          // the same
+            "worker/launcher/src/node/lives.rs",      // the same, for caches.rs
+            "worker/environment/src/build.rs",        // when an environment was made
+            "worker/launcher/src/node/builds.rs",     // since when a build waits or runs
+            "worker/instance/src/setup.rs",           // when a line was logged
+            "worker/sandbox/src/proc_files.rs",       // since when the machine runs, for /proc/stat
         ],
         why: "the time of day jumps: it is for people to read, and no decision rests on it",
     },
@@ -138,17 +142,17 @@ fn a_layer_that_reaches_over_is_found() {
         ("scheduler/src/main.rs", "use nix::mount::mount;"),
         ("omnictl/src/main.rs", "unsafe { clone3(args) };"),
         ("meminfo-fs/src/server.rs", "nix::sched::unshare(flags)?;"),
-        ("worker/src/process/mod.rs", "use fuser::Session;"),
-        ("worker/src/launcher/start.rs", "cgroups_rs::fs::Cgroup::load(hier, path)"),
+        ("worker/instance/src/mod.rs", "use fuser::Session;"),
+        ("worker/launcher/src/start.rs", "cgroups_rs::fs::Cgroup::load(hier, path)"),
         ("scheduler/src/model/task.rs", "hyper::StatusCode::OK"),
         ("scheduler/src/model/task.rs", "std::process::Command::new(program)"),
-        ("worker/src/launcher/keep.rs", "SystemTime::now()"),
+        ("worker/launcher/src/keep.rs", "SystemTime::now()"),
     ];
     for (path, source) in bad {
         assert!(!confined(path, source).is_empty(), "{path}: {source}");
     }
     let good = [
-        ("worker/src/sandbox/root.rs", "use nix::mount::mount;"),
+        ("worker/sandbox/src/root.rs", "use nix::mount::mount;"),
         ("meminfo-fs/src/mount.rs", "fsopen(name)"),
         ("meminfo-fs/tests/mounted/support.rs", "use nix::sched::unshare;"),
         ("gateway/workers-ai/src/error.rs", "StatusCode::NOT_FOUND"),
@@ -172,11 +176,11 @@ fn an_impure_policy_is_found() {
     ] {
         assert!(!pure("scheduler/policy/src/lifecycle.rs", bad).is_empty(), "{bad}");
         assert_eq!(
-            pure("worker/src/process/journal.rs", &format!("//! Bytes to lines. Pure.\n\n{bad}")).len(),
+            pure("worker/instance/src/journal.rs", &format!("//! Bytes to lines. Pure.\n\n{bad}")).len(),
             1,
             "{bad}"
         );
-        assert_eq!(pure("worker/src/process/mod.rs", bad), Vec::<String>::new());
+        assert_eq!(pure("worker/instance/src/mod.rs", bad), Vec::<String>::new());
     }
     let good =
         "//! Pure.\nuse std::time::Duration;\n// not Instant\n#[cfg(test)]\nmod tests { use std::fs; use std::net; }";

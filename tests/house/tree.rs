@@ -88,5 +88,5 @@ fn tests_are_recognised() {
     {
         assert!(is_test(path), "{path}");
     }
-    assert!(!is_test("worker/src/sandbox/mod.rs"));
+    assert!(!is_test("worker/sandbox/src/lib.rs"));
 }

@@ -54,10 +54,10 @@ const FENCED: &[(&str, &str)] = &[
     ("worker/cgroup/src/placeholder.rs", "fork: the child only waits"),
     ("worker/cgroup/tests/support/mod.rs", "children join their group between fork and exec"),
     ("protocol/engine/src/packet.rs", "descriptors that arrive with a message"),
-    ("worker/src/pidfd.rs", "pidfd_open, pidfd_send_signal: not in nix"),
-    ("worker/src/sandbox/kernel.rs", "system calls that are not in nix"),
-    ("worker/src/sandbox/loop_device.rs", "ioctls of loop devices"),
-    ("worker/src/sandbox/pid1.rs", "fork, raw wait status, signal handler"),
+    ("worker/process/src/pidfd.rs", "pidfd_open, pidfd_send_signal: not in nix"),
+    ("worker/sandbox/src/kernel.rs", "system calls that are not in nix"),
+    ("worker/sandbox/src/loop_device.rs", "ioctls of loop devices"),
+    ("worker/sandbox/src/pid1.rs", "fork, raw wait status, signal handler"),
 ];
 
 /// How far above its block an explanation may begin, in lines.

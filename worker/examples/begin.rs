@@ -8,7 +8,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a benchmark stops at the first surprise")]
 
 use omni_cgroup::{Cgroupfs, Driver, Group, GroupName, Limits, Part};
-use omni_worker::spec::{BuildSpec, SandboxSpec, WorkerSpec};
+use omni_sandbox::SandboxSpec;
+use omni_worker_spec::{BuildSpec, WorkerSpec};
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

@@ -6,7 +6,7 @@ mod support;
 
 use omni_node_protocol::exit::ExitCause;
 use omni_node_protocol::instance::ToWorker;
-use omni_worker::spec::Bind;
+use omni_sandbox::Bind;
 use serde_json::{Value, json};
 use std::fs;
 use std::process::Command;

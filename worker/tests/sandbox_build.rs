@@ -4,7 +4,7 @@
 #[path = "sandbox_support/mod.rs"]
 mod support;
 
-use omni_worker::spec::Bind;
+use omni_sandbox::Bind;
 use std::fs;
 use std::os::unix::fs::chown;
 use std::process::Output;

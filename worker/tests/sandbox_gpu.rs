@@ -9,7 +9,7 @@ use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use omni_gpu_protocol::account::{FILE_BYTES, Settings};
 use omni_node_protocol::exit::ExitCause;
 use omni_node_protocol::launcher::{GpuMode, GpuSpec};
-use omni_worker::spec::Bind;
+use omni_sandbox::Bind;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;

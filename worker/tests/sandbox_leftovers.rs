@@ -6,7 +6,7 @@ mod support;
 
 use omni_node_protocol::exit::ExitCause;
 use omni_node_protocol::instance::ToWorker;
-use omni_worker::spec::Cache;
+use omni_sandbox::Cache;
 use std::fs;
 use std::path::Path;
 use support::{Host, MIB, body, rounds, wait_until};

@@ -5,7 +5,7 @@
 mod support;
 
 use omni_node_protocol::exit::ExitCause;
-use omni_worker::spec::Weights;
+use omni_sandbox::Weights;
 use serde_json::json;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};

@@ -86,7 +86,7 @@ fn a_program_that_is_not_there_is_a_failed_start() {
 fn a_directory_that_is_not_there_is_a_failed_start_and_named() {
     let host = Host::new();
     let mut setup = body("");
-    setup.binds = vec![omni_worker::spec::Bind { source: "/nowhere".into(), target: "/x".into(), writable: false }];
+    setup.binds = vec![omni_sandbox::Bind { source: "/nowhere".into(), target: "/x".into(), writable: false }];
     let (_, cause) = host.run(setup);
     assert!(
         matches!(&cause, ExitCause::StartFailed { message } if message.contains("mount /nowhere at /x: ENOENT")),

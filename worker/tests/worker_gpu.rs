@@ -10,7 +10,7 @@ use omni_gpu_protocol::env::inside;
 use omni_node_protocol::exit::ExitCause;
 use omni_node_protocol::instance::{FromWorker, GpuOrder, GpuReport, GpuUse, LogStream, Stats, ToWorker};
 use omni_node_protocol::launcher::{GpuMode, GpuSpec};
-use omni_worker::spec::Bind;
+use omni_sandbox::Bind;
 use serde_json::{Value, json};
 use std::fs;
 use std::os::fd::AsRawFd;

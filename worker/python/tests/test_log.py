@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ASK, INSIST = 16, signal.SIGTSTP
-"""The signals by which the worker has stacks written (`worker/src/process/stacks.rs`)."""
+"""The signals by which the worker has stacks written (`worker/instance/src/stacks.rs`)."""
 MODES = [("def", 1), ("def", 3), ("async def", 3)]
 
 

@@ -1,14 +1,15 @@
 //! `omni-launcher`: watches the models folder, takes snapshots, makes environments, starts workers. Root, no network.
 //!
 //! Started by `omni-scheduler` when that is started by hand, or as a service. The flags are the scheduler's.
+#![forbid(unsafe_code)]
 
 use clap::{Parser, ValueEnum};
 use omni_config::node::{DEFAULT_FILE, FALLBACK_UID, MISCONFIGURED, NodeUser};
 use omni_config::{Models, NoSingleModel, NodeConfig, SingleModel};
+use omni_launcher::{Ended, Settings, keep, machine};
 use omni_log::chain;
 use omni_machine::Configuration;
 use omni_snapshot::Limits;
-use omni_worker::launcher::{self, Ended, Settings, keep, machine};
 use std::ffi::OsString;
 use std::io::{self, Write, stdout};
 use std::path::{Path, PathBuf};
@@ -94,7 +95,7 @@ fn main() -> ExitCode {
             return ExitCode::from(MISCONFIGURED);
         }
     };
-    match launcher::run(settings) {
+    match omni_launcher::run(settings) {
         Ok(Ended::Done) => ExitCode::SUCCESS,
         Ok(Ended::MakesWay) => ExitCode::from(keep::MAKES_WAY),
         Ok(Ended::Unkept) => keep_again(),
@@ -125,7 +126,7 @@ fn watcher(arguments: Arguments, bounds: &str) -> Result<(), String> {
     let (files, bytes) = numbers.ok_or("--watcher is set by the launcher alone")?;
     let settings = settings(arguments, NodeConfig::default(), FALLBACK_UID).map_err(|error| chain(&error))?;
     let store = settings.state_dir.join("snapshots");
-    launcher::watch(&settings.models, &store, Limits { files, bytes }).map_err(|error| chain(&error))
+    omni_launcher::watch(&settings.models, &store, Limits { files, bytes }).map_err(|error| chain(&error))
 }
 
 fn probe(arguments: Arguments) -> io::Result<()> {

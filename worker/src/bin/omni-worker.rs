@@ -1,13 +1,13 @@
 //! `omni-worker`: serves one instance, or runs one step of a build, in a sandbox. Started by `omni-launcher`.
+#![forbid(unsafe_code)]
 
-use omni_worker::process;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match process::run() {
+    match omni_instance::run() {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            process::say(&omni_log::chain(&error));
+            omni_instance::say(&omni_log::chain(&error));
             ExitCode::FAILURE
         }
     }

@@ -1,6 +1,6 @@
 //! The interpreter of this machine, and what an engine of these tests is started with.
 
-use omni_worker::spec::Bind;
+use omni_sandbox::Bind;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -2,7 +2,7 @@
 
 use super::MIB;
 use omni_node_protocol::launcher::GpuSpec;
-use omni_worker::spec::{Bind, Cache, Weights};
+use omni_sandbox::{Bind, Cache, Weights};
 use std::path::PathBuf;
 
 /// What a test may choose of an instance.

@@ -5,7 +5,8 @@ use super::{Host, MIB, MODEL, Setup, model, wait_until};
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
 use omni_cgroup::{Cgroupfs, Driver, GroupName, Limits, Part};
 use omni_node_protocol::exit::ExitCause;
-use omni_worker::spec::{self, Bind, SandboxSpec, WorkerSpec};
+use omni_sandbox::{Bind, SandboxSpec};
+use omni_worker_spec::WorkerSpec;
 use std::fs;
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -26,7 +27,7 @@ impl Host {
         let uid = 3_000_000 + std::process::id() % 100_000 * 10 + number % 10;
         let mut binds = vec![Bind { source: model, target: "/model".into(), writable: false }, package()];
         binds.extend(python().bind());
-        let spec = spec::Zygote {
+        let spec = omni_worker_spec::Zygote {
             socket: self.dir.path().join(format!("{number}.sock")),
             exit_file: self.dir.path().join(format!("{number}.exit")),
             cgroup,
@@ -65,7 +66,7 @@ impl Host {
 /// A zygote's worker.
 pub struct Zygote {
     pub worker: Child,
-    pub spec: spec::Zygote,
+    pub spec: omni_worker_spec::Zygote,
     name: String,
     driver: Cgroupfs,
 }

@@ -1,0 +1,253 @@
+//! What the worker of a zygote decides: who gets a process, whose process has ended, and when it is over. Pure.
+//!
+//! | the zygote | a caller asks | |
+//! | --- | --- | --- |
+//! | imports | waits | until everything is imported |
+//! | is ready | gets a process, or waits | a few at a time: a zygote forks one after the other |
+//! | is spent: it ended, cannot be used, or was told to end | is refused | what came from it lives on |
+//!
+//! It is over when nobody holds a process and the zygote is spent, or has had no caller for [`LINGER`].
+
+use omni_node_protocol::id::InstanceId;
+use omni_node_protocol::zygote::LINGER;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long a fork may take until it is claimed: less than a caller's patience, which would hide that the zygote hangs.
+const FORK_WITHIN: Duration = Duration::from_secs(2);
+/// Forks that the zygote is told to make and that nobody has claimed yet: what waits behind others is not late.
+const FORKS: usize = 8;
+
+/// A connection, by the number that it got when it was accepted.
+pub(super) type Caller = u64;
+
+/// Something happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Event {
+    /// Somebody connected.
+    Came(Caller),
+    /// A caller wants a process for this instance.
+    Asked(Caller, InstanceId),
+    /// A process of the sandbox, by the number that it has there, is this caller's.
+    Claimed(Caller, i32),
+    /// A caller has hung up.
+    Left(Caller),
+    /// The zygote has imported everything.
+    Preloaded,
+    /// The zygote made no process for this instance.
+    ForkFailed(InstanceId, String),
+    /// The zygote makes no more processes.
+    Spent(String),
+    /// A process of the sandbox, by the number that it has there, ended with this raw status.
+    Ended(i32, i32),
+}
+
+/// Something to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Action {
+    /// Have the zygote fork for this caller.
+    Fork(Caller),
+    /// Tell a caller that it gets nothing, and why.
+    Refuse(Caller, String),
+    /// Tell a caller how its process ended.
+    TellEnd(Caller, i32),
+    /// Nobody wants this caller's process any more.
+    Kill(Caller),
+    /// Take no more callers.
+    Close,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Zygote {
+    Importing,
+    Ready,
+    Spent(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Stage {
+    Silent,
+    Waits(InstanceId),
+    Forking(InstanceId, Duration),
+    Holds(i32),
+    Done,
+}
+
+/// The zygote and all who have something of it.
+#[derive(Debug)]
+pub(super) struct Family {
+    zygote: Zygote,
+    callers: BTreeMap<Caller, Stage>,
+    idle_since: Duration,
+    /// Until when everything is to be imported.
+    imported_until: Duration,
+}
+
+impl Family {
+    /// The imports may take so long, whoever waits for them meanwhile.
+    pub(super) fn new(import_within: Duration) -> Self {
+        Self {
+            zygote: Zygote::Importing,
+            callers: BTreeMap::new(),
+            idle_since: Duration::ZERO,
+            imported_until: import_within,
+        }
+    }
+
+    /// Whether it has not said yet that it is preloaded, nor ended.
+    pub(super) fn is_importing(&self) -> bool {
+        self.zygote == Zygote::Importing
+    }
+
+    /// Whether this caller waits for its process, which the zygote has been told to make.
+    pub(super) fn may_claim(&self, caller: Caller) -> bool {
+        matches!(self.callers.get(&caller), Some(Stage::Forking(..)))
+    }
+
+    /// Whether a process of the sandbox is somebody's already.
+    pub(super) fn is_held(&self, pid: i32) -> bool {
+        self.callers.values().any(|stage| *stage == Stage::Holds(pid))
+    }
+
+    /// When [`Family::is_over`] may become true, or [`Family::hangs`] say something, by itself.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        let idle = self.callers.is_empty().then(|| self.idle_since + LINGER);
+        let imports = (self.zygote == Zygote::Importing).then_some(self.imported_until);
+        idle.into_iter().chain(imports).chain(self.forks()).min()
+    }
+
+    /// What the zygote, which is there, has not done in time.
+    pub(super) fn hangs(&self, now: Duration) -> Option<&'static str> {
+        match self.zygote {
+            Zygote::Importing if self.imported_until <= now => Some("it did not import its modules in time"),
+            Zygote::Ready if self.forks().any(|until| until <= now) => Some("it did not fork in time"),
+            Zygote::Importing | Zygote::Ready | Zygote::Spent(_) => None,
+        }
+    }
+
+    fn forks(&self) -> impl Iterator<Item = Duration> {
+        self.callers.values().filter_map(|stage| match stage {
+            Stage::Forking(_, until) => Some(*until),
+            Stage::Silent | Stage::Waits(_) | Stage::Holds(_) | Stage::Done => None,
+        })
+    }
+
+    pub(super) fn is_over(&self, now: Duration) -> bool {
+        let spent = matches!(self.zygote, Zygote::Spent(_));
+        self.callers.is_empty() && (spent || self.idle_since + LINGER <= now)
+    }
+
+    pub(super) fn on(&mut self, event: Event, now: Duration) -> Vec<Action> {
+        let mut actions = self.take(event, now);
+        actions.extend(self.fork(now));
+        actions
+    }
+
+    fn take(&mut self, event: Event, now: Duration) -> Vec<Action> {
+        match event {
+            Event::Came(caller) => {
+                self.callers.insert(caller, Stage::Silent);
+                vec![]
+            }
+            Event::Asked(caller, instance) => self.asked(caller, instance),
+            Event::Claimed(caller, pid) => {
+                self.set(caller, Stage::Holds(pid));
+                vec![]
+            }
+            Event::Left(caller) => {
+                let stage = self.callers.remove(&caller);
+                if self.callers.is_empty() {
+                    self.idle_since = now;
+                }
+                // A process that nobody has claimed yet sees the end of its control socket.
+                match stage {
+                    Some(Stage::Holds(_)) => vec![Action::Kill(caller)],
+                    Some(Stage::Silent | Stage::Waits(_) | Stage::Forking(..) | Stage::Done) | None => vec![],
+                }
+            }
+            Event::Preloaded => {
+                if self.zygote == Zygote::Importing {
+                    self.zygote = Zygote::Ready;
+                }
+                vec![]
+            }
+            Event::ForkFailed(instance, why) => {
+                let asked = |stage: &Stage| matches!(stage, Stage::Forking(of, _) if *of == instance);
+                let caller = self.callers.iter().find(|(_, stage)| asked(stage)).map(|(caller, _)| *caller);
+                caller.map(|caller| self.refuse(caller, why)).into_iter().collect()
+            }
+            Event::Spent(why) => self.spent(&why),
+            Event::Ended(pid, status) => {
+                let holds = Stage::Holds(pid);
+                let caller = self.callers.iter().find(|(_, stage)| **stage == holds).map(|(caller, _)| *caller);
+                let Some(caller) = caller else { return vec![] };
+                self.set(caller, Stage::Done);
+                vec![Action::TellEnd(caller, status)]
+            }
+        }
+    }
+
+    fn set(&mut self, caller: Caller, stage: Stage) {
+        if let Some(place) = self.callers.get_mut(&caller) {
+            *place = stage;
+        }
+    }
+
+    fn refuse(&mut self, caller: Caller, why: String) -> Action {
+        self.set(caller, Stage::Done);
+        Action::Refuse(caller, why)
+    }
+
+    fn asked(&mut self, caller: Caller, instance: InstanceId) -> Vec<Action> {
+        if self.callers.get(&caller) != Some(&Stage::Silent) {
+            return vec![self.refuse(caller, "it asked twice".into())];
+        }
+        match &self.zygote {
+            Zygote::Importing | Zygote::Ready => {
+                self.set(caller, Stage::Waits(instance));
+                vec![]
+            }
+            Zygote::Spent(why) => {
+                let why = why.clone();
+                vec![self.refuse(caller, why)]
+            }
+        }
+    }
+
+    /// As many forks as the zygote may have to make, in the order in which their callers came.
+    fn fork(&mut self, now: Duration) -> Vec<Action> {
+        if self.zygote != Zygote::Ready {
+            return vec![];
+        }
+        let free = FORKS.saturating_sub(self.forks().count());
+        let mut actions = Vec::new();
+        for (caller, stage) in &mut self.callers {
+            if let Stage::Waits(instance) = stage
+                && actions.len() < free
+            {
+                *stage = Stage::Forking(instance.clone(), now + FORK_WITHIN);
+                actions.push(Action::Fork(*caller));
+            }
+        }
+        actions
+    }
+
+    /// The first reason counts.
+    fn spent(&mut self, why: &str) -> Vec<Action> {
+        if matches!(self.zygote, Zygote::Spent(_)) {
+            return vec![];
+        }
+        let unserved = |(caller, stage): (&Caller, &Stage)| {
+            matches!(stage, Stage::Waits(_) | Stage::Forking(..)).then_some(*caller)
+        };
+        let unserved: Vec<Caller> = self.callers.iter().filter_map(unserved).collect();
+        self.zygote = Zygote::Spent(why.to_owned());
+        let refusals = unserved.into_iter().map(|caller| self.refuse(caller, why.to_owned()));
+        let mut actions: Vec<Action> = refusals.collect();
+        actions.push(Action::Close);
+        actions
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,218 @@
+//! The main loop's part in making environments: which model waits for which one, which are built, and what models are told.
+
+use super::{Node, short};
+use crate::JOBS;
+use omni_environment::queue::{Kind, Place};
+use omni_environment::{BuildPlan, Ended, Failure, Plan, PlanJob, log_end};
+use crate::event::Event;
+use omni_log::chain;
+use omni_node_protocol::id::{EnvironmentKey, SnapshotDigest};
+use omni_node_protocol::launcher::{BUILDS_SINCE, FromLauncher};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::thread;
+
+impl Node {
+    pub(super) fn prepare(
+        &mut self,
+        model: String,
+        snapshot: SnapshotDigest,
+        python: String,
+        interpreter: Option<String>,
+        require_hashes: bool,
+    ) {
+        let Some(dir) = self.store.find(&snapshot) else {
+            let message = "the content has changed meanwhile: this snapshot is gone".to_owned();
+            return self.prepare_failed([snapshot], Failure { message, permanent: false });
+        };
+        let job = PlanJob { model, snapshot, dir, python, interpreter, require_hashes };
+        if self.builds.planning.len() >= JOBS {
+            return self.too_many(job.snapshot);
+        }
+        self.builds.planning.insert((job.model.clone(), job.snapshot.clone()));
+        if self.state.catalog.snapshot(&job.model) == Some(&job.snapshot) {
+            return self.plan(job);
+        }
+        // A version to come back to may have been on the disk for long: it is read before anything runs from it.
+        let (store, events, of) = (Arc::clone(&self.store), self.events.clone(), job.clone());
+        let run = move || {
+            let intact = store.is_intact(&of.snapshot).map_err(|error| chain(&error));
+            let _ = events.tell(Event::Verified { job: Box::new(of), intact }); // a main loop that is gone needs it no more
+        };
+        if let Err(error) = thread::Builder::new().name("verify".into()).spawn(run) {
+            let message = format!("the node has no thread to read this version in: {error}");
+            self.builds.planning.remove(&(job.model, job.snapshot.clone()));
+            self.prepare_failed([job.snapshot], Failure { message, permanent: false });
+        }
+    }
+
+    /// It is known whether the copy of a version that is not its directory's is as it was.
+    pub(super) fn on_verified(&mut self, job: PlanJob, intact: Result<bool, String>) {
+        if !self.builds.planning.contains(&(job.model.clone(), job.snapshot.clone())) {
+            return;
+        }
+        let message = match intact {
+            Ok(true) => return self.plan(job),
+            Ok(false) => "its files are not those that it had".to_owned(),
+            Err(error) => error,
+        };
+        let message = format!(
+            "the node's copy of this version is damaged on the disk ({message}): put its files into the model's directory \
+             once more, which replaces the copy, or go back to another version (`omnictl history {}`)",
+            job.model
+        );
+        self.builds.planning.remove(&(job.model, job.snapshot.clone()));
+        self.prepare_failed([job.snapshot], Failure { message, permanent: true });
+    }
+
+    fn plan(&mut self, job: PlanJob) {
+        let waits = (job.model.clone(), job.snapshot.clone());
+        if self.plans.try_send(job).is_err() {
+            self.builds.planning.remove(&waits);
+            self.too_many(waits.1);
+        }
+    }
+
+    fn too_many(&mut self, snapshot: SnapshotDigest) {
+        let message = "too many environments are being asked for: try again".to_owned();
+        self.prepare_failed([snapshot], Failure { message, permanent: false });
+    }
+
+    /// A model does not wait for an environment any more: nobody builds it for nobody.
+    pub(super) fn unprepare(&mut self, model: String, snapshot: SnapshotDigest) {
+        let waits = (model, snapshot);
+        self.builds.planning.remove(&waits);
+        self.builds.leave(&waits);
+        self.begin_builds();
+    }
+
+    /// It is known which environment a snapshot needs.
+    pub(super) fn on_planned(&mut self, model: String, snapshot: SnapshotDigest, plan: Result<Plan, Failure>) {
+        let waits = (model, snapshot);
+        if !self.builds.planning.remove(&waits) {
+            return;
+        }
+        match plan {
+            Ok(Plan::Ready(environment)) => self.tell(FromLauncher::Prepared { snapshot: waits.1, environment }),
+            Ok(Plan::Build(plan)) => self.build(waits, plan),
+            Err(failure) => self.prepare_failed([waits.1], failure),
+        }
+    }
+
+    /// A build said something.
+    pub(super) fn on_build_line(&mut self, key: &EnvironmentKey, line: &str) {
+        for snapshot in self.builds.said(key, line) {
+            self.tell(FromLauncher::Progress { snapshot, line: line.to_owned() });
+        }
+    }
+
+    /// A build ended.
+    pub(super) fn on_build_ended(&mut self, key: &EnvironmentKey, ended: Ended) {
+        self.build_ended(key, ended);
+        self.begin_builds();
+    }
+
+    fn build_ended(&mut self, key: &EnvironmentKey, ended: Ended) {
+        let Some(waiting) = self.builds.ended(key, &ended) else { return };
+        let snapshots = waiting.snapshots();
+        match ended {
+            Ended::Built => {
+                self.builds.late.forget(key);
+                for snapshot in snapshots {
+                    self.tell(FromLauncher::Prepared { snapshot, environment: key.clone() });
+                }
+            }
+            Ended::TimedOut(message) => {
+                let (pause, evicted) =
+                    self.builds.late.add(key, &waiting.plan.model, self.settings.config.python.build_timeout);
+                evicted.iter().for_each(|key| self.builder.discard(key));
+                let after_ms = Some(u64::try_from(pause.as_millis()).unwrap_or(u64::MAX));
+                let message = format!("{message}\nwhat was built is kept; the next try is in {}s", pause.as_secs());
+                for snapshot in snapshots {
+                    let message = short(message.clone());
+                    self.tell(FromLauncher::PrepareFailed { snapshot, message, permanent: false, after_ms });
+                }
+            }
+            Ended::Failed(failure) => {
+                if failure.permanent && self.builds.late.forget(key) {
+                    self.builder.discard(key);
+                }
+                self.prepare_failed(snapshots, failure);
+            }
+            // The first goes on elsewhere, and the second is nobody's.
+            Ended::NeedsSource | Ended::Cancelled => {}
+        }
+    }
+
+    /// The content of a directory is another one: what was kept for builds that timed out is not needed.
+    pub(super) fn forget_late_builds(&mut self, model: &str) {
+        for key in self.builds.late.forget_model(model) {
+            if !self.builds.has(&key) {
+                self.builder.discard(&key);
+            }
+        }
+    }
+
+    fn build(&mut self, waits: (String, SnapshotDigest), plan: Box<BuildPlan>) {
+        let snapshot = waits.1.clone();
+        if let Some(waiting) = self.builds.join(&plan.key, &waits) {
+            let (lines, stage) = (waiting.lines.clone(), waiting.told.clone());
+            for line in lines {
+                self.tell(FromLauncher::Progress { snapshot: snapshot.clone(), line });
+            }
+            if let Some(stage) = stage.filter(|_| self.state.spoken >= BUILDS_SINCE) {
+                self.tell(FromLauncher::Build { snapshot, stage });
+            }
+            return;
+        }
+        let (key, is_bare) = (plan.key.clone(), plan.is_bare());
+        if let Err(full) = self.builds.add(plan, waits) {
+            return self.prepare_failed([snapshot], Failure { message: full.to_string(), permanent: false });
+        }
+        if is_bare {
+            self.begin_build(&key, None);
+        }
+        self.begin_builds();
+    }
+
+    /// Begins what there is room for, and tells who waits for what.
+    pub(super) fn begin_builds(&mut self) {
+        while let Some((key, place)) = self.builds.queue.begin_next() {
+            self.begin_build(&key, Some(place));
+        }
+        if self.state.spoken < BUILDS_SINCE {
+            return;
+        }
+        for message in self.builds.news() {
+            self.tell(message);
+        }
+    }
+
+    fn begin_build(&mut self, key: &EnvironmentKey, place: Option<Place>) {
+        let Some((plan, cancelled)) = self.builds.begin(key) else { return };
+        let from_source = place.is_some_and(|place| place.kind == Kind::Source);
+        tracing::info!(environment = %key, model = plan.model, from_source, "building an environment");
+        let (builder, events, key_of) = (Arc::clone(&self.builder), self.events.clone(), key.clone());
+        let run = move || {
+            let mut line = |line: &str| {
+                // A main loop that is gone needs to hear nothing.
+                let _ = events.tell(Event::BuildLine { key: key_of.clone(), line: line.to_owned() });
+            };
+            let ended = builder.build(&plan, place, &cancelled, &mut line);
+            log_end(&plan, &ended);
+            let _ = events.tell(Event::BuildEnded { key: key_of, ended });
+        };
+        if let Err(error) = thread::Builder::new().name("build".into()).spawn(run) {
+            let message = format!("the node has no thread to build the environment in: {error}");
+            self.build_ended(key, Ended::Failed(Failure { message, permanent: false }));
+        }
+    }
+
+    fn prepare_failed(&mut self, snapshots: impl IntoIterator<Item = SnapshotDigest>, failure: Failure) {
+        let Failure { message, permanent } = failure;
+        let message = short(message);
+        for snapshot in snapshots.into_iter().collect::<BTreeSet<_>>() {
+            self.tell(FromLauncher::PrepareFailed { snapshot, message: message.clone(), permanent, after_ms: None });
+        }
+    }
+}
