@@ -16,10 +16,7 @@ use crate::model::content::Content;
 use crate::watchdog::Pulse;
 use omni_config::name::ModelName;
 use omni_node_protocol::id::{InstanceId, SnapshotDigest};
-use omni_node_protocol::launcher::{
-    BUILDS_SINCE, BuildCounts, END_ZYGOTES_SINCE, FromLauncher, HASHES_SINCE, Serves, StartSpec, ToLauncher, VERSIONS,
-    WEIGHTS_SINCE,
-};
+use omni_node_protocol::launcher::{BuildCounts, FromLauncher, Serves, StartSpec, ToLauncher, VERSIONS};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -62,7 +59,7 @@ struct Routes {
     renewals: u32,
     /// It serves other models, and is not used.
     foreign: bool,
-    /// The version that it speaks, once it has said something. One that does not begin with it is of the first version here.
+    /// The version that it speaks, once it has said so.
     spoken: Option<u32>,
 }
 
@@ -154,14 +151,6 @@ impl LauncherHandle {
     pub fn prepare(&self, model: &ModelName, content: &Content, inbox: &mpsc::Sender<Message>) -> Result<(), Away> {
         let snapshot = content.snapshot.clone();
         let require_hashes = content.manifest.python.require_hashes;
-        let weights = content.manifest.weights.folder().is_some();
-        // A launcher that has not said its version yet is not there yet.
-        match self.routes().spoken {
-            None if require_hashes || weights => return Err(Away::Silent),
-            Some(spoken) if require_hashes && spoken < HASHES_SINCE => return Err(Away::Older),
-            Some(spoken) if weights && spoken < WEIGHTS_SINCE => return Err(Away::NoWeights),
-            Some(_) | None => {}
-        }
         self.routes().preparing.entry(snapshot.clone()).or_default().push(inbox.clone());
         let interpreter = content.manifest.runtime.interpreter.as_ref();
         let message = ToLauncher::Prepare {
@@ -181,15 +170,14 @@ impl LauncherHandle {
         Ok(())
     }
 
-    /// The model does not wait for the environment of a content any more: no answer comes to the inbox. A launcher that does
-    /// not know the words builds it all the same.
+    /// The model does not wait for the environment of a content any more: no answer comes to the inbox.
     pub fn unprepare(&self, model: &ModelName, content: &Content, inbox: &mpsc::Sender<Message>) {
         let mut routes = self.routes();
         if let Some(waiting) = routes.preparing.get_mut(&content.snapshot) {
             waiting.retain(|other| !other.same_channel(inbox));
         }
         routes.preparing.retain(|_, waiting| !waiting.is_empty());
-        if routes.spoken.is_some_and(|spoken| spoken >= BUILDS_SINCE) {
+        if routes.spoken.is_some() {
             let (model, snapshot) = (model.as_str().to_owned(), content.snapshot.clone());
             let _ = self.outbox.try_send(ToLauncher::Unprepare { model, snapshot }); // or it ends with the connection
         }
@@ -231,10 +219,9 @@ impl LauncherHandle {
         let _ = self.outbox.try_send(ToLauncher::Kill { instance });
     }
 
-    /// Asks for the end of a model's zygotes that have no instances. One that does not know the words lets them wait for
-    /// the time that they would.
+    /// Asks for the end of a model's zygotes that have no instances.
     pub fn end_zygotes(&self, model: &str) {
-        if self.routes().spoken.is_some_and(|spoken| spoken >= END_ZYGOTES_SINCE) {
+        if self.routes().spoken.is_some() {
             let _ = self.outbox.try_send(ToLauncher::EndZygotes { model: model.to_owned() });
         }
     }
@@ -248,15 +235,8 @@ impl LauncherHandle {
         self.routes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Passes a message on to the model that it is for, or to the node.
     async fn route(&self, said: FromLauncher, seen: &mpsc::Sender<Seen>) {
-        if !matches!(said, FromLauncher::Welcome { .. }) {
-            self.routes().spoken.get_or_insert(VERSIONS.oldest);
-        }
-        self.pass_on(said, seen).await;
-    }
-
-    /// To who is to hear it, whether the launcher said it or was not asked.
-    async fn pass_on(&self, said: FromLauncher, seen: &mpsc::Sender<Seen>) {
         match said {
             FromLauncher::Welcome { protocol } => self.routes().spoken = Some(protocol),
             FromLauncher::Serves(told) => self.compare(&told),

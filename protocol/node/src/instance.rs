@@ -11,12 +11,10 @@ use crate::version::Versions;
 use omni_engine_protocol::control::HandlerMode;
 use serde::{Deserialize, Serialize};
 
-/// Versions of this wire that this release speaks. A worker outlives its scheduler, so both sides say theirs.
-pub const VERSIONS: Versions = Versions { oldest: 3, newest: PROTOCOL };
-/// The newest of them. Before version 5 a worker did not know [`ToWorker::Stacks`].
-pub const PROTOCOL: u32 = 5;
-/// Before it an engine served one data connection after the other.
-pub const SERVES_BOTH: u32 = 4;
+/// Versions of this protocol that this release supports. A worker outlives its scheduler, so both sides send theirs.
+pub const VERSIONS: Versions = Versions { oldest: 1, newest: PROTOCOL };
+/// The newest of them.
+pub const PROTOCOL: u32 = 1;
 
 /// Scheduler to worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

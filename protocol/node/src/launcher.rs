@@ -10,22 +10,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-/// Versions of this wire that this release speaks. In version 3 the launcher did not say [`FromLauncher::Welcome`].
-pub const VERSIONS: Versions = Versions { oldest: 3, newest: PROTOCOL };
+/// Versions of this protocol that this release supports.
+pub const VERSIONS: Versions = Versions { oldest: 1, newest: PROTOCOL };
 /// The newest of them.
-pub const PROTOCOL: u32 = 8;
-/// The first version with [`FromLauncher::Welcome`] and [`FromLauncher::Runs`].
-pub const WELCOME_SINCE: u32 = 4;
-/// The first version whose launcher heeds [`ToLauncher::Prepare::require_hashes`].
-pub const HASHES_SINCE: u32 = 5;
-/// The first version with [`ToLauncher::EndZygotes`].
-pub const END_ZYGOTES_SINCE: u32 = 6;
-/// The first version with [`ToLauncher::Unprepare`], [`FromLauncher::Build`] and [`FromLauncher::Builds`].
-pub const BUILDS_SINCE: u32 = 7;
-/// The first version with [`FromLauncher::Serves`] and [`ToLauncher::Renew`].
-pub const SERVES_SINCE: u32 = 7;
-/// The first version whose launcher heeds [`StartSpec::weights`].
-pub const WEIGHTS_SINCE: u32 = 8;
+pub const PROTOCOL: u32 = 1;
 /// The models folder itself, where [`FromLauncher::ModelRefused`] and [`FromLauncher::ModelGone`] name a directory in it.
 pub const MODELS_FOLDER: &str = ".";
 /// The largest `omni.toml` that is read, in bytes.
@@ -65,7 +53,6 @@ pub enum ToLauncher {
         /// An existing environment's interpreter instead of a new environment.
         interpreter: Option<String>,
         /// Install nothing but files that `requirements.txt` has a hash of. The node's configuration can ask for it, too.
-        #[serde(default)]
         require_hashes: bool,
     },
     /// The model does not wait for the environment of a snapshot any more. Its `Prepare` is not answered from now on, and a
@@ -148,17 +135,10 @@ pub struct StartSpec {
 pub struct ZygoteSpec {
     /// Python modules that it imports, in this order.
     pub preload: Vec<String>,
-    /// What it may use of memory, in bytes, beside its instances; 0, of a scheduler that does not say: as much as one.
-    #[serde(default)]
+    /// What it may use of memory, in bytes, beside its instances.
     pub memory_bytes: u64,
     /// Within so many milliseconds: the model's `startup`. An instance waits half of that before it starts alone.
-    #[serde(default = "default_startup_ms")]
     pub startup_ms: u64,
-}
-
-/// The manifest's default, of a scheduler that does not say.
-fn default_startup_ms() -> u64 {
-    120_000
 }
 
 /// A GPU as an instance gets it.

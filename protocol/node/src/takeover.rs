@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 /// Version of this wire. The two are of two versions by nature; a successor that cannot follow says `failed`.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 1;
 
 /// To the successor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -163,7 +163,7 @@ async fn send(
             let error = omni_log::chain(&error);
             tracing::error!(error, "the launcher is not told something");
             if let Some(answer) = refusal(message, error) {
-                handle.pass_on(answer, seen).await;
+                handle.route(answer, seen).await;
             }
             Ok(())
         }

@@ -9,13 +9,11 @@ mod prepare;
 
 use super::beat::Beat;
 use super::catalog::Catalog;
-use omni_environment::{Builder, Environments, GROUPS, Package, PlanJob};
 use super::event::{Event, Events, Inbox, ModelState};
 use super::gpu::Gpus;
 use super::instances::{Instances, Traces};
 use super::link::Link;
 use super::links::Links;
-use omni_process::SealedProgram;
 use super::watch::Looks;
 use super::zygotes::Zygotes;
 use super::{Ended, Settings};
@@ -29,10 +27,12 @@ use nix::sys::signalfd::SignalFd;
 use omni_cgroup::Driver;
 use omni_config::Foreign;
 use omni_engine_protocol::packet::MAX_PACKET;
+use omni_environment::{Builder, Environments, GROUPS, Package, PlanJob};
 use omni_log::chain;
 use omni_node_protocol::id::InstanceId;
-use omni_node_protocol::launcher::{FromLauncher, SERVES_SINCE, Serves, ToLauncher, VERSIONS, WELCOME_SINCE};
+use omni_node_protocol::launcher::{FromLauncher, Serves, ToLauncher, VERSIONS};
 use omni_node_protocol::version::Versions;
+use omni_process::SealedProgram;
 use omni_snapshot::Store;
 use std::collections::VecDeque;
 use std::io::stdout;
@@ -76,8 +76,6 @@ pub(super) struct State {
     kept: Kept,
     pub(super) unheard: VecDeque<FromLauncher>,
     heard: bool,
-    /// The version in which the scheduler speaks.
-    spoken: u32,
     quitting: bool,
     caches_looked_at: Option<Instant>,
     /// Nothing is begun any more: the next launcher does it.
@@ -238,16 +236,11 @@ impl Node {
             );
         }
         self.state.heard = true;
-        self.state.spoken = spoken;
-        if spoken >= WELCOME_SINCE {
-            self.link.tell(FromLauncher::Welcome { protocol: spoken });
-            if spoken >= SERVES_SINCE {
-                let models = self.settings.models.path().to_string_lossy().into_owned();
-                self.link.tell(FromLauncher::Serves(Serves { models, config: self.settings.config.of_launcher() }));
-            }
-            for (instance, _) in self.instances.running() {
-                self.link.tell(FromLauncher::Runs { instance: instance.clone() });
-            }
+        self.link.tell(FromLauncher::Welcome { protocol: spoken });
+        let models = self.settings.models.path().to_string_lossy().into_owned();
+        self.link.tell(FromLauncher::Serves(Serves { models, config: self.settings.config.of_launcher() }));
+        for (instance, _) in self.instances.running() {
+            self.link.tell(FromLauncher::Runs { instance: instance.clone() });
         }
         self.state.kept.begin();
         if self.looks.again() {

@@ -3,20 +3,20 @@
 //! [`check`] is pure and runs in the main loop; [`Start::run`] takes milliseconds and runs in a thread of its own. What it
 //! began and did not finish is removed by [`super::reap`], which needs the instance's id only.
 
-use omni_environment::{ENGINE, INSIDE, Record};
 use super::gpu::{GpuError, Gpus, Grant};
 use super::instances::{InstanceRecord, RecordedWorker, Traces};
-use omni_process::SealedProgram;
 use super::variables;
-use omni_process::pidfd;
-use omni_sandbox::WEIGHTS;
-use omni_sandbox::{Bind, Cache, SandboxSpec, Weights};
-use omni_worker_spec::{Gpu, InstanceSpec, WorkerSpec, ZygoteSocket};
 use nix::unistd::Pid;
 use omni_cgroup::{CgroupPaths, Driver, GroupName, Limits, Part};
 use omni_config::{GpuUuid, ModelName, NodeConfig};
 use omni_engine_protocol::control::Boot;
+use omni_environment::{ENGINE, INSIDE, Record};
 use omni_node_protocol::launcher::{GpuMode, StartSpec};
+use omni_process::SealedProgram;
+use omni_process::pidfd;
+use omni_sandbox::WEIGHTS;
+use omni_sandbox::{Bind, Cache, SandboxSpec, Weights};
+use omni_worker_spec::{Gpu, InstanceSpec, WorkerSpec, ZygoteSocket};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
@@ -98,7 +98,7 @@ pub(super) fn check(spec: &StartSpec, config: &NodeConfig) -> Result<ModelName, 
     });
     let zygote = spec.zygote.iter().flat_map(|zygote| {
         [
-            ("the zygote's memory", zygote.memory_bytes, 0, 1 << 50),
+            ("the zygote's memory", zygote.memory_bytes, 4 * mib, 1 << 50),
             ("the time of a start in milliseconds", zygote.startup_ms, 1, 1 << 40),
         ]
     });

@@ -7,8 +7,6 @@
 
 use super::instances::{RecordedWorker, Traces, socket_name};
 use super::start::{MODEL, Running, Start, StartError};
-use omni_process::pidfd;
-use omni_worker_spec::{WorkerSpec, Zygote as ZygoteJob};
 use nix::sys::socket::Backlog;
 use nix::unistd::Pid;
 use omni_cgroup::{GroupName, Limits, Part};
@@ -17,6 +15,8 @@ use omni_node_protocol::exit::ExitCause;
 use omni_node_protocol::id::{InstanceId, SnapshotDigest};
 use omni_node_protocol::launcher::{StartSpec, ZygoteSpec};
 use omni_node_protocol::zygote::PROTOCOL;
+use omni_process::pidfd;
+use omni_worker_spec::{WorkerSpec, Zygote as ZygoteJob};
 use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -260,13 +260,12 @@ impl ZygoteStart {
     pub(super) fn run(self) -> Result<Running, StartError> {
         let Self { start, generation, listener } = self;
         let ZygoteSpec { preload, memory_bytes, startup_ms } = start.spec.zygote.clone().unwrap_or_default();
-        let memory_bytes = Some(memory_bytes).filter(|bytes| *bytes > 0).or(start.limits().memory_bytes);
         let id = &start.spec.instance;
         let name = groups(id);
         let group =
             |part, limits: &Limits| Ok::<_, StartError>(start.driver.create(&GroupName::new(&name, part)?, limits)?);
         let worker_cgroup = group(Part::Worker, &Limits::default())?;
-        let cgroup = group(Part::Model, &Limits { memory_bytes, ..start.limits() })?;
+        let cgroup = group(Part::Model, &Limits { memory_bytes: Some(memory_bytes), ..start.limits() })?;
         let own = worker_cgroup.clone();
         let job = ZygoteJob {
             socket: start.traces.socket(id),

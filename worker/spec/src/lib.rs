@@ -1,6 +1,7 @@
 //! What the launcher tells a new `omni-worker`, as JSON on its standard input.
 //!
 //! The launcher has decided and checked everything in here; the worker carries it out and decides nothing.
+#![forbid(unsafe_code)]
 
 use omni_cgroup::CgroupPaths;
 use omni_engine_protocol::control::Boot;
@@ -44,8 +45,6 @@ pub struct InstanceSpec {
     /// The memory limit, also the MemTotal that the model sees, in bytes.
     pub memory_bytes: u64,
     /// The limit of processor time, in thousandths of a processor; the model sees as many processors as that, rounded up.
-    /// A launcher that does not know of it shows all.
-    #[serde(default = "no_limit")]
     pub cpu_millis: u32,
     /// Log lines per second that are kept.
     pub log_lines_per_second: u32,
@@ -74,10 +73,6 @@ pub struct Gpu {
     pub control: PathBuf,
 }
 
-fn no_limit() -> u32 {
-    u32::MAX
-}
-
 /// Where an instance asks for its process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ZygoteSocket {
@@ -102,7 +97,6 @@ pub struct Zygote {
     /// The memory limit of an instance, also the MemTotal that it sees, in bytes.
     pub memory_bytes: u64,
     /// As of an instance.
-    #[serde(default = "no_limit")]
     pub cpu_millis: u32,
     /// The model's directory inside.
     pub model_dir: String,

@@ -15,7 +15,7 @@ use crate::wire::connection::DataConnection;
 use omni_engine_protocol::control::HandlerMode;
 use omni_node_protocol::exit::ExitCause;
 use omni_node_protocol::id::InstanceId;
-use omni_node_protocol::instance::{SERVES_BOTH, Stats};
+use omni_node_protocol::instance::Stats;
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::ops::Bound;
@@ -120,11 +120,8 @@ impl Instance {
 
     /// Whether a request can be sent at this moment.
     pub(super) fn may_send(&self) -> bool {
-        // An engine that serves one request at a time serves the scheduler before this one first, as those of an earlier
-        // release do.
-        let serves_both = self.mode == Some(HandlerMode::Concurrent)
-            && self.content.manifest.scaling.concurrency > 1
-            && self.old_protocol.is_none_or(|spoken| spoken >= SERVES_BOTH);
+        // An engine that serves one request at a time serves the scheduler before this one first.
+        let serves_both = self.mode == Some(HandlerMode::Concurrent) && self.content.manifest.scaling.concurrency > 1;
         let is_taken = self.elsewhere > 0 && !serves_both;
         let is_free = !is_taken && !self.health.is_asked();
         self.connection.is_some() && is_free && self.lease.as_ref().is_none_or(GpuLease::is_open)

@@ -44,11 +44,10 @@ impl ModelTask {
 
     /// Asks all instances for the stacks of their threads, which they write to their logs. Returns how many were asked.
     pub(super) fn ask_stacks(&mut self) -> usize {
-        let asked = self.instances.iter_mut().filter(|instance| {
-            // A worker of an earlier release does not know the question.
-            instance.old_protocol.is_none()
-                && instance.link.as_ref().is_some_and(|link| link.send(&ToWorker::Stacks, &[]).is_ok())
-        });
+        let asked = self
+            .instances
+            .iter_mut()
+            .filter(|instance| instance.link.as_ref().is_some_and(|link| link.send(&ToWorker::Stacks, &[]).is_ok()));
         asked.count()
     }
 }

@@ -2,12 +2,12 @@
 
 use super::{Node, short};
 use crate::JOBS;
+use crate::event::Event;
 use omni_environment::queue::{Kind, Place};
 use omni_environment::{BuildPlan, Ended, Failure, Plan, PlanJob, log_end};
-use crate::event::Event;
 use omni_log::chain;
 use omni_node_protocol::id::{EnvironmentKey, SnapshotDigest};
-use omni_node_protocol::launcher::{BUILDS_SINCE, FromLauncher};
+use omni_node_protocol::launcher::FromLauncher;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::thread;
@@ -160,7 +160,7 @@ impl Node {
             for line in lines {
                 self.tell(FromLauncher::Progress { snapshot: snapshot.clone(), line });
             }
-            if let Some(stage) = stage.filter(|_| self.state.spoken >= BUILDS_SINCE) {
+            if let Some(stage) = stage {
                 self.tell(FromLauncher::Build { snapshot, stage });
             }
             return;
@@ -179,9 +179,6 @@ impl Node {
     pub(super) fn begin_builds(&mut self) {
         while let Some((key, place)) = self.builds.queue.begin_next() {
             self.begin_build(&key, Some(place));
-        }
-        if self.state.spoken < BUILDS_SINCE {
-            return;
         }
         for message in self.builds.news() {
             self.tell(message);
