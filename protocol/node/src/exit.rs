@@ -1,4 +1,4 @@
-//! How an instance ended, as the worker found out and the scheduler tells it on.
+//! End of an instance, as the worker determined it and the scheduler reports it.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -24,7 +24,7 @@ pub enum ExitCause {
         /// The step that failed and the kernel's answer.
         message: String,
     },
-    /// The worker itself is gone: nobody saw the end.
+    /// The worker itself is gone: the end was not observed.
     WorkerLost,
 }
 

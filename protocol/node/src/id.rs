@@ -62,7 +62,7 @@ macro_rules! hex_id {
 }
 
 hex_id!(
-    /// One instance of a model: twelve hexadecimal digits, made by the scheduler, unique on the node.
+    /// Id of an instance: twelve hexadecimal digits, made by the scheduler, unique on the node.
     InstanceId,
     12,
     "an instance id (12 hexadecimal digits)"

@@ -1,8 +1,8 @@
-//! Scheduler and worker: `SOCK_SEQPACKET` at `<runtime-dir>/instances/<id>.sock`, peer checked.
+//! Protocol of scheduler and worker: `SOCK_SEQPACKET` at `<runtime-dir>/instances/<id>.sock`, peer checked.
 //!
-//! A scheduler connects, says `hello`, and hears [`FromWorker::Welcome`] with the whole state: that is adoption. The
-//! worker serves one scheduler at a time; a newer connection replaces the older. While no scheduler is there, log lines
-//! wait in the worker's bounded ring and are sent on the next `hello`.
+//! A scheduler connects, sends `hello`, and receives [`FromWorker::Welcome`] with the whole state: that is adoption.
+//! The worker serves one scheduler at a time; a newer connection replaces the older. While no scheduler is connected,
+//! log lines wait in the worker's bounded ring and are sent on the next `hello`.
 
 use crate::exit::ExitCause;
 use crate::id::{InstanceId, SnapshotDigest};
@@ -50,12 +50,12 @@ pub enum ToWorker {
     Gpu {
         /// Chosen by the scheduler.
         number: u64,
-        /// What to do.
+        /// Order to carry out.
         order: GpuOrder,
     },
 }
 
-/// What a worker has the shims of its instance do.
+/// Order of the scheduler to the shims of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verb", rename_all = "kebab-case")]
 pub enum GpuOrder {
@@ -103,13 +103,13 @@ pub enum FromWorker {
 /// All that a scheduler must know to take over an instance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Welcome {
-    /// The version in which the two speak.
+    /// Version agreed on.
     pub protocol: u32,
     /// The instance.
     pub instance: InstanceId,
     /// The model's name.
     pub model: String,
-    /// What it runs.
+    /// Content that it runs.
     pub snapshot: SnapshotDigest,
     /// The scheduler's own words from the start request, given back unread.
     pub note: String,
@@ -121,7 +121,7 @@ pub struct Welcome {
     pub ready: Option<HandlerMode>,
     /// Set when the engine is gone already.
     pub exited: Option<ExitCause>,
-    /// A scheduler told it to stop, or killed it: it ends, and takes nothing more.
+    /// A scheduler has stopped or killed it: it ends, and takes nothing more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ending: bool,
     /// The GPU it was started on; `None` for a model without one.
@@ -129,7 +129,7 @@ pub struct Welcome {
     pub gpu: Option<GpuSpec>,
 }
 
-/// One line of the model's standard output or error.
+/// Line of the model's standard output or error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogLine {
     /// Counts up from 1 for each instance.
@@ -154,7 +154,7 @@ pub enum LogStream {
     Worker,
 }
 
-/// What an instance uses, read from its control group.
+/// Resources that an instance uses, read from its control group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Stats {
     /// Memory charged now, in bytes.
@@ -165,7 +165,7 @@ pub struct Stats {
     pub cpu_usec: u64,
     /// Processes and threads now.
     pub pids: u64,
-    /// What the engine of an instance from a zygote takes, with its part of what it shares (the kernel's PSS), in bytes.
+    /// Memory of the engine of an instance from a zygote, with its part of what it shares (the kernel's PSS), in bytes.
     /// `None` for an instance that shares nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pss_bytes: Option<u64>,
@@ -179,7 +179,7 @@ pub struct Stats {
 pub struct GpuUse {
     /// Managed memory: it can be moved.
     pub managed_bytes: u64,
-    /// Of it, what is meant to be on the device.
+    /// Part of the managed memory that is meant to be on the device.
     pub resident_bytes: u64,
     /// Device memory that cannot be moved.
     pub device_bytes: u64,
@@ -187,16 +187,16 @@ pub struct GpuUse {
     pub host_bytes: u64,
 }
 
-/// What came of an order.
+/// Result of an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct GpuReport {
-    /// Of the order.
+    /// Number of the order.
     pub number: u64,
-    /// What it moved, over all processes.
+    /// Bytes moved, over all processes.
     pub moved_bytes: u64,
     /// How long it took, from the order to the last process's answer, in microseconds.
     pub micros: u64,
-    /// What there is after it.
+    /// GPU memory after the order.
     pub usage: GpuUse,
     /// The first `CUresult` other than success that a process met; 0 for none.
     pub error: u32,

@@ -46,7 +46,7 @@ pub enum ToLauncher {
     Prepare {
         /// The model's name, for messages.
         model: String,
-        /// Whose `requirements.txt` and `overrides.txt`.
+        /// Snapshot with `requirements.txt` and `overrides.txt`.
         snapshot: SnapshotDigest,
         /// Major and minor version, "3.11".
         python: String,
@@ -76,8 +76,8 @@ pub enum ToLauncher {
         /// The model's name.
         model: String,
     },
-    /// Make way for the next launcher, which reads the node's configuration and the program anew; instances go on. Nothing
-    /// answers. One that nobody would start again goes on.
+    /// Make way for the next launcher, which reads the node's configuration and the program anew; instances go on.
+    /// Nothing answers. A launcher that no process would start again goes on.
     Renew,
     /// The node is being shut down. Once its workers are gone, a launcher that was started by a scheduler exits with code 0,
     /// and one that was not, by systemd for example, closes the connection.
@@ -91,7 +91,7 @@ pub struct StartSpec {
     pub instance: InstanceId,
     /// The model's name.
     pub model: String,
-    /// What to run; must have been seen.
+    /// Content to run; must have been seen.
     pub snapshot: SnapshotDigest,
     /// Where to run it; must have been prepared.
     pub environment: EnvironmentKey,
@@ -130,12 +130,12 @@ pub struct StartSpec {
     pub note: String,
 }
 
-/// What the zygote of a generation is.
+/// Zygote of a generation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ZygoteSpec {
     /// Python modules that it imports, in this order.
     pub preload: Vec<String>,
-    /// What it may use of memory, in bytes, beside its instances.
+    /// Memory limit in bytes, beside its instances.
     pub memory_bytes: u64,
     /// Within so many milliseconds: the model's `startup`. An instance waits half of that before it starts alone.
     pub startup_ms: u64,
@@ -148,19 +148,19 @@ pub struct GpuSpec {
     pub uuid: String,
     /// The number of its device file, `/dev/nvidia<minor>`.
     pub minor: u32,
-    /// What the model sees as the card's memory, in bytes.
+    /// Size of the card's memory that the model sees, in bytes.
     pub limit_bytes: u64,
-    /// What the shim does with the model's allocations.
+    /// Treatment of the model's allocations by the shim.
     pub mode: GpuMode,
 }
 
-/// What the shim does with allocations.
+/// Treatment of allocations by the shim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GpuMode {
-    /// They become managed memory, which is moved to the host while the model is idle.
+    /// Allocations become managed memory, which is moved to the host while the model is idle.
     Unified,
-    /// They stay device memory; only the limit holds.
+    /// Allocations stay device memory; only the limit holds.
     Device,
 }
 
@@ -180,7 +180,7 @@ pub enum BuildKind {
 pub enum BuildStage {
     /// Waiting for a place.
     Waits {
-        /// Of which kind.
+        /// Kind of the place.
         kind: BuildKind,
         /// Beginning of the wait, in seconds of the Unix epoch.
         since_unix: u64,
@@ -206,18 +206,18 @@ pub struct Holder {
 /// Builds of one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BuildCounts {
-    /// That have a place.
+    /// Builds that have a place.
     pub running: u32,
-    /// That wait for one.
+    /// Builds that wait for a place.
     pub waiting: u32,
 }
 
-/// What a launcher was started with.
+/// Start settings of a launcher.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Serves {
     /// The models folder, or the only model's directory; absolute.
     pub models: String,
-    /// Of the node's configuration what a launcher uses, by section.
+    /// Settings that a launcher uses from the node's configuration, by section.
     pub config: serde_json::Value,
 }
 
@@ -227,7 +227,7 @@ pub struct Serves {
 pub enum FromLauncher {
     /// The first answer to `hello`.
     Welcome {
-        /// The version in which the two speak.
+        /// Version agreed on.
         protocol: u32,
     },
     /// After `welcome`: what the launcher was started with, for the scheduler to compare with its own.
@@ -242,7 +242,7 @@ pub enum FromLauncher {
     Model {
         /// The path below the models folder.
         name: String,
-        /// Its content.
+        /// Digest of the content.
         snapshot: SnapshotDigest,
         /// The text of `omni.toml`, when there is one.
         manifest: Option<String>,
@@ -251,7 +251,7 @@ pub enum FromLauncher {
     ModelRefused {
         /// The path below the models folder.
         name: String,
-        /// What is wrong, for the model's author.
+        /// Reason, for the model's author.
         message: String,
         /// The directory is no model by its place or name: there is nothing to be seen of it but this.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -262,25 +262,25 @@ pub enum FromLauncher {
         /// The path below the models folder.
         name: String,
     },
-    /// Every directory has been told once.
+    /// Every directory has been reported once.
     Scanned,
-    /// One line of an environment being built.
+    /// Line of an environment's build.
     Progress {
         /// For which snapshot.
         snapshot: SnapshotDigest,
-        /// What the builder said.
+        /// Output of the builder.
         line: String,
     },
-    /// The stage of an environment's build, told on each change.
+    /// Stage of an environment's build, sent on each change.
     Build {
         /// For which snapshot.
         snapshot: SnapshotDigest,
         /// The stage.
         stage: BuildStage,
     },
-    /// The numbers of environments that are built and wait to be, told on each change.
+    /// Numbers of environments that are built and wait to be, sent on each change.
     Builds {
-        /// Of wheels.
+        /// Builds of wheels.
         wheels: BuildCounts,
         /// From source.
         source: BuildCounts,
@@ -289,7 +289,7 @@ pub enum FromLauncher {
     Prepared {
         /// For which snapshot.
         snapshot: SnapshotDigest,
-        /// Its key, for `Start`.
+        /// Key, for `Start`.
         environment: EnvironmentKey,
     },
     /// The environment cannot be made.
@@ -298,7 +298,8 @@ pub enum FromLauncher {
         snapshot: SnapshotDigest,
         /// The builder's own message, kept as it is.
         message: String,
-        /// Whether trying again can help (a network that does not answer) or not (a package that does not exist).
+        /// `false` when trying again can help (a network that does not answer), `true` when not (a package that does
+        /// not exist).
         permanent: bool,
         /// The next try makes sense after so many milliseconds at the earliest: it timed out.
         #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! What the programs of a node say to each other.
+//! Protocols between the programs of a node.
 //!
 //! | connection | socket | peers | module |
 //! | --- | --- | --- | --- |
@@ -7,8 +7,8 @@
 //! | launcher | `<runtime-dir>/launcher.sock` | scheduler and launcher | [`launcher`] |
 //! | takeover | `SOCK_SEQPACKET` pair, standard input of the successor | scheduler and the next one | [`takeover`] |
 //!
-//! Each carries one JSON message per packet ([`omni_engine_protocol::packet`]); descriptors travel with their message. Messages to an
-//! engine are in [`omni_engine_protocol`]. Shapes, bounds and codecs: nothing is decided here.
+//! Each carries one JSON message per packet ([`omni_engine_protocol::packet`]); descriptors travel with their message.
+//! Messages to an engine are in [`omni_engine_protocol`]. Shapes, bounds and codecs: nothing is decided here.
 
 pub mod exit;
 pub mod id;

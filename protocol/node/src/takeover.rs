@@ -32,7 +32,7 @@ pub enum ToSuccessor {
     Take {
         /// The speaker's [`PROTOCOL`].
         protocol: u32,
-        /// The speaker's configuration, for people to be told what the new one changes.
+        /// Configuration of the sender; the successor lists the changes for the operator.
         config: serde_json::Value,
     },
     /// The node is the successor's from now on.
@@ -40,29 +40,29 @@ pub enum ToSuccessor {
         /// Instances that still work for the speaker, and how many requests each has of it.
         busy: BTreeMap<InstanceId, u32>,
     },
-    /// One of them has fewer now.
+    /// An instance has fewer requests of the sender now.
     Has {
-        /// Its model's name.
+        /// Name of its model.
         model: String,
         /// Which.
         instance: InstanceId,
         /// Requests of the speaker that it has still. With 0 it is the successor's alone.
         requests: u32,
     },
-    /// Brings one end of a socket pair, over which the speaker asks again one request for models that it took and nobody
-    /// has. So it needs no listener, and no client's way of speaking.
+    /// Brings one end of a socket pair, over which the sender forwards one request for models that it took and no
+    /// instance has. So it needs no listener, and not the client's protocol.
     Asks {
-        /// It was within its token's limits when it came, and is not held against them again.
+        /// The request was within its token's limits when it came, and is not counted again.
         admitted: bool,
     },
-    /// Brings a client's connection, between two requests of HTTP/1.1, on which nothing but HTTP is spoken.
+    /// Brings a client's connection, between two requests of HTTP/1.1, without TLS.
     Connection {
         /// Where it was accepted.
         listener: Listener,
     },
 }
 
-/// What a connection was accepted from.
+/// Listener that accepted a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Listener {
@@ -76,21 +76,21 @@ pub enum Listener {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum FromSuccessor {
-    /// It has all that it needs.
+    /// The successor has all that it needs.
     Prepared {
-        /// A line for each key of its configuration that differs from the one that it was told.
+        /// A line for each key of its configuration that differs from the sender's.
         changes: Vec<String>,
     },
-    /// It cannot serve, and ends. Nothing has changed.
+    /// The successor cannot serve, and ends. Nothing has changed.
     Failed {
         /// Why, for the operator.
         message: String,
     },
-    /// It takes requests.
+    /// The successor takes requests.
     Serving {
         /// Where.
         listen: SocketAddr,
-        /// Whether clients have to speak TLS there, also those that are there.
+        /// Clients have to use TLS there, also those that are connected.
         tls: bool,
     },
 }

@@ -1,10 +1,10 @@
-//! Which version of a wire two sides speak.
+//! Agreement on the version of a protocol.
 //!
-//! Workers, launcher and schedulers are upgraded one after the other, so for a while they are of two releases. A release
-//! speaks its own version of each wire and that of the release before. Who greets says both; the other side uses the
-//! newest that both speak, and ends the connection when there is none.
+//! Workers, launcher and schedulers are upgraded one after the other, so for a while they are of two releases. A
+//! release supports its own version of each protocol and that of the release before. The greeting names both; the other
+//! side uses the newest that both support, and ends the connection when there is none.
 
-/// The versions of a wire that one side speaks.
+/// Versions of a protocol that one side supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Versions {
     /// The first one.
@@ -14,20 +14,20 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// What a greeting says: its version, and the oldest one beside it. Without that there is no other.
+    /// Versions in a greeting: the newest, and the oldest if it names one.
     #[must_use]
     pub fn greeted(newest: u32, oldest: Option<u32>) -> Self {
         Self { oldest: oldest.unwrap_or(newest), newest }
     }
 
-    /// The version in which the two speak; `None` when there is none.
+    /// Newest version that both support; `None` when there is none.
     #[must_use]
     pub fn common(self, other: Self) -> Option<u32> {
         let newest = self.newest.min(other.newest);
         (newest >= self.oldest && newest >= other.oldest).then_some(newest)
     }
 
-    /// Whether this side speaks a version.
+    /// Tests that this side supports a version.
     #[must_use]
     pub fn speaks(self, version: u32) -> bool {
         (self.oldest..=self.newest).contains(&version)

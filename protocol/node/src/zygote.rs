@@ -1,15 +1,15 @@
-//! A zygote, its worker, and the workers of the instances that it makes.
+//! Protocols of a zygote, its worker, and the workers of the instances that it makes.
 //!
-//! A zygote is a Python process in the sandbox of one generation of a model, with that generation's modules imported. Its
-//! worker listens at `<runtime-dir>/zygotes/<id>.sock` (`SOCK_SEQPACKET`, root only), and speaks with the zygote over
-//! descriptor 3 of it, as a worker does with an engine.
+//! A zygote is a Python process in the sandbox of one generation of a model, with that generation's modules imported.
+//! Its worker listens at `<runtime-dir>/zygotes/<id>.sock` (`SOCK_SEQPACKET`, root only), and is connected with the
+//! zygote over descriptor 3 of it, as a worker is with an engine.
 //!
 //! | an instance's worker | the zygote's worker | the zygote |
 //! | --- | --- | --- |
 //! | `fork`, with three descriptors | → `fork`, with the same | |
 //! | | ← `forking` | forks twice |
 //! | ← `forked` from the new process, see [`omni_engine_protocol::control`] | | |
-//! | `claim` | → `claimed`: it is a process of the zygote's and nobody else's | |
+//! | `claim` | → `claimed`: the process came from the zygote and belongs to no other instance | |
 //! | moves it into its group, then `boot` | | |
 //! | | → `ended`, with the status that pid 1 of the sandbox saw | |
 //!
@@ -36,7 +36,7 @@ pub enum ToZygoteWorker {
         /// The instance, whose control groups are there already.
         instance: InstanceId,
     },
-    /// This process has said `forked` on that control socket.
+    /// Claims the process that has sent `forked` on that control socket.
     Claim {
         /// As the kernel numbers it for the workers.
         pid: i32,
@@ -47,11 +47,11 @@ pub enum ToZygoteWorker {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum FromZygoteWorker {
-    /// The zygote has been told to fork: until now it was importing.
+    /// The zygote has received the order to fork: until now it was importing.
     Forking,
     /// The process is the instance's.
     Claimed {
-        /// What the zygote has written since another instance was told.
+        /// Output of the zygote since the last instance's claim.
         log: Vec<LogLine>,
     },
     /// There will be no process from here; the last message.
@@ -61,7 +61,7 @@ pub enum FromZygoteWorker {
     },
     /// The process has ended; the last message.
     Ended {
-        /// Its raw wait status.
+        /// Raw wait status.
         status: i32,
     },
 }
@@ -70,7 +70,7 @@ pub enum FromZygoteWorker {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum ToZygote {
-    /// What to import. The first message, exactly once.
+    /// Modules to import. The first message, exactly once.
     Preload {
         /// The model's directory inside the sandbox, where modules are found as an instance finds them.
         model_dir: String,
@@ -90,14 +90,14 @@ pub enum ToZygote {
 pub enum FromZygote {
     /// Everything is imported.
     Preloaded,
-    /// It cannot be used, and will not be able to with the same content. It exits next, with code 78.
+    /// The zygote cannot be used, and will not be able to with the same content. It exits next, with code 78.
     Unusable {
         /// For the model's author: which module, and its traceback; at most 32 KiB.
         message: String,
     },
     /// No process was made.
     ForkFailed {
-        /// Of the order.
+        /// Instance of the order.
         instance: InstanceId,
         /// The kernel's answer.
         message: String,

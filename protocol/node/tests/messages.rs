@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-/// One line of JSON per message; each must come back from its JSON as it was.
+/// A line of JSON per message; each must come back from its JSON as it was.
 fn lines<M: Serialize + DeserializeOwned + PartialEq + Debug>(messages: &[M]) -> String {
     let mut out = String::new();
     for message in messages {

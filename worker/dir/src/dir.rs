@@ -51,9 +51,10 @@ impl Dir {
         Ok(Self { fd, path: self.path.join(name) })
     }
 
-    /// The directory itself, when root owns it and nobody else writes to it.
+    /// Returns the directory itself, when root owns it and no other user writes to it.
     ///
     /// # Errors
+    ///
     /// `PermissionDenied`, with the path and its owner.
     pub fn of_root(self) -> io::Result<Self> {
         let found = fstat(&self.fd)?;
@@ -89,16 +90,17 @@ impl Dir {
         Ok(fchmod(&self.fd, Mode::from_bits_truncate(mode))?)
     }
 
-    /// What the entry of this name is, itself and not what it links to.
+    /// Status of the entry of this name, itself and not a link's target.
     ///
     /// # Errors
+    ///
     /// The kernel's; `NotFound` for none.
     pub fn stat(&self, name: &OsStr) -> io::Result<FileStat> {
         single(name)?;
         Ok(fstatat(&self.fd, name, AtFlags::AT_SYMLINK_NOFOLLOW)?)
     }
 
-    /// Whether there is an entry of this name.
+    /// Tests that there is an entry of this name.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.stat(name.as_ref()).is_ok()
@@ -109,7 +111,7 @@ impl Dir {
     /// # Errors
     /// The kernel's.
     pub fn names(&self) -> io::Result<Vec<OsString>> {
-        // Of a descriptor of its own: a copy would share the position.
+        // A descriptor of its own: a copy would share the position.
         let mut stream = Stream::openat(&self.fd, ".", DIRECTORY, Mode::empty())?;
         let mut names = Vec::new();
         for entry in stream.iter() {
@@ -122,18 +124,20 @@ impl Dir {
         Ok(names)
     }
 
-    /// A new file, opened for writing.
+    /// Creates a file, opened for writing.
     ///
     /// # Errors
-    /// The kernel's; `AlreadyExists` when there is an entry of this name, whatever it is.
+    ///
+    /// The kernel's; `AlreadyExists` when there is an entry of this name, of any type.
     pub fn create(&self, name: &str, mode: u32) -> io::Result<File> {
         self.file(name, OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL, mode)
     }
 
-    /// A regular file, opened for reading. A pipe in its place makes nobody wait.
+    /// Opens a regular file for reading. A pipe in its place does not block.
     ///
     /// # Errors
-    /// The kernel's; `InvalidData` for what is no regular file.
+    ///
+    /// The kernel's; `InvalidData` for anything but a regular file.
     pub fn read(&self, name: &str) -> io::Result<File> {
         let file = self.file(name, OFlag::O_RDONLY | OFlag::O_NONBLOCK, 0)?;
         if file.metadata()?.is_file() { Ok(file) } else { Err(ErrorKind::InvalidData.into()) }

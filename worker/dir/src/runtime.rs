@@ -1,7 +1,7 @@
-//! The layout of the runtime directory: root's, with one folder in it for what the scheduler writes.
+//! Layout of the runtime directory: root's, with one folder in it for the files of the scheduler.
 //!
 //! ```text
-//! <runtime-dir>/             root's, nobody else writes
+//! <runtime-dir>/             root's, not writable for others
 //!   launcher.lock            the launcher's
 //!   launcher.sock            bound by the launcher, of the scheduler's user
 //!   instances/ zygotes/      records and sockets of workers

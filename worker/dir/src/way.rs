@@ -19,9 +19,9 @@ const STICKY: u32 = 0o1000;
 pub struct Changeable {
     /// The directory.
     pub path: PathBuf,
-    /// Its owner.
+    /// User id of its owner.
     pub owner: u32,
-    /// Whether the named user could exchange what lies in it.
+    /// The named user could exchange the entries in it.
     pub by_user: bool,
 }
 

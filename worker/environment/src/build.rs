@@ -46,7 +46,7 @@ pub struct Builder {
     pub(super) cache_dir: PathBuf,
     pub(super) environments: PathBuf,
     pub(super) uv: Option<PathBuf>,
-    /// What uv calls itself, for records.
+    /// Version line of uv, for records.
     pub(super) uv_version: Option<String>,
     pub(super) python: Python,
     /// Settings for uv and its HTTP client, from the launcher's own environment and the node's configuration.
@@ -129,7 +129,7 @@ impl Builder {
             .map_err(|error| node_failed("record the environment", &error).into())
     }
 
-    /// Installs the packages; the user who owns them afterwards.
+    /// Installs the packages and returns the user that owns them afterwards.
     fn install(&self, plan: &Plan, dir: &Path, attempt: Attempt<'_>, line: &mut dyn FnMut(&str)) -> Result<u32, Ended> {
         let Some(uv) = &self.uv else {
             return Err(Ended::Failed(Failure::permanent(
@@ -280,7 +280,7 @@ impl Builder {
         room::check(&self.cache_dir)
     }
 
-    /// An empty environment in the place of whatever was there.
+    /// Makes an empty environment in the place of any earlier one.
     fn fresh(&self, plan: &Plan, dir: &Path, owner: Option<u32>) -> Result<(), Failure> {
         self.clear(&plan.key);
         let made = tree::create(dir, &plan.interpreter);
@@ -296,7 +296,7 @@ impl Builder {
     }
 }
 
-/// One run of uv.
+/// Run of uv.
 struct Step<'a> {
     uid: u32,
     writable: &'a Path,

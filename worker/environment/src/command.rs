@@ -16,7 +16,7 @@ const ASKED_EVERY: Duration = Duration::from_secs(1);
 /// How a program ended.
 #[derive(Debug)]
 pub(crate) struct Finished {
-    /// Its exit code; `None` when a signal ended it.
+    /// Exit code; `None` when a signal ended the program.
     pub code: Option<i32>,
     /// The same in words, for a program that said nothing: "exit status: 1", "signal: 9 (SIGKILL)".
     pub end: String,
@@ -27,10 +27,10 @@ pub(crate) struct Finished {
 /// A program did not come to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// It could not be started, or spoken to.
+    /// The program could not be started, or its pipes failed.
     #[error("cannot run it")]
     Io(#[from] io::Error),
-    /// It was killed for taking too long.
+    /// Killed for taking too long.
     #[error("it was stopped after {limit:?}; it had said:\n{tail}")]
     TimedOut {
         /// The limit.
@@ -38,12 +38,12 @@ pub enum CommandError {
         /// The end of its output.
         tail: String,
     },
-    /// It was killed because it may not go on; why.
+    /// Killed because it may not go on; why.
     #[error("{0}")]
     Stopped(String),
 }
 
-/// Runs a program that is only asked something: it gets no input, and nobody follows it.
+/// Runs a program for its output alone: without input, and without a reader of its lines.
 pub(crate) fn ask(command: Command, limit: Duration) -> Result<Finished, CommandError> {
     run(command, b"", limit, |_| Ok(()), |_| (), || Ok(()))
 }
@@ -69,7 +69,7 @@ pub(crate) fn run(
         on_spawn(pid)?;
         if let Some(mut stdin) = child.stdin.take() {
             match stdin.write_all(input) {
-                // It ended before it read all: its end says more than a broken pipe.
+                // The program ended before it read all: its end says more than a broken pipe.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
                 written => written.map_err(CommandError::Io)?,
             }

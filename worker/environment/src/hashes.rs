@@ -1,7 +1,7 @@
-//! What is said when hashes are required and something has none, or another one. Pure.
+//! Advice for builds that require hashes, where a package has none or another one. Pure.
 //!
-//! Lines without a hash are found before uv runs; what those packages ask for, and whether the files fit, is uv's to find.
-//! Its words are handed on with advice behind them.
+//! Lines without a hash are found before uv runs; hashes of dependencies, and whether the files fit, are uv's to check.
+//! Its message is handed on with advice behind it.
 
 use super::verdict::unwrapped;
 use omni_config::requirements::{Unhashed, without_hash};
@@ -33,7 +33,7 @@ pub(super) fn lacking(requirements: &str) -> Option<String> {
     })
 }
 
-/// What to do about a failed run of uv, where it has to do with hashes.
+/// Advice for a failed run of uv, where it has to do with hashes.
 pub(super) fn advice(output: &str) -> Option<String> {
     let text = unwrapped(output);
     let says = |words: &str| text.contains(words);

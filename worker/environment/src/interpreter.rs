@@ -1,8 +1,9 @@
-//! Python interpreters: finding one for a version, and asking it who it is.
+//! Python interpreters: finding one for a version, and querying its identity.
 //!
-//! The node's own interpreters, which the operator names or has in PATH, are asked by running them as root and outside of
-//! any sandbox. What a manifest names ([`existing`]) is foreign, although it must belong to root all the way: not every
-//! program of root is an interpreter, and what an interpreter loads may be others'. It is only ever run in a sandbox.
+//! The node's own interpreters, which the operator names or has in PATH, are queried by running them as root and
+//! outside of any sandbox. An interpreter that a manifest names ([`existing`]) is foreign, although it must belong to
+//! root all the way: not every program of root is an interpreter, and an interpreter may load files of others. It is
+//! only ever run in a sandbox.
 
 use super::sandboxed::ErrandError;
 use crate::command::{self, CommandError, Finished};
@@ -17,19 +18,19 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// How long an interpreter may take to say who it is.
+/// Longest time of a query.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
-/// What it may write meanwhile, in a sandbox.
+/// Room for files that the program writes meanwhile, in a sandbox.
 pub(super) const TMP_BYTES: u64 = 16 << 20;
 /// Where interpreters are, beside PATH.
 const PLACES: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
-/// What is asked. `sys._base_executable` is the interpreter behind a virtual environment or a pyenv shim.
+/// Program of the query. `sys._base_executable` is the interpreter behind a virtual environment or a pyenv shim.
 const QUESTION: &str = "import json, os, sys
 print(json.dumps({'version': sys.version.split()[0], 'build': sys.version, 'tag': sys.implementation.cache_tag,
     'base': os.path.realpath(getattr(sys, '_base_executable', None) or sys.executable),
     'prefix': os.path.realpath(sys.prefix), 'base_prefix': os.path.realpath(sys.base_prefix)}))";
 
-/// What is run in a sandbox to ask a foreign program.
+/// Query of a foreign program, to be run in a sandbox.
 pub(super) struct Question {
     /// The command.
     pub(super) argv: Vec<String>,
@@ -37,7 +38,7 @@ pub(super) struct Question {
     pub(super) shown: Vec<PathBuf>,
 }
 
-/// Who an interpreter says it is.
+/// Identity of an interpreter, by its own account.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interpreter {
     /// "3.11.7".
@@ -72,7 +73,7 @@ pub enum InterpreterError {
         #[source]
         source: Unusable,
     },
-    /// Named by a manifest, and anybody may have put it there.
+    /// Named by a manifest, and other users than root may have put it there.
     #[error(
         "the interpreter {} cannot be used: {} can be changed by others than root. An existing environment must belong \
          to root, and so must every directory on the way to it", path.display(), at.display()
@@ -142,12 +143,12 @@ impl Interpreter {
         Ok(Self { version, build, tag, base, prefix, base_prefix, identity })
     }
 
-    /// Whether the program is still the one that was asked.
+    /// Checks that the program has not changed since the query.
     pub(super) fn is_current(&self) -> bool {
         identity(&self.base).is_ok_and(|identity| identity == self.identity)
     }
 
-    /// All that tells it from another, for an environment's key.
+    /// Everything that distinguishes it from another interpreter, for an environment's key.
     pub(super) fn parts(&self) -> [String; 4] {
         let (size, seconds, nanos) = self.identity;
         [
@@ -220,7 +221,7 @@ pub(super) fn existing(
     let found = Interpreter::answered(&finished).map_err(unusable)?;
     for prefix in found.mounts() {
         of_root(&prefix)?;
-        // Whatever it says, also with `..`, a model is shown no more of the host than this program was.
+        // Whatever the answer is, also with `..`, a model is shown no more of the host than this program was.
         let is_real = fs::canonicalize(&prefix).is_ok_and(|real| real == prefix);
         if !is_real || !shown.iter().any(|dir| prefix.starts_with(dir)) {
             return Err(unusable(Unusable::Elsewhere(prefix)));
@@ -229,7 +230,7 @@ pub(super) fn existing(
     Ok(found)
 }
 
-/// Of these directories, those that a sandbox needs beside `/usr`, none within another.
+/// Selects the directories that a sandbox needs beside `/usr`, none within another.
 fn beside_usr<'a>(dirs: impl IntoIterator<Item = &'a PathBuf>) -> Vec<PathBuf> {
     let mut needed: Vec<PathBuf> = Vec::new();
     for dir in dirs {
@@ -240,13 +241,13 @@ fn beside_usr<'a>(dirs: impl IntoIterator<Item = &'a PathBuf>) -> Vec<PathBuf> {
     needed
 }
 
-/// "/opt": somebody's whole tree would be shown to the model.
+/// "/opt": the whole tree of some other software would be shown to the model.
 fn is_shallow(dir: &Path) -> bool {
     dir.components().count() < 3
 }
 
-/// The first part of an absolute path that somebody else than root can change. In a sticky directory (such as `/tmp`)
-/// nobody else can touch what root has put there.
+/// Finds the first part of an absolute path that a user other than root can change. In a sticky directory (such as
+/// `/tmp`) other users cannot touch root's entries.
 fn not_roots(path: &Path) -> io::Result<Option<PathBuf>> {
     for part in path.ancestors() {
         let found = part.symlink_metadata()?;

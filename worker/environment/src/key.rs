@@ -10,7 +10,7 @@ const LAYOUT: &str = "omni-environment 1";
 /// All that an environment is made from.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Inputs<'a> {
-    /// Whose interpreter it is.
+    /// Identity of the interpreter.
     pub(super) interpreter: &'a [String],
     /// The text of `requirements.txt`; `None` when nothing is required, or when the environment exists already.
     pub(super) requirements: Option<&'a str>,

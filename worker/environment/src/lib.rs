@@ -1,9 +1,10 @@
-//! Environments: which Python, with which packages, a model runs in.
+//! Python environments: the interpreter and packages that a model runs with.
 //!
-//! A thread, the [`Planner`], finds out quickly which environment a snapshot needs and whether it is there; it takes a bounded
-//! queue of questions and answers with events. A [`Builder`] makes one, in a thread for each; which ones, and when, is the
-//! [`queue`]'s to say. What always holds: an environment with a record is complete, root's, and never changes; equal inputs
-//! have one environment.
+//! A thread, the [`Planner`], finds out quickly which environment a snapshot needs and whether it is there; it takes a
+//! bounded queue of jobs and answers through a function. A [`Builder`] makes environments, each in a thread of its own;
+//! the [`queue`] decides which ones, and when.
+//!
+//! Invariants: an environment with a record is complete, root's, and never changes; equal inputs have one environment.
 #![forbid(unsafe_code)]
 
 mod build;
@@ -48,7 +49,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
-/// What environments are made with on this node.
+/// Settings of the node that environments are made with.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Where environments and packages are.
@@ -82,12 +83,12 @@ impl Failure {
     }
 }
 
-/// What a snapshot needs.
+/// Plan for a snapshot.
 #[derive(Debug)]
 pub enum Plan {
-    /// It is there.
+    /// Its environment is there.
     Ready(EnvironmentKey),
-    /// It must be built.
+    /// Its environment must be built.
     Build(Box<BuildPlan>),
 }
 
@@ -99,7 +100,7 @@ const KNOWN: usize = 64;
 pub struct PlanJob {
     /// The model that asks.
     pub model: String,
-    /// Its content.
+    /// Content to plan for.
     pub snapshot: SnapshotDigest,
     /// The snapshot's directory.
     pub dir: PathBuf,
@@ -134,8 +135,8 @@ impl Environments {
     }
 }
 
-/// Takes away what builds of an earlier launcher left: at once out of the way of the next builds, and from the disk in its
-/// own time. Foreign code has written it: what cannot be removed is no reason to serve nobody.
+/// Removes leftovers of builds of an earlier launcher: moved aside at once, and deleted from the disk in their own
+/// time. Foreign code has written them: a leftover that cannot be removed is no reason to stop serving.
 fn clear_leftovers(cache_dir: &Path) {
     let environments = cache_dir.join("environments");
     let is_unfinished =
@@ -184,7 +185,7 @@ impl Planner {
         }
     }
 
-    /// Answers jobs, by `answer`, until that says that nobody takes answers any more.
+    /// Answers jobs, by `answer`, until that returns `false`: no receiver is left.
     pub fn run(mut self, jobs: &Receiver<PlanJob>, answer: impl Fn(PlanJob, Result<Plan, Failure>) -> bool) {
         for job in jobs {
             let plan = self.plan(&job);
@@ -211,7 +212,7 @@ impl Planner {
         }
         let given = || [&requirements, &overrides].into_iter().flatten();
         let is_alone = given().all(|text| names_packages_alone(text));
-        // What uv cannot read refers to nothing: uv says so at once, in a place for wheels.
+        // A line that uv cannot read refers to nothing: uv says so at once, in a place for wheels.
         let own_files = !is_alone && given().all(|text| statements(text).all(|statement| statement.is_ok()));
         let inputs = Inputs {
             interpreter: &interpreter.parts(),
@@ -262,7 +263,7 @@ impl Planner {
             }
         };
         let found = found.map_err(|error| Failure::permanent(omni_log::chain(&error)))?;
-        // One interpreter has names without end.
+        // A single interpreter has any number of names.
         if self.known.len() >= KNOWN {
             self.known.clear();
         }
@@ -283,7 +284,7 @@ impl Planner {
         compiled.map_err(|error| Failure::passing(omni_log::chain(&error)))
     }
 
-    /// An environment that somebody else made has a record too: `Start` looks nowhere else.
+    /// Records an existing environment, not made by this node: `Start` reads records only.
     fn existing(&self, key: EnvironmentKey, python: PathBuf, interpreter: Interpreter) -> Result<Plan, Failure> {
         let mounts = interpreter.mounts();
         let record = Record {

@@ -1,4 +1,4 @@
-//! What is built, in which place, and how that ended. No decision is made here.
+//! Plan, place and result of a build. No decision is made here.
 
 use super::Failure;
 use super::interpreter::Interpreter;
@@ -15,7 +15,7 @@ pub struct Plan {
     pub key: EnvironmentKey,
     /// The model that asked first, for messages.
     pub model: String,
-    /// Its snapshot, with `requirements.txt`.
+    /// Snapshot with `requirements.txt`.
     pub(super) snapshot: PathBuf,
     pub(super) interpreter: Interpreter,
     /// Texts of the files; `None` when nothing is required.

@@ -24,7 +24,7 @@ pub struct Record {
     pub(super) overrides: Option<String>,
     /// Installed packages, "cowsay==6.1".
     pub(super) packages: Vec<String>,
-    /// What built it, "uv 0.13.8".
+    /// Program that built it, "uv 0.13.8".
     pub(super) builder: Option<String>,
     /// When it was finished, in seconds since the Unix epoch.
     pub(super) built_unix: u64,

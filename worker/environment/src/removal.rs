@@ -36,7 +36,7 @@ pub(super) fn remove_tree(path: &Path) -> io::Result<()> {
     Ok(unlinkat(&parent, name, UnlinkatFlags::RemoveDir)?)
 }
 
-/// Beginning of the names of what is to be removed and is in nobody's way any more.
+/// Beginning of the names of directories that are moved aside and wait for their removal.
 pub(super) const ASIDE: &str = ".gone-";
 
 /// Takes paths out of the way at once, and removes them in a thread of its own: foreign code has written what lies there,

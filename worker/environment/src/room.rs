@@ -1,5 +1,5 @@
-//! What builds leave of the disk that they write to, which the node and its other models need as well: the files of
-//! environments and of the package cache have no quota. Asked before a build and while it runs.
+//! Free space and inodes that builds must leave on the disk that they write to, for the node and its other models: the
+//! files of environments and of the package cache have no quota. Checked before a build and while it runs.
 
 use nix::sys::statvfs::statvfs;
 use std::path::Path;
@@ -16,7 +16,8 @@ struct Amount {
     all: u64,
 }
 
-/// Whether builds may write to the file system of `dir`, or why not. One that does not say what it has is not asked further.
+/// Checks that builds may write to the file system of `dir`, or explains why not. A file system that does not report
+/// its size is not checked further.
 pub(super) fn check(dir: &Path) -> Result<(), String> {
     let Ok(disk) = statvfs(dir) else { return Ok(()) };
     let block = disk.fragment_size();

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// Beginning of the names of their control groups.
 pub const GROUPS: &str = "build-";
 
-/// What sandboxes are made with on this node.
+/// Means of making sandboxes on this node.
 #[derive(Clone)]
 pub struct Sandboxes {
     driver: Arc<dyn Driver>,
@@ -23,7 +23,7 @@ pub struct Sandboxes {
     limits: Limits,
 }
 
-/// One command: what it sees, and who it is.
+/// Command to run in a sandbox: program, files, user.
 pub(super) struct Errand {
     /// Absolute path of the program inside, then its arguments.
     pub(super) argv: Vec<String>,
@@ -35,7 +35,7 @@ pub(super) struct Errand {
     pub(super) cwd: &'static str,
     /// User and group.
     pub(super) uid: u32,
-    /// Whether it has the host's network.
+    /// Gives it the host's network.
     pub(super) network: bool,
     /// Size of `/tmp` and of `/dev/shm`.
     pub(super) tmp_bytes: u64,
@@ -64,8 +64,8 @@ impl Sandboxes {
         Self { driver, worker, limits }
     }
 
-    /// Runs a command. Of all that it started nothing lives when this returns; `name` is that of its groups, behind
-    /// [`GROUPS`], and nobody else's meanwhile.
+    /// Runs a command. No process that it started is left when this returns; `name` is that of its groups, behind
+    /// [`GROUPS`], and must be unique meanwhile.
     pub(super) fn run(
         &self,
         name: &str,

@@ -1,4 +1,5 @@
-//! What a build from source may write beside its environment: a package cache, and a copy of the model's directory.
+//! Directories that a build from source may write beside its environment: a package cache, and a copy of the model's
+//! directory.
 
 use super::plan::Plan;
 use super::removal::{discard, remove_tree};
@@ -21,7 +22,7 @@ impl Scratch {
     /// Makes the folder for this user, with the packages that an attempt which timed out has built.
     pub(super) fn make(cache_dir: &Path, plan: &Plan, uid: u32) -> io::Result<Self> {
         let scratch = Self::at(cache_dir, &plan.key);
-        // Foreign code has written it: whatever is wrong with it, it is not needed.
+        // Foreign code has written it: not needed, so any error is ignored.
         let kept = scratch.cache().is_dir()
             && remove_tree(&scratch.model()).and_then(|()| Ok(tree::hand_over(&scratch.0, uid)?)).is_ok();
         if !kept {

@@ -80,17 +80,17 @@ pub(super) fn copy(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives the tree to a user who may then fill it. It must be fresh: nobody else has written to it.
+/// Gives the tree to a user, which may then fill it. The tree must be fresh: no other user has written to it.
 pub(super) fn hand_over(dir: &Path, uid: u32) -> Result<(), Errno> {
     each(dir, &mut |parent, name, _| {
         fchownat(parent, name, Some(Uid::from_raw(uid)), Some(Gid::from_raw(uid)), AtFlags::AT_SYMLINK_NOFOLLOW)
     })
 }
 
-/// Makes the tree root's, and takes every right to write from everybody else. Nothing may run in it any more.
+/// Makes the tree root's, and takes every right to write from all other users. Nothing may run in it any more.
 ///
-/// Files that are also in the package cache (hard links, owned by `cache_owner`) stay that user's: the kernel allows new
-/// links only to a file's owner (`fs.protected_hardlinks`). No foreign code ever runs as that user.
+/// Files that are also in the package cache (hard links, owned by `cache_owner`) stay that user's: the kernel allows
+/// new links only to a file's owner (`fs.protected_hardlinks`). No foreign code ever runs as that user.
 pub(super) fn seal(dir: &Path, cache_owner: u32) -> Result<(), Errno> {
     each(dir, &mut |parent, name, stat| {
         let kind = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT;
@@ -122,7 +122,7 @@ pub(super) fn sync(dir: &Path) -> Result<(), Errno> {
 type Visit<'a> = dyn FnMut(&OwnedFd, &CStr, &libc::stat) -> Result<(), Errno> + 'a;
 
 /// Visits `dir` and everything below it, the contents of a directory after the directory. By descriptor, and never
-/// through a link: whoever filled the tree may have put anything into it.
+/// through a link: foreign code may have put anything into the tree.
 fn each(dir: &Path, visit: &mut Visit<'_>) -> Result<(), Errno> {
     const DIRECTORY: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
     let how = OpenHow::new()

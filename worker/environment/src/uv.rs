@@ -1,4 +1,4 @@
-//! The node's own uv: where it is, and what it is told by its environment.
+//! The node's own uv: its path, and the environment variables it gets.
 
 use crate::command;
 use omni_config::node::Python;
@@ -18,7 +18,7 @@ const PASSED_ON: [&str; 10] = [
     "http_proxy",
     "no_proxy",
 ];
-/// Of those that begin with `UV_`: what says where packages come from and how they are fetched.
+/// Variables that begin with `UV_` and are passed on: where packages come from and how they are fetched.
 const UV_PASSED_ON: [&str; 11] = [
     "UV_DEFAULT_INDEX",
     "UV_EXTRA_INDEX_URL",
@@ -41,7 +41,7 @@ pub fn find(python: &Python, beside: Option<&Path>) -> Option<PathBuf> {
     fs::canonicalize(candidate).ok()
 }
 
-/// What the program calls itself, "uv 0.13.8".
+/// Version line of the program, "uv 0.13.8".
 pub fn version(program: &Path) -> Option<String> {
     let mut ask = std::process::Command::new(program);
     ask.arg("--version").env_clear().current_dir("/");
@@ -49,7 +49,7 @@ pub fn version(program: &Path) -> Option<String> {
     finished.tail.lines().next().map(str::to_owned)
 }
 
-/// What uv is told by its environment. The node's configuration wins over the launcher's own.
+/// Environment variables for uv. The node's configuration wins over the launcher's own.
 pub(super) fn settings(python: &Python, own: impl Iterator<Item = (String, String)>) -> Vec<(String, String)> {
     let passed_on = |name: &str| PASSED_ON.contains(&name) || UV_PASSED_ON.contains(&name);
     let mut settings: Vec<(String, String)> = own.filter(|(name, _)| passed_on(name)).collect();
@@ -67,7 +67,7 @@ pub(super) fn settings(python: &Python, own: impl Iterator<Item = (String, Strin
     settings
 }
 
-/// Of the settings, those that decide what is installed.
+/// Selects the settings that decide what is installed.
 pub(super) fn index(settings: &[(String, String)]) -> Vec<String> {
     let decides = |name: &str| name.contains("INDEX") || name == "UV_FIND_LINKS";
     settings.iter().filter(|(name, _)| decides(name)).map(|(name, value)| format!("{name}={value}")).collect()

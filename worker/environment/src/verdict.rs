@@ -1,13 +1,13 @@
-//! What a failed `uv` run means: whether another attempt can help, and whether packages must be built. Pure.
+//! Verdict on a failed `uv` run: whether another attempt can help, and whether packages must be built. Pure.
 //!
-//! The error itself is uv's own and is handed on as it is; only these two questions are answered from it. Transient errors
-//! are recognised by their words and everything else is final: there are few ways to be out of reach, and no end of ways to
-//! be wrong. A transient error in new words costs one author one change of the directory; a final one that is taken for
-//! transient would be tried for ever.
+//! The error itself is uv's own and is handed on as it is; only these two questions are answered from it. Transient
+//! errors are recognised by their text and everything else is final: there are few ways to be out of reach, and no end
+//! of ways to be wrong. A transient error with a new text costs one author one change of the directory; a final one
+//! that is taken for transient would be tried for ever.
 
 use crate::command::TAIL;
 
-/// What to do about a failed run.
+/// Consequence of a failed run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// A package has no wheel: building it from source may do.

@@ -1,9 +1,11 @@
-//! The process of an instance that comes from a zygote: asked for, claimed, and its end. The instance's side of
+//! Process of an instance that comes from a zygote: requested, claimed, and its end. The instance's side of
 //! [`omni_node_protocol::zygote`].
 //!
-//! Called by [`super::running`]. What always holds: the process is what the kernel says it is, by the sender of its first
-//! message, and the zygote's worker has checked that it is nobody else's; the connection to that worker is kept as long
-//! as the process is wanted, because its end ends the process.
+//! Called by [`super::running`].
+//!
+//! Invariants: the process is identified by the kernel, as the sender of its first message, and the zygote's worker has
+//! checked that it belongs to no other instance; the connection to that worker is kept as long as the process is
+//! wanted, because its end ends the process.
 
 use super::wires::Ends;
 use nix::errno::Errno;
@@ -23,7 +25,7 @@ use std::time::Duration;
 /// How long a zygote that has imported everything may take to fork.
 const FORK_WITHIN: Duration = Duration::from_secs(3);
 
-/// What came over the connection.
+/// Result of reading the connection.
 #[derive(Debug)]
 pub(super) enum Heard {
     /// Nothing to act on.
@@ -50,7 +52,8 @@ impl Forked {
     pub(super) fn ask(zygote: &ZygoteSocket, instance: &InstanceId, ends: &Ends) -> Result<Self, PacketError> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let connection = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
-        // Does not wait: the socket is bound before anybody is told of it, and has room for as many as there may be.
+        // Does not wait: the socket is bound before its path is given to any caller, and its backlog holds as many
+        // callers as there may be.
         connect(connection.as_raw_fd(), &UnixAddr::new(&zygote.path)?)?;
         let fork = ToZygoteWorker::Fork { instance: instance.clone() };
         let fds = [&ends.engine, &ends.stdout, &ends.stderr].map(AsRawFd::as_raw_fd);
@@ -85,7 +88,7 @@ impl Forked {
         (!self.claimed).then_some(self.fork_until)
     }
 
-    /// This process has said `forked`.
+    /// Claims the process that has sent `forked`.
     pub(super) fn claim(&mut self, pid: i32) -> Result<(), String> {
         if self.process.is_some() {
             return Err("two processes answered for one instance".into());
@@ -128,7 +131,7 @@ impl Forked {
         if self.claimed { Heard::Nothing } else { Heard::Refused(why) }
     }
 
-    /// Whether there is no process any more, or none yet.
+    /// Tests that there is no process any more, or none yet.
     pub(super) fn has_ended(&self) -> bool {
         self.process.as_ref().is_none_or(|(_, pidfd)| pidfd::has_ended(pidfd))
     }
@@ -144,7 +147,7 @@ impl Forked {
         }
     }
 
-    /// How the ended process ended, as soon as that is known; `Err` when nobody will ever know.
+    /// Exit status of the ended process, as soon as it is known; `Err` when it cannot become known any more.
     pub(super) fn status(&mut self, patience: Duration) -> Result<Option<i32>, ()> {
         let deadline = std::time::Instant::now() + patience;
         while self.status.is_none() {

@@ -26,7 +26,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// How long a worker whose instance has ended waits for a scheduler to hear of it.
+/// Longest time that a worker whose instance has ended waits for a scheduler to receive the exit cause.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Serves the instance until it has ended.
@@ -51,7 +51,7 @@ pub(super) fn run(spec: &InstanceSpec) -> Result<(), WorkerError> {
         Ok(running) => worker.serve(running)?,
         Err(error) => ExitCause::StartFailed { message: chain(&error) },
     };
-    // Without room for the file the scheduler hears of it all the same.
+    // The scheduler receives it even where there is no room for the file.
     let written = exit_file.write(&cause);
     worker.deliver(&cause)?;
     written
@@ -68,11 +68,11 @@ struct Worker<'a> {
     exited: Option<ExitCause>,
     /// A scheduler said so.
     ending: bool,
-    /// The version of the wire that the scheduler speaks that is there.
+    /// Protocol version agreed with the connected scheduler.
     spoken: u32,
 }
 
-/// What can be ready in one round.
+/// Event source that can be ready in one round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Token {
     Terminate,
@@ -214,7 +214,7 @@ impl Worker<'_> {
         }
     }
 
-    /// One message of the scheduler.
+    /// Handles one message of the scheduler.
     fn hear(&mut self, running: &mut Running<'_>) {
         let Some((message, fds)) = self.link.receive() else { return };
         match message {
@@ -306,8 +306,8 @@ impl Worker<'_> {
         })
     }
 
-    /// Passes a data connection on. For an engine that has just ended it closes with what is dropped here, and how the
-    /// instance ended is still to be told over this one. The scheduler sees any other failure as the end of both.
+    /// Passes a data connection on. For an engine that has just ended it closes with the descriptors dropped here, and
+    /// the exit cause is still to be sent over this one. The scheduler treats any other failure as the end of both.
     fn attach(&mut self, fds: Vec<OwnedFd>, running: &mut Running<'_>) {
         if fds.len() != 2 {
             return self.link.disconnect();

@@ -1,9 +1,9 @@
 //! `omni-worker`: one process per sandbox, started by the launcher with a [`WorkerSpec`] on its standard input.
 //!
-//! It is small, has one thread beside those of the FUSE server, and stays when launcher and scheduler go: it holds what
-//! an instance needs to live. What it decides is in [`supervise`]; what it keeps of the model's output in [`journal`];
-//! how it speaks with the scheduler in [`link`], and with the shims of a GPU model in [`gpu`]; [`running`] holds the descriptors and [`instance`] is the loop. A
-//! process that several instances come from has a worker of its own, [`zygote`].
+//! The process is small, has one thread beside those of the FUSE server, and stays when launcher and scheduler go: it
+//! holds all that an instance needs to live. [`supervise`] decides; [`journal`] keeps the model's output; [`link`] is
+//! the connection to the scheduler, [`gpu`] those to the shims of a GPU model; [`running`] holds the descriptors and
+//! [`instance`] is the loop. A process that several instances come from has a worker of its own, [`zygote`].
 #![forbid(unsafe_code)]
 
 mod build;
@@ -31,19 +31,19 @@ const SPEC_MAX: u64 = 1024 * 1024;
 /// Bytes of foreign words in one line of a log of ours.
 const SHOWN: usize = 1024;
 
-/// The worker could not do its work. Before it listens only: later the end of the instance is told to the scheduler.
+/// Failure of the worker before it listens. Later the end of the instance is reported to the scheduler instead.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
     /// The specification on standard input cannot be read.
     #[error("cannot read the specification on standard input")]
     Read(#[source] io::Error),
-    /// It is not one.
+    /// Standard input holds something else.
     #[error("standard input is not a worker's specification; omni-worker is started by omni-launcher only")]
     Spec(#[source] serde_json::Error),
     /// The worker's own protection or signals could not be set up.
     #[error("cannot set up the worker: {step}")]
     Setup {
-        /// What failed.
+        /// Failed step.
         step: &'static str,
         /// The kernel's answer.
         #[source]
@@ -61,10 +61,10 @@ pub enum WorkerError {
     /// The files over those of `/proc` could not be made.
     #[error("cannot make the files of /proc")]
     Meminfo(#[from] omni_meminfo_fs::PrepareError),
-    /// It could not be filled.
+    /// A file could not be filled.
     #[error("cannot fill the files of /proc")]
     MeminfoSource(#[from] omni_meminfo_fs::SampleError),
-    /// It could not be served.
+    /// A file could not be served.
     #[error("cannot serve the files of /proc")]
     MeminfoServe(#[from] omni_meminfo_fs::ServeError),
     /// The engine's first message could not be sent.
@@ -109,7 +109,7 @@ fn shown(text: &str) -> String {
     line
 }
 
-/// One line on standard error, whose reader may be gone.
+/// Writes a line to standard error, whose reader may be gone.
 pub fn say(text: &str) {
     let _ = writeln!(io::stderr(), "omni-worker: {text}");
 }

@@ -102,7 +102,7 @@ impl Link {
         }
     }
 
-    /// The scheduler has said hello: from now on it is told things.
+    /// Answers hello: from now on the scheduler is sent messages.
     pub(super) fn greet(&mut self, welcome: FromWorker, log_seen: u64) {
         if let Some(connection) = &mut self.connection {
             connection.log_seen = Some(log_seen);
@@ -132,7 +132,7 @@ impl Link {
         }
     }
 
-    /// Whether a scheduler is there that has been sent everything.
+    /// Tests that a scheduler is connected and has been sent everything.
     pub(super) fn is_delivered(&self, journal: &Journal) -> bool {
         self.connection.as_ref().is_some_and(|connection| {
             !connection.deaf
@@ -173,7 +173,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether the socket had room. What no packet holds is not said, and what follows it is.
+    /// Sends a message; `false` when the socket had no room. A message larger than a packet is dropped, and the next
+    /// ones are sent.
     fn send(&mut self, message: &FromWorker) -> Result<bool, PacketError> {
         match send_packet(&self.socket, message, &[]) {
             Ok(()) | Err(PacketError::TooLarge(_)) => Ok(true),

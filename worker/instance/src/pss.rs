@@ -1,7 +1,7 @@
-//! What a process takes of memory with its part of what it shares with others: the kernel's proportional set size.
+//! Memory of a process with its part of what it shares with others: the kernel's proportional set size.
 //!
-//! Called by the loop of an instance's worker, which must not wait for the instance: the kernel walks all page tables of
-//! the process for the answer, so one that has made very many is not asked about.
+//! Called by the loop of an instance's worker, which must not wait for the instance: the kernel walks all page tables
+//! of the process for the answer, so a process that has made very many is not measured.
 
 use std::fs::File;
 use std::io::Read;

@@ -1,8 +1,9 @@
-//! What the worker holds of a running instance: descriptors, and one bounded read for each of them.
+//! Descriptors of a running instance, and one bounded read for each of them.
 //!
-//! Called by the loop in [`super::instance`]. The process is one in a sandbox of its own, or one that a zygote has forked
-//! ([`super::forked`]); what differs between them is in here and nowhere else. The engine's side of everything is
-//! untrusted: its packets are bounded and parsed strictly, descriptors from it are refused, and nothing waits for it.
+//! Called by the loop in [`super::instance`]. The process is one in a sandbox of its own, or one that a zygote has
+//! forked ([`super::forked`]); the difference between them is in here and nowhere else. The engine's side of everything
+//! is untrusted: its packets are bounded and parsed strictly, descriptors from it are refused, and nothing waits for
+//! it.
 
 use super::forked::Heard;
 use super::gpu::Memory;
@@ -54,7 +55,7 @@ pub(super) struct Running<'a> {
     notes: Vec<String>,
     /// A data connection that came before there was a process to have it.
     connection: Option<Vec<OwnedFd>>,
-    /// There will be no process: it was told to end before it was there. Its raw status, had it been.
+    /// Raw exit status of a process that was stopped before it was there, as if it had been.
     abandoned: Option<i32>,
     looks: u32,
     /// For a model with a GPU.
@@ -96,7 +97,7 @@ impl<'a> Running<'a> {
         })
     }
 
-    /// What the start had to say to the operator.
+    /// Notes of the start for the operator.
     pub(super) fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
@@ -114,7 +115,7 @@ impl<'a> Running<'a> {
             Origin::Zygote(forked) => (forked.connection().map(|fd| (Source::Zygote, fd)), None, forked.process()),
         };
         let last = [reports, Some((Source::OutOfMemory, self.oom.as_fd())), end.map(|fd| (Source::End, fd))];
-        // Why there is no process is known before the end of its socket, and heard before it.
+        // The reason for a missing process is known before the end of its socket, and read before it.
         zygote.into_iter().chain(wires).chain(last.into_iter().flatten())
     }
 
@@ -126,7 +127,7 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// What happens without a descriptor: a zygote that takes too long, and the end of an instance that never began.
+    /// Events without a descriptor: a zygote that takes too long, and the end of an instance that never began.
     pub(super) fn tick(&mut self, now: Duration) -> Vec<Event> {
         if let Some(status) = self.abandoned.take() {
             return vec![Event::Ended(status), Event::Gone(status)];
@@ -168,7 +169,7 @@ impl<'a> Running<'a> {
         self.wires.send(&ToEngine::Stop, &[])
     }
 
-    /// Passes a data connection on, now or when there is somebody to have it.
+    /// Passes a data connection on, now or when there is a process to receive it.
     pub(super) fn attach(&mut self, fds: Vec<OwnedFd>) -> Result<(), PacketError> {
         if self.awaits_process() {
             self.connection = Some(fds);
@@ -219,8 +220,8 @@ impl<'a> Running<'a> {
         })
     }
 
-    /// Whether the kernel has killed something of the group for want of memory. A group that is being removed, which
-    /// nobody does before this worker's end, would have no counter.
+    /// Reads whether the kernel has killed a process of the group for want of memory. A group that is being removed,
+    /// which happens only after this worker's end, would have no counter.
     pub(super) fn was_out_of_memory(&self) -> bool {
         self.oom.count().is_ok_and(|count| count > self.oom_before)
     }
@@ -271,7 +272,7 @@ impl<'a> Running<'a> {
     /// The zygote cannot help: a sandbox of its own. This process still has one thread, which making one takes.
     fn start_alone(&mut self, why: &str) -> Vec<Event> {
         self.notes.push(without(why));
-        // What came from the zygote, and may have been moved: no line of the model has run in it.
+        // Output of the zygote, which may have been moved here: no line of the model has run in it.
         if let Origin::Zygote(forked) = &self.origin
             && forked.pid().is_some()
             && let Err(errno) = forked.kill()
@@ -368,7 +369,7 @@ impl<'a> Running<'a> {
     }
 }
 
-/// What an instance's log says when its zygote could not be used, which is in foreign words.
+/// Note for an instance's log when its zygote could not be used; the reason is foreign text.
 fn without(why: &str) -> String {
     format!("started without the zygote: {}", shown(why))
 }

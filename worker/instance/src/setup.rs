@@ -17,7 +17,8 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Nobody reads this process's memory, and huge pages do not make it big. SIGTERM becomes a descriptor.
+/// Forbids other processes to read this process's memory, and huge pages to make it large. SIGTERM becomes a
+/// descriptor.
 pub(super) fn protect() -> Result<SignalFd, WorkerError> {
     let setup = |step| move |errno: Errno| WorkerError::Setup { step, source: errno.into() };
     prctl::set_dumpable(false).map_err(setup("forbid tracing"))?;
@@ -66,7 +67,7 @@ impl Place {
 
     /// Removes what is there.
     pub(super) fn clear(&self) {
-        // What is left is an unused entry, which the launcher removes with all of the instance.
+        // On failure an unused entry is left, which the launcher removes with all of the instance.
         let _ = self.dir.remove(&self.name);
     }
 }

@@ -1,9 +1,9 @@
-//! Where an engine is: signals on which it writes the stacks of all its threads to its log, whatever they do.
+//! Stacks of a running engine: signals on which it writes those of all its threads to its log, whatever they do.
 //!
 //! A thread of the engine waits for the first signal and answers while it holds the interpreter, so that no thread ends
-//! under the walk. Where another thread holds the interpreter and does not let go, it cannot; the second signal has Python's
-//! `faulthandler` walk without the interpreter (`worker/python/omni/_engine/stacks.py`). A process that does not take a
-//! signal, such as one of an earlier release or one that has not got so far, would end by it and is not sent it.
+//! under the walk. Where another thread holds the interpreter and does not release it, it cannot; the second signal has
+//! Python's `faulthandler` walk without the interpreter (`worker/python/omni/_engine/stacks.py`). A process that does
+//! not handle a signal, such as one that has not started far enough, would end by it and is not sent it.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -33,7 +33,8 @@ pub(super) fn insist(pid: i32) {
     }
 }
 
-/// Whether the thread that answers waits for the next question: meanwhile the kernel does not have the signal blocked for it.
+/// Tests that the answering thread waits for the next signal: meanwhile the kernel does not have the signal blocked for
+/// it.
 fn waits(pid: i32) -> bool {
     let threads = read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten().take(OLDEST_THREADS);
     threads.filter_map(|thread| status(&thread.path())).any(|status| !has(&status, "SigBlk:", ASK))
@@ -46,7 +47,7 @@ fn status(folder: &Path) -> Option<String> {
     Some(status)
 }
 
-/// Whether a signal is in a mask of a status. Pure.
+/// Looks up a signal in a mask of a status. Pure.
 fn has(status: &str, mask: &str, signal: Signal) -> bool {
     let digits = status.lines().find_map(|line| line.strip_prefix(mask));
     let bits = digits.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok());

@@ -1,8 +1,10 @@
-//! The heartbeat of the launcher's main loop, for who keeps it: a service manager with `WatchdogSec`, or `--keep`.
+//! Heartbeat of the launcher's main loop, for the process that keeps it: a service manager with `WatchdogSec`, or
+//! `--keep`.
 //!
-//! Each turn of [`super::node`]'s loop calls [`Beat::turn`], and the loop turns at least every [`Beat::every`] though nothing
-//! happens. A loop that does not turn is killed and the launcher started again; instances stay. What always holds: a beat
-//! waits for nobody, and one that nobody reads is lost.
+//! Each turn of [`super::node`]'s loop calls [`Beat::turn`], and the loop turns at least every [`Beat::every`] though
+//! nothing happens. A loop that does not turn is killed and the launcher started again; instances stay.
+//!
+//! Invariants: a heartbeat never blocks, and one that is not read is lost.
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::write;
@@ -13,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Between two beats for `--keep`.
 const KEPT: Duration = Duration::from_secs(5);
 
-/// Who is told, and when it was told last.
+/// Recipient and time of the last heartbeat.
 pub(super) struct Beat {
     kept: bool,
     every: Option<Duration>,
@@ -25,13 +27,13 @@ impl Beat {
     pub(super) fn new(kept: bool) -> Self {
         let every = if kept { Some(KEPT) } else { sd_notify::watchdog_enabled().map(|within| within / 3) };
         if kept {
-            // A pipe that nobody empties must not hold the loop up.
+            // A pipe that is not emptied must not hold the loop up.
             let _ = fcntl(stdout(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK));
         }
         Self { kept, every, last: None }
     }
 
-    /// Longest time between two turns; `None` when nobody wants to know.
+    /// Longest time between two turns; `None` without a recipient.
     pub(super) fn every(&self) -> Option<Duration> {
         self.every
     }

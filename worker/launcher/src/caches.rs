@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(growth(&image).unwrap(), Some(8 * MIB));
         fs::write(&image, vec![1; 8 << 20]).unwrap();
         assert_eq!(growth(&image).unwrap(), Some(0));
-        // It is there: whatever the manifest says now, it does not grow beyond its size.
+        // Exists already: it does not grow beyond its size, for any value in the manifest.
         caches.reserve(&name, 1 << 50, &none).unwrap();
     }
 

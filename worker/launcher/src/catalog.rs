@@ -1,4 +1,4 @@
-//! The models that the watcher has seen, and what a scheduler must be told of them. Pure.
+//! Models that the watcher has seen, and the messages about them for a scheduler. Pure.
 
 use super::event::ModelState;
 use omni_node_protocol::id::SnapshotDigest;
@@ -31,7 +31,7 @@ impl Catalog {
         FromLauncher::Scanned
     }
 
-    /// All that a new scheduler must be told.
+    /// Messages for a new scheduler: everything known.
     pub(super) fn all(&self) -> impl Iterator<Item = FromLauncher> {
         let models = self.models.iter().map(|(name, state)| message(name, state));
         models.chain(self.scanned.then_some(FromLauncher::Scanned))

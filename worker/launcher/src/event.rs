@@ -1,4 +1,4 @@
-//! What the launcher's threads tell its main loop: a bounded queue, and a descriptor that can be polled for it.
+//! Events of the launcher's threads for its main loop: a bounded queue, and a descriptor that can be polled for it.
 
 use super::start::Running;
 use nix::errno::Errno;
@@ -18,11 +18,11 @@ const WAITING: usize = 1024;
 pub(super) enum Event {
     /// The watcher saw a model.
     Model { name: String, state: ModelState },
-    /// The watcher has told every model once.
+    /// The watcher has reported every model once.
     Scanned,
-    /// It is known whether a version that a model comes back to is as it was.
+    /// The copy of a version that a model comes back to was compared with its digest.
     Verified { job: Box<PlanJob>, intact: Result<bool, String> },
-    /// It is known which environment a snapshot needs.
+    /// The environment of a snapshot was planned.
     Planned { model: String, snapshot: SnapshotDigest, plan: Result<Plan, Failure> },
     /// A line of a build.
     BuildLine { key: EnvironmentKey, line: String },
@@ -41,13 +41,13 @@ pub(super) enum Event {
 /// A directory of the models folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ModelState {
-    /// Its snapshot is in the store.
+    /// A snapshot is in the store.
     Taken { snapshot: SnapshotDigest, manifest: Option<String> },
     /// No snapshot can be taken.
     Refused { message: String },
-    /// It is no model, by its place or its name, though there is a `model.py` in it.
+    /// Not a model, by its place or its name, though there is a `model.py` in it.
     NoModel { message: String },
-    /// It is not there any more.
+    /// The directory was removed.
     Gone,
 }
 

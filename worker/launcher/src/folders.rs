@@ -1,5 +1,6 @@
-//! The launcher's folders, made before anything is done in them. What always holds: root writes nothing where the
-//! scheduler's user could exchange a folder for another one.
+//! Folders of the launcher, made before anything is done in them.
+//!
+//! Invariants: root writes nothing where the scheduler's user could exchange a folder for another one.
 
 use super::{LauncherError, Settings, at};
 use nix::unistd::{Uid, User};
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// `/instances/<12 digits>.sock` behind it, within the 107 bytes of a socket's path.
 pub(super) const SOCKET_DIR_MAX: usize = 107 - "/instances/012345678901.sock".len();
-/// What is the scheduler's own below the state folder.
+/// Folder of the scheduler below the state folder.
 const SCHEDULER: &str = "scheduler";
 
 /// Makes the folders, and makes their paths absolute and free of links: they are seen by others in other places.
@@ -45,8 +46,8 @@ fn made(path: &Path, mode: u32) -> Result<PathBuf, LauncherError> {
     fs::canonicalize(path).map_err(at("find", path))
 }
 
-/// Refuses a folder that the scheduler's user could exchange, as a whole or one of those in it. One of another user's is
-/// taken, with a warning: that user may be who started the node.
+/// Refuses a folder that the scheduler's user could exchange, as a whole or one of those in it. A folder of another
+/// user is accepted, with a warning: that user may have started the node.
 fn check(what: &'static str, dir: &Path, uid: u32) -> Result<(), LauncherError> {
     let gid = User::from_uid(Uid::from_raw(uid)).ok().flatten().map_or(uid, |user| user.gid.as_raw());
     match way::changeable(dir, uid, gid).map_err(at("look at", dir))? {

@@ -31,7 +31,7 @@ pub(super) struct Instance {
 pub(super) enum Phase {
     /// A thread starts it; `kill` when it shall end as soon as it is there.
     Starting { kill: bool },
-    /// Its worker lives.
+    /// The worker lives.
     Running(Running),
     /// A thread removes its traces.
     Ending,
@@ -107,12 +107,12 @@ impl Instances {
         })
     }
 
-    /// The models that have instances, in whatever phase.
+    /// Models that have instances, in any phase.
     pub(super) fn models(&self) -> impl Iterator<Item = &str> {
         self.living.values().map(|instance| instance.model.as_str())
     }
 
-    /// What they run.
+    /// Contents that they run.
     pub(super) fn snapshots(&self) -> impl Iterator<Item = &SnapshotDigest> {
         self.living.values().map(|instance| &instance.snapshot)
     }
@@ -152,8 +152,8 @@ impl RecordedWorker {
     }
 }
 
-/// The folder `<runtime-dir>/instances`, or that of the zygotes: sockets, exit files and records, named by instance. Only
-/// root can write it, or exchange it; a record that another user could have written would tell us whom to kill.
+/// Folder `<runtime-dir>/instances`, or that of the zygotes: sockets, exit files and records, named by instance. Only
+/// root can write it, or exchange it: a record that another user could have written would name processes to kill.
 #[derive(Debug, Clone)]
 pub(super) struct Traces {
     dir: Arc<Dir>,
@@ -176,7 +176,7 @@ impl Traces {
         self.dir.path().join(socket_name(id))
     }
 
-    /// Whether the socket of an instance is there.
+    /// Tests that the socket of an instance is there.
     pub(super) fn has_socket(&self, id: &InstanceId) -> bool {
         self.dir.has(&socket_name(id))
     }

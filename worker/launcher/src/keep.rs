@@ -1,7 +1,6 @@
-//! `--keep`: a launcher that is started by hand has no service manager that would start it again. This is a tiny process
-//! that does: it runs the same program without the flag, waits, and runs it again when it was killed or failed. It hears
-//! the heartbeat of the launcher's main loop on a pipe, and kills one that is silent: instances stay, as with any launcher
-//! that ends.
+//! `--keep`: restarts the launcher where no service manager does. A tiny process that runs the same program without the
+//! flag, waits, and runs it again when it was killed or failed. It reads the heartbeat of the launcher's main loop from
+//! a pipe, and kills a launcher that is silent: instances stay, as with any launcher that ends.
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -27,7 +26,7 @@ const USAGE: u8 = 2;
 const SILENT: Duration = Duration::from_secs(20);
 /// The same before its first turn: it may have many instances to take over.
 const BEGIN: Duration = Duration::from_secs(300);
-/// Who looks later than this was held up itself, and so may be the launcher.
+/// Delay of this process beyond which the launcher may have been held up as well.
 const LATE: Duration = Duration::from_secs(1);
 
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
@@ -38,7 +37,7 @@ fn pause(before: Duration, ran: Duration) -> Duration {
     if ran > PAUSE_MOST * 2 { PAUSE_FIRST } else { (before * 2).clamp(PAUSE_FIRST, PAUSE_MOST) }
 }
 
-/// Whether starting again can help. Pure.
+/// Final exit code, after which starting again cannot help. Pure.
 fn is_final(status: WaitStatus) -> Option<u8> {
     match status {
         WaitStatus::Exited(_, code) => {
@@ -65,7 +64,7 @@ pub fn keep(arguments: &[OsString]) -> io::Result<ExitCode> {
     let mut wait = Duration::ZERO;
     loop {
         let begun = Instant::now();
-        // It inherits that these signals are blocked, and sets its own mask first of all.
+        // The child inherits that these signals are blocked, and sets its own mask first of all.
         match Command::new(&own).args(arguments).stdout(Stdio::piped()).spawn() {
             Ok(child) => {
                 let status = watch(child, &signals, &mut ending)?;
@@ -96,7 +95,7 @@ pub fn keep(arguments: &[OsString]) -> io::Result<ExitCode> {
     }
 }
 
-/// One run of the launcher: how it ended. `ending` is set when it was told to.
+/// Runs the launcher once; its exit status. `ending` is set when it is asked to end.
 fn watch(mut child: Child, signals: &SignalFd, ending: &mut bool) -> io::Result<WaitStatus> {
     let mut beats = child.stdout.take();
     let child = Pid::from_raw(child.id().cast_signed());

@@ -1,12 +1,14 @@
 //! `omni-launcher`: the one process of a node that is root for as long as the node runs.
 //!
-//! It has the models folder watched and copied by a process beside it ([`watch`](mod@watch)), makes environments (`omni-environment`), starts a worker for
-//! each instance ([`start`]), keeps who computes all the time to few processors ([`processors`]) and removes what ended ones
-//! leave ([`reap`]). The scheduler asks for starts and ends over a socket ([`link`]); the main loop ([`node`]) holds the state, threads do what takes time and answer with events ([`event`]).
+//! A process beside it watches and copies the models folder ([`watch`](mod@watch)); it makes environments
+//! (`omni-environment`), starts a worker for each instance ([`start`]), keeps instances that compute all the time to
+//! few processors ([`processors`]) and removes all traces of ended ones ([`reap`]). The scheduler asks for starts and
+//! ends over a socket ([`link`]); the main loop ([`node`]) holds the state, threads do slow work and answer with events
+//! ([`event`]).
 //!
-//! What always holds: it has no network and parses nothing from one; every name, digest and number from the scheduler is
+//! Invariants: it has no network and parses nothing from one; every name, digest and number from the scheduler is
 //! checked before it is used; it can be killed at any moment, and the next one finds every instance by its record
-//! ([`instances`]) and removes what has none.
+//! ([`instances`]) and removes everything without one.
 #![forbid(unsafe_code)]
 
 mod beat;
@@ -78,7 +80,7 @@ pub enum LauncherError {
         folder.display()
     )]
     AlreadyRunning {
-        /// What it has locked.
+        /// Folder that it has locked.
         folder: PathBuf,
     },
     /// A folder or file cannot be used.
@@ -148,17 +150,18 @@ impl LauncherError {
 /// How a launcher ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// It is not needed any more.
+    /// The launcher is not needed any more.
     Done,
-    /// It makes way for the next one.
+    /// The launcher ends so that the next one can start.
     MakesWay,
-    /// The same, and whoever would start that one has ended.
+    /// As `MakesWay`, and the process that would start the next one has ended.
     Unkept,
 }
 
-/// Runs the launcher until it is told to end.
+/// Runs the launcher until it is asked to end.
 ///
 /// # Errors
+///
 /// When something that it needs is not there; instances of an earlier launcher are then left as they are.
 pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     let signals = signals().map_err(kernel("watch signals"))?;
@@ -166,7 +169,7 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     raise_descriptor_limit();
     let (settings, runtime) = folders::prepared(settings)?;
     let settings = Arc::new(settings);
-    // One may be all three: it is locked once.
+    // A single folder may be all three: it is locked once.
     let folders = BTreeSet::from([&settings.runtime_dir, &settings.state_dir, &settings.cache_dir]);
     let locks = folders.into_iter().map(|folder| lock::lock(folder)).collect::<Result<Vec<_>, _>>()?;
     let driver = settings.drivers()?;
@@ -282,7 +285,8 @@ fn adopt_zygotes(
     zygotes
 }
 
-/// Takes over the instances of an earlier launcher and removes what has no living worker; the ends to be told.
+/// Takes over the instances of an earlier launcher and removes those without a living worker; returns their ends for
+/// the scheduler.
 fn adopt(
     found: BTreeSet<InstanceId>,
     traces: &Traces,

@@ -34,7 +34,7 @@ struct Peer {
 }
 
 impl Link {
-    /// Listens; the launcher's lock says that nobody else does. The socket is the scheduler's, mode 0600.
+    /// Listens; the launcher's lock guarantees that no other process does. The socket is the scheduler's, mode 0600.
     pub(super) fn listen(runtime_dir: &Dir, scheduler_uid: u32) -> io::Result<Self> {
         let listener = runtime_dir.listen(NAME, scheduler_uid, Some(scheduler_uid), Backlog::new(4)?)?;
         let listener = UnixListener::from(listener);
@@ -42,7 +42,7 @@ impl Link {
         Ok(Self { listener, scheduler_uid, peer: None })
     }
 
-    /// For poll: whoever wants to connect.
+    /// For poll: new connections.
     pub(super) fn listener(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
@@ -68,7 +68,7 @@ impl Link {
         }
     }
 
-    /// What the scheduler says. A connection that ends, or that does not keep to the wire, is dropped.
+    /// Receives messages of the scheduler. A connection that ends, or that violates the protocol, is dropped.
     pub(super) fn receive(&mut self) -> Vec<ToLauncher> {
         let mut messages = Vec::new();
         while messages.len() < ROUND {
@@ -103,7 +103,7 @@ impl Link {
             match send_packet(&peer.socket, message, &[]) {
                 Ok(()) => drop(peer.waiting.pop_front()),
                 Err(error) if error.would_block() => return,
-                // Its own failure: the connection is that of all models.
+                // Failure of this message alone: the connection is that of all models.
                 Err(error @ PacketError::TooLarge(_)) => {
                     tracing::error!(error = omni_log::chain(&error), "the scheduler is not told something");
                     peer.waiting.pop_front();

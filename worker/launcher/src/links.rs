@@ -40,7 +40,8 @@ impl Links {
         }
     }
 
-    /// Removes the links and the launcher's socket: whoever comes next would replace them, and cannot before the lock is free.
+    /// Removes the links and the launcher's socket: the next launcher would replace them, and cannot before the lock is
+    /// free.
     pub(super) fn remove(&self) {
         let _ = runtime::unlink(&self.dir);
         let _ = self.dir.remove(super::link::NAME);

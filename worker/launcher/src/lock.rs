@@ -1,4 +1,5 @@
-//! That only one launcher has a folder or the node's control groups. Called once at the start, before anything is looked at.
+//! Locks that keep a folder, and the node's control groups, to one launcher. Called once at the start, before anything
+//! is looked at.
 //!
 //! A launcher that was killed leaves its locks for moments to a process that it was about to start: the copies of the
 //! descriptors close when that executes its program. So a lock that is not free is waited for a little.
@@ -19,8 +20,8 @@ const NAME: &str = "launcher.lock";
 const WITHIN: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// The lock of a folder. Its file names who holds it, and stays: removed, it could be locked by one who waits for it and,
-/// made again, by another.
+/// Locks a folder. The lock's file names its holder, and stays: removed, it could be locked by a process that waits for
+/// it and, made again, by another.
 pub(super) fn lock(folder: &Path) -> Result<File, LauncherError> {
     let path = folder.join(NAME);
     let file = Dir::open(folder).and_then(|dir| dir.own_file(NAME, 0o600)).map_err(at("open", &path))?;
@@ -40,13 +41,13 @@ pub(super) fn give_up(lock: &File) {
     let _ = lock.set_len(0); // on a disk that fails the next one is told that this one is here
 }
 
-/// Whether the launcher that the lock's file names is there still.
+/// Tests that the launcher that the lock's file names still lives.
 fn holder_lives(path: &Path) -> bool {
     let pid = fs::read_to_string(path).ok().and_then(|text| text.parse::<u32>().ok());
     pid.is_some_and(|pid| Path::new("/proc").join(pid.to_string()).exists())
 }
 
-/// The claim to the node's control groups. Nothing says who has it.
+/// Claims the node's control groups. The claim does not name its holder.
 pub(super) fn claim(driver: &Drivers) -> Result<Claim, LauncherError> {
     unless_taken(|| Ok(driver.claim()?), || false)
 }

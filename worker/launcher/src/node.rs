@@ -1,5 +1,5 @@
-//! The main loop: what the scheduler asks, what the threads tell, whose worker ended. It owns all state; everything that
-//! takes time happens in threads, which answer with events.
+//! Main loop: requests of the scheduler, events of the threads, ends of workers. Owns all state; slow work happens in
+//! threads, which answer with events.
 
 mod builds;
 mod kept;
@@ -42,7 +42,7 @@ use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What the launcher has when its loop begins.
+/// Launcher with all that it owns while its loop runs.
 pub(super) struct Node {
     pub(super) links: Links,
     pub(super) settings: Arc<Settings>,
@@ -69,7 +69,7 @@ pub(super) struct Node {
     pub(super) state: State,
 }
 
-/// What the loop learns.
+/// State that the loop collects.
 #[derive(Default)]
 pub(super) struct State {
     pub(super) catalog: Catalog,
@@ -80,7 +80,7 @@ pub(super) struct State {
     caches_looked_at: Option<Instant>,
     /// Nothing is begun any more: the next launcher does it.
     making_way: bool,
-    /// Nobody starts the next launcher.
+    /// No process starts the next launcher.
     unkept: bool,
 }
 
@@ -140,7 +140,7 @@ impl Node {
                 }
             }
             self.link.flush();
-            // Who was not asked yet is asked again by the scheduler, and so is a build.
+            // A start that was not read yet is sent again by the scheduler, and so is a build.
             if self.state.making_way && self.instances.starting() == 0 {
                 tracing::info!("the launcher makes way for the next one; instances go on");
                 self.end_builds();
@@ -178,7 +178,7 @@ impl Node {
             (self.links.changes(), PollFlags::POLLIN, Token::Links),
             (self.link.listener(), PollFlags::POLLIN, Token::Listener),
         ];
-        // A pipe whose last reader has ended says so, whatever is asked for.
+        // A pipe whose last reader has ended is reported for any set of events.
         let stdout = stdout();
         if self.settings.kept && !self.state.unkept {
             fds.push((stdout.as_fd(), PollFlags::empty(), Token::Keeper));
@@ -313,8 +313,8 @@ impl Node {
         }
     }
 
-    /// Takes an end away in a thread of its own, for it can take seconds. A node that has no thread to spare waits for it:
-    /// whoever ended may be what the others need room for.
+    /// Reaps in a thread of its own, for it can take seconds. A node that has no thread to spare waits for it: the
+    /// others may need the room of the ended one.
     fn reap(&mut self, work: impl FnOnce() -> Event + Clone + Send + 'static) {
         let (events, aside) = (self.events.clone(), work.clone());
         // A main loop that is gone leaves nothing behind here: all is removed already.
@@ -327,14 +327,14 @@ impl Node {
         }
     }
 
-    /// To a scheduler that has said hello; another one hears everything when it says so.
+    /// Sends a message to a scheduler that has said hello; a new one is sent everything at its hello.
     fn tell(&mut self, message: FromLauncher) {
         if self.state.heard {
             self.link.tell(message);
         }
     }
 
-    /// A build has nobody to finish it for.
+    /// Ends all builds: without a launcher there is no recipient of their results.
     fn end_builds(&self) {
         let names = self.driver.list().unwrap_or_default();
         for name in names.iter().filter(|name| name.starts_with(GROUPS)) {
@@ -345,7 +345,7 @@ impl Node {
     }
 }
 
-/// A message that fits into a packet, whatever its characters become there.
+/// Cuts a message so that it fits into a packet with any characters.
 fn short(message: String) -> String {
     const MOST: usize = MAX_PACKET / 8;
     match message.char_indices().nth(MOST) {

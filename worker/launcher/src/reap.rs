@@ -26,7 +26,7 @@ pub(super) fn reap_groups(
         tracing::error!(instance = %id, error = omni_log::chain(&error), "the control groups of an instance are left");
     }
     if let Some(pid) = worker {
-        // Not our child when an earlier launcher started it; then somebody else reaps it.
+        // Not our child when an earlier launcher started it; then another process reaps it.
         let _ = waitpid(pid, Some(WaitPidFlag::WNOHANG));
     }
     let cause = traces.exit_cause(id);

@@ -1,4 +1,5 @@
-//! What the launcher runs with, from its command line and the node's configuration. Made by the program, read by all parts.
+//! Settings of the launcher, from its command line and the node's configuration. Made by the program, read by all
+//! parts.
 
 use nix::sys::sysinfo::sysinfo;
 use omni_cgroup::{Drivers, Wanted};
@@ -8,20 +9,20 @@ use omni_environment::processors;
 use omni_environment::queue::{self, Counts, Machine};
 use std::path::PathBuf;
 
-/// What a launcher is told by its command line and the node's configuration.
+/// Command line and node configuration of a launcher.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The node's configuration.
     pub config: NodeConfig,
     /// The models folder, or the only model's directory.
     pub models: Models,
-    /// What lasts.
+    /// State that lasts.
     pub state_dir: PathBuf,
-    /// What can be made again.
+    /// Files that can be made again.
     pub cache_dir: PathBuf,
     /// Sockets and records.
     pub runtime_dir: PathBuf,
-    /// Who may connect, beside root.
+    /// User that may connect, beside root.
     pub scheduler_uid: u32,
     /// Where `omni-worker` is, and perhaps `uv` and the CUDA shim: beside this program.
     pub program_dir: Option<PathBuf>,
@@ -49,7 +50,7 @@ impl Settings {
         self.config.node.uid_base + (self.config.node.uid_count - 1)
     }
 
-    /// What environments are made with.
+    /// Settings of the environments.
     pub(super) fn environments(&self) -> omni_environment::Settings {
         omni_environment::Settings {
             cache_dir: self.cache_dir.clone(),
@@ -64,7 +65,7 @@ impl Settings {
         self.cache_dir.join("models")
     }
 
-    /// Who makes control groups.
+    /// Detects the drivers of control groups.
     pub(super) fn drivers(&self) -> Result<Drivers, omni_cgroup::Error> {
         Drivers::detect(self.wanted(), &self.config.node.cgroup_parent)
     }

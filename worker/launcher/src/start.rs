@@ -40,7 +40,7 @@ pub(super) struct Running {
     pub(super) pidfd: OwnedFd,
 }
 
-/// A request that is not carried out: somebody asks for more than the node gives.
+/// Refused request: it asks for more than the node gives.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refused {
     #[error("`{0}` is not a model's name")]
@@ -204,7 +204,7 @@ impl Start {
         begun
     }
 
-    /// What the processes of the instance may have together.
+    /// Limits over all processes of the instance.
     pub(super) fn limits(&self) -> Limits {
         Limits {
             memory_bytes: Some(group_memory(&self.spec)),
@@ -303,8 +303,8 @@ impl Start {
     }
 }
 
-/// What the instance's group may have. Managed memory that waits in host memory may be charged to it, which depends on
-/// the driver; what the model sees as the machine's memory is without it.
+/// Memory limit of the instance's group. Managed memory that waits in host memory may be charged to it, which depends
+/// on the driver; the memory size shown to the model is without it.
 fn group_memory(spec: &StartSpec) -> u64 {
     match &spec.gpu {
         Some(gpu) if gpu.mode == GpuMode::Unified => spec.memory_bytes.saturating_add(gpu.limit_bytes),

@@ -29,12 +29,12 @@ impl UidSlots {
         Some(free)
     }
 
-    /// One more has it: from a zygote that has it already, or of an earlier launcher.
+    /// Adds a holder of a user id: with a zygote that has it already, or of an earlier launcher.
     pub(super) fn share(&mut self, uid: u32) {
         *self.used.entry(uid).or_default() += 1;
     }
 
-    /// One of those who have it is gone.
+    /// Removes a holder.
     pub(super) fn give_back(&mut self, uid: u32) {
         if let Some(count) = self.used.get_mut(&uid) {
             *count = count.saturating_sub(1);

@@ -30,8 +30,8 @@ pub(super) fn of(spec: &StartSpec, python: &Path) -> Vec<(String, String)> {
     let mut default = |name: &str, value: String| {
         env.entry(name.to_owned()).or_insert(value);
     };
-    // Who asks the kernel where it may run, and not a file, hears of all the host's processors. A list that cannot be read
-    // is the worker's to report.
+    // A program that asks the kernel for its processors, and not a file, counts all the host's. A list that cannot be
+    // read is the worker's to report.
     if let Ok(shown) = Shown::by_limit(spec.cpu_millis) {
         for name in THREADS {
             default(name, shown.numbers().len().to_string());

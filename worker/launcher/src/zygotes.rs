@@ -1,9 +1,9 @@
-//! The zygotes of this node: at most one for each generation of a model takes callers at a time.
+//! Zygotes of this node: at most one for each generation of a model takes callers at a time.
 //!
-//! Called by the main loop: [`Zygotes`] says which one an instance comes from and when a new one is worth a try,
-//! [`ZygoteStart`] starts its worker in a thread. A zygote is named by the instance that it was started for. It ends by
-//! itself when nobody needs it; what the launcher does is to begin it, to sweep up, and to end those without instances
-//! when the node ends. An instance never waits for anything here.
+//! Called by the main loop: [`Zygotes`] selects the one that an instance comes from and decides when a new one is worth
+//! a try, [`ZygoteStart`] starts its worker in a thread. A zygote is named by the instance that it was started for. It
+//! ends by itself when it is not needed; the launcher only begins it, sweeps up after it, and ends those without
+//! instances when the node ends. An instance never waits for anything here.
 
 use super::instances::{RecordedWorker, Traces, socket_name};
 use super::start::{MODEL, Running, Start, StartError};
@@ -31,22 +31,22 @@ const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MOST: Duration = Duration::from_secs(300);
 /// Instances that ask before the zygote's worker listens: as many as a model may have.
 const BACKLOG: i32 = 1024;
-/// What the names of its control groups begin with.
+/// Beginning of the names of its control groups.
 const GROUPS: &str = "zygote-";
 
-/// What all instances of one zygote have in common. A digest stands for it, so that a record is small whatever the model
-/// asks for.
+/// Everything that all instances of one zygote have in common. A digest stands for it, so that a record is small for a
+/// specification of any size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Generation {
     model: String,
     snapshot: SnapshotDigest,
-    /// Of everything but an instance's own id.
+    /// Digest of everything but an instance's own id.
     digest: String,
 }
 
 impl Generation {
-    /// `None` for an instance that comes from no zygote. `package`: the package `omni` that it runs; `driver`: who makes the
-    /// groups of both, for a zygote looks for those of its instances beside its own.
+    /// `None` for an instance that comes from no zygote. `package`: the package `omni` that it runs; `driver`: the
+    /// driver of the groups of both, for a zygote looks for those of its instances beside its own.
     pub(super) fn of(spec: &StartSpec, package: &Path, driver: &str) -> Option<Self> {
         spec.zygote.as_ref()?;
         let mut common = StartSpec { note: String::new(), log_lines_per_second: 0, ..spec.clone() };
@@ -79,7 +79,7 @@ struct Zygote {
     generation: Option<Generation>,
     uid: u32,
     phase: Phase,
-    /// Its end is no failure to be counted: it takes no more callers and was counted for that, or it was told to end.
+    /// The end is no failure to be counted: it takes no more callers and was counted for that, or it was stopped.
     judged: bool,
 }
 
@@ -129,7 +129,7 @@ impl Zygotes {
         found
     }
 
-    /// Whether a new zygote of this generation is worth a try: not while one lives that takes no more callers.
+    /// Tests that a new zygote of this generation is worth a try: not while one lives that takes no more callers.
     pub(super) fn may_begin(&self, generation: &Generation, now: Instant) -> bool {
         if self.living.values().any(|zygote| zygote.generation.as_ref() == Some(generation)) {
             return false;
@@ -144,7 +144,7 @@ impl Zygotes {
         self.living.insert(id, Zygote { generation, uid, phase: Phase::Starting, judged: false });
     }
 
-    /// One of an earlier launcher.
+    /// Takes over a zygote of an earlier launcher.
     pub(super) fn adopt(&mut self, id: InstanceId, record: ZygoteRecord, running: Running) -> u32 {
         let ZygoteRecord { uid, generation, .. } = record;
         self.living.insert(id, Zygote { generation, uid, phase: Phase::Running(running), judged: false });
@@ -157,7 +157,7 @@ impl Zygotes {
         }
     }
 
-    /// Its worker has ended.
+    /// Marks a zygote whose worker has ended.
     pub(super) fn ending(&mut self, id: &InstanceId) -> Option<Running> {
         match std::mem::replace(&mut self.living.get_mut(id)?.phase, Phase::Ending) {
             Phase::Running(running) => Some(running),
@@ -196,12 +196,12 @@ impl Zygotes {
         self.living.is_empty()
     }
 
-    /// All of them are to end: that is nobody's failure.
+    /// Marks all as stopped: their end is no failure.
     pub(super) fn dismiss(&mut self) {
         self.living.values_mut().for_each(|zygote| zygote.judged = true);
     }
 
-    /// Those of a model are to end whose user ids are so: they take no more callers.
+    /// Marks those of a model as stopped whose user ids are selected: they take no more callers.
     pub(super) fn dismiss_those(
         &mut self,
         model: &str,
@@ -227,7 +227,7 @@ impl Zygotes {
         })
     }
 
-    /// What they have imported from.
+    /// Contents that they have imported from.
     pub(super) fn snapshots(&self) -> impl Iterator<Item = &SnapshotDigest> {
         self.living.values().filter_map(|zygote| zygote.generation.as_ref()).map(|generation| &generation.snapshot)
     }

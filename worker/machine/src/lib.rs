@@ -1,8 +1,10 @@
-//! What a machine has of what a node needs: facts, without a word on whether that is enough.
+//! Facts about a machine, of everything that a node needs, without a judgement.
 //!
-//! `omni-launcher --probe` and `omni-scheduler --probe` find them, each what it would meet itself; `omnictl doctor` judges
-//! them. What always holds: a thing that can be tried was tried with the node's own code, and what was not tried says so:
-//! nothing is concluded from a file that is there.
+//! `omni-launcher --probe` and `omni-scheduler --probe` collect them, each for its own part; `omnictl doctor` judges
+//! them.
+//!
+//! Invariants: a thing that can be tried was tried with the node's own code, and a thing that was not tried is marked
+//! so: nothing is concluded from a file that is there.
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -14,11 +16,11 @@ pub const LANDLOCK_SCOPES: i32 = 6;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tried<T = ()> {
-    /// It works, and this is what was found.
+    /// Works, with this result.
     Works(T),
-    /// It does not; the system's own words.
+    /// Fails, with the system's own error.
     Fails(String),
-    /// It could not be tried; why.
+    /// Not tried, for this reason.
     Untried(String),
 }
 
@@ -31,13 +33,13 @@ impl<T, E: ToString> From<Result<T, E>> for Tried<T> {
     }
 }
 
-/// What the launcher finds.
+/// Facts of the launcher.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Machine {
     /// The kernel's release, "6.1.0-18-amd64".
     pub kernel: String,
-    /// Who asks.
+    /// Identity of the launcher's process.
     pub identity: Identity,
     /// The node's configuration.
     pub configuration: Configuration,
@@ -55,11 +57,11 @@ pub struct Machine {
     pub uv: Option<Uv>,
     /// Python releases that models can have, the oldest first.
     pub pythons: Vec<Python>,
-    /// What of the GPU's driver models would be given.
+    /// Files of the GPU's driver that models would be given.
     pub gpu: GpuFiles,
 }
 
-/// Who a process is, and what it may do.
+/// Identity and rights of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Identity {
@@ -77,7 +79,7 @@ pub struct Identity {
 pub struct Configuration {
     /// The file; `None` where there is none and defaults are in force.
     pub file: Option<PathBuf>,
-    /// What is wrong with it; defaults were taken for all that follows then.
+    /// Error in it; the defaults were taken for all that follows then.
     pub problem: Option<String>,
 }
 
@@ -87,11 +89,11 @@ pub struct Configuration {
 pub struct Cgroups {
     /// Where the controllers are, that models need.
     pub layout: Tried<Layout>,
-    /// Who would make them, as the configuration calls it, and why not systemd.
+    /// Driver that would make them, as the configuration calls it, and why not systemd.
     pub driver: Tried<(String, Option<String>)>,
     /// A group was made, its limits set and read back, and removed.
     pub limits: Tried,
-    /// Of how many processors a group can be kept to fewer.
+    /// Number of processors that a group can be kept to in turn.
     pub processors: Tried<usize>,
     /// In a control group namespace of a container.
     pub confined: bool,
@@ -135,7 +137,7 @@ pub struct Parts {
 pub struct Limits {
     /// The hard limit of open files of the launcher's process.
     pub open_files: Option<u64>,
-    /// What the scheduler's listeners may take, as the configuration says.
+    /// Connections that the scheduler's listeners may take, by the configuration.
     pub connections: u32,
     /// Process ids of the machine.
     pub process_ids: Option<u64>,
@@ -149,25 +151,25 @@ pub struct Limits {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Folder {
-    /// What for.
+    /// Purpose of the folder.
     pub role: Role,
     /// Where.
     pub path: PathBuf,
-    /// It is there, and a directory.
+    /// The folder is there, and a directory.
     pub exists: bool,
-    /// Of its file system, or of that where it would be made.
+    /// Disk of its file system, or of that where it would be made.
     pub disk: Tried<Disk>,
 }
 
-/// What a folder is for.
+/// Purpose of a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// Models, as authors write them.
     Models,
-    /// What lasts.
+    /// State that lasts.
     State,
-    /// What can be made again.
+    /// Files that can be made again.
     Cache,
     /// Sockets.
     Runtime,
@@ -179,13 +181,13 @@ pub enum Role {
 pub struct Disk {
     /// Bytes that are free.
     pub free_bytes: u64,
-    /// Files that can still be made; `None` where nobody counts them.
+    /// Files that can still be made; `None` where the file system does not count them.
     pub free_files: Option<u64>,
     /// Nothing can be written.
     pub read_only: bool,
     /// Nothing can be executed, and no library loaded.
     pub no_exec: bool,
-    /// It is memory, and empty after a boot.
+    /// In memory, and empty after a boot.
     pub is_memory: bool,
 }
 
@@ -205,7 +207,7 @@ pub struct Uv {
 pub struct Python {
     /// "3.11".
     pub release: String,
-    /// What a model gets that does not ask.
+    /// Used for a model that does not name one.
     pub is_default: bool,
     /// The configuration names one.
     pub is_named: bool,
@@ -213,7 +215,7 @@ pub struct Python {
     pub found: Tried<(PathBuf, String)>,
 }
 
-/// What models with a GPU are given of the machine.
+/// GPU files that models are given.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct GpuFiles {
@@ -227,7 +229,7 @@ pub struct GpuFiles {
     pub shim: bool,
 }
 
-/// What the scheduler finds.
+/// Facts of the scheduler.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Service {
@@ -243,13 +245,13 @@ pub struct Service {
 pub struct Card {
     /// As NVML counts.
     pub index: u32,
-    /// Of `/dev/nvidia<minor>`.
+    /// Number in `/dev/nvidia<minor>`.
     pub minor: u32,
     /// The product's name.
     pub name: String,
-    /// Its memory, in bytes.
+    /// Total memory, in bytes.
     pub total_bytes: u64,
-    /// Whether memory can be moved while models have it.
+    /// Moves of memory while models have it.
     pub unified: Tried,
 }
 

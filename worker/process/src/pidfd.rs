@@ -1,5 +1,5 @@
-//! Which process is meant: a number can be given to another process, a descriptor cannot, and what the kernel says of a
-//! process tells it from the next one with its number.
+//! Processes by descriptor: a number can be given to another process, a descriptor cannot, and id and start time
+//! together tell a process from the next one with its number.
 #![allow(unsafe_code, reason = "pidfd_open and pidfd_send_signal have no safe wrapper")]
 
 use nix::errno::Errno;
@@ -15,7 +15,7 @@ pub fn open(pid: Pid) -> Result<OwnedFd, Errno> {
     // SAFETY: plain numbers.
     let fd = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) })?;
     let fd = RawFd::try_from(fd).map_err(|_| Errno::EBADF)?;
-    // SAFETY: the kernel has just made this descriptor, close-on-exec; nobody else knows it.
+    // SAFETY: the kernel has just made this descriptor, close-on-exec; no other code knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -44,7 +44,8 @@ pub fn namespace_pid(status: &str) -> Option<i32> {
     status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_ascii_whitespace().last()?.parse().ok()
 }
 
-/// Whether the process has ended, reaped or not. One that cannot be asked about has: nothing is done to it then.
+/// Tests whether the process has ended, reaped or not. A process that cannot be polled counts as ended: nothing is done
+/// to it then.
 pub fn has_ended(pidfd: impl AsFd) -> bool {
     poll(&mut [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO) != Ok(0)
 }

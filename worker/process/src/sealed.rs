@@ -13,7 +13,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-/// A program that nobody can change any more.
+/// Program in sealed memory, which cannot be changed any more.
 #[derive(Debug)]
 pub struct SealedProgram {
     name: String,

@@ -18,7 +18,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// User and group of all files in an image: nobody's on any usual system, and not root's.
+/// User and group of all files in an image: unused on any usual system, and not root's.
 const DISK_OWNER: u32 = 65_533;
 /// Where `mke2fs` may be; a service's PATH need not have them.
 const MKE2FS: [&str; 4] = ["/usr/sbin/mke2fs", "/sbin/mke2fs", "/usr/local/sbin/mke2fs", "/usr/bin/mke2fs"];
@@ -55,7 +55,7 @@ pub(super) fn mount(cache: &Cache, uid: u32, gid: u32, notes: &mut Vec<String>) 
     Ok(mount)
 }
 
-/// Whether the image holds a file system. `mke2fs` writes this mark last, so one that it did not finish has none.
+/// Looks for a file system in the image. `mke2fs` writes this mark last, so an unfinished one has none.
 fn is_made(image: &File) -> io::Result<bool> {
     /// `s_magic` of the superblock: its offset in the image and its value (`fs/ext4/ext4.h`).
     const MAGIC: (u64, [u8; 2]) = (1024 + 0x38, [0x53, 0xEF]);

@@ -55,7 +55,7 @@ pub(super) fn main(start: &Start<'_>) -> i32 {
 fn prepare(start: &Start<'_>) -> Result<(), StepError> {
     let Start { spec, .. } = start;
     start.group.join_self().step(|| "join the control group".into())?;
-    // These by the host's `/proc`: the sandbox's own is read-only.
+    // Written through the host's `/proc`: the sandbox's own is read-only.
     fs::write("/proc/self/oom_score_adj", OOM_SCORE_ADJ).step(|| "raise oom_score_adj".into())?;
     privileges::limit()?;
     kernel::close_except(&kept(start)).step(|| "close the worker's descriptors".into())?;
@@ -75,7 +75,7 @@ fn prepare(start: &Start<'_>) -> Result<(), StepError> {
         note("this kernel has no Landlock: the sandbox stands on mounts, users and namespaces alone")?;
     }
     // Abstract sockets are the network namespace's, and Landlock has no wall around them. A build has no need of Unix
-    // sockets; a model has, and who lets it have the host's network lets it have these.
+    // sockets; a model has, and an operator who gives it the host's network gives it these.
     let is_open = spec.host_network && version.is_none_or(|version| version < LANDLOCK_SCOPES);
     let is_build = start.program.engine.is_none();
     if is_open && !is_build {

@@ -1,8 +1,10 @@
-//! The directory `/gpu` of a sandbox with a GPU: a file system of its own with the accounting file of the shims.
+//! Directory `/gpu` of a sandbox with a GPU: a file system of its own with the accounting file of the shims.
 //!
 //! Made by the worker before the clone, attached by [`super::root`], which puts libraries and the control socket into
-//! it. What always holds: the model can write the accounting file, truncate it and fill it with anything, and cannot
-//! take a byte of the host's memory beyond it; nothing of this is on the host, so nothing of it is left there.
+//! it.
+//!
+//! Invariants: the model can write the accounting file, truncate it and fill it with anything, and cannot take a byte
+//! of the host's memory beyond it; nothing of this is on the host, so nothing of it is left there.
 
 use super::mount::{Mount, PLAIN};
 use super::step::{Step, StepError};
@@ -47,11 +49,11 @@ impl GpuDir {
         let name = account.file_name().unwrap_or_default();
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
         let file = File::from(openat(&mount, name, flags, Mode::empty()).step(step)?);
-        // Whatever the worker's umask is.
+        // Set explicitly: the worker's umask may take bits away.
         fchmod(&file, Mode::from_bits_truncate(0o660)).step(step)?;
         // Root's, so that the model cannot change its mode; its group's, so that the model can write it.
         fchown(&file, Some(Uid::from_raw(0)), Some(Gid::from_raw(gid))).step(step)?;
-        // All of it now: a page that is missing later would be a signal to whoever touches it.
+        // Allocate all of it now: a page that is missing later would be a signal to the process that touches it.
         let length = FILE_BYTES.try_into().step(step)?;
         fallocate(&file, FallocateFlags::empty(), 0, length).step(step)?;
         file.write_all_at(&settings.to_bytes(), Settings::AT as u64).step(step)?;

@@ -17,8 +17,8 @@ pub(super) fn user_namespace(disk: u32, uid: u32, gid: u32) -> Result<OwnedFd, S
     let step = || "make a user namespace for the cache directory".to_owned();
     let worker = getpid();
     let hold = || {
-        // Whatever happens to the worker meanwhile, this process does not stay: it has the lock of the image, too. A worker
-        // that was killed before this is nobody's parent any more.
+        // Die with the worker: this process holds the lock of the image, too. A worker that was killed before this line
+        // is no longer the parent, which the check below finds.
         let _ = prctl::set_pdeathsig(Signal::SIGKILL);
         if getppid() == worker {
             pause();

@@ -61,7 +61,7 @@ pub(super) fn clone3(
             let _never = NeverUnwind;
             exit(child())
         }
-        // SAFETY: the kernel has just installed this descriptor for us; nobody else knows it.
+        // SAFETY: the kernel has just installed this descriptor for us; no other code knows it.
         pid => Ok((Pid::from_raw(pid), unsafe { OwnedFd::from_raw_fd(pidfd) })),
     }
 }
@@ -178,7 +178,7 @@ pub(super) fn close_except(kept: &[RawFd]) -> Result<(), Errno> {
 }
 
 fn close_range(first: c_uint, last: c_uint) -> Result<(), Errno> {
-    // SAFETY: plain numbers; the caller above says who may close what.
+    // SAFETY: plain numbers; the caller above decides which descriptors may be closed.
     check(unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) }).map(drop)
 }
 
@@ -242,7 +242,7 @@ pub(super) fn loopback_up(socket: BorrowedFd<'_>) -> Result<(), Errno> {
 }
 
 fn descriptor(result: c_long) -> Result<OwnedFd, Errno> {
-    // SAFETY: every caller passes the result of a call that returns a new descriptor, which nobody else knows.
+    // SAFETY: every caller passes the result of a call that returns a new descriptor, which no other code knows.
     check(result).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

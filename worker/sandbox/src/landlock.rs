@@ -1,7 +1,7 @@
 //! Landlock: a second wall behind the mounts, and the wall around abstract sockets and signals.
 //!
-//! Called by [`super::child`] after the pivot. Takes what the running kernel has (5.13 to today); a kernel without any
-//! Landlock is told of and goes on: mounts, user and namespaces do not depend on it.
+//! Called by [`super::child`] after the pivot. Uses what the running kernel has (5.13 to today); on a kernel without
+//! Landlock the start goes on with a note: mounts, user and namespaces do not depend on it.
 
 use super::step::{Step, StepError};
 use crate::spec::SandboxSpec;
@@ -36,7 +36,7 @@ pub(super) fn restrict(spec: &SandboxSpec, gpu: bool) -> Result<Option<i32>, Ste
         rules = allow(rules, Path::new("/cache"), all)?;
     }
     if gpu {
-        // Not Truncate: nobody but a model that means harm would.
+        // Not Truncate: only a hostile model would need it.
         rules = allow(rules, Path::new(inside::ACCOUNT), AccessFs::ReadFile | AccessFs::WriteFile)?;
     }
     for bind in spec.binds.iter().filter(|bind| bind.writable) {

@@ -1,4 +1,4 @@
-//! The sandbox: one program in namespaces, users and filters of its own.
+//! Sandbox: one program in namespaces, users and filters of its own.
 //!
 //! Called by the worker (`omni-instance`). The way of a start, with one module for each thing:
 //!
@@ -11,11 +11,12 @@
 //! | child, root | the root it will see | [`root`], [`tree`], [`mount`], [`etc`], [`nvidia`], [`weights`] |
 //! | child | Landlock, capabilities, user, limits | [`landlock`], [`privileges`] |
 //! | child as pid 1 | starts and reaps the engine | [`pid1`] |
-//! | both | what the child tells the worker | [`report`] |
-//! | launcher | parts tried alone, to say what a machine lacks | [`trial`] |
+//! | both | reports from the child to the worker | [`report`] |
+//! | worker, launcher | files over those of `/proc`, and their source | [`proc_files`] |
+//! | launcher | parts tried alone, to find what a machine lacks | [`trial`] |
 //!
-//! What always holds: no path that a model can change is resolved with privileges; every mount is attached by
-//! descriptor; the engine has descriptors 0, 1, 2 and, for an instance, 3, and no others.
+//! Invariants: no path that a model can change is resolved with privileges; every mount is attached by descriptor; the
+//! engine has descriptors 0, 1, 2 and, for an instance, 3, and no others.
 
 mod cache;
 mod child;
@@ -64,7 +65,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use step::Step;
 
-/// What the worker gives to a sandbox.
+/// Descriptors, mounts and control group that the worker passes to a sandbox.
 #[derive(Debug, Clone, Copy)]
 pub struct Given<'a> {
     /// Descriptor 1 of the program.
@@ -75,7 +76,7 @@ pub struct Given<'a> {
     pub engine: Option<BorrowedFd<'a>>,
     /// Files over those of `/proc` and `/sys`; without them the sandbox has the host's.
     pub proc_files: Option<ProcFiles<'a>>,
-    /// What is at `/gpu`.
+    /// Content of `/gpu`.
     pub gpu: Option<&'a GpuDir>,
     /// The program is a zygote: the sandbox stays when it ends, while there are processes that came from it, and the end
     /// of each is a report.
@@ -97,16 +98,16 @@ struct Program<'a> {
     zygote: bool,
 }
 
-/// A sandbox that was started. Whether its program runs is told by its reports.
+/// Sandbox that was started. Its reports say whether its program runs.
 #[derive(Debug)]
 pub struct Sandbox {
     /// Process 1 of the sandbox, as this process sees it.
     pub pid: Pid,
     /// The same; readable when the sandbox has ended, with every process in it.
     pub pidfd: OwnedFd,
-    /// What it has to say.
+    /// Reports of its processes.
     pub reports: Reports,
-    /// What the operator should know of the start.
+    /// Notes on the start for the operator.
     pub notes: Vec<String>,
 }
 

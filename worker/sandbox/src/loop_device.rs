@@ -1,7 +1,7 @@
 //! Loop devices over image files. A device detaches itself when its last user is gone: nothing to clean up.
 //!
-//! Called by [`super::cache`], which holds the image's lock. The /dev of a container has only what its engine was told to
-//! put there, while devices are given out among the whole machine: the node of one that is not there is made.
+//! Called by [`super::cache`], which holds the image's lock. The `/dev` of a container has only the nodes that its
+//! engine was configured to put there, while devices are given out among the whole machine: a missing node is made.
 #![allow(unsafe_code, reason = "LOOP_* requests have no safe wrapper")]
 
 use nix::errno::Errno;
@@ -25,7 +25,7 @@ const LO_FLAGS_DIRECT_IO: u32 = 16;
 /// Nodes of devices.
 const DEV: &str = "/dev";
 const CONTROL: &str = "/dev/loop-control";
-/// What the kernel says of each block device, its numbers among it.
+/// Attributes of each block device, its numbers among them.
 const BLOCK: &str = "/sys/block";
 
 /// `struct loop_info64`.
@@ -117,7 +117,7 @@ fn attached(image: &File) -> io::Result<Option<LoopDevice>> {
         let mut info = EMPTY;
         // SAFETY: `info` is room for what LOOP_GET_STATUS64 writes.
         let status = Errno::result(unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64, &raw mut info) });
-        // It may have been detached since it was listed. From here on `device` holds it.
+        // Compare again: the device may have been detached since it was listed. From here on `device` holds it.
         if status.is_ok() && info.device == image.dev() && info.inode == image.ino() {
             return Ok(Some(LoopDevice { path: Path::new(DEV).join(name), _held: device }));
         }

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Nothing in here is set-user-id or a device.
 pub(super) const PLAIN: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
-/// As [`PLAIN`], and nobody can write through this mount.
+/// As [`PLAIN`], and this mount cannot be written through.
 pub(super) const READ_ONLY: u64 = PLAIN | libc::MOUNT_ATTR_RDONLY;
 
 /// A mount, attached or not. An unattached one ends with its descriptor.

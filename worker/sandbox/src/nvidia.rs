@@ -1,10 +1,10 @@
-//! What the kernel's NVIDIA module says about one card: `/proc/driver/nvidia` as the sandbox of a model shows it, and the
-//! card's place in `/sys`.
+//! Files of the kernel's NVIDIA module about one card: `/proc/driver/nvidia` as the sandbox of a model shows it, and
+//! the card's place in `/sys`.
 //!
-//! The driver's libraries read `params` to learn whether they have to make device files themselves: they are told no, as
-//! container runtimes tell them (libnvidia-container, `mount_procfs`; gVisor's nvproxy), because a model may not make any.
-//! Of `gpus` there is the entry of the model's own card. Called by [`super::root`] before it covers the host's `/proc`.
-//! A host without the module, such as one with a simulated card, has nothing to show.
+//! The driver's libraries read `params` to learn whether they have to make device files themselves: the answer is no,
+//! as container runtimes give it (libnvidia-container, `mount_procfs`; gVisor's nvproxy), because a model may not make
+//! any. Of `gpus` only the entry of the model's own card is shown. Called by [`super::root`] before it covers the
+//! host's `/proc`. A host without the module, such as one with a simulated card, has nothing to show.
 
 use super::step::{Step, StepError};
 use std::fs::{self, File};
@@ -24,7 +24,7 @@ const FILE_MAX: u64 = 64 * 1024;
 /// The most cards that are looked at.
 const CARDS_MAX: usize = 256;
 
-/// What a sandbox shows.
+/// Files and card address that a sandbox shows.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Shown {
     /// Files below [`PROC`] with their content.
@@ -33,13 +33,13 @@ pub(super) struct Shown {
     pub(super) bus: Option<String>,
 }
 
-/// What is to be shown to a sandbox with these device files. Nothing to one without a card.
+/// Collects the files to show to a sandbox with these device files; none without a card.
 pub(super) fn card(devices: &[PathBuf]) -> Result<Shown, StepError> {
     let number = |path: &PathBuf| path.file_name()?.to_str()?.strip_prefix("nvidia")?.parse().ok();
     devices.iter().find_map(number).map_or_else(|| Ok(Shown::default()), |minor| shown(Path::new(PROC), minor))
 }
 
-/// What is to be shown of the card with this device file number; `host` is [`PROC`] of the host.
+/// Collects the files to show of the card with this device file number; `host` is [`PROC`] of the host.
 fn shown(host: &Path, minor: u32) -> Result<Shown, StepError> {
     let step = || format!("read {}", host.display());
     let mut shown = Shown::default();

@@ -118,6 +118,6 @@ fn forward_sigterm() -> Result<(), Errno> {
 /// Lifts a descriptor above those that [`execute`] gives to the engine.
 pub(super) fn above_engine(fd: impl AsFd) -> Result<std::os::fd::OwnedFd, Errno> {
     let copy = nix::fcntl::fcntl(fd, nix::fcntl::FcntlArg::F_DUPFD_CLOEXEC(ENGINE_FD + 1))?;
-    // SAFETY: the kernel has just made this descriptor; nobody else knows it.
+    // SAFETY: the kernel has just made this descriptor; no other code knows it.
     Ok(unsafe { std::os::fd::FromRawFd::from_raw_fd(copy) })
 }

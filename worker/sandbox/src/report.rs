@@ -1,4 +1,4 @@
-//! What the sandbox's own processes tell the worker, over a socket that no model code ever holds.
+//! Reports of the sandbox's own processes to the worker, over a socket that no model code ever holds.
 //!
 //! [`super::child`] and [`super::pid1`] write, the worker reads. The kernel adds the sender's process id, translated to
 //! the worker's namespace: that is how the worker learns the engine's id.
@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 /// The most that a report takes, in bytes.
 const REPORT_MAX: usize = 8 * 1024;
 
-/// One message to the worker.
+/// Message to the worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Report {
@@ -34,7 +34,7 @@ pub enum Report {
     Orphan {
         /// As the sandbox numbers it.
         pid: i32,
-        /// Its raw wait status.
+        /// Raw wait status.
         status: i32,
     },
 }

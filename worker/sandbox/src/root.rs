@@ -29,7 +29,7 @@ use std::path::Path;
 const PIVOT: &str = "/proc";
 /// The home directory of a model's user.
 pub const HOME: &str = "/tmp/home";
-/// What libraries keep for later, in the lasting cache beside the author's own files. [`super::child`] makes it.
+/// Cache of libraries, in the lasting cache beside the author's own files. [`super::child`] makes it.
 pub const CACHE_HOME: &str = "/cache/.cache";
 /// Directories of the system; where the host has links (merged /usr), so has the sandbox.
 const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
@@ -193,7 +193,8 @@ fn devices(host: &Tree, root: &Tree, spec: &SandboxSpec) -> Result<(), StepError
     dev.restrict(libc::MOUNT_ATTR_RDONLY).step(|| "make /dev read-only".into())
 }
 
-/// A writable place of bounded bytes and inodes, for everybody and with the sticky bit, as `/tmp` is everywhere.
+/// Makes a writable directory of bounded bytes and inodes, open to every user and with the sticky bit, as `/tmp` is
+/// everywhere.
 fn scratch(root: &Tree, path: &'static str, spec: &SandboxSpec) -> Result<(), StepError> {
     let inodes = (spec.tmp_bytes / 8192).clamp(1024, 1 << 20);
     let (bytes, inodes) = (number(spec.tmp_bytes)?, number(inodes)?);
@@ -243,7 +244,7 @@ fn shown_as_machine(host: &Tree, root: &Tree, files: &ProcFiles<'_>) -> Result<(
     let step = || "mount the files of /proc".to_owned();
     super::kernel::move_mount(files.mount, root.directory(Path::new(FILES)).step(step)?).step(step)?;
     let all = format!("{PIVOT}{FILES}");
-    // One question to who serves them instead of one for each name.
+    // A single request to the server of the files instead of one for each name.
     let _ = fs::read_dir(&all).step(step)?.next();
     for file in File::ALL {
         let step = || format!("attach {}", file.place());
@@ -259,8 +260,8 @@ fn shown_as_machine(host: &Tree, root: &Tree, files: &ProcFiles<'_>) -> Result<(
     umount2(all.as_str(), MntFlags::MNT_DETACH).step(step)
 }
 
-/// What the kernel says about the model's card: its part of `/proc/driver`, in place of the empty directory there, and
-/// of `/sys`.
+/// Shows the kernel's files about the model's card: its part of `/proc/driver`, in place of the empty directory there,
+/// and of `/sys`.
 fn shown(host: &Tree, root: &Tree, card: &Shown) -> Result<(), StepError> {
     for path in nvidia::SYS {
         furniture(host, root, Path::new(path))?;

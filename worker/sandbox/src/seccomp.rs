@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 type Rules = BTreeMap<c_long, Vec<SeccompRule>>;
 
-/// Refused with `EPERM`, whatever the arguments.
+/// Refused with `EPERM` for any arguments.
 const REFUSED: &[c_long] = &[
     // mounts and namespaces
     libc::SYS_mount,
@@ -101,14 +101,14 @@ const NAMESPACES: [libc::c_int; 7] = [
 const FAMILIES: [libc::c_int; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
 /// Requests that put input into a terminal.
 const TERMINAL_INPUT: [libc::c_ulong; 2] = [libc::TIOCSTI, libc::TIOCLINUX];
-/// Commands of `fcntl` that watch or hold files which other processes use: a watch of a directory shows what the host does
-/// in it, and whoever opens a leased file waits for its holder, the launcher too.
+/// Commands of `fcntl` that watch or hold files which other processes use: a watch of a directory shows what the host
+/// does in it, and opening a leased file waits for its holder, in the launcher too.
 const SHARED_FILES: [libc::c_int; 2] = [libc::F_NOTIFY, libc::F_SETLEASE];
 /// Options of `SOL_SOCKET` that give a socket a program of filters: `net.core.bpf_jit_limit` is one number for the machine,
 /// and once a model has taken it no process without privileges can apply a system call filter.
 const SOCKET_PROGRAMS: [libc::c_int; 4] =
     [libc::SO_ATTACH_FILTER, libc::SO_ATTACH_BPF, libc::SO_ATTACH_REUSEPORT_CBPF, libc::SO_ATTACH_REUSEPORT_EBPF];
-/// Execution domains that programs ask for: none, and "tell me".
+/// Execution domains that programs ask for: none, and a query of the current one.
 const PERSONALITIES: [u64; 2] = [0, 0xffff_ffff];
 
 /// The whole policy, ready to be applied.
@@ -130,8 +130,8 @@ impl Filter {
     }
 }
 
-/// Refuses Unix sockets to this thread and all that come from it, for good, whatever [`Filter`] allows; pairs of them,
-/// which reach nobody, are no matter. Compiled by the child itself: few sandboxes have a need of it.
+/// Refuses Unix sockets to this thread and all that come from it, for good, even where [`Filter`] allows them; pairs of
+/// them, which reach no other process, are harmless. Compiled by the child itself: few sandboxes have a need of it.
 pub(super) fn forbid_unix_sockets() -> Result<(), StepError> {
     let step = || "forbid Unix sockets".to_owned();
     apply_filter(&no_unix_sockets().step(step)?).step(step)
@@ -161,7 +161,7 @@ fn conditional() -> Result<Rules, seccompiler::BackendError> {
     ]))
 }
 
-/// Netlink beside its routes. The kernel tells its device events (`NETLINK_KOBJECT_UEVENT`) to every network namespace
+/// Netlink beside its routes. The kernel sends its device events (`NETLINK_KOBJECT_UEVENT`) to every network namespace
 /// that has no user namespace of its own, a model's too.
 fn no_route_netlink() -> Vec<Result<SeccompCondition, seccompiler::BackendError>> {
     vec![compare(0, SeccompCmpOp::Eq, bits(libc::AF_NETLINK)), compare(2, SeccompCmpOp::Ne, bits(libc::NETLINK_ROUTE))]
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn where_unix_sockets_are_forbidden_pairs_of_them_and_others_are_not() {
-        // What is applied stays: it is given to a thread that ends.
+        // A filter stays once applied: it is given to a thread that ends.
         let forbidden = thread::spawn(|| {
             prctl::set_no_new_privs().unwrap();
             forbid_unix_sockets().unwrap();

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 pub struct SandboxSpec {
     /// Host name inside.
     pub hostname: String,
-    /// User and group of the process, used by nobody else on the host.
+    /// User and group of the process, which no other process of the host has.
     pub uid: u32,
     /// See `uid`.
     pub gid: u32,
@@ -35,7 +35,7 @@ pub struct SandboxSpec {
     pub cwd: PathBuf,
 }
 
-/// One directory (or file) of the host inside the sandbox.
+/// Directory (or file) of the host inside the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bind {
     /// On the host; chosen by the launcher, never by a model.
@@ -71,6 +71,6 @@ impl Weights {
 pub struct Cache {
     /// The image file; made when it is missing.
     pub image: PathBuf,
-    /// Its size: the quota, in bytes.
+    /// Size and quota, in bytes.
     pub bytes: u64,
 }

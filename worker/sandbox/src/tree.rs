@@ -54,7 +54,7 @@ impl Tree {
         }
     }
 
-    /// What is at `path` already.
+    /// Opens what is at `path` already.
     pub(super) fn find(&self, path: &Path) -> Result<OwnedFd, Errno> {
         let (dir, name) = self.place(path)?;
         openat(&dir, name, FOUND, Mode::empty())
@@ -73,7 +73,7 @@ impl Tree {
         symlinkat(target, &dir, name)
     }
 
-    /// A new character device that everybody may read and write.
+    /// Makes a new character device that every user may read and write.
     pub(super) fn device(&self, path: &Path, major: u64, minor: u64) -> Result<(), Errno> {
         let (dir, name) = self.place(path)?;
         let number = nix::sys::stat::makedev(major, minor);

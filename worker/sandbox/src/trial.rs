@@ -1,7 +1,8 @@
-//! Parts of a sandbox, each tried alone and with the code of a start, to say which one a machine lacks.
+//! Parts of a sandbox, each tried alone and with the code of a start, to find the one that a machine lacks.
 //!
-//! Called by the launcher's look at the machine (`omni-launcher`), from a process with one thread. What always
-//! holds: whatever would change the process itself happens in a child that ends at once; nothing stays.
+//! Called by the launcher's probe of the machine (`omni-launcher`), from a process with one thread.
+//!
+//! Invariants: a step that would change the process itself runs in a child that ends at once; nothing stays.
 
 use super::mount::{Mount, READ_ONLY};
 use super::seccomp::Filter;
@@ -75,7 +76,7 @@ pub fn cache(dir: &Path, uid: u32) -> Result<(), StepError> {
 /// The filter of system calls.
 pub fn seccomp() -> Result<(), StepError> {
     let filter = Filter::compile()?;
-    // What the library's error is made of.
+    // Errno that the library's error is made of.
     let applied = || match prctl::set_no_new_privs().is_ok() && filter.apply().is_ok() {
         true => 0,
         false => Errno::last() as i32,

@@ -44,7 +44,7 @@ pub(super) fn mount(weights: &Weights) -> Result<Mount, StepError> {
     Mount::copy_of(dir, c".", READ_ONLY).step(|| format!("mount the folder of the model's weights at {WEIGHTS}"))
 }
 
-/// Whether this process, which is the model's user by now, can reach what is in it.
+/// Checks that this process, which has the model's user by now, can reach the content of the folder.
 pub(super) fn check_reach(weights: &Weights) -> Result<(), StepError> {
     let unusable = |errno| if errno == Errno::EACCES { Unusable::Closed } else { Unusable::Other(errno) };
     access(WEIGHTS, AccessFlags::X_OK).map_err(unusable).step(|| step(weights))

@@ -1,4 +1,4 @@
-//! Files beneath a descriptor: whatever is renamed or linked meanwhile, nothing outside is reached.
+//! Files beneath a descriptor: with any renames and links meanwhile, nothing outside is reached.
 
 use nix::dir::{Dir, Type};
 use nix::errno::Errno;

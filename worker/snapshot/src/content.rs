@@ -1,9 +1,11 @@
-//! The files of all snapshots, each content once: `<store>/.files/<sha256>-f`, and `-x` for what may be executed.
+//! Files of all snapshots, each content once: `<store>/.files/<sha256>-f`, and `-x` for executable ones.
 //!
-//! A snapshot has hard links to them, so that a new version takes room for what has changed only. What always holds: what
-//! is here is whole, root's and never written again; its modification time is made of its content ([`stamp`]), so that a
-//! file that something wrote to is known by one look at it, and so is one of another content by whoever compares times. A
-//! damaged one is replaced by the next copy of its content and never linked to; one that no snapshot has is removed.
+//! A snapshot has hard links to them, so that a new version takes room for its changes only.
+//!
+//! Invariants: each file here is whole, root's and never written again; its modification time is made of its content
+//! ([`stamp`]), so that a file that was written to is recognised by its status, and so is one of another content by
+//! comparing times. A damaged one is replaced by the next copy of its content and never linked to; one that no snapshot
+//! has is removed.
 
 use crate::SnapshotError;
 use crate::copy::{Put, create, store};
@@ -70,7 +72,7 @@ impl Contents {
         Ok(contents)
     }
 
-    /// Whether a file of this size may be here.
+    /// Tests that a file of this size may be here.
     pub(crate) fn may_have(&self, size: u64) -> bool {
         size < LARGE || self.sizes().contains(&size)
     }
@@ -175,7 +177,7 @@ impl Wanted {
         format!("{}-{}", hex(&self.sha256), if self.executable { 'x' } else { 'f' }).into()
     }
 
-    /// Whether a file looks as the one of this content does since it was made.
+    /// Tests that a file's status is still that of this content's file when it was made.
     pub(crate) fn is(&self, stat: &FileStat) -> bool {
         let mode: u32 = if self.executable { 0o755 } else { 0o644 };
         kind_of(stat) == SFlag::S_IFREG
@@ -252,7 +254,7 @@ impl Shared<'_> {
         let (size, executable) = (file.identity.size, file.executable);
         let copy = create(to, name, executable).map_err(store("make", path))?;
         copy_content(from, &copy, size, path, progress)?;
-        // What is kept is hashed, not what was read: the author's file may have another content by now.
+        // The copy is hashed, not the source: the author's file may have another content by now.
         let sha256 = hash_content(&copy, size, progress, |error| SnapshotError::store_at("read", path)(error))?;
         let time = TimeSpec::new(stamp(&sha256), 0);
         futimens(copy.as_fd(), &TimeSpec::UTIME_OMIT, &time).map_err(store("stamp", path))?;

@@ -1,5 +1,5 @@
-//! Copies of model directories for a store, made by a process that need not have the store itself: what does not answer
-//! holds that process, and nobody else.
+//! Copies of model directories for a store, made by a process that need not have the store itself: a file system that
+//! does not answer holds that process alone.
 
 use crate::SnapshotError;
 use crate::beneath::open_beneath;
@@ -38,7 +38,7 @@ pub struct Copier {
 pub struct Fresh {
     /// Name in the store's directory.
     pub name: String,
-    /// What it will be.
+    /// Snapshot that the copy becomes.
     pub snapshot: Snapshot,
 }
 
@@ -94,7 +94,7 @@ impl Copier {
         let (name, temporary) = self.temporary();
         let made = self.copy_into(source, &before, &temporary, &mut sources);
         if made.is_err() {
-            // The error of the copy is the one to tell; a leftover goes when the store is next opened.
+            // The error of the copy is the one to report; a leftover goes when the store is next opened.
             let _ = self.discard(&name);
         }
         made.map(|snapshot| Some(Fresh { name, snapshot }))

@@ -1,4 +1,4 @@
-//! The digest of a model directory. Pure.
+//! Digest of a model directory. Pure.
 //!
 //! SHA-256 over, in this order:
 //!
@@ -7,8 +7,8 @@
 //!    `l` link), the path relative to the model's directory, and for a file the SHA-256 of its content, for a link its
 //!    target. Path and target are each preceded by their length as eight bytes, little-endian.
 //!
-//! Owner, times, and permission bits other than "somebody may execute it" are no part of it, nor are names that are left
-//! out of a snapshot ([`is_ignored`]).
+//! Owner, times, and permission bits other than "executable by some user" are no part of it, nor are names that are
+//! left out of a snapshot ([`is_ignored`]).
 
 use omni_node_protocol::id::SnapshotDigest;
 use sha2::{Digest, Sha256};
@@ -16,21 +16,21 @@ use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
-/// What an entry is, with what it holds.
+/// Kind of an entry, with its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content<'a> {
     /// A directory.
     Directory,
     /// A regular file.
     File {
-        /// Somebody may execute it.
+        /// Executable by some user.
         executable: bool,
         /// SHA-256 of its bytes.
         sha256: [u8; 32],
     },
     /// A symbolic link.
     Link {
-        /// What it says.
+        /// Target as it is written.
         target: &'a Path,
     },
 }
@@ -78,13 +78,13 @@ impl TreeHasher {
     }
 }
 
-/// Whether a name is left out of snapshots: hidden files, and bytecode, which Python would write beside its source.
+/// Tests that a name is left out of snapshots: hidden files, and bytecode, which Python would write beside its source.
 #[must_use]
 pub fn is_ignored(name: &[u8]) -> bool {
     name.starts_with(b".") || name == b"__pycache__" || name.ends_with(b".pyc")
 }
 
-/// Whether a path, as the target of a link, has such a name in it: the snapshot has nothing there.
+/// Tests that a path, as the target of a link, has such a name in it: the snapshot has nothing there.
 #[must_use]
 pub fn is_below_ignored(path: &Path) -> bool {
     path.components().any(|part| match part {

@@ -1,4 +1,4 @@
-//! Why no snapshot can be taken. Shown to the model's author, who can do something about most of it.
+//! Reasons for which no snapshot can be taken. Shown to the model's author, who can mend most of them.
 
 use nix::errno::Errno;
 use omni_node_protocol::launcher::MAX_MANIFEST;
@@ -23,7 +23,7 @@ pub enum SnapshotError {
         /// "a FIFO", "a socket", ...
         found: &'static str,
     },
-    /// A second name of somebody else's file.
+    /// Second name of a file of another owner.
     #[error("`{}` is a hard link to a file of another owner: put a copy there instead", path.display())]
     ForeignFile {
         /// Where.
@@ -47,7 +47,7 @@ pub enum SnapshotError {
     AbsoluteLink {
         /// The link.
         path: PathBuf,
-        /// What it says.
+        /// Target of the link.
         target: PathBuf,
     },
     /// A link that leads out of the model's directory.
@@ -58,7 +58,7 @@ pub enum SnapshotError {
     OutsideLink {
         /// The link.
         path: PathBuf,
-        /// What it says.
+        /// Target of the link.
         target: PathBuf,
     },
     /// A link to nothing, or in a circle.
@@ -66,7 +66,7 @@ pub enum SnapshotError {
     BrokenLink {
         /// The link.
         path: PathBuf,
-        /// What it says.
+        /// Target of the link.
         target: PathBuf,
     },
     /// A link to something that is not copied.
@@ -78,7 +78,7 @@ pub enum SnapshotError {
     IgnoredTarget {
         /// The link.
         path: PathBuf,
-        /// What it says.
+        /// Target of the link.
         target: PathBuf,
     },
     /// Over [`crate::Limits::files`].
@@ -99,7 +99,7 @@ pub enum SnapshotError {
     TooLarge {
         /// The file that crossed the bound.
         path: PathBuf,
-        /// Its apparent size, in bytes.
+        /// Apparent size, in bytes.
         size: u64,
         /// The bound, in bytes.
         limit: u64,
@@ -131,20 +131,20 @@ pub enum SnapshotError {
     /// `omni.toml` is no text, or no file.
     #[error("`omni.toml` must be a file of UTF-8 text")]
     ManifestNotText,
-    /// Somebody writes faster than we copy.
+    /// A process writes faster than the copy.
     #[error("`{}` changes while it is being copied: publish finished directories by renaming them into place", path.display())]
     Changing {
-        /// What changed, as far as it is known.
+        /// Changed path, as far as it is known.
         path: PathBuf,
     },
-    /// The kernel waits for a file system, and whoever asks cannot be told from a dead one.
+    /// The kernel waits for a file system: a slow one and a dead one look the same.
     #[error(
         "the directory does not answer: nothing of it could be read for {} s, as when what is mounted there is dead; mend or \
          unmount it, and it is looked at again",
         SILENT.as_secs()
     )]
     Silent,
-    /// Whoever had the copy made has no use for it any more.
+    /// The copy is not needed any more.
     #[error("nobody needs the copy any more")]
     Unwanted,
     /// A system call on the model's directory failed.
@@ -172,13 +172,13 @@ pub enum SnapshotError {
 }
 
 impl SnapshotError {
-    /// Whether the directory is merely being written: another attempt after a pause can succeed.
+    /// Tests that the directory is merely being written: another attempt after a pause can succeed.
     #[must_use]
     pub fn is_changing(&self) -> bool {
         matches!(self, Self::Changing { .. })
     }
 
-    /// Whether the trouble is the node's: no change of the directory will tell when it has passed.
+    /// Tests that the trouble is the node's: no change of the directory will show when it has passed.
     #[must_use]
     pub fn is_of_the_node(&self) -> bool {
         matches!(self, Self::Store { .. } | Self::NoRoom { .. })
@@ -186,7 +186,7 @@ impl SnapshotError {
 
     pub(crate) fn source_at(action: &'static str, path: &Path) -> impl FnOnce(Errno) -> Self {
         move |errno| match errno {
-            // What was listed a moment ago is gone, or is something else now.
+            // An entry that was listed a moment ago is gone, or has another type now.
             Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP | Errno::ENXIO => Self::Changing { path: path.to_owned() },
             source => Self::Source { action, path: path.to_owned(), source },
         }

@@ -1,7 +1,7 @@
-//! Which snapshots outlast a reboot: their files were flushed to the disk, and `<store>/.lasting` names them.
+//! Snapshots that outlast a reboot: their files were flushed to the disk, and `<store>/.lasting` names them.
 //!
-//! What always holds: a digest in the list is whole on the disk. It leaves the list before its snapshot is removed, so
-//! that a later copy of the same content, which nobody flushed, is not taken for this one.
+//! Invariants: a digest in the list is whole on the disk. It leaves the list before its snapshot is removed, so that a
+//! later copy of the same content, which is not flushed, is not taken for this one.
 
 use crate::beneath::open_beneath;
 use nix::dir::{Dir, Type};

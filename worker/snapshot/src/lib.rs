@@ -1,14 +1,16 @@
 //! Snapshots: root-owned, read-only copies of model directories, named by their content.
 //!
-//! The launcher takes them; `omnictl deploy` copies by the same rules before it publishes. Authors write the models folder
-//! while the node reads it, so nothing runs from there: an instance sees a copy, taken by descriptor and never through a
-//! link that leads out. What always holds:
+//! The launcher takes them; `omnictl deploy` copies by the same rules before it publishes. Authors write the models
+//! folder while the node reads it, so nothing runs from there: an instance sees a copy, taken by descriptor and never
+//! through a link that leads out.
+//!
+//! Invariants:
 //! - A snapshot that was [copied](Copier::copy) is complete and consistent: the directory did not change while it was
 //!   copied, and it has regular files, directories and inside links only, within its bounds.
-//! - Equal directories have equal digests ([`digest`] says how they are made); a digest in the store never changes.
-//! - Equal files of all snapshots are one file on the disk ([`Store`] has their contents in `.files`), and a large file that
-//!   has not changed is not read again.
-//! - What is refused is refused before its content is read, with the path inside the directory and what to do.
+//! - Equal directories have equal digests ([`digest`] defines them); a digest in the store never changes.
+//! - Equal files of all snapshots are one file on the disk ([`Store`] has their contents in `.files`), and a large file
+//!   that has not changed is not read again.
+//! - A refused directory is refused before its content is read, with the path inside the directory and what to do.
 
 pub mod beneath;
 mod content;

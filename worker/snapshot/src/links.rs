@@ -31,7 +31,7 @@ pub(crate) struct Led {
 }
 
 impl Led {
-    /// What tells this way to this file from every other.
+    /// Status that distinguishes this path to this file from every other.
     pub(crate) fn seen(&self) -> Seen {
         let mut hasher = Sha256::new_with_prefix(self.path.as_os_str().as_bytes());
         hasher.update(b"\0");
@@ -48,7 +48,7 @@ impl Led {
     }
 }
 
-/// Whether a link to `target` is copied as what it leads to.
+/// Tests that a link to `target` is copied as its target.
 #[must_use]
 pub fn is_followed(target: &Path) -> bool {
     target.components().any(|part| match part {
@@ -103,7 +103,7 @@ pub(crate) fn follow(root: BorrowedFd<'_>, link: &Path, shown: &Path) -> Result<
     Ok(Led { path, stat, writers, links })
 }
 
-/// What is at a path without links, and who can have put it there.
+/// Finds the entry at a path without links, and the users who can have put it there.
 fn found(root: BorrowedFd<'_>, path: &Path, shown: &Path) -> Result<(FileStat, Writers), SnapshotError> {
     let failed = |errno| SnapshotError::source_at("follow", shown)(errno);
     let mut above: Vec<&Path> = path.ancestors().skip(1).collect();

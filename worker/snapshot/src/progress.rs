@@ -1,4 +1,4 @@
-//! Progress of a copy, for whoever has it made in a thread that must not be waited for.
+//! Progress of a copy that is made in a thread of its own, which must not be waited for.
 
 use crate::SnapshotError;
 use std::os::fd::BorrowedFd;

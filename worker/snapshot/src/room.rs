@@ -1,4 +1,4 @@
-//! Room for a copy, asked for before it is begun: a disk that is full is everybody's trouble.
+//! Room for a copy, checked before it is begun: a full disk troubles every model.
 
 use crate::SnapshotError;
 use nix::sys::statvfs::statvfs;

@@ -17,12 +17,12 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// What is known of one model's files.
+/// Known files of one model.
 #[derive(Debug)]
 pub(crate) struct Sources {
     file: PathBuf,
     known: HashMap<Identity, [u8; 32]>,
-    /// What this look has found.
+    /// Files found by this look.
     seen: HashMap<Identity, [u8; 32]>,
 }
 
@@ -46,7 +46,7 @@ impl Sources {
         }
     }
 
-    /// Whether a file need not be read.
+    /// Tests that a file need not be read.
     pub(crate) fn has(&self, of: &Identity) -> bool {
         self.known.contains_key(of)
     }

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const TEMPORARY: &str = ".tmp-";
-/// What is being removed.
+/// Beginning of the names of snapshots that are being removed.
 const RETIRED: &str = ".tmp-retired-";
 /// Copies that are being made, of all processes.
 pub(crate) const COPY: &str = ".tmp-copy-";
@@ -32,7 +32,7 @@ pub(crate) const SOURCES: &str = ".sources";
 /// A model's directory as it was at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Its content, and its name in the store.
+    /// Digest of the content, and the name in the store.
     pub digest: SnapshotDigest,
     /// The text of its `omni.toml`, when it has one.
     pub manifest: Option<String>,
@@ -45,7 +45,7 @@ pub struct Snapshot {
 pub struct Store {
     dir: PathBuf,
     limits: Limits,
-    /// Snapshots that were taken and that nobody has asked to keep yet, by how often.
+    /// Snapshots that were taken and not asked to be kept yet, with counts.
     held: Mutex<BTreeMap<SnapshotDigest, u32>>,
     /// Snapshots that were read whole, each as it was then.
     read: Mutex<BTreeMap<SnapshotDigest, Fingerprint>>,
@@ -87,7 +87,7 @@ impl Store {
     /// # Errors
     /// See [`SnapshotError::Store`]; the copy is left as it is.
     pub fn adopt(&self, copy: &str, digest: &SnapshotDigest) -> Result<(), SnapshotError> {
-        // Whatever becomes of the copy, nobody removes what is there.
+        // Kept for any outcome of the copy.
         *self.held().entry(digest.clone()).or_default() += 1;
         self.place(copy, digest).inspect_err(|_| self.release(digest))
     }
@@ -123,10 +123,11 @@ impl Store {
         Ok(())
     }
 
-    /// Whether a snapshot still has the content that its digest names. One that was read and has not changed since is not
-    /// read again; of a damaged one no later copy shares a file that has another content than its name says.
+    /// Tests that a snapshot still has the content that its digest names. One that was read and has not changed since
+    /// is not read again; no later copy shares a file of a damaged one that has another content than its name says.
     ///
     /// # Errors
+    ///
     /// It cannot be read.
     pub fn is_intact(&self, digest: &SnapshotDigest) -> Result<bool, SnapshotError> {
         let (known, place) = (self.read().get(digest).cloned(), self.dir.join(digest.as_str()));
@@ -158,7 +159,7 @@ impl Store {
         path.is_dir().then_some(path)
     }
 
-    /// Whether a snapshot will be there after a reboot.
+    /// Tests that a snapshot will be there after a reboot.
     #[must_use]
     pub fn is_lasting(&self, digest: &SnapshotDigest) -> bool {
         self.lasting.has(digest)

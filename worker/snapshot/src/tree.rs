@@ -48,12 +48,12 @@ pub struct Fingerprint {
 }
 
 impl Fingerprint {
-    /// Whether nothing has changed since this one was taken.
+    /// Tests that nothing has changed since this one was taken.
     pub(crate) fn still_is(&self, now: &Self) -> bool {
         self.settled && self.same(now)
     }
 
-    /// Whether both show the same state.
+    /// Tests that both show the same state.
     pub(crate) fn same(&self, other: &Self) -> bool {
         self.sha256 == other.sha256
     }
@@ -84,12 +84,12 @@ pub(crate) enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileEntry {
     pub(crate) executable: bool,
-    /// What it takes on a disk, in bytes: less than its size where it has holes.
+    /// Room on the disk, in bytes: less than its size where it has holes.
     pub(crate) allocated: u64,
     pub(crate) identity: Identity,
 }
 
-/// What tells one state of one file from every other: an author can set `mtime`, but nobody sets `ctime`.
+/// Identity of one state of one file: an author can set `mtime`, but `ctime` cannot be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Identity {
     pub(crate) device: u64,
@@ -110,14 +110,14 @@ impl Identity {
         }
     }
 
-    /// Whether every change after `now` gives the file another identity: its last one is so old that the next has a later
-    /// time. A file system whose times have no fractions, or whose clock is ahead, must be waited for longer.
+    /// Tests that every change after `now` gives the file another identity: its last one is so old that the next has a
+    /// later time. A file system whose times have no fractions, or whose clock is ahead, must be waited for longer.
     pub(crate) fn is_settled(&self, now: SystemTime) -> bool {
         let tick = if self.ctime.1 == 0 { SECONDS } else { TICK };
         moment(self.ctime).checked_add(tick).is_some_and(|then| then < now)
     }
 
-    /// Whether it is not settled now, and will be after this time.
+    /// Tests that it is not settled now, and will be after this time.
     pub(crate) fn settles_within(&self, time: Duration, now: SystemTime) -> bool {
         !self.is_settled(now) && now.checked_add(time).is_some_and(|then| self.is_settled(then))
     }
@@ -150,7 +150,7 @@ pub(crate) fn list(source: Source<'_>, limits: Limits) -> Result<Listing, Snapsh
     Ok(Listing { entries: found.into_iter().map(|(entry, _)| entry).collect(), fingerprint })
 }
 
-/// What of a file's status tells its state.
+/// Parts of a file's status that tell its state.
 pub(crate) type Seen = [u64; 8];
 
 struct Walk<'a> {
@@ -168,7 +168,7 @@ struct Waiting {
     path: PathBuf,
     /// Where it is, when a link leads there: every link in it is followed, too.
     led: Option<PathBuf>,
-    /// Of the directories around it.
+    /// Users that can write to the directories around it.
     writers: Writers,
 }
 
@@ -237,7 +237,7 @@ impl Walk<'_> {
             other => return Err(SnapshotError::Special { path, found: special(other) }),
         };
         let seen = match kind {
-            // Its times change with files that are left out; what is copied of it is its name alone.
+            // Times of a directory change with files that are left out; only its name is copied.
             Kind::Directory => way.unwrap_or_default(),
             Kind::File(_) | Kind::Link { .. } => {
                 self.settled &= Identity::of(&stat).is_settled(self.begun);
@@ -267,7 +267,7 @@ impl Walk<'_> {
         if is_below_ignored(&target) {
             return Err(SnapshotError::IgnoredTarget { path, target });
         }
-        // This one call follows links: it asks the kernel where the link leads, and never leaves the directory.
+        // This call alone follows links: it asks the kernel where the link leads, and never leaves the directory.
         let how = OpenHow::new()
             .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
             .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
@@ -289,30 +289,30 @@ pub(crate) fn kind_of(stat: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
 }
 
-/// Who can have put a file where it is. Root is none of them: what root can read, root can copy.
+/// Users who can have put a file where it is. Root is none of them: root can copy all that it can read.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Writers {
-    /// Of the directory with the file.
+    /// Owner of the directory with the file.
     owner: u32,
-    /// Of the outermost directory that is not root's: who can rename what is in it, a directory of root too.
+    /// Owner of the outermost directory that is not root's: can rename everything in it, a directory of root too.
     author: Option<u32>,
 }
 
 impl Writers {
-    /// Those of a directory of this owner in a directory of these.
+    /// Writers of a directory of this owner in a directory of these.
     pub(crate) fn below(self, owner: u32) -> Self {
         Self { owner, author: self.author.or((owner != 0).then_some(owner)) }
     }
 
-    /// Whether the file has another name and another owner than its directory has: who can write to the directory may have
-    /// linked a file there that only its owner, and root, can read (`fs.protected_hardlinks` is off by default in the
-    /// kernel).
+    /// Tests that the file has another name and another owner than its directory has: a user who can write to the
+    /// directory may have linked a file there that only its owner, and root, can read (`fs.protected_hardlinks` is off
+    /// by default in the kernel).
     fn may_have_linked(self, file: &FileStat) -> bool {
         file.st_nlink > 1 && self.owner != 0 && self.owner != file.st_uid
     }
 
-    /// Whether what is here is not for everybody, who have no `right` to it, and may have been moved here by one who cannot
-    /// read it: a name is moved with no right to the file. The copy is for everybody.
+    /// Tests that an entry is not for all users, who have no `right` to it, and may have been moved here by a user who
+    /// cannot read it: a name is moved with no right to the file. The copy is for all users.
     pub(crate) fn may_have_moved(self, found: &FileStat, right: u32) -> bool {
         let others = |writer: u32| writer != 0 && writer != found.st_uid;
         found.st_mode & right == 0 && (others(self.owner) || self.author.is_some_and(others))

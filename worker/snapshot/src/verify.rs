@@ -1,7 +1,8 @@
-//! Whether a snapshot that is in the store is what its name says: compared with a fresh copy of the same content, or read.
+//! Checks of a snapshot in the store against its name: by comparing it with a fresh copy of the same content, or by
+//! reading it.
 //!
-//! A file that is the same inode in both needs no look at its content. One that is not, of a store of an earlier release or
-//! after its content was made anew, is read.
+//! A file that is the same inode in both needs no look at its content. One that is not, of a store of an earlier
+//! release or after its content was made anew, is read.
 
 use crate::SnapshotError;
 use crate::digest::{Content, TreeHasher};
@@ -21,7 +22,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Read {
     pub(crate) digest: SnapshotDigest,
     pub(crate) fingerprint: Fingerprint,
-    /// What its files have, by inode.
+    /// Digests of its files, by inode.
     pub(crate) files: BTreeMap<u64, [u8; 32]>,
 }
 
@@ -51,7 +52,7 @@ pub(crate) fn read(dir: &Path, limits: Limits, known: Option<&Fingerprint>) -> R
     Ok(Some(Read { digest: hasher.finish().map_err(bad)?, fingerprint: listing.fingerprint, files }))
 }
 
-/// Whether the directory `old` has what the whole copy `new` has, and nothing else.
+/// Tests that the directory `old` has the content of the whole copy `new`, and nothing else.
 pub(crate) fn is_whole(old: &Path, new: &Path) -> io::Result<bool> {
     let entries = below(new)?;
     for path in &entries {
@@ -78,7 +79,7 @@ pub(crate) fn is_whole(old: &Path, new: &Path) -> io::Result<bool> {
     Ok(below(old)?.len() == entries.len())
 }
 
-/// Whether two files of one size have the same bytes. One that cannot be read has not.
+/// Tests that two files of one size have the same bytes. A file that cannot be read is different.
 fn same_content(old: &Path, new: &Path) -> io::Result<bool> {
     let size = fs::symlink_metadata(new)?.len();
     let open = |path| OpenOptions::new().read(true).custom_flags(OFlag::O_NOFOLLOW.bits()).open(path);

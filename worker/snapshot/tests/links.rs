@@ -157,7 +157,7 @@ fn what_leads_out_or_nowhere_is_refused_by_name() {
     assert!(matches!(take(&folder), Err(SnapshotError::TooDeep { .. } | SnapshotError::TooMany { .. })));
 }
 
-/// As without links: who can rename a file can do so without the right to read it.
+/// As without links: a user can rename a file without the right to read it.
 #[test]
 fn a_private_file_of_another_user_is_not_copied_by_a_link_either() {
     const AUTHOR: u32 = 71_401;

@@ -149,7 +149,7 @@ fn equal_files_of_different_models_are_one_and_different_rights_are_two() {
     assert_eq!([found(&m, "a"), found(&m, "run")].map(|found| found.mode() & 0o7777), [0o644, 0o755]);
 }
 
-/// Whoever sets the time of a file back, or writes within one tick of the clock, is not believed.
+/// A file whose time was set back, or that was written within one tick of the clock, is read again.
 #[test]
 fn a_large_file_of_the_same_size_and_time_is_read_again() {
     let folder = folder();

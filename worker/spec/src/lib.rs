@@ -1,4 +1,4 @@
-//! What the launcher tells a new `omni-worker`, as JSON on its standard input.
+//! Specification of a worker's job: the launcher writes it as JSON to the standard input of a new `omni-worker`.
 //!
 //! The launcher has decided and checked everything in here; the worker carries it out and decides nothing.
 #![forbid(unsafe_code)]
@@ -11,7 +11,7 @@ use omni_sandbox::SandboxSpec;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// One job for one worker process.
+/// Job of one worker process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "kebab-case")]
 pub enum WorkerSpec {
@@ -30,7 +30,7 @@ pub struct InstanceSpec {
     pub instance: InstanceId,
     /// The model's name.
     pub model: String,
-    /// What it runs.
+    /// Content that it runs.
     pub snapshot: SnapshotDigest,
     /// For the scheduler, given back in `Welcome`.
     pub note: String,
@@ -61,8 +61,8 @@ pub struct InstanceSpec {
     pub boot: Boot,
 }
 
-/// What the worker does about the GPU memory of its instance. The devices, libraries and variables that the model gets
-/// are part of its [`SandboxSpec`].
+/// GPU memory of an instance, as the worker manages it. The devices, libraries and variables that the model gets are
+/// part of its [`SandboxSpec`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {
     /// As the scheduler asked for it; goes back in `Welcome`.
@@ -82,8 +82,8 @@ pub struct ZygoteSocket {
     pub patience_ms: u64,
 }
 
-/// The zygote of one generation of a model. Its worker listens on a socket that it finds as its standard output: whoever
-/// connects before it runs waits there.
+/// Zygote of one generation of a model. Its worker listens on a socket that it finds as its standard output:
+/// connections made before it runs wait there.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Zygote {
     /// Where that socket is; the worker removes it when it makes no more processes.
@@ -108,10 +108,10 @@ pub struct Zygote {
     pub sandbox: SandboxSpec,
 }
 
-/// One command of an environment's build.
+/// Command of an environment's build.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BuildSpec {
-    /// Its control group.
+    /// Control group of the command.
     pub cgroup: CgroupPaths,
     /// Where and how it runs.
     pub sandbox: SandboxSpec,

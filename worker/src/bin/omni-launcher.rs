@@ -28,16 +28,16 @@ struct Arguments {
     /// The directory of the only model, as the scheduler's flag.
     #[arg(long, value_name = "DIR", conflicts_with = "models")]
     model: Option<PathBuf>,
-    /// What lasts: snapshots, the package omni.
+    /// State that lasts: snapshots, the package omni.
     #[arg(long, value_name = "DIR", env = "STATE_DIRECTORY")]
     state_dir: Option<PathBuf>,
-    /// What can be made again: environments, packages, caches of models.
+    /// Files that can be made again: environments, packages, caches of models.
     #[arg(long, value_name = "DIR", env = "CACHE_DIRECTORY")]
     cache_dir: Option<PathBuf>,
     /// Sockets and records of instances.
     #[arg(long, value_name = "DIR", env = "RUNTIME_DIRECTORY")]
     runtime_dir: Option<PathBuf>,
-    /// The user who may connect, beside root [default: the one of the configuration, else `omni`]
+    /// User that may connect, beside root [default: the one of the configuration, else `omni`]
     #[arg(long, value_name = "UID")]
     scheduler_uid: Option<u32>,
     /// Form of the log; by default text on a terminal, fields in systemd's journal, JSON lines otherwise.
@@ -78,7 +78,7 @@ fn main() -> ExitCode {
             |()| ExitCode::SUCCESS,
         );
     }
-    // Away from the terminal and the session of whoever started it. It fails for a session's leader, who has that already.
+    // Leave the terminal and the session of the caller. Fails for a session's leader, which has left them already.
     let _ = nix::unistd::setsid();
     if arguments.keep {
         let own = std::env::args_os().skip(1);
@@ -140,7 +140,7 @@ fn probe(arguments: Arguments) -> io::Result<()> {
     writeln!(stdout(), "{}", serde_json::to_string(&found)?)
 }
 
-/// What the launcher needs to run.
+/// Reads all that the launcher needs to run.
 fn prepare(arguments: Arguments) -> Result<Settings, String> {
     if !nix::unistd::geteuid().is_root() {
         return Err("omni-launcher must run as root: it makes sandboxes".to_owned());

@@ -1,16 +1,18 @@
-//! The order in which environments are built: how many at a time, and whose turn it is. Pure.
+//! Order in which environments are built: how many at a time, and which comes next. Pure.
 //!
-//! Installations of wheels and builds from source have places of their own, since the code of a package may take any time.
-//! Models that wait take turns, each with at most one place of a kind: a model whose turn it was goes behind all others, and
-//! so does one that comes anew. What always holds: no more run than there are places, a place that a waiting model may have
-//! is never free, and a model waits for no more turns than there are other models.
+//! Installations of wheels and builds from source have places of their own, since the code of a package may take any
+//! time. Models that wait take turns, each with at most one place of a kind: a model that has had its turn goes behind
+//! all others, and so does a new one.
+//!
+//! Invariants: no more run than there are places, a place that a waiting model may have is never free, and a model
+//! waits for no more turns than there are other models.
 
 use omni_node_protocol::id::EnvironmentKey;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Environments of one model that may wait or be built.
 const PER_MODEL: usize = 8;
-/// Of all models.
+/// Bound over all models.
 const IN_ALL: usize = 1024;
 
 /// The kind of a place.
@@ -30,9 +32,9 @@ impl Kind {
 /// Numbers by kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// Of [`Kind::Wheels`].
+    /// Number of [`Kind::Wheels`].
     pub wheels: u32,
-    /// Of [`Kind::Source`].
+    /// Number of [`Kind::Source`].
     pub source: u32,
 }
 
@@ -49,7 +51,7 @@ impl Counts {
 /// A place that a build has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// Whether packages' build steps may run in it.
+    /// Decides whether packages' build steps may run in it.
     pub kind: Kind,
     /// Which of them, from 0 on: no other build has it meanwhile.
     pub number: u32,
@@ -146,7 +148,8 @@ impl Queue {
         }
     }
 
-    /// Whether an environment is being built; `None` for one that is not here.
+    /// Returns `Some(true)` for an environment that is being built, `Some(false)` for a waiting one, `None` for an
+    /// unknown one.
     pub fn runs(&self, key: &EnvironmentKey) -> Option<bool> {
         self.jobs.get(key).map(|job| job.place.is_some())
     }

@@ -1,4 +1,4 @@
-//! Tests of the order in which environments are built: bounds, turns, and that nobody starves.
+//! Tests of the order in which environments are built: bounds, turns, and no starvation.
 
 use super::*;
 use proptest::prelude::*;

@@ -1,11 +1,11 @@
-//! The accounting file of one instance, as the worker sees it: bytes that the model may have written.
+//! Accounting file of one instance, as the worker reads it: bytes that the model may have written.
 //!
-//! It is read at one place, a bounded amount, and never mapped. A slot counts when its process is alive: the slot names
-//! it as the sandbox numbers it, so the processes of the control group are asked what they are called inside (`NSpid`
-//! of `/proc/<pid>/status`) and when they began; a slot without a beginning, of a process that could not open its own
-//! `/proc`, is that of whoever has its number. Which program such a process runs by now is not asked: that stands in
-//! its own memory, and reading there could wait for the model. So memory that went with an exec is counted until the
-//! new program's shim clears it, or the process ends.
+//! Read at one place, a bounded amount, and never mapped. A slot counts while its process is alive: the slot names it
+//! as the sandbox numbers it, so the processes of the control group are looked up by their number inside (`NSpid` of
+//! `/proc/<pid>/status`) and their start time; a slot without a start time, of a process that could not open its own
+//! `/proc`, belongs to the process that has its number. The program that such a process runs by now is not looked up:
+//! that stands in its own memory, and reading there could wait for the model. So memory that went with an exec is
+//! counted until the new program's shim clears it, or the process ends.
 
 use nix::unistd::Pid;
 use omni_gpu_protocol::account::{FILE_BYTES, Slot, sum};
@@ -25,7 +25,7 @@ impl Account {
         Self(file)
     }
 
-    /// What the living among these processes (as this process's namespace numbers them) say that they have.
+    /// Sums what the living ones of these processes (as this process's namespace numbers them) have recorded.
     pub(super) fn usage(&self, processes: &[i32]) -> GpuUse {
         let alive: HashMap<u32, u64> = processes.iter().filter_map(|pid| identity(*pid)).collect();
         let total = sum(&self.read(), |slot: &Slot| {
@@ -55,7 +55,7 @@ impl Account {
     }
 }
 
-/// What a process is called in its innermost namespace, and when it began, in clock ticks since boot. `None` when it is
+/// Number of a process in its innermost namespace, and its start time, in clock ticks since boot. `None` when it is
 /// gone.
 fn identity(pid: i32) -> Option<(u32, u64)> {
     let inside = pidfd::namespace_pid(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)?;

@@ -1,8 +1,8 @@
 //! GPU memory of an instance: its accounting file, the socket of its shims, and the orders that go through it.
 //!
-//! Called by the loop in [`super::instance`]. What is decided is in [`orders`]; here are the descriptors. Everything
-//! that the model's side does is untrusted: who connects is checked by user, packets are of fixed size, each connection
-//! is read once per round and once per order, and nothing waits for it.
+//! Called by the loop in [`super::instance`]. Decisions are made in [`orders`]; here are the descriptors. Everything on
+//! the model's side is untrusted: the user of each connection is checked, packets are of fixed size, each connection is
+//! read once per round and once per order, and nothing waits for it.
 
 mod account;
 mod orders;
@@ -26,7 +26,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
-/// What the header of the accounting file says: the shims read it there.
+/// Header of the accounting file: the shims read their settings there.
 pub(super) fn settings(gpu: &Gpu) -> Settings {
     let mode = match gpu.spec.mode {
         GpuMode::Unified => Mode::Unified,
@@ -138,13 +138,13 @@ impl Memory {
         }
     }
 
-    /// What the instance's processes say that they have.
+    /// GPU memory that the instance's processes have recorded.
     pub(super) fn usage(&self) -> GpuUse {
         self.account.usage(&self.processes())
     }
 
-    /// Takes in what was there before an order came: who waits to be let in, and a packet of each. A shim that has said
-    /// hello is told of every order that was given after it.
+    /// Reads events that were there before an order: waiting connections, and a packet of each. A shim that has said
+    /// hello receives every order that was given after it.
     fn catch_up(&mut self, now: Duration) -> Vec<Word> {
         let mut words: Vec<Word> = (0..CONNECTIONS).map_while(|_| self.accept(now)).flatten().collect();
         let shims: Vec<Shim> = self.connections.keys().copied().collect();
@@ -152,8 +152,8 @@ impl Memory {
         words
     }
 
-    /// Takes a connection of the instance's user; one too many is closed, and its shim tries again later. `None` when
-    /// nobody waits.
+    /// Accepts a connection of the instance's user; one too many is closed, and its shim tries again later. `None` when
+    /// no connection waits.
     fn accept(&mut self, now: Duration) -> Option<Vec<Word>> {
         let (stream, _) = self.control.accept().ok()?;
         let socket = OwnedFd::from(stream);
@@ -169,8 +169,8 @@ impl Memory {
 
     fn hear(&mut self, shim: Shim, now: Duration) -> Vec<Word> {
         let Some(connection) = self.connections.get(&shim) else { return vec![] };
-        // One byte more than a report has: a longer packet is none. Descriptors that come with it are dropped by the
-        // kernel, because nothing asks for them.
+        // Larger than a report by one byte: a longer packet is invalid. Descriptors that come with it are dropped by
+        // the kernel, because the read has no room for them.
         let mut packet = [0; REPORT_BYTES + 1];
         match recv(connection.socket.as_raw_fd(), &mut packet, MsgFlags::MSG_DONTWAIT) {
             Err(Errno::EAGAIN | Errno::EINTR) => vec![],
@@ -225,7 +225,7 @@ impl Memory {
         }
     }
 
-    /// Of the control group; none when it cannot be read, which happens only while it is being removed.
+    /// Processes of the control group; none when it cannot be read, which happens only while it is being removed.
     fn processes(&self) -> Vec<i32> {
         self.group.processes().unwrap_or_default()
     }

@@ -1,10 +1,12 @@
-//! The instance's log: bytes of its two pipes become numbered lines in a bounded ring. Pure.
+//! Log of the instance: bytes of its two pipes become numbered lines in a bounded ring. Pure.
 //!
-//! Called by the event loop, which reads the pipes and hands out the lines. A model that floods its log loses lines and
-//! is told so by a line of the worker; what is drawn again and again after a carriage return, as progress bars are, is
-//! shown once a second and as it was last. It never slows the worker's other work and never takes more memory than
-//! [`RING_BYTES`]. Once a line was beyond the rate, all are dropped for [`DROP`] and only counted: the worker's processor
-//! time is not within the model's limit, so a flood must cost little of it.
+//! Called by the event loop, which reads the pipes and sends the lines. A model that floods its log loses lines, which
+//! a line of the worker reports; text that is drawn again and again after a carriage return, as progress bars are, is
+//! shown once a second and as it was last.
+//!
+//! Invariants: it never slows the worker's other work and never takes more memory than [`RING_BYTES`]. Once a line was
+//! beyond the rate, all are dropped for [`DROP`] and only counted: the worker's processor time is not within the
+//! model's limit, so a flood must cost little of it.
 
 use omni_node_protocol::instance::{LogLine, LogStream};
 use std::collections::VecDeque;
@@ -12,7 +14,7 @@ use std::time::Duration;
 
 /// Bytes that the ring holds, with [`LINE_COST`] for each line.
 const RING_BYTES: usize = 64 * 1024;
-/// What a line costs beside its text: its own struct.
+/// Memory of a line beside its text: its own struct.
 const LINE_COST: usize = size_of::<LogLine>();
 /// Bytes of the longest line; longer ones are cut into several.
 const LINE_MAX: usize = 8 * 1024;
@@ -49,7 +51,7 @@ struct Partial {
     bytes: Vec<u8>,
     /// Some of it was dropped and counted, and the rest goes the same way.
     dropped: bool,
-    /// What the line was before it was begun again, and that is not shown yet.
+    /// Text of the line before it was begun again, not shown yet.
     redrawn: Vec<u8>,
     /// Shown as it is now.
     shown: bool,
@@ -92,7 +94,7 @@ impl Journal {
 
     /// Counts lines, each where it begins, and keeps nothing of them.
     fn drop_lines(&mut self, stream: LogStream, bytes: &[u8]) {
-        // So many bytes at a time that one byte holds the count, which lets the compiler look at many at once.
+        // Chunks small enough that one byte holds the count, which lets the compiler look at many at once.
         let count = |part: &[u8]| u64::from(part.iter().map(|byte| u8::from(*byte == b'\n')).sum::<u8>());
         let ends: u64 = bytes.chunks(usize::from(u8::MAX)).map(count).sum();
         let goes_on = bytes.last() != Some(&b'\n');

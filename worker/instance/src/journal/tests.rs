@@ -38,7 +38,7 @@ fn a_progress_bar_is_shown_as_it_moves_and_as_it_was_last() {
     assert_eq!(journal.deadline(), None);
     journal.write(LogStream::Stderr, b"\r100%\nafter\n", at(5000));
     assert_eq!(texts(&journal).split_off(shown.len() + 1), ["100%", "after"]);
-    // Its last line once, whether it was shown before its end or not.
+    // The last line appears once, shown before its end or not.
     journal.write(LogStream::Stdout, b"\ra", at(9000));
     journal.tick(at(9000));
     journal.write(LogStream::Stdout, b"\n\nb\r\n\r\n", at(9001));

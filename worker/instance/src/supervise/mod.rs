@@ -1,26 +1,26 @@
-//! What the worker does about an instance: events in, actions out. Pure: no clock, descriptor or process in here.
+//! State machine of an instance in its worker: events in, actions out. Pure: no clock, descriptor or process in here.
 //!
-//! | phase | on | goes to | does |
+//! | state | event | next state | action |
 //! | --- | --- | --- | --- |
 //! | Running | `Stop`, `Terminate` | Stopping | tells the engine |
 //! | Running | the engine closed its socket | Stopping (short) | - |
 //! | any but Gone | memory is short | the same | looks for the kernel's kill for a while |
 //! | Running, Stopping | `Kill`, deadline, the engine's process being known | Dying | asks the engine for its stacks |
 //! | Running, Stopping, Dying | asked for stacks a while ago | the same | insists, if the engine has not answered |
-//! | Running, Stopping, Dying | `Kill`, out of memory, broken wire, deadline | Killed | kills all |
+//! | Running, Stopping, Dying | `Kill`, out of memory, protocol violation, deadline | Killed | kills all |
 //! | Killed | deadline | Killed | ends the meminfo file, kills again |
-//! | any | all processes gone | Gone | tells nobody: the caller reads [`Instance::cause`] |
+//! | any | all processes gone | Gone | none: the caller reads [`Instance::cause`] |
 //!
 //! The cause of an end: out of memory when the kernel counted such a kill; else the step that failed; else how the
-//! engine ended, as pid 1 saw it; else how pid 1 itself ended; else, for a process of a zygote whose sandbox is gone with
-//! it, that nobody saw it.
+//! engine ended, as pid 1 saw it; else how pid 1 itself ended; else, for a process of a zygote whose sandbox is gone
+//! with it, unobserved.
 
 use omni_engine_protocol::control::{FromEngine, HandlerMode};
 use omni_node_protocol::exit::ExitCause;
 use omni_node_protocol::instance::FromWorker;
 use std::time::Duration;
 
-/// An engine that has closed its socket is about to exit; one that does not is of no use to anybody.
+/// Grace of an engine that has closed its socket: it is about to exit, and useless if it does not.
 const CLOSED_GRACE: Duration = Duration::from_secs(1);
 /// SIGTERM to the worker, for example at the machine's shutdown, gives the model this long.
 const TERMINATE_GRACE: Duration = Duration::from_secs(5);
@@ -71,7 +71,7 @@ pub(super) enum Event {
     Tick,
     /// Pid 1, or the process of a zygote, is gone, and so is every other process: its raw wait status.
     Gone(i32),
-    /// As `Gone`, but who could have seen how has ended too.
+    /// As `Gone`, but the process that could have observed the end has ended too.
     Unseen,
 }
 
@@ -114,7 +114,7 @@ struct Short {
     until: Duration,
 }
 
-/// One instance as the worker knows it.
+/// Instance as the worker knows it.
 #[derive(Debug)]
 pub(super) struct Instance {
     phase: Phase,
@@ -353,7 +353,7 @@ fn cannot_say() -> Action {
     Action::Note("the engine cannot say where it is: it has not begun, or it has ended".into())
 }
 
-/// What a raw wait status says, for every signal there is.
+/// Cause from a raw wait status, for every signal there is.
 pub(super) fn cause_of(status: i32) -> ExitCause {
     if libc::WIFSIGNALED(status) {
         ExitCause::Signaled { signal: libc::WTERMSIG(status) }

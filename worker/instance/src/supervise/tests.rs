@@ -87,7 +87,7 @@ fn an_engine_says_where_it_is_before_it_is_killed() {
         assert_eq!(instance.on(Event::Tick, ms(49) + STACKS), []);
         assert_eq!(instance.on(Event::Tick, ms(50) + STACKS), [Action::Kill]);
     }
-    // It does not take the question, is out of memory, or is told again.
+    // The engine does not take the question, is out of memory, or is killed a second time.
     for event in [Event::NoStacks, Event::OutOfMemory, Event::Kill] {
         let mut instance = Instance::new();
         instance.on(Event::Executing { pid: 7 }, ms(0));
@@ -95,7 +95,7 @@ fn an_engine_says_where_it_is_before_it_is_killed() {
         assert_eq!(instance.on(event.clone(), ms(1)).first(), Some(&Action::Kill), "{event:?}");
         assert_eq!(instance.on(Event::NoStacks, ms(2)), []);
     }
-    // One that has ended is not asked.
+    // An engine that has ended is not asked.
     let mut instance = Instance::new();
     instance.on(Event::Executing { pid: 7 }, ms(0));
     instance.on(Event::Ended(EXIT_3), ms(0));
@@ -117,7 +117,7 @@ fn an_engine_that_runs_has_long_to_say_where_it_is() {
     assert_eq!(instance.on(Event::Stacks, ms(9000)), ask);
     assert!(matches!(instance.on(Event::NoStacks, ms(9000))[..], [Action::Note(_)]));
     assert_eq!(instance.deadline(), None, "it does not take the question");
-    // It ends before it has answered, or is killed for something else.
+    // The engine ends before it has answered, or is killed for another reason.
     for event in [Event::Ended(EXIT_3), Event::OutOfMemory] {
         let mut instance = Instance::new();
         instance.on(Event::Executing { pid: 7 }, ms(0));

@@ -1,5 +1,5 @@
-//! Whether a process may become an instance's. The zygote is foreign code as soon as it has imported a package, so what
-//! counts is what the kernel says.
+//! Checks of a process before it becomes an instance's. The zygote is foreign code as soon as it has imported a
+//! package, so only the kernel's information counts.
 
 use nix::unistd::Pid;
 use omni_meminfo_fs::name_in;
@@ -7,12 +7,12 @@ use omni_process::pidfd;
 use std::fs;
 use std::os::fd::OwnedFd;
 
-/// A process that came from the zygote and is nobody's yet.
+/// Process that came from the zygote and belongs to no instance yet.
 #[derive(Debug)]
 pub(super) struct Newborn {
-    /// It, and never another with the same number.
+    /// Descriptor of the process, and never of another with the same number.
     pub(super) pidfd: OwnedFd,
-    /// Its number in the sandbox, by which pid 1 will report its end.
+    /// Number in the sandbox, by which pid 1 will report its end.
     pub(super) inner: i32,
 }
 

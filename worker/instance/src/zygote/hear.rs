@@ -1,5 +1,5 @@
-//! What comes out of the sandbox: the zygote's words and output, and what pid 1 reports. Each is read a bounded amount per
-//! round, parsed strictly, and turned into events for [`super::family`].
+//! Input from the sandbox: the zygote's messages and output, and the reports of pid 1. Each is read a bounded amount
+//! per round, parsed strictly, and turned into events for [`super::family`].
 
 use super::Keeper;
 use super::family::Event;
@@ -16,7 +16,7 @@ use omni_sandbox::Report;
 const REPORTS: usize = 256;
 
 impl Keeper<'_> {
-    /// What the zygote has written and nobody was told, as much as a packet holds whatever its characters become there.
+    /// Output of the zygote that was sent to no instance yet, as much as fits into a packet with any characters.
     pub(super) fn news(&mut self) -> Vec<LogLine> {
         self.read_output();
         let mut room = MAX_PACKET / 8;

@@ -1,12 +1,13 @@
-//! Role `zygote`: keeps one zygote, and gives its processes to the workers of instances. See [`omni_node_protocol::zygote`].
+//! Role `zygote`: keeps one zygote, and gives its processes to the workers of instances. See
+//! [`omni_node_protocol::zygote`].
 //!
-//! One poll over pid 1 of the sandbox and its reports, the zygote's socket and output, SIGTERM, the listening socket and
-//! every caller. It serves the files of `/proc` that are ours for all processes of the sandbox, to each those of its own control group. What
-//! it decides is in [`family`], what the sandbox tells it in [`hear`], whom it believes in [`claim`].
+//! One poll over pid 1 of the sandbox and its reports, the zygote's socket and output, SIGTERM, the listening socket
+//! and every caller. Serves the files of `/proc` that are ours for all processes of the sandbox, to each those of its
+//! own control group. [`family`] decides, [`hear`] reads the sandbox, [`claim`] checks processes.
 //!
-//! What always holds: this process is what the sandbox hangs on, and with it every instance from it; it parses nothing
-//! but packets of bounded size; pid 1 is in the worker's own group, so that the zygote's memory limit can never end
-//! anything but the zygote.
+//! Invariants: the sandbox lives as long as this process, and with it every instance from it; only packets of bounded
+//! size are parsed; pid 1 is in the worker's own group, so that the zygote's memory limit can never end anything but
+//! the zygote.
 
 mod claim;
 mod family;
@@ -74,7 +75,8 @@ struct Keeper<'a> {
     terminate: SignalFd,
     listener: Option<UnixListener>,
     own: Group,
-    /// Ends before the sandbox: who waits for an answer that was lost cannot be killed until its connection is aborted.
+    /// Dropped before the sandbox: a process that waits for an answer that was lost cannot be killed until its
+    /// connection is aborted.
     _proc_files: Server,
     sandbox: Sandbox,
     reporting: bool,
@@ -97,12 +99,12 @@ struct Keeper<'a> {
 struct Connection {
     socket: OwnedFd,
     instance: Option<InstanceId>,
-    /// Of a process to be made; empty once the zygote has them.
+    /// Descriptors of a process to be made; empty once the zygote has them.
     ends: Vec<OwnedFd>,
     process: Option<OwnedFd>,
 }
 
-/// What can be ready in one round.
+/// Event source that can be ready in one round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Token {
     Terminate,
@@ -203,7 +205,8 @@ impl<'a> Keeper<'a> {
     /// A zygote that hangs would not end by the end of its socket. What came from it is in other groups, or not begun.
     fn end_if_hung(&mut self) {
         let Some(why) = self.family.hangs(self.epoch.elapsed()) else { return };
-        // Told first: who waits for a process sees the end of its socket at the kill, and would have no reason.
+        // Sent first: a caller that waits for a process sees the end of its socket at the kill, and would have no
+        // reason.
         self.spent(why.into());
         if let Err(error) = Group::open(&self.spec.cgroup).and_then(|group| group.kill()) {
             say(&format!("a zygote that hangs could not be killed: {}", chain(&error)));
@@ -268,7 +271,7 @@ impl<'a> Keeper<'a> {
                 Action::Kill(caller) => {
                     let process = self.callers.get(&caller).and_then(|on| on.process.as_ref());
                     if let Some(pidfd) = process {
-                        // It fails for a process that has ended just now.
+                        // Fails for a process that has ended just now.
                         let _ = pidfd::send_signal(pidfd, Signal::SIGKILL);
                     }
                 }
@@ -279,7 +282,7 @@ impl<'a> Keeper<'a> {
 
     /// No more callers, and no more of the zygote.
     fn close(&mut self) {
-        // The socket's absence tells the launcher.
+        // Absence of the socket tells the launcher.
         self.socket.clear();
         self.listener = None;
         self.wires.engine = None; // at which it ends
@@ -287,7 +290,7 @@ impl<'a> Keeper<'a> {
 
     fn accept(&mut self) {
         let Some(Ok((stream, _))) = self.listener.as_ref().map(UnixListener::accept) else { return };
-        // Beyond the bound, and where it cannot be used, it hears the end of its connection.
+        // A caller beyond the bound, or with an unusable socket, sees the end of its connection.
         if self.callers.len() >= CALLERS || stream.set_nonblocking(true).is_err() {
             return;
         }

@@ -1,9 +1,10 @@
-//! Models that write to their cache directories without end are slowed down, so that the others do not feel what the kernel
-//! does for them (`docs/decisions/disks.md`).
+//! Limits the writes of models that write to their cache directories without end, so that the others do not feel the
+//! work that they cause in the kernel (`docs/decisions/disks.md`).
 //!
-//! A thread of the launcher looks four times a second at the devices of all cache directories; what to do says [`policy`].
-//! What always holds: a device is one of a cache directory, which no one but its model uses; and nothing is remembered that
-//! is not in the kernel, so that a launcher that was killed is missed by nobody.
+//! A thread of the launcher looks four times a second at the devices of all cache directories; [`policy`] decides.
+//!
+//! Invariants: a device is one of a cache directory, which only its model uses; and all state is in the kernel, so that
+//! the death of a launcher loses nothing.
 
 mod policy;
 
@@ -23,8 +24,8 @@ use std::time::{Duration, Instant};
 const TICK: Duration = Duration::from_millis(250);
 /// A group whose processes have no cache directory after so many looks has none: its sandbox is made in a few milliseconds.
 const LOOKS: u32 = 20;
-/// Devices of cache directories, by their major number (Documentation/admin-guide/devices.txt): nothing else is touched,
-/// whatever a model has put at the place of its directory.
+/// Devices of cache directories, by their major number (Documentation/admin-guide/devices.txt): nothing else is
+/// touched, for anything that a model has put at the place of its directory.
 const LOOP: &str = "7:";
 
 /// The thread. Dropped, it lets all go and ends.
@@ -34,13 +35,13 @@ pub(super) struct Disks {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What is known of a group.
+/// State of a control group.
 enum Seen {
-    /// It may still come to have a cache directory.
+    /// May still come to have a cache directory.
     Begins {
         looks: u32,
     },
-    /// It has none, or none whose device could be slowed down.
+    /// Has none, or none whose device could be limited.
     Without,
     Has(Watched),
 }
@@ -87,7 +88,7 @@ fn run(cgroups: &dyn Driver, images: &Path, ended: &Receiver<()>) {
             let seen = groups.entry(name.clone()).or_insert(Seen::Begins { looks: 0 });
             if let Seen::Begins { looks } = *seen {
                 *seen = look_for(cgroups, images, &name, looks);
-                // What an earlier launcher decided is not known.
+                // Decisions of an earlier launcher are not known.
                 if let Some(device) = seen.watched().map(|watched| watched.share.device().to_owned()) {
                     begin_anew(&device, &groups, &mut policy);
                 }
@@ -107,8 +108,8 @@ fn run(cgroups: &dyn Driver, images: &Path, ended: &Receiver<()>) {
     groups.values().filter_map(Seen::watched).for_each(Watched::let_go);
 }
 
-/// Who uses the device has changed: nobody is slow, and all of it may be written again. With version 2 the limit is each
-/// group's own, so every one is let go.
+/// Resets a device when its users change: no group is limited, and all of the device may be written again. With version
+/// 2 the limit is each group's own, so every one is released.
 fn begin_anew(device: &str, groups: &BTreeMap<String, Seen>, policy: &mut Policy) {
     let users = groups.values().filter_map(Seen::watched).filter(|watched| watched.share.device() == device);
     users.for_each(Watched::let_go);
@@ -136,7 +137,7 @@ fn look_for(cgroups: &dyn Driver, images: &Path, name: &str, looks: u32) -> Seen
     }
 }
 
-/// Whether the image behind a loop device is in this folder (Documentation/ABI/testing/sysfs-block-loop).
+/// Tests that the image behind a loop device is in this folder (Documentation/ABI/testing/sysfs-block-loop).
 fn is_of(images: &Path, device: &str) -> bool {
     let image = fs::read_to_string(format!("/sys/dev/block/{device}/loop/backing_file"));
     image.is_ok_and(|image| Path::new(image.trim_end()).starts_with(images))
@@ -160,7 +161,7 @@ impl Seen {
         }
     }
 
-    /// What was written to its device since the last look.
+    /// Bytes written to its device since the last look.
     fn look(&mut self) -> Option<(String, Use)> {
         let Self::Has(Watched { share, written }) = self else { return None };
         let now = share.written().ok()?;

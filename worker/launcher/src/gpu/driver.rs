@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 /// The driver API.
 const CUDA: &str = "libcuda.so.1";
-/// What libraries of the driver that compute needs are called before `.so.`, as NVIDIA's container toolkit lists them:
-/// the driver API, NVML, the compiler of PTX with its parts, shared code of both, and keys for confidential computing.
+/// Names of the driver's libraries that compute needs, before `.so.`, as NVIDIA's container toolkit lists them: the
+/// driver API, NVML, the compiler of PTX with its parts, shared code of both, and keys for confidential computing.
 const COMPUTE: [&str; 9] = [
     "libcuda",
     "libcudadebugger",
@@ -111,7 +111,8 @@ fn cache() -> Result<Vec<u8>, GpuError> {
     }
 }
 
-/// Whether a library is for the processor that this program is for: class and machine of the ELF header (bytes 4, 18, 19).
+/// Tests that a library is for the processor that this program is for: class and machine of the ELF header (bytes 4,
+/// 18, 19).
 fn is_for_this_machine(path: &Path) -> bool {
     let kind = |path: &Path| {
         let mut header = [0; 20];

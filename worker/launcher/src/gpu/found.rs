@@ -1,4 +1,4 @@
-//! What of a GPU is on this machine, whether or not a model asks for it. For [`crate::machine`].
+//! GPU files on this machine, whether or not a model asks for them. For [`crate::machine`].
 
 use super::{COMMON, check_device, driver, shim};
 use omni_config::node::Gpu;

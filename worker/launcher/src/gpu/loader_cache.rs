@@ -1,8 +1,10 @@
 //! `/etc/ld.so.cache`: where the dynamic linker finds a library. Pure.
 //!
-//! The form is that of glibc since 2.2 (`elf/cache.c`, `dl-cache.h`): a magic text, the number of entries, then entries of
-//! 24 bytes with the offsets of a name and a path. A cache in the form before that, which 2.32 and later do not write, may
-//! stand in front of it. What always holds: no content makes this fail or read much; what is not understood has no paths.
+//! The form is that of glibc since 2.2 (`elf/cache.c`, `dl-cache.h`): a magic text, the number of entries, then entries
+//! of 24 bytes with the offsets of a name and a path. A cache in the form before that, which 2.32 and later do not
+//! write, may stand in front of it.
+//!
+//! Invariants: no content makes this fail or read much; unknown content has no paths.
 
 use std::path::PathBuf;
 

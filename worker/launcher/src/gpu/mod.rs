@@ -1,18 +1,20 @@
-//! What the sandbox of a model with a GPU gets: the device files of its card, the driver's libraries, the shim before
-//! them, and the variables by which programs find the driver's libraries. The shim needs none.
+//! GPU files in the sandbox of a model with a GPU: the device files of its card, the driver's libraries, the shim
+//! before them, and the variables by which programs find the driver's libraries. The shim needs none.
 //!
 //! Called by [`super::start`]. Inside, everything is below `/gpu` (`omni_gpu_protocol::env::inside`):
 //!
-//! | path | what |
+//! | path | content |
 //! | --- | --- |
 //! | `/gpu/libomni_cuda.so` | the shim, preloaded by `/etc/ld.so.preload`, which the worker writes |
-//! | `/gpu/libcuda.so.1` | the proxy: who opens the driver past the preload gets the shim first, too |
+//! | `/gpu/libcuda.so.1` | the proxy: a program that opens the driver past the preload gets the shim first, too |
 //! | `/gpu/driver/` | the driver's own libraries, in the library path behind `/gpu` |
 //! | `/gpu/control.sock` | the worker's socket |
 //! | `/gpu/account` | the accounting file, made by the worker, with the limit and the mode in its header |
 //!
-//! Copies of `libcuda` that the sandbox would show at their own places in `/usr` are covered with the proxy. What always
-//! holds: nobody else's card has a device file in the sandbox; every path comes from root's configuration or the system.
+//! Copies of `libcuda` that the sandbox would show at their own places in `/usr` are covered with the proxy.
+//!
+//! Invariants: no other card has a device file in the sandbox; every path comes from root's configuration or the
+//! system.
 
 mod driver;
 mod found;
@@ -35,10 +37,10 @@ use std::path::{Path, PathBuf};
 /// Device files of the driver beside the card's own: its control, and unified memory. `nvidia-uvm-tools` is for
 /// profilers, `nvidia-caps` for parts of cards, `nvidia-modeset` for screens.
 const COMMON: [&str; 2] = ["nvidiactl", "nvidia-uvm"];
-/// Read and written by everybody, as the driver makes device files.
+/// Read and write for all users, as the driver makes device files.
 const FOR_ALL: u32 = 0o006;
 
-/// What of a node concerns GPUs.
+/// GPU configuration of a node.
 #[derive(Debug)]
 pub(super) struct Gpus {
     shim: Option<Shim>,
@@ -47,7 +49,7 @@ pub(super) struct Gpus {
     driver_dir: Option<PathBuf>,
 }
 
-/// What one sandbox gets.
+/// GPU files of one sandbox.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Grant {
     pub(super) devices: Vec<PathBuf>,
@@ -96,7 +98,7 @@ impl Gpus {
         })
     }
 
-    /// What the sandbox of a model on this card gets; `control` is the worker's socket on the host.
+    /// Collects the GPU files for the sandbox of a model on this card; `control` is the worker's socket on the host.
     pub(super) fn grant(&self, gpu: &GpuSpec, control: PathBuf) -> Result<Grant, GpuError> {
         let Some(shim) = &self.shim else { return Err(GpuError::NoShim { dir: self.program_dir.clone() }) };
         let own = format!("nvidia{}", gpu.minor);
@@ -117,8 +119,8 @@ impl Gpus {
     }
 }
 
-/// A device file that is missing, or that the instance's user cannot use, would only be noticed by the model, which
-/// would be told that there is no GPU.
+/// Checks a device file now: one that is missing, or that the instance's user cannot use, would only show in the model,
+/// as a machine without a GPU.
 fn check_device(path: &Path) -> Result<(), GpuError> {
     let found = fs::metadata(path).map_err(|source| GpuError::NoDevice { path: path.to_owned(), source })?;
     // The simulated card is made of plain files.

@@ -60,7 +60,7 @@ impl Shim {
     }
 }
 
-/// Whether both files are in a directory.
+/// Tests that both files are in a directory.
 pub(super) fn is_in(program_dir: &Path) -> bool {
     [SHIM, PROXY].iter().all(|name| program_dir.join(name).is_file())
 }

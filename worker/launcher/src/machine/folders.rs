@@ -21,7 +21,7 @@ pub(super) fn probe(settings: &Settings) -> Vec<Folder> {
     .into()
 }
 
-/// Of the nearest folder that is there.
+/// Disk of the nearest folder that exists.
 fn disk(path: &Path) -> Result<Disk, nix::errno::Errno> {
     let place = path.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
     let (kind, found) = (statfs(place)?.filesystem_type(), statvfs(place)?);

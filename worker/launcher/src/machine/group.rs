@@ -18,14 +18,14 @@ use std::time::Duration;
 const NAME: &str = "probe-";
 /// Limits of every kind that a model has; far more than the program needs.
 const LIMITS: Limits = Limits { memory_bytes: Some(64 << 20), pids: Some(32), cpu_millis: Some(1000) };
-/// What runs in the sandbox: every system has it, and it ends at once.
+/// Program that runs in the sandbox: every system has it, and it ends at once.
 const PROGRAM: [&str; 3] = ["/bin/sh", "-c", "exit 0"];
 /// Why nothing was tried in a group.
 const NO_GROUP: &str = "there is no control group for it";
 /// How long that may take; it takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What there is of control groups, and whether a sandbox can be made.
+/// Probes the control groups, and whether a sandbox can be made.
 pub(super) fn probe(settings: &Settings, root: bool) -> (Cgroups, Tried) {
     // Beside the node's own, which may be in use.
     let driver = Cgroupfs::detect(&format!("{}-probe", settings.config.node.cgroup_parent));
@@ -36,7 +36,7 @@ pub(super) fn probe(settings: &Settings, root: bool) -> (Cgroups, Tried) {
         Err(error) => (Tried::Fails(chain(&error)), untried(NO_GROUP)),
         Ok(driver) => in_group(settings, &driver).unwrap_or_else(|error| (Tried::Fails(error), untried(NO_GROUP))),
     };
-    // Chosen, not asked: who asks systemd has threads then, and a sandbox is made here.
+    // Chosen, not tried: a connection to systemd has threads, and a sandbox is made in this process.
     let chosen = settings.drivers().map(|drivers| (drivers.name().to_owned(), drivers.why_files().map(str::to_owned)));
     let driver = chosen.map_err(|error| chain(&error)).into();
     (Cgroups { layout, driver, limits, processors, confined: system::confined("cgroup") }, sandbox)
@@ -50,7 +50,7 @@ const fn layout(root: &CgroupPaths) -> Layout {
     }
 }
 
-/// Whether a group came and went; what was tried in it. An error is that of its making.
+/// Makes and removes a group, and probes in it. An error is that of its making.
 fn in_group(settings: &Settings, driver: &Cgroupfs) -> Result<(Tried, (Tried<usize>, Tried)), String> {
     let made = || -> Result<(CgroupPaths, Group), omni_cgroup::Error> {
         remove_old(driver)?;
@@ -73,7 +73,7 @@ fn processors(driver: &Cgroupfs, paths: &CgroupPaths) -> Result<usize, String> {
     Ok(all.len())
 }
 
-/// What a probe left that was killed.
+/// Removes groups of probes that were killed.
 fn remove_old(driver: &Cgroupfs) -> Result<(), omni_cgroup::Error> {
     let is_old = |name: &&String| {
         let pid = name.strip_prefix(NAME).and_then(|pid| pid.parse::<u32>().ok());
@@ -118,7 +118,7 @@ fn sandbox(settings: &Settings, paths: &CgroupPaths, group: &Group) -> Result<()
     let server = connection.map(|connection| connection.serve(Groups::new(view))).transpose();
     let server = server.map_err(|error| chain(&error))?;
     let ended = wait_for_end(&sandbox);
-    // Whoever still reads has to be told before the sandbox is waited for.
+    // Close the server before the sandbox is waited for: a process that still reads must get an error.
     drop(server);
     ended
 }

@@ -1,6 +1,6 @@
-//! What this machine has of what a node needs: `omni-launcher --probe`, asked by `omnictl doctor`.
+//! Probe of this machine for everything that a node needs: `omni-launcher --probe`, run by `omnictl doctor`.
 //!
-//! | what | module |
+//! | part | module |
 //! | --- | --- |
 //! | kernel, user, bounds of the system | [`system`] |
 //! | parts of a sandbox, each alone | [`parts`] |
@@ -8,8 +8,8 @@
 //! | folders and their disks | [`folders`] |
 //! | uv, Python, the GPU's files | [`programs`] |
 //!
-//! What always holds: things are tried as a start of a model does them; nothing of a node that runs is touched, and
-//! nothing stays, but that controllers of version 2 are passed down from the root as a node passes them.
+//! Invariants: things are tried as a start of a model does them; nothing of a running node is touched, and nothing
+//! stays, but that controllers of version 2 are passed down from the root as a node passes them.
 
 mod folders;
 mod group;

@@ -1,4 +1,4 @@
-//! The kernel, who this process is, and the bounds of the system.
+//! Kernel, identity of this process, and bounds of the system.
 
 use super::tried;
 use nix::sys::inotify::{InitFlags, Inotify};
@@ -23,7 +23,7 @@ pub(super) fn identity() -> Identity {
     Identity { uid: geteuid().as_raw(), capabilities, confined: confined("user") }
 }
 
-/// Whether this process has another namespace of this kind than the machine's own.
+/// Tests that this process has another namespace of this kind than the machine's own.
 pub(super) fn confined(kind: &str) -> bool {
     let number = fs::metadata(format!("/proc/self/ns/{kind}")).map(|found| found.ino());
     INITIAL.iter().any(|(name, own)| *name == kind && number.as_ref().is_ok_and(|number| number != own))

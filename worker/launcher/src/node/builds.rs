@@ -1,4 +1,4 @@
-//! What the main loop knows of environments that are made: who waits for which, which run, and which timed out. No effects:
+//! Environments being made, as the main loop knows them: waiting models, running builds, timeouts. No effects:
 //! [`super::prepare`] carries them out.
 
 use omni_environment::queue::{Counts, Full, Kind, Queue};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Lines of a build that are kept for those who ask for the same environment later.
+/// Lines of a build that are kept for models that ask for the same environment later.
 const LINES: usize = 50;
 /// Builds that timed out, of which something is kept.
 const LATE: usize = 32;
@@ -30,7 +30,7 @@ pub(super) struct Waiting {
     /// Beginning of the wait or of the build, in seconds of the Unix epoch.
     since_unix: u64,
     cancelled: Arc<AtomicBool>,
-    /// The stage that its waiters were told last.
+    /// Stage that its waiters were sent last.
     pub(super) told: Option<BuildStage>,
     pub(super) lines: VecDeque<String>,
 }
@@ -132,7 +132,7 @@ impl Builds {
         Some((Arc::clone(&waiting.plan), Arc::clone(&waiting.cancelled)))
     }
 
-    /// A build said something; the contents whose models are to hear it.
+    /// Records a line of a build; returns the contents whose models get it.
     pub(super) fn said(&mut self, key: &EnvironmentKey, line: &str) -> BTreeSet<SnapshotDigest> {
         let Some(waiting) = self.waiting.get_mut(key) else { return BTreeSet::new() };
         waiting.lines.push_back(line.to_owned());
@@ -140,7 +140,8 @@ impl Builds {
         waiting.snapshots()
     }
 
-    /// A build ended. Who waited for it, unless it goes on: from source, or anew for who came while it was being ended.
+    /// Ends a build. Returns its waiters, unless it goes on: from source, or anew for a model that came while it was
+    /// being ended.
     pub(super) fn ended(&mut self, key: &EnvironmentKey, ended: &Ended) -> Option<Waiting> {
         let waiting = self.waiting.get_mut(key)?;
         let kind = match ended {
@@ -180,7 +181,7 @@ impl Builds {
         news
     }
 
-    /// Another scheduler is there, which takes it that nothing is built until it is told.
+    /// Resets the sent counts: a new scheduler assumes that nothing is built.
     pub(super) fn untold(&mut self) {
         self.told = Default::default();
     }

@@ -1,7 +1,7 @@
-//! The main loop's part in keeping snapshots: which ones models may come back to, and which nobody needs any more.
+//! Retention of snapshots: which ones models may come back to, and which are unused.
 //!
-//! The scheduler says what is to be kept, since the history of models is its own; until a new scheduler has said it all,
-//! the word of the one before holds and nothing is removed.
+//! The scheduler lists the ones to keep, since the history of models is its own; until a new scheduler has sent the
+//! whole list, the list of the one before holds and nothing is removed.
 
 use super::Node;
 use omni_config::ModelName;
@@ -14,11 +14,11 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 /// Snapshots that can be kept, counted for each model: more than a node has.
 const MOST: usize = 65_536;
 
-/// What the scheduler said.
+/// Snapshots that the scheduler has asked to keep.
 #[derive(Default)]
 pub(super) struct Kept {
     models: BTreeMap<String, BTreeSet<SnapshotDigest>>,
-    /// Of all models.
+    /// Sum over all models.
     count: usize,
     /// All of it was said.
     complete: bool,

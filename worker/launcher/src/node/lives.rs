@@ -21,7 +21,7 @@ use std::time::{Duration, Instant, SystemTime};
 const STARTS: usize = 64;
 /// Between two looks for cache directories whose model is gone.
 const FORGET_CACHES: Duration = Duration::from_secs(60 * 60);
-/// Ends that no scheduler has heard of yet.
+/// Ends that could not be sent to a scheduler yet.
 const UNHEARD: usize = 4096;
 
 impl Node {
@@ -84,7 +84,7 @@ impl Node {
         let events = self.events.clone();
         let run = move || {
             let result = start.run().map_err(|error| {
-                // Nothing of a failed start may be left when the scheduler hears of it.
+                // Nothing of a failed start may be left when the scheduler learns of it.
                 reap(&start.spec.instance, None, &*start.driver, &start.traces);
                 chain(&error)
             });
@@ -132,7 +132,7 @@ impl Node {
     pub(super) fn kill(&mut self, instance: InstanceId) {
         match self.instances.get_mut(&instance).map(|entry| &mut entry.phase) {
             Some(Phase::Starting { kill }) => *kill = true,
-            // Its worker goes with the group; its end is then seen as any other.
+            // The worker goes with the group; its end is then handled as any other.
             Some(Phase::Running(running)) => {
                 if let Err(errno) = pidfd::send_signal(&running.pidfd, Signal::SIGKILL) {
                     tracing::warn!(%instance, %errno, "cannot kill a worker");

@@ -1,4 +1,4 @@
-//! The main loop's part in making environments: which model waits for which one, which are built, and what models are told.
+//! Preparation of environments: planning, building, and messages to the waiting models.
 
 use super::{Node, short};
 use crate::JOBS;
@@ -46,7 +46,8 @@ impl Node {
         }
     }
 
-    /// It is known whether the copy of a version that is not its directory's is as it was.
+    /// Handles the result of comparing a version's copy with its digest; a version that is not its directory's content
+    /// now.
     pub(super) fn on_verified(&mut self, job: PlanJob, intact: Result<bool, String>) {
         if !self.builds.planning.contains(&(job.model.clone(), job.snapshot.clone())) {
             return;
@@ -78,7 +79,7 @@ impl Node {
         self.prepare_failed([snapshot], Failure { message, permanent: false });
     }
 
-    /// A model does not wait for an environment any more: nobody builds it for nobody.
+    /// Forgets a model that waits for an environment; a build without waiters ends.
     pub(super) fn unprepare(&mut self, model: String, snapshot: SnapshotDigest) {
         let waits = (model, snapshot);
         self.builds.planning.remove(&waits);
@@ -86,7 +87,7 @@ impl Node {
         self.begin_builds();
     }
 
-    /// It is known which environment a snapshot needs.
+    /// Handles the plan of a snapshot's environment.
     pub(super) fn on_planned(&mut self, model: String, snapshot: SnapshotDigest, plan: Result<Plan, Failure>) {
         let waits = (model, snapshot);
         if !self.builds.planning.remove(&waits) {
@@ -139,7 +140,7 @@ impl Node {
                 }
                 self.prepare_failed(snapshots, failure);
             }
-            // The first goes on elsewhere, and the second is nobody's.
+            // A build from source goes on in another place, and a cancelled one has no waiters.
             Ended::NeedsSource | Ended::Cancelled => {}
         }
     }
@@ -175,7 +176,7 @@ impl Node {
         self.begin_builds();
     }
 
-    /// Begins what there is room for, and tells who waits for what.
+    /// Begins the builds that there are places for, and sends the changed stages.
     pub(super) fn begin_builds(&mut self) {
         while let Some((key, place)) = self.builds.queue.begin_next() {
             self.begin_build(&key, Some(place));
@@ -192,7 +193,7 @@ impl Node {
         let (builder, events, key_of) = (Arc::clone(&self.builder), self.events.clone(), key.clone());
         let run = move || {
             let mut line = |line: &str| {
-                // A main loop that is gone needs to hear nothing.
+                // Without a main loop the line has no recipient.
                 let _ = events.tell(Event::BuildLine { key: key_of.clone(), line: line.to_owned() });
             };
             let ended = builder.build(&plan, place, &cancelled, &mut line);

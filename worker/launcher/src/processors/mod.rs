@@ -1,9 +1,10 @@
-//! Instances that compute all the time are kept to as many processors as their limit is, so that the others find one free
+//! Pins instances that compute all the time to as many processors as their limit is, so that the others find one free
 //! (`docs/decisions/processors.md`).
 //!
-//! A thread of the launcher looks four times a second at all groups with a limit of processor time; what to do says
-//! [`policy`]. What always holds: nothing is remembered that is not in the kernel, so that a launcher that was killed is
-//! missed by nobody; and a group that cannot be read is one that ends, and is left alone.
+//! A thread of the launcher looks four times a second at all groups with a limit of processor time; [`policy`] decides.
+//!
+//! Invariants: all state is in the kernel, so that the death of a launcher loses nothing; and a group that cannot be
+//! read is one that ends, and is left alone.
 
 mod policy;
 
@@ -33,7 +34,7 @@ pub(super) fn share_out(cgroups: &dyn Driver) {
         let (Ok(all), Ok(names)) = (cgroups.processors(), cgroups.list()) else { continue };
         watched.retain(|name, _| names.contains(name));
         for name in names {
-            // One that is being made has no limit yet: it is looked at again.
+            // A group that is being made has no limit yet: it is looked at again.
             if !watched.contains_key(&name)
                 && let Some(group) = open(cgroups, &name, &all)
             {

@@ -40,7 +40,7 @@ impl Debounce {
         self.due
     }
 
-    /// It is being looked at.
+    /// The look is done.
     pub(super) fn done(&mut self) {
         (self.first, self.due) = (None, None);
     }
@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn when_to_look() {
         use Step::{Changed, Done, Later, Published};
-        /// What happens, when, and when to look.
+        /// Steps with their times, and the time of the next look.
         type Row = (&'static str, &'static [(u64, Step)], Option<u64>);
         let table: [Row; 9] = [
             ("nothing happened", &[], None),

@@ -1,8 +1,9 @@
-//! What touches authors' directories, each in a thread of its own: one model's large files, or a file system that does not
-//! answer, keep no other model waiting.
+//! Work on authors' directories, each job in a thread of its own: one model's large files, or a file system that does
+//! not answer, keep no other model waiting.
 //!
-//! Few are begun at a time. One that takes long counts no more, up to a bound of its own: only then do the next ones wait for
-//! it. One that makes no step is silent: it is named, and given up when the mounts change, for its thread cannot be ended.
+//! Few are begun at a time. A long job counts no more, up to a bound of its own: only then do the next ones wait for
+//! it. A job without progress is silent: it is reported by name, and given up when the mounts change, for its thread
+//! cannot be ended.
 
 use super::scan::Scan;
 use nix::errno::Errno;
@@ -26,7 +27,7 @@ pub(super) const MOST: usize = 64;
 /// Results that wait; a thread with one more waits itself.
 const RESULTS: usize = 256;
 
-/// What a job is of.
+/// Subject of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Key {
     /// A look at the unit at this path.
@@ -35,7 +36,7 @@ pub(super) enum Key {
     Take(String),
 }
 
-/// What has become of a job.
+/// Result of a job.
 pub(super) enum Outcome {
     Looked(Scan),
     Taken(Result<Option<Fresh>, SnapshotError>),
@@ -45,9 +46,9 @@ pub(super) enum Outcome {
 pub(super) struct Ended {
     pub(super) key: Key,
     pub(super) outcome: Outcome,
-    /// It was asked for again meanwhile.
+    /// Requested again meanwhile.
     pub(super) again: bool,
-    /// It was given up before.
+    /// Given up before.
     pub(super) given_up: bool,
 }
 
@@ -92,7 +93,7 @@ struct Running {
     key: Key,
     pace: Arc<Pace>,
     again: bool,
-    /// It was told as one that takes long.
+    /// Reported as a long one.
     long: bool,
     silent: bool,
     given_up: bool,
@@ -102,7 +103,7 @@ struct Waiting {
     key: Key,
     work: Work,
     since: Instant,
-    /// It was told that it waits for silent ones.
+    /// Reported as waiting for silent ones.
     told: bool,
 }
 
@@ -125,7 +126,7 @@ impl Jobs {
         Ok(Self { sender, results, bell, next: 0, running, waiting, lost: Vec::new() })
     }
 
-    /// The bell for others who have something for the loop.
+    /// Event descriptor of the loop, for its other sources.
     pub(super) fn bell(&self) -> Arc<EventFd> {
         Arc::clone(&self.bell)
     }
@@ -141,7 +142,7 @@ impl Jobs {
         }
     }
 
-    /// Nobody needs a job any more.
+    /// Drops jobs that are not needed any more.
     pub(super) fn drop(&mut self, fits: impl Fn(&Key) -> bool) {
         self.waiting.retain(|waiting| !fits(&waiting.key));
         for running in self.running.values_mut().filter(|running| fits(&running.key)) {
@@ -150,7 +151,7 @@ impl Jobs {
         }
     }
 
-    /// Whether there is one of these that has not been given up.
+    /// Tests that there is such a job that has not been given up.
     pub(super) fn has(&self, key: &Key) -> bool {
         self.keys().any(|other| other == key)
     }
@@ -169,13 +170,13 @@ impl Jobs {
         }
     }
 
-    /// Whether whatever is still to be done is silent, or waits for such.
+    /// Tests that every job left is silent, or waits for silent ones.
     pub(super) fn is_settled(&self) -> bool {
         self.running.values().all(|running| running.silent || running.given_up)
             && self.waiting.iter().all(|waiting| waiting.told)
     }
 
-    /// Whether anything is to be looked after as time passes.
+    /// Tests that no job needs attention as time passes.
     pub(super) fn is_idle(&self) -> bool {
         self.running.is_empty() && self.waiting.is_empty()
     }
@@ -228,7 +229,7 @@ impl Jobs {
                 let _ = bell.write(1);
             };
             if let Err(error) = thread::Builder::new().name("look".into()).spawn(run) {
-                // Its work is gone with the thread: it ends as one that nobody needs, and is asked for again.
+                // The work is lost with the thread: it ends as a dropped job, and is requested again.
                 tracing::warn!(%error, "no thread to look at a directory in: it is looked at later");
                 if let Some(Running { key, .. }) = self.running.remove(&id) {
                     self.lost.push(key);
@@ -238,12 +239,12 @@ impl Jobs {
         }
     }
 
-    /// Those that could not be begun, to be asked for again after a pause.
+    /// Jobs that could not be begun, to be requested again after a pause.
     pub(super) fn lost(&mut self) -> Vec<Key> {
         std::mem::take(&mut self.lost)
     }
 
-    /// Those that have ended.
+    /// Jobs that have ended.
     pub(super) fn ended(&mut self, now: Instant) -> Vec<Ended> {
         let _ = self.bell.read(); // EAGAIN: nobody rang
         let ended: Vec<_> = self.results.try_iter().collect();
@@ -263,7 +264,7 @@ impl AsFd for Jobs {
     }
 }
 
-/// Whether one more may run beside those that began at these moments.
+/// Tests that another job may run beside those that began at these moments.
 fn may_begin(running: impl ExactSizeIterator<Item = Instant>, now: Instant) -> bool {
     running.len() < MOST && running.filter(|begun| now.saturating_duration_since(*begun) < LONG).count() < AT_A_TIME
 }

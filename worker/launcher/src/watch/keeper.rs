@@ -1,4 +1,5 @@
-//! The launcher's side of the watcher: starts it, starts it again when it has ended, and tells the main loop what it says.
+//! Launcher's side of the watcher: starts it, starts it again when it has ended, and passes its reports to the main
+//! loop.
 
 use super::wire::{Said, Told};
 use super::{TROUBLE, WatchError, open};
@@ -35,7 +36,7 @@ const END: Duration = Duration::from_secs(1);
 /// How often it is asked whether it has ended.
 const ASK: Duration = Duration::from_millis(5);
 
-/// What is said to the watcher that runs.
+/// Input of the running watcher.
 #[derive(Default)]
 struct Line {
     to: Option<ChildStdin>,
@@ -61,7 +62,7 @@ impl Line {
 pub(crate) struct Looks(Option<Arc<Mutex<Line>>>);
 
 impl Looks {
-    /// Has a single model's directory looked at anew; whether all there is will be told again.
+    /// Requests a new look at a single model's directory; returns whether everything will be reported again.
     pub(crate) fn again(&self) -> bool {
         let Some(line) = &self.0 else { return false };
         let mut line = locked(line);
@@ -135,7 +136,7 @@ impl Watch {
         }
     }
 
-    /// This program, even if its file is another one by now.
+    /// Starts this program, even if its file is another one by now.
     fn spawn(&self) -> std::io::Result<Child> {
         let name = std::env::args_os().next().unwrap_or_default();
         Command::new("/proc/self/exe")
@@ -212,7 +213,7 @@ impl Watch {
         self.events.tell(Event::Model { name, state })
     }
 
-    /// What an earlier watcher has told and this one has not is gone.
+    /// A model that an earlier watcher has reported and this one has not is gone.
     fn scanned(&mut self, said: &BTreeSet<String>) -> bool {
         locked(&self.line).wanted = false;
         let gone: Vec<_> = self.known.difference(said).cloned().collect();

@@ -1,11 +1,13 @@
-//! The watcher: a process that sees what authors do in the models folder, copies what has changed, and tells the launcher.
+//! Watcher: a process that sees changes by authors in the models folder, copies new content, and reports to the
+//! launcher.
 //!
 //! inotify says where something happened, never what: the directory is then looked at. Lost events, new directories and
 //! races all end in the same way, with another look; a directory that has not changed costs a listing of its files.
 //!
-//! Everything that touches an author's directory is done in a thread of its own ([`jobs`]), and the whole in a process of its
-//! own: a file system that does not answer holds a thread in the kernel, where no signal ends it, and with it its process.
-//! The launcher itself touches nothing of the folder, so it ends when it wants to, and the next one begins anew.
+//! Everything that touches an author's directory is done in a thread of its own ([`jobs`]), and the whole in a process
+//! of its own: a file system that does not answer holds a thread in the kernel, where no signal ends it, and with it
+//! its process. The launcher itself touches nothing of the folder, so it ends when it wants to, and the next one begins
+//! anew.
 //!
 //! On a node of a single model nothing is watched: its directory is looked at for each scheduler ([`single`]).
 
@@ -52,7 +54,7 @@ const WORDS: usize = 256;
 /// The models folder cannot be watched.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
-    /// It is not there, or not a directory.
+    /// The folder is not there, or not a directory.
     #[error("cannot open the models folder {}: make it, or name another with --models", path.display())]
     Folder {
         /// The folder.
@@ -95,7 +97,7 @@ pub fn watch(models: &Models, store: &Path, limits: Limits) -> Result<(), WatchE
     Ok(())
 }
 
-/// Passes on what the launcher says, and ends with it: whatever hangs meanwhile.
+/// Passes on messages of the launcher, and ends with it, even while other threads hang.
 fn hear(words: &std::sync::mpsc::SyncSender<Told>, ring: impl Fn()) {
     for line in io::stdin().lock().lines() {
         match line.map(|line| serde_json::from_str(&line)) {

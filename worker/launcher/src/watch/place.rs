@@ -1,5 +1,5 @@
-//! Whether the models folder is still the one that is watched: the path may lead elsewhere since, by a link that was turned,
-//! a folder that was exchanged, or a file system that was mounted over it or below.
+//! Detects that the models folder is not the watched one any more: the path may lead elsewhere since, by a link that
+//! was turned, a folder that was exchanged, or a file system that was mounted over it or below.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;

@@ -1,4 +1,4 @@
-//! Why a directory is not served, as it is told to the author and to the scheduler.
+//! Reasons for which a directory is not served, worded for the author and the scheduler.
 
 use super::jobs::MOST;
 use super::scan::Found;
@@ -33,7 +33,7 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    /// What can be said before a snapshot is tried.
+    /// Reason that is known before a snapshot is tried.
     pub(super) fn of(found: &Found) -> Option<Self> {
         Some(match found {
             Found::Model => return None,
@@ -47,7 +47,7 @@ impl Refusal {
         })
     }
 
-    /// As it is told: a directory whose name and place are a model's is a model that is not served.
+    /// Report: a directory whose name and place are a model's is a model that is not served.
     pub(super) fn state(&self) -> ModelState {
         let message = omni_log::chain(self);
         match self {

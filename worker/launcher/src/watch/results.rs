@@ -1,4 +1,4 @@
-//! What the watcher tells of a copy that was made or could not be, and of what does not answer.
+//! Reports of the watcher on a copy that was made or failed, and on directories that do not answer.
 
 use super::debounce::Debounce;
 use super::jobs::Key;
@@ -23,7 +23,7 @@ impl Watcher {
         let known = self.models.get(name).cloned().flatten();
         let pause = match &taken {
             Err(SnapshotError::Changing { .. }) => Some(PATIENCE),
-            // A full disk, most likely: no change of the directory will tell when there is room.
+            // A full disk, most likely: no change of the directory will show when there is room.
             Err(error) if error.is_of_the_node() => Some(TROUBLE),
             Ok(None) if known.is_none() => Some(Duration::ZERO), // what was known does not count any more
             Ok(_) | Err(_) => None,
@@ -35,7 +35,7 @@ impl Watcher {
         let is_crowded = matches!(taken, Err(SnapshotError::TooMany { .. }));
         let (snapshot, said) = match (taken, known) {
             (Ok(None), None) | (Err(SnapshotError::Unwanted), _) => return true,
-            // What is known goes on until the new content stands still.
+            // The known content stays until the new one stands still.
             (Err(SnapshotError::Changing { .. }), Some(_)) => return true,
             (Ok(None), Some(known)) => {
                 let state = ModelState::Taken { snapshot: known.digest.clone(), manifest: known.manifest.clone() };

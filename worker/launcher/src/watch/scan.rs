@@ -1,11 +1,13 @@
-//! Finds the directories with a `model.py` below the models folder, and tells models from what only looks like one.
+//! Finds the directories with a `model.py` below the models folder, and tells models from directories that only look
+//! like one.
 //!
-//! A model is at most four levels deep. What lies inside a model belongs to it; a `model.py` there is no model of its own.
-//! Links are not followed. Whatever has a `model.py` and is not served is found all the same, with the reason. Nobody's
-//! directories take what others need: below each name in the folder, and in each model, so many are looked at and watched.
+//! A model is at most four levels deep. Everything inside a model belongs to it; a `model.py` there is no model of its
+//! own. Links are not followed. A directory with a `model.py` that is not served is found all the same, with the
+//! reason. Bounds keep one author's directories from taking the resources of others: below each name in the folder, and
+//! in each model, so many are looked at and watched.
 //!
-//! A look goes through one [place](Unit) and leaves it by no mount (`RESOLVE_NO_XDEV` refuses it untouched): a file system
-//! that does not answer holds the look at itself alone.
+//! A look goes through one [place](Unit) and leaves it by no mount (`RESOLVE_NO_XDEV` refuses it untouched): a file
+//! system that does not answer holds the look at itself alone.
 
 use nix::dir::{Dir, Type};
 use nix::errno::Errno;
@@ -29,7 +31,7 @@ const INSIDE: usize = 32;
 pub(super) const MODEL_DIRECTORIES: usize = 2048;
 /// Directories that are no models and in none, below one name in the folder.
 const OTHER_DIRECTORIES: usize = 2048;
-/// Directories inside one model that are told as being no models of their own.
+/// Directories inside one model that are reported as being no models of their own.
 const TOLD: usize = 16;
 
 /// A name in the models folder, or a mount below one.
@@ -44,25 +46,25 @@ pub(super) struct Unit {
 /// A directory that has a `model.py`, or that is not looked through.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Found {
-    /// Its path is a model's name.
+    /// The path is a model's name.
     Model,
-    /// Its path is not.
+    /// The path is not a model's name.
     Misnamed(NameError),
-    /// It is a link to such a directory.
+    /// A link to such a directory.
     Link,
-    /// It is inside this model.
+    /// Inside this model.
     Inside(String),
-    /// It has more parts than a model's name.
+    /// More parts than a model's name has.
     Deep,
-    /// It cannot be read.
+    /// Cannot be read.
     Unreadable(String),
-    /// It is in no model, and there are too many others beside it.
+    /// In no model, and there are too many others beside it.
     Many,
-    /// It was begun to be looked at, and there is no answer.
+    /// A look was begun, and there is no answer.
     Silent,
 }
 
-/// What a look has found.
+/// Findings of a look.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Scan {
     pub(super) found: BTreeMap<String, Found>,
@@ -70,7 +72,7 @@ pub(super) struct Scan {
     pub(super) mounts: BTreeSet<Unit>,
     /// Some directories are not watched: what happens there is seen by looking.
     pub(super) partly: bool,
-    /// So many could not be watched.
+    /// Number of directories that could not be watched.
     pub(super) unwatched: usize,
 }
 
@@ -82,7 +84,7 @@ struct Waiting {
     model: Option<String>,
 }
 
-/// Whoever has a look taken.
+/// Callbacks of a look.
 pub(super) trait Looker {
     /// Watches an open directory, given relative to the folder; whether it is watched.
     fn watch(&self, dir: BorrowedFd<'_>, path: &Path) -> bool;
@@ -114,7 +116,7 @@ pub(super) fn scan(folder: impl AsFd, unit: &Unit, crowded: &BTreeSet<String>, l
 }
 
 impl Scan {
-    /// A link is wherever it leads to: one that has a `model.py` is told.
+    /// A link is where it leads to: one that has a `model.py` is reported.
     fn link(&mut self, dir: BorrowedFd<'_>, link: &Path, path: &Path) {
         if fstatat(dir, &link.join("model.py"), AtFlags::AT_SYMLINK_NOFOLLOW).is_ok() {
             self.found.insert(super::shown(path), Found::Link);
@@ -122,7 +124,7 @@ impl Scan {
     }
 }
 
-/// One look at one unit.
+/// Look at one unit.
 struct Walk<'a> {
     scan: &'a mut Scan,
     root: OwnedFd,
@@ -203,7 +205,7 @@ impl Walk<'_> {
                 self.scan.mounts.insert(Unit { path: path.to_owned(), model: model.cloned() });
             }
             Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => {}
-            // What is inside a model is its snapshot's to refuse.
+            // Inside a model its snapshot refuses it.
             Err(_) if model.is_some() => {}
             Err(errno) => drop(self.scan.found.insert(super::shown(path), Found::Unreadable(errno.to_string()))),
         }

@@ -1,7 +1,7 @@
-//! The directory of a node's only model: looked at when a scheduler comes, once for each, and never in between.
+//! Directory of a node's only model: looked at when a scheduler connects, once for each, and never in between.
 //!
-//! So what an author does there changes nothing until the service is started or reloaded. The scheduler holds to what it was
-//! told first: a launcher that is started again, or a connection that is made again, brings no new content either.
+//! So an author's change takes no effect until the service is started or reloaded. The scheduler keeps to the first
+//! report: a launcher that is started again, or a connection that is made again, brings no new content either.
 
 use super::refusal::{Refusal, open, sendable};
 use super::wire::{Said, Teller, Told};
@@ -28,7 +28,7 @@ impl Single {
         Self { model, copier, out, known: None }
     }
 
-    /// Looks whenever it is told to, until the launcher is gone.
+    /// Looks at each request, until the launcher is gone.
     pub(super) fn run(mut self, told: &Receiver<Told>) {
         while let Ok(told) = told.recv() {
             if matches!(told, Told::Again { .. }) {
@@ -41,8 +41,8 @@ impl Single {
         }
     }
 
-    /// What is there. A directory that is being written, and trouble of the node's own, are waited for: they say nothing of
-    /// the model.
+    /// Takes a look. A directory that is being written, and trouble of the node's own, are waited for: they are no
+    /// statement about the model.
     fn look(&mut self) -> Said {
         loop {
             let again = match self.take() {

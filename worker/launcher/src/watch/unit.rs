@@ -1,10 +1,10 @@
-//! What is known of one place in the models folder. Pure.
+//! State of one place in the models folder. Pure.
 
 use super::scan::{Found, Scan};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// What must be looked at.
+/// Extent of a look.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Changed {
     All,
@@ -18,7 +18,7 @@ impl Default for Changed {
 }
 
 impl Changed {
-    /// Whether something at `path` may be another one, by itself or by what is around or in it.
+    /// Tests that a change at `path` may change this, by itself or by a directory around or in it.
     pub(super) fn is_of(&self, path: &Path) -> bool {
         match self {
             Self::All => true,
@@ -58,12 +58,12 @@ pub(super) struct State {
 }
 
 impl State {
-    /// What it has, each with what it was found to be.
+    /// Contents of the unit, each with its classification.
     pub(super) fn found(&self) -> impl Iterator<Item = (&String, &Found)> {
         self.scan.iter().flat_map(|scan| &scan.found)
     }
 
-    /// Names that are to be told as not answering: its models, or itself when there is none.
+    /// Names to report as not answering: its models, or itself when there is none.
     pub(super) fn silent(&mut self, shown: String) -> Vec<String> {
         let models = self.found().filter(|(_, found)| **found == Found::Model).map(|(name, _)| name.clone());
         let models: Vec<_> = models.collect();

@@ -1,4 +1,4 @@
-//! The watcher of a folder of models: what has changed is looked at, and what is new there is copied and told.
+//! Watcher of a folder of models: looks at changed directories, copies and reports new content.
 
 use super::debounce::Debounce;
 use super::jobs::{Ended, Jobs, Key, Outcome, Pace};
@@ -39,15 +39,15 @@ pub(super) struct Watcher {
     root: Option<Arc<File>>,
     pub(super) units: BTreeMap<Unit, State>,
     pub(super) models: BTreeMap<String, Option<Snapshot>>,
-    /// Models that were told as not answering.
+    /// Models that were reported as not answering.
     pub(super) silent: BTreeSet<String>,
     missing: Missing,
-    /// It was said that the folder itself is gone.
+    /// The loss of the folder itself was reported.
     pub(super) lost: bool,
     pub(super) changed: Changed,
-    /// Every model was told once.
+    /// Every model was reported once.
     scanned: bool,
-    /// What is watched.
+    /// Watched folder.
     pub(super) place: Option<Place>,
     /// When it was last asked whether that is still the models folder.
     pub(super) asked: Instant,
@@ -55,7 +55,7 @@ pub(super) struct Watcher {
     pub(super) crowded: BTreeSet<String>,
     /// When to look at everything, for what is not watched.
     pub(super) slow: Option<Instant>,
-    /// It was said that not all is watched.
+    /// Missing watches were reported.
     pub(super) warned: bool,
 }
 
@@ -89,7 +89,7 @@ impl Watcher {
         })
     }
 
-    /// Whoever tells it something rings.
+    /// Event descriptor, written by every source of input.
     pub(super) fn bell(&self) -> Arc<EventFd> {
         self.jobs.bell()
     }
@@ -324,7 +324,7 @@ impl Watcher {
         self.miss(debounce)
     }
 
-    /// Whether a model is where it was, as far as it is known.
+    /// Tests that a model is where it was, as far as it is known.
     fn is_there(&self, name: &str) -> bool {
         self.units.iter().any(|(unit, state)| match &state.scan {
             Some(scan) => scan.found.contains_key(name),

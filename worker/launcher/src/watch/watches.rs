@@ -1,4 +1,4 @@
-//! What the kernel watches of the models folder, and what is looked at instead.
+//! inotify watches of the models folder, and looks in their place where there are too few.
 
 use super::debounce::Debounce;
 use super::jobs::Pace;

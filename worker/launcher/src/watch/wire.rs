@@ -1,4 +1,4 @@
-//! What the watcher and its launcher say to each other: lines of JSON on the watcher's output and input.
+//! Messages between the watcher and its launcher: lines of JSON on the watcher's output and input.
 //!
 //! Both are one program of one build, so there are no versions.
 
@@ -15,7 +15,7 @@ pub(super) enum Said {
     Taken { name: String, copy: Option<String>, snapshot: SnapshotDigest, manifest: Option<String> },
     /// A directory cannot be served.
     Refused { name: String, message: String, no_model: bool },
-    /// It is not there any more.
+    /// The directory is gone.
     Gone { name: String },
     /// All was said once.
     Scanned,

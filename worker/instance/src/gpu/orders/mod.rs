@@ -1,15 +1,16 @@
-//! The scheduler's orders about GPU memory, carried out by the shims of one instance. Pure: events in, actions out.
+//! Orders about GPU memory, from the scheduler, carried out by the shims of one instance. Pure: events in, actions out.
 //!
 //! One order runs at a time, the others wait in a short queue. It is answered when every shim that it was sent to has
 //! answered or is gone, or at its deadline; a shim that has not answered by then is counted, and its late answer is
-//! known by its number and dropped. With several shims, an eviction of a part first asks each what it has, and then takes
-//! from the one with the most first; one that does not say in time is asked for what it said last.
+//! recognised by its number and dropped. With several shims, an eviction of a part first queries each for its usage,
+//! and then takes from the largest first; for a shim that does not answer in time its last report is used.
 //!
-//! A connection is a shim's once it has said hello. Before, it is told nothing and owes nothing: a program that connects
-//! and keeps silent does not hold up an order. What such a process has on the card stands in the account all the same.
+//! A connection is a shim's once it has said hello. Before, it is sent nothing and owes nothing: a program that
+//! connects and keeps silent does not hold up an order. Memory of such a process on the card stands in the account all
+//! the same.
 //!
-//! A shim answers each order once and says nothing else. One that does otherwise, or leaves [`OWED`] orders unanswered,
-//! is disconnected.
+//! A shim answers each order once and sends nothing else. One that does otherwise, or leaves [`OWED`] orders
+//! unanswered, is disconnected.
 
 use omni_gpu_protocol::control::{Kind, Order, Report, Verb};
 use omni_node_protocol::instance::GpuOrder;
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 /// How long an order may take: at the slowest copy that is still of use, 80 GB leave a card in this time.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long an eviction waits to hear who has what.
+/// Longest wait of an eviction for the usage reports.
 const ASKING: Duration = Duration::from_secs(1);
 /// Orders that wait for the one before them.
 const WAITING: usize = 8;
@@ -35,7 +36,7 @@ pub(super) enum Event {
     Asked { number: u64, order: GpuOrder },
     /// A scheduler has come, whose numbers mean other orders.
     Scheduler,
-    /// Somebody has connected: a shim, if it says hello.
+    /// New connection: a shim, once it says hello.
     Connected { shim: Shim },
     /// A shim has sent a packet; `None` for one that is no report.
     Said { shim: Shim, report: Option<Report> },
@@ -58,7 +59,7 @@ pub(super) enum Action {
     Close { shim: Shim, why: &'static str },
 }
 
-/// What came of an order, as far as the shims know.
+/// Result of an order, as far as the shims report it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Answer {
     /// The scheduler's.
@@ -91,7 +92,7 @@ struct State {
 struct Running {
     /// `None` when the scheduler that asked is gone.
     asked: Option<u64>,
-    /// What is still to be shared out, once everybody has said what it has.
+    /// Bytes still to be shared out, once all usage reports are there.
     to_evict: Option<u64>,
     /// The number of the orders that are out.
     number: u64,
@@ -139,7 +140,8 @@ impl Orders {
             self.waiting.push_back((number, order));
             return vec![];
         }
-        // Nobody was asked, so nobody has answered; with no shim left there would still be an order that was not done.
+        // No shim was sent the order, so none has answered; with no shim left there would still be an order that was
+        // not carried out.
         let silent = u32::try_from(self.greeted().count()).unwrap_or(u32::MAX).max(1);
         vec![Action::Answer(Answer { number, silent, ..Answer::default() })]
     }
@@ -165,7 +167,7 @@ impl Orders {
         vec![]
     }
 
-    /// It lives and does not do as it should: what it has may be anywhere.
+    /// Disconnects a shim that lives and violates the protocol: where its memory is, is unknown.
     fn give_up(&mut self, shim: Shim, why: &'static str) -> Vec<Action> {
         let Some(state) = self.shims.remove(&shim) else { return vec![] };
         if let Some(running) = self.running.as_mut().filter(|running| state.owes.contains(&running.number)) {

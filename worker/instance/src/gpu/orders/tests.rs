@@ -1,4 +1,4 @@
-//! Tables of the orders: who is sent what, when it is answered, and who is disconnected.
+//! Tables of the orders: which shim is sent what, when an order is answered, and which shim is disconnected.
 
 use super::*;
 use proptest::prelude::*;
@@ -110,7 +110,7 @@ fn an_eviction_asks_and_takes_from_the_largest_first() {
         (99 * GIB, &[(2, 5 * GIB), (3, 3 * GIB), (1, GIB)]),
     ];
     for (bytes, shares) in table {
-        // What they said when they connected is long past.
+        // The usage reported at connect is long outdated.
         let mut orders = with(&[50 * GIB, 1, 0, 0]);
         let asking = sent(&orders.on(asked(3, GpuOrder::Evict { bytes }), ms(0)));
         assert_eq!(asking, [1, 2, 3, 4].map(|shim| (shim, 1, Verb::Report)));
@@ -271,7 +271,7 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// Whatever the shims do, every order of a scheduler that stays is answered once, and in time.
+    /// For any behaviour of the shims, every order of a scheduler that stays is answered once, and in time.
     #[test]
     fn every_order_is_answered_once(events in prop::collection::vec((any_event(), 0..2000_u64), 0..200)) {
         let (mut orders, mut now) = (Orders::default(), ms(0));

@@ -1,12 +1,13 @@
-//! What the worker of a zygote decides: who gets a process, whose process has ended, and when it is over. Pure.
+//! Queue of callers that want a process of the zygote: which caller gets one, which process has ended, and when the
+//! zygote is over. Pure.
 //!
-//! | the zygote | a caller asks | |
+//! | zygote | a caller asks | |
 //! | --- | --- | --- |
 //! | imports | waits | until everything is imported |
 //! | is ready | gets a process, or waits | a few at a time: a zygote forks one after the other |
-//! | is spent: it ended, cannot be used, or was told to end | is refused | what came from it lives on |
+//! | is spent: it ended, cannot be used, or was stopped | is refused | processes from it live on |
 //!
-//! It is over when nobody holds a process and the zygote is spent, or has had no caller for [`LINGER`].
+//! The zygote is over when no caller has a process and it is spent, or has had no caller for [`LINGER`].
 
 use omni_node_protocol::id::InstanceId;
 use omni_node_protocol::zygote::LINGER;
@@ -15,7 +16,8 @@ use std::time::Duration;
 
 /// How long a fork may take until it is claimed: less than a caller's patience, which would hide that the zygote hangs.
 const FORK_WITHIN: Duration = Duration::from_secs(2);
-/// Forks that the zygote is told to make and that nobody has claimed yet: what waits behind others is not late.
+/// Forks that the zygote has been sent and that no caller has claimed yet: a request that waits behind others is not
+/// late.
 const FORKS: usize = 8;
 
 /// A connection, by the number that it got when it was accepted.
@@ -24,7 +26,7 @@ pub(super) type Caller = u64;
 /// Something happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Event {
-    /// Somebody connected.
+    /// New connection of a caller.
     Came(Caller),
     /// A caller wants a process for this instance.
     Asked(Caller, InstanceId),
@@ -51,7 +53,7 @@ pub(super) enum Action {
     Refuse(Caller, String),
     /// Tell a caller how its process ended.
     TellEnd(Caller, i32),
-    /// Nobody wants this caller's process any more.
+    /// The process of this caller is not wanted any more.
     Kill(Caller),
     /// Take no more callers.
     Close,
@@ -73,7 +75,7 @@ enum Stage {
     Done,
 }
 
-/// The zygote and all who have something of it.
+/// Zygote with all callers that have, or wait for, a process of it.
 #[derive(Debug)]
 pub(super) struct Family {
     zygote: Zygote,
@@ -84,7 +86,7 @@ pub(super) struct Family {
 }
 
 impl Family {
-    /// The imports may take so long, whoever waits for them meanwhile.
+    /// New queue. The imports may take this long, however many callers wait meanwhile.
     pub(super) fn new(import_within: Duration) -> Self {
         Self {
             zygote: Zygote::Importing,
@@ -94,17 +96,17 @@ impl Family {
         }
     }
 
-    /// Whether it has not said yet that it is preloaded, nor ended.
+    /// Tests that it has neither reported that it is preloaded, nor ended.
     pub(super) fn is_importing(&self) -> bool {
         self.zygote == Zygote::Importing
     }
 
-    /// Whether this caller waits for its process, which the zygote has been told to make.
+    /// Tests that this caller waits for a process whose fork the zygote has been sent.
     pub(super) fn may_claim(&self, caller: Caller) -> bool {
         matches!(self.callers.get(&caller), Some(Stage::Forking(..)))
     }
 
-    /// Whether a process of the sandbox is somebody's already.
+    /// Tests that a process of the sandbox belongs to a caller already.
     pub(super) fn is_held(&self, pid: i32) -> bool {
         self.callers.values().any(|stage| *stage == Stage::Holds(pid))
     }
@@ -116,7 +118,7 @@ impl Family {
         idle.into_iter().chain(imports).chain(self.forks()).min()
     }
 
-    /// What the zygote, which is there, has not done in time.
+    /// Overdue step of a living zygote.
     pub(super) fn hangs(&self, now: Duration) -> Option<&'static str> {
         match self.zygote {
             Zygote::Importing if self.imported_until <= now => Some("it did not import its modules in time"),
@@ -159,7 +161,7 @@ impl Family {
                 if self.callers.is_empty() {
                     self.idle_since = now;
                 }
-                // A process that nobody has claimed yet sees the end of its control socket.
+                // A process that is not claimed yet sees the end of its control socket.
                 match stage {
                     Some(Stage::Holds(_)) => vec![Action::Kill(caller)],
                     Some(Stage::Silent | Stage::Waits(_) | Stage::Forking(..) | Stage::Done) | None => vec![],

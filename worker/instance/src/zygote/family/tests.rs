@@ -111,7 +111,7 @@ fn nobody_asks_twice() {
 }
 
 proptest! {
-    /// Every caller gets at most one last word, and nobody hears of a process that is not its own.
+    /// Every caller gets at most one last message, and none about a process that is not its own.
     #[test]
     fn last_words_are_last(steps in proptest::collection::vec((0_u8..9, 0_u64..4, 0_i32..4), 0..80)) {
         let mut family = Family::new(IMPORT_WITHIN);

@@ -1,44 +1,46 @@
-//! Whose writes are slowed down. Pure: what was written to each device goes in, changes come out.
+//! Policy of write limits. Pure: bytes written to each device go in, changes come out.
 //!
-//! What always holds:
-//! - A device is filled once as fast as it can be: what a model stores is never slowed down, only what it writes beyond that.
-//! - Who is slow and writes on stays so. Who does not is let go, with what it has regained until then.
+//! Invariants:
+//! - A device is filled once as fast as it can be: data that a model stores is never slowed down, only writes beyond
+//!   that.
+//! - A limited device that is written on stays limited. One that is not is released, with the budget regained until
+//!   then.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What a model may write in the long run, in bytes a second; measured: at twice as much its neighbours still feel it at times
-/// (`docs/decisions/disks.md`).
+/// Long-run rate of a limited device, in bytes a second; measured: at twice as much its neighbours still feel it at
+/// times (`docs/decisions/disks.md`).
 pub(super) const RATE: u64 = 10 << 20;
 /// Does not write on: less than a quarter of that, for [`CALM`] looks in a row.
 const SATED: u64 = 4;
 const CALM: u32 = 8;
 
-/// What happened to a device since the last look.
+/// Use of a device since the last look.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Use {
     /// How large it is.
     pub(super) bytes: u64,
-    /// What was written to it.
+    /// Bytes written to it.
     pub(super) written: u64,
 }
 
-/// What to do with a device.
+/// Change of a device's limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
-    /// It takes [`RATE`] at most.
+    /// Limit to [`RATE`].
     SlowDown,
-    /// It takes what it can.
+    /// No limit.
     LetGo,
 }
 
-/// Who is slow.
+/// Limited devices, and the budgets of all.
 #[derive(Debug, Default)]
 pub(super) struct Policy(BTreeMap<String, Disk>);
 
 #[derive(Debug)]
 struct Disk {
-    /// What may still be written as fast as it can be; at most once the whole device.
+    /// Budget that may still be written at full speed; at most once the whole device.
     left: u64,
     /// Slow, and calm for so many looks.
     slow: Option<u32>,
@@ -52,7 +54,8 @@ impl Policy {
         let may = RATE.saturating_mul(u64::try_from(within.as_millis()).unwrap_or(u64::MAX)) / 1000;
         for (device, used) in uses {
             let disk = self.0.entry(device.clone()).or_insert(Disk { left: used.bytes, slow: None });
-            // Half for who is slow: it writes about as much as it may, and is not to regain anything by a little less.
+            // Half for a limited device: it writes about as much as it may, and is not to regain anything by a little
+            // less.
             let regained = if disk.slow.is_some() { may / 2 } else { may };
             disk.left = disk.left.saturating_add(regained).min(used.bytes).saturating_sub(used.written);
             match &mut disk.slow {

@@ -7,7 +7,7 @@ const TICK: Duration = Duration::from_millis(250);
 /// A look is a quarter of a second: five of them are what a model may write from one to the next.
 const UNIT: u64 = RATE / 20;
 
-/// One look at one device of so many units, to which so many were written.
+/// A look at a single device of `bytes` units, to which `written` units were written.
 fn look(policy: &mut Policy, bytes: u64, written: u64) -> Option<Change> {
     let uses = BTreeMap::from([("7:1".to_owned(), Use { bytes: bytes * UNIT, written: written * UNIT })]);
     let mut changes = policy.tick(TICK, &uses);
@@ -40,7 +40,7 @@ fn it_is_let_go_when_it_has_been_calm_for_a_while_and_not_for_writing_what_it_ma
     for look_at in 1..=8 {
         assert_eq!(look(&mut policy, 16, 1), (look_at == 8).then_some(Change::LetGo), "{look_at}");
     }
-    // What it regained since it is calm is less than the whole.
+    // The budget regained since it is calm is less than the whole.
     assert_eq!(look(&mut policy, 16, 16 + 5), Some(Change::SlowDown));
 }
 

@@ -1,17 +1,17 @@
-//! Which processors an instance is kept to. Pure: what each used goes in, changes come out.
+//! Policy of pinning. Pure: processor time that each group used goes in, changes come out.
 //!
-//! What always holds:
-//! - Who is kept to processors has as many as its limit, rounded up, so it loses no processor time by it; and the limits
-//!   of those that are kept to one processor do not exceed it together.
-//! - Who cannot be given that is on all processors, as is everybody who does not use up its limit.
-//! - An instance that is kept stays where it is until it is let go.
+//! Invariants:
+//! - A pinned group has as many processors as its limit, rounded up, so it loses no processor time by it; and the
+//!   limits of groups that are pinned to a single processor do not exceed it together.
+//! - A group that cannot be given that many is on all processors, as is every group that does not use up its limit.
+//! - A pinned group stays where it is until it is unpinned.
 
 use omni_cgroup::CpuSet;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// One processor, in thousandths.
+/// A whole processor, in thousandths.
 const WHOLE: u32 = 1000;
 /// Uses up its limit: three fifths of it. Who also has the kernel work for it, on files or memory, waits for that in between.
 const HUNGRY: u64 = 600;
@@ -19,25 +19,25 @@ const HUNGRY: u64 = 600;
 const SATED: u64 = 350;
 const CALM: u32 = 8;
 
-/// What a group did since the last tick.
+/// Use of a group since the last tick.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Use {
-    /// Its limit, in thousandths of a processor.
+    /// Limit, in thousandths of a processor.
     pub(super) limit_millis: u32,
     /// Processor time, in microseconds.
     pub(super) used_usec: u64,
 }
 
-/// What to do with a group.
+/// Change of a group's processors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Change {
     /// Keep it to these.
     Keep(CpuSet),
-    /// It may be on all.
+    /// Unpin: all processors.
     LetGo,
 }
 
-/// Who is kept where.
+/// Pinned groups and their processors.
 #[derive(Debug, Default)]
 pub(super) struct Policy {
     all: CpuSet,
@@ -47,7 +47,7 @@ pub(super) struct Policy {
 #[derive(Debug)]
 struct Kept {
     on: CpuSet,
-    /// Of each of them, in thousandths.
+    /// Promised time of each processor, in thousandths.
     part: u32,
     calm: u32,
 }
@@ -62,7 +62,7 @@ impl Policy {
     ) -> Vec<(String, Change)> {
         let mut changes = Vec::new();
         if self.all != *all {
-            // Processors came or went: everybody begins anew.
+            // Processors came or went: pin anew.
             self.all = all.clone();
             let kept = std::mem::take(&mut self.kept);
             changes.extend(kept.into_keys().map(|name| (name, Change::LetGo)));
@@ -104,7 +104,7 @@ impl Policy {
         fits.then(|| Kept { on: by_room.into_iter().map(|(_, Reverse(processor))| processor).collect(), part, calm: 0 })
     }
 
-    /// What of a processor is promised, in thousandths.
+    /// Promised time of a processor, in thousandths.
     fn taken(&self, processor: u32) -> u32 {
         self.kept.values().filter(|kept| kept.on.contains(processor)).map(|kept| kept.part).sum()
     }

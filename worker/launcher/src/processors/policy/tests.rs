@@ -9,7 +9,7 @@ fn set(text: &str) -> CpuSet {
     CpuSet::parse(text).unwrap()
 }
 
-/// One look: each group's name, limit in thousandths, and use in thousandths of a processor.
+/// A look: each group's name, limit in thousandths, and use in thousandths of a processor.
 fn look(policy: &mut Policy, all: &str, groups: &[(&str, u32, u64)]) -> Vec<(String, String)> {
     let uses = groups.iter().map(|(name, limit_millis, used)| {
         ((*name).to_owned(), Use { limit_millis: *limit_millis, used_usec: used * 250 })
