@@ -56,9 +56,9 @@ const CONFINED: &[Confined] = &[
             "worker/snapshot/src/content.rs",         // beside times of files, which are of the same clock
             "worker/snapshot/src/tree.rs",            // the same
             "worker/launcher/src/caches.rs",          // the same
-            "worker/launcher/src/node/lives.rs",      // the same, for caches.rs
+            "worker/launcher/src/main_loop/instances.rs",// the same, for caches.rs
             "worker/environment/src/build.rs",        // when an environment was made
-            "worker/launcher/src/node/builds.rs",     // since when a build waits or runs
+            "worker/launcher/src/main_loop/builds.rs",// since when a build waits or runs
             "worker/instance/src/setup.rs",           // when a line was logged
             "worker/sandbox/src/proc_files.rs",       // since when the machine runs, for /proc/stat
         ],
@@ -146,7 +146,7 @@ fn a_layer_that_reaches_over_is_found() {
         ("worker/launcher/src/start.rs", "cgroups_rs::fs::Cgroup::load(hier, path)"),
         ("scheduler/src/model/task.rs", "hyper::StatusCode::OK"),
         ("scheduler/src/model/task.rs", "std::process::Command::new(program)"),
-        ("worker/launcher/src/keep.rs", "SystemTime::now()"),
+        ("worker/launcher/src/keeper.rs", "SystemTime::now()"),
     ];
     for (path, source) in bad {
         assert!(!confined(path, source).is_empty(), "{path}: {source}");

@@ -2,8 +2,8 @@
 //!
 //! A process beside it watches and copies the models folder ([`watch`](mod@watch)); it makes environments
 //! (`omni-environment`), starts a worker for each instance ([`start`]), keeps instances that compute all the time to
-//! few processors ([`processors`]) and removes all traces of ended ones ([`reap`]). The scheduler asks for starts and
-//! ends over a socket ([`link`]); the main loop ([`node`]) holds the state, threads do slow work and answer with events
+//! few processors ([`throttle`]) and removes all traces of ended ones ([`reap`]). The scheduler asks for starts and
+//! ends over a socket ([`link`]); the main loop ([`main_loop`]) holds the state, threads do slow work and answer with events
 //! ([`event`]).
 //!
 //! Invariants: it has no network and parses nothing from one; every name, digest and number from the scheduler is
@@ -11,31 +11,29 @@
 //! ([`instances`]) and removes everything without one.
 #![forbid(unsafe_code)]
 
-mod beat;
 mod caches;
 mod catalog;
-mod disks;
 mod event;
 mod folders;
 mod gpu;
+mod heartbeat;
 mod instances;
-pub mod keep;
+pub mod keeper;
 mod link;
 mod links;
 mod lock;
 pub mod machine;
-mod node;
+mod main_loop;
 mod open_files;
-mod processors;
 mod reap;
 mod settings;
 mod start;
+mod throttle;
 mod uids;
 mod variables;
 mod watch;
 mod zygotes;
 
-use disks::Disks;
 use event::Event;
 use gpu::Gpus;
 use instances::{InstanceRecord, Instances, Traces};
@@ -46,7 +44,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::stat::{Mode, umask};
-use node::{Builds, Node, State, Unflushed};
+use main_loop::{Builds, Node, State, Unflushed};
 use omni_cgroup::Driver;
 use omni_config::node::MISCONFIGURED;
 use omni_dir::way::Changeable;
@@ -63,6 +61,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread;
+use throttle::disks::Disks;
 use uids::UidSlots;
 use watch::Watch;
 pub use watch::{WatchError, watch};
@@ -134,7 +133,7 @@ impl LauncherError {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::AlreadyRunning { .. } | Self::Cgroup(omni_cgroup::Error::Claimed { .. }) => keep::ALREADY_RUNNING,
+            Self::AlreadyRunning { .. } | Self::Cgroup(omni_cgroup::Error::Claimed { .. }) => keeper::ALREADY_RUNNING,
             Self::Watch(WatchError::Folder { .. })
             | Self::LongPath { .. }
             | Self::Changeable { .. }
@@ -214,7 +213,7 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     let watch_end = watch.end();
     spawn("watch", move || watch.run())?;
     let shared = Arc::clone(&driver);
-    spawn("processors", move || processors::share_out(&*shared))?;
+    spawn("processors", move || throttle::processors::share_out(&*shared))?;
     let shared = Arc::clone(&driver);
     spawn("open files", move || open_files::watch(&*shared))?;
     let images = settings.caches();

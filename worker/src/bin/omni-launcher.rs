@@ -6,7 +6,7 @@
 use clap::{Parser, ValueEnum};
 use omni_config::node::{DEFAULT_FILE, FALLBACK_UID, MISCONFIGURED, NodeUser};
 use omni_config::{Models, NoSingleModel, NodeConfig, SingleModel};
-use omni_launcher::{Ended, Settings, keep, machine};
+use omni_launcher::{Ended, Settings, keeper, machine};
 use omni_log::chain;
 use omni_machine::Configuration;
 use omni_snapshot::Limits;
@@ -83,7 +83,7 @@ fn main() -> ExitCode {
     if arguments.keep {
         let own = std::env::args_os().skip(1);
         let own: Vec<_> = own.map(|text| if text == "--keep" { OsString::from("--kept") } else { text }).collect();
-        return keep::keep(&own).unwrap_or_else(|error| {
+        return keeper::keep(&own).unwrap_or_else(|error| {
             tracing::error!(error = chain(&error), "cannot keep a launcher running");
             ExitCode::FAILURE
         });
@@ -97,7 +97,7 @@ fn main() -> ExitCode {
     };
     match omni_launcher::run(settings) {
         Ok(Ended::Done) => ExitCode::SUCCESS,
-        Ok(Ended::MakesWay) => ExitCode::from(keep::MAKES_WAY),
+        Ok(Ended::MakesWay) => ExitCode::from(keeper::MAKES_WAY),
         Ok(Ended::Unkept) => keep_again(),
         Err(error) => {
             tracing::error!("{}", chain(&error));

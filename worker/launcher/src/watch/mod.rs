@@ -13,17 +13,17 @@
 
 mod debounce;
 mod jobs;
-mod keeper;
 mod missing;
 mod place;
+mod protocol;
 mod refusal;
 mod results;
 mod scan;
 mod single;
+mod supervisor;
 mod unit;
 mod watcher;
 mod watches;
-mod wire;
 
 use nix::errno::Errno;
 use nix::sys::prctl;
@@ -36,9 +36,9 @@ use std::io::{self, BufRead};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use wire::{Teller, Told};
+use protocol::{Teller, Told};
 
-pub(super) use keeper::{Looks, Watch};
+pub(super) use supervisor::{Looks, Watch};
 
 /// After this long without events a directory counts as written.
 const QUIET: Duration = Duration::from_millis(200);

@@ -5,7 +5,7 @@ use super::jobs::Key;
 use super::refusal::{Refusal, sendable};
 use super::watcher::Watcher;
 use super::watches::WATCHES;
-use super::wire::Said;
+use super::protocol::Said;
 use super::{PATIENCE, TROUBLE, shown};
 use crate::event::ModelState;
 use omni_log::chain;

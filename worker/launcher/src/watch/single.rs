@@ -4,7 +4,7 @@
 //! report: a launcher that is started again, or a connection that is made again, brings no new content either.
 
 use super::refusal::{Refusal, open, sendable};
-use super::wire::{Said, Teller, Told};
+use super::protocol::{Said, Teller, Told};
 use super::{PATIENCE, TROUBLE};
 use crate::event::ModelState;
 use omni_config::{Foreign, SingleModel};

@@ -8,7 +8,7 @@ use super::refusal::Refusal;
 use super::scan::{Found, Scan, Unit, names, scan};
 use super::unit::{Changed, State};
 use super::watches::{PLACE, WATCHES, Watches};
-use super::wire::{Said, Teller, Told};
+use super::protocol::{Said, Teller, Told};
 use super::{MISSING, PATIENCE, QUIET, TROUBLE, WatchError, open};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};

@@ -8,7 +8,7 @@
 
 mod policy;
 
-use super::start::CACHE;
+use crate::start::CACHE;
 use omni_cgroup::{DiskShare, Driver, Group, GroupName, Part};
 use policy::{Change, Policy, RATE, Use};
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ const LOOP: &str = "7:";
 
 /// The thread. Dropped, it lets all go and ends.
 #[derive(Debug)]
-pub(super) struct Disks {
+pub(crate) struct Disks {
     end: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -56,7 +56,7 @@ impl Disks {
     ///
     /// # Errors
     /// The kernel has no thread left, or there is no such folder.
-    pub(super) fn watch(cgroups: Arc<dyn Driver>, images: &Path) -> io::Result<Self> {
+    pub(crate) fn watch(cgroups: Arc<dyn Driver>, images: &Path) -> io::Result<Self> {
         let images = fs::canonicalize(images)?; // as the kernel names them
         let (end, ended) = sync_channel(1); // nothing is ever said by it
         let thread = thread::Builder::new().name("disks".to_owned()).spawn(move || run(&*cgroups, &images, &ended))?;

@@ -2,12 +2,12 @@
 //! threads, which answer with events.
 
 mod builds;
-mod kept;
-mod lives;
-mod nests;
-mod prepare;
+mod instances;
+mod preparation;
+mod retention;
+mod zygotes;
 
-use super::beat::Beat;
+use super::heartbeat::Heartbeat;
 use super::catalog::Catalog;
 use super::event::{Event, Events, Inbox, ModelState};
 use super::gpu::Gpus;
@@ -18,8 +18,8 @@ use super::watch::Looks;
 use super::zygotes::Zygotes;
 use super::{Ended, Settings};
 pub(super) use builds::Builds;
-use kept::Kept;
-pub(super) use kept::Unflushed;
+use retention::Kept;
+pub(super) use retention::Unflushed;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
@@ -99,7 +99,7 @@ impl Node {
     /// Runs until SIGTERM, SIGINT, SIGUSR2, or with a keeper until `Quit` and the end of the last worker. Workers are left
     /// as they are.
     pub(super) fn run(&mut self) -> Result<Ended, Errno> {
-        let mut beat = Beat::new(self.settings.kept);
+        let mut beat = Heartbeat::new(self.settings.kept);
         loop {
             beat.turn();
             self.forget_caches();

@@ -25,7 +25,7 @@ struct Watched {
 }
 
 /// Shares out the processors until the launcher ends.
-pub(super) fn share_out(cgroups: &dyn Driver) {
+pub(crate) fn share_out(cgroups: &dyn Driver) {
     let mut watched: BTreeMap<String, Watched> = BTreeMap::new();
     let mut policy = Policy::default();
     let mut looked = Instant::now();

@@ -1,7 +1,7 @@
 //! Launcher's side of the watcher: starts it, starts it again when it has ended, and passes its reports to the main
 //! loop.
 
-use super::wire::{Said, Told};
+use super::protocol::{Said, Told};
 use super::{TROUBLE, WatchError, open};
 use crate::event::{Event, Events, ModelState};
 use crate::settings::Settings;

@@ -1,5 +1,5 @@
 //! Environments being made, as the main loop knows them: waiting models, running builds, timeouts. No effects:
-//! [`super::prepare`] carries them out.
+//! [`super::preparation`] carries them out.
 
 use omni_environment::queue::{Counts, Full, Kind, Queue};
 use omni_environment::{BuildPlan, Ended};

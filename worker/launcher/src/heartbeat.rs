@@ -1,7 +1,7 @@
 //! Heartbeat of the launcher's main loop, for the process that keeps it: a service manager with `WatchdogSec`, or
 //! `--keep`.
 //!
-//! Each turn of [`super::node`]'s loop calls [`Beat::turn`], and the loop turns at least every [`Beat::every`] though
+//! Each turn of [`super::main_loop`]'s loop calls [`Heartbeat::turn`], and the loop turns at least every [`Heartbeat::every`] though
 //! nothing happens. A loop that does not turn is killed and the launcher started again; instances stay.
 //!
 //! Invariants: a heartbeat never blocks, and one that is not read is lost.
@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 const KEPT: Duration = Duration::from_secs(5);
 
 /// Recipient and time of the last heartbeat.
-pub(super) struct Beat {
+pub(super) struct Heartbeat {
     kept: bool,
     every: Option<Duration>,
     last: Option<Instant>,
 }
 
-impl Beat {
+impl Heartbeat {
     /// `kept`: standard output is a pipe of the process that keeps this one.
     pub(super) fn new(kept: bool) -> Self {
         let every = if kept { Some(KEPT) } else { sd_notify::watchdog_enabled().map(|within| within / 3) };
