@@ -51,16 +51,16 @@ const CONFINED: &[Confined] = &[
     Confined {
         words: &["SystemTime", "ClockId::CLOCK_REALTIME"],
         only: &[
-            "omnictl/src/commands/deploy/publish.rs", // the name of a draft
-            "scheduler/src/machine.rs",               // since when something is
-            "worker/snapshot/src/content.rs",         // beside times of files, which are of the same clock
-            "worker/snapshot/src/tree.rs",            // the same
-            "worker/launcher/src/caches.rs",          // the same
-            "worker/launcher/src/main_loop/instances.rs",// the same, for caches.rs
-            "worker/environment/src/build.rs",        // when an environment was made
-            "worker/launcher/src/main_loop/builds.rs",// since when a build waits or runs
-            "worker/instance/src/setup.rs",           // when a line was logged
-            "worker/sandbox/src/proc_files.rs",       // since when the machine runs, for /proc/stat
+            "omnictl/src/commands/deploy/publish.rs",     // the name of a draft
+            "scheduler/src/machine.rs",                   // since when something is
+            "worker/snapshot/src/content.rs",             // beside times of files, which are of the same clock
+            "worker/snapshot/src/tree.rs",                // the same
+            "worker/launcher/src/caches.rs",              // the same
+            "worker/launcher/src/main_loop/instances.rs", // the same, for caches.rs
+            "worker/environment/src/build.rs",            // when an environment was made
+            "worker/launcher/src/main_loop/builds.rs",    // since when a build waits or runs
+            "worker/instance/src/setup.rs",               // when a line was logged
+            "worker/sandbox/src/proc_files.rs",           // since when the machine runs, for /proc/stat
         ],
         why: "the time of day jumps: it is for people to read, and no decision rests on it",
     },

@@ -2,7 +2,8 @@
 //!
 //! Invariants: root writes nothing where the scheduler's user could exchange a folder for another one.
 
-use super::{LauncherError, Settings, at};
+use super::error::{LauncherError, at};
+use super::settings::Settings;
 use nix::unistd::{Uid, User};
 use omni_config::{Models, SingleModel};
 use omni_dir::way::{self, Changeable};

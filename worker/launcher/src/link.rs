@@ -86,7 +86,7 @@ impl Link {
     }
 
     /// Queues a message for the scheduler, when there is one.
-    pub(super) fn tell(&mut self, message: FromLauncher) {
+    pub(super) fn send(&mut self, message: FromLauncher) {
         let Some(peer) = &mut self.peer else { return };
         if peer.waiting.len() >= WAITING {
             tracing::warn!("the scheduler does not read: disconnected");
@@ -114,7 +114,7 @@ impl Link {
     }
 
     /// Ends the connection to a scheduler that is not understood, or that ends itself.
-    pub(super) fn let_go(&mut self) {
+    pub(super) fn close(&mut self) {
         self.peer = None;
     }
 
@@ -147,8 +147,8 @@ mod tests {
         let scheduler = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).unwrap();
         connect(scheduler.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
         link.accept();
-        link.tell(FromLauncher::ModelRefused { name: "a".into(), message: "x".repeat(MAX_PACKET), no_model: false });
-        link.tell(FromLauncher::Scanned);
+        link.send(FromLauncher::ModelRefused { name: "a".into(), message: "x".repeat(MAX_PACKET), no_model: false });
+        link.send(FromLauncher::Scanned);
         link.flush();
         assert_eq!(recv_packet_no_fds::<FromLauncher>(&scheduler).unwrap(), FromLauncher::Scanned);
         assert!(link.peer().is_some());

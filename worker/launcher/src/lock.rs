@@ -4,8 +4,8 @@
 //! A launcher that was killed leaves its locks for moments to a process that it was about to start: the copies of the
 //! descriptors close when that executes its program. So a lock that is not free is waited for a little.
 
+use super::error::{LauncherError, at};
 use super::keeper::ALREADY_RUNNING;
-use super::{LauncherError, at};
 use omni_cgroup::{Claim, Drivers};
 use omni_dir::Dir;
 use std::fs::{self, File, TryLockError};

@@ -1,7 +1,7 @@
 //! The end of an instance: what is left of it goes, and how it ended is found out. Runs in a thread of its own, because
 //! the kernel may take its time to empty a control group.
 
-use super::instances::Traces;
+use super::runtime_dir::RuntimeDir;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use omni_cgroup::Driver;
@@ -10,8 +10,8 @@ use omni_node_protocol::id::InstanceId;
 
 /// Removes everything of an instance whose worker is gone or must go; says how it ended. The record goes last: a launcher
 /// that is killed before does this again.
-pub(super) fn reap(id: &InstanceId, worker: Option<Pid>, driver: &dyn Driver, traces: &Traces) -> ExitCause {
-    reap_groups(id.as_str(), id, worker, driver, traces)
+pub(super) fn reap(id: &InstanceId, worker: Option<Pid>, driver: &dyn Driver, runtime_dir: &RuntimeDir) -> ExitCause {
+    reap_groups(id.as_str(), id, worker, driver, runtime_dir)
 }
 
 /// As [`reap`], for what has its control groups under another name than its id.
@@ -20,7 +20,7 @@ pub(super) fn reap_groups(
     id: &InstanceId,
     worker: Option<Pid>,
     driver: &dyn Driver,
-    traces: &Traces,
+    runtime_dir: &RuntimeDir,
 ) -> ExitCause {
     if let Err(error) = driver.destroy(groups) {
         tracing::error!(instance = %id, error = omni_log::chain(&error), "the control groups of an instance are left");
@@ -29,8 +29,8 @@ pub(super) fn reap_groups(
         // Not our child when an earlier launcher started it; then another process reaps it.
         let _ = waitpid(pid, Some(WaitPidFlag::WNOHANG));
     }
-    let cause = traces.exit_cause(id);
-    if let Err(error) = traces.remove(id) {
+    let cause = runtime_dir.exit_cause(id);
+    if let Err(error) = runtime_dir.remove(id) {
         tracing::error!(instance = %id, %error, "files of an instance are left");
     }
     cause

@@ -4,13 +4,15 @@
 //! began and did not finish is removed by [`super::reap`], which needs the instance's id only.
 
 use super::gpu::{GpuError, Gpus, Grant};
-use super::instances::{InstanceRecord, RecordedWorker, Traces};
+use super::records::{InstanceRecord, RecordedWorker};
+use super::runtime_dir::RuntimeDir;
+use super::settings::Settings;
 use super::variables;
 use nix::unistd::Pid;
 use omni_cgroup::{CgroupPaths, Driver, GroupName, Limits, Part};
 use omni_config::{GpuUuid, ModelName, NodeConfig};
 use omni_engine_protocol::control::Boot;
-use omni_environment::{ENGINE, INSIDE, Record};
+use omni_environment::{ENGINE, INSIDE, Package, Record};
 use omni_node_protocol::launcher::{GpuMode, StartSpec};
 use omni_process::SealedProgram;
 use omni_process::pidfd;
@@ -142,7 +144,19 @@ pub(super) fn check(spec: &StartSpec, config: &NodeConfig) -> Result<ModelName, 
     Ok(name)
 }
 
-/// A checked request with all that it takes.
+/// Resources of the node that every start uses.
+#[derive(Clone)]
+pub(super) struct StartContext {
+    pub(super) settings: Arc<Settings>,
+    pub(super) driver: Arc<dyn Driver>,
+    pub(super) worker: Arc<SealedProgram>,
+    pub(super) package: Arc<Package>,
+    pub(super) gpus: Arc<Gpus>,
+    /// Folder of the instances; of the zygotes for the start of one.
+    pub(super) runtime_dir: RuntimeDir,
+}
+
+/// Checked request with all that its start needs.
 #[derive(Clone)]
 pub(super) struct Start {
     pub(super) spec: StartSpec,
@@ -151,15 +165,7 @@ pub(super) struct Start {
     pub(super) snapshot: PathBuf,
     pub(super) weights: Option<Weights>,
     pub(super) environment: Record,
-    /// The directory with the package `omni`.
-    pub(super) package: PathBuf,
-    pub(super) gpus: Arc<Gpus>,
-    /// Where lasting caches of models are.
-    pub(super) caches: PathBuf,
-    pub(super) scheduler_uid: u32,
-    pub(super) traces: Traces,
-    pub(super) driver: Arc<dyn Driver>,
-    pub(super) worker: Arc<SealedProgram>,
+    pub(super) context: StartContext,
     /// The socket of the zygote that it comes from.
     pub(super) zygote: Option<PathBuf>,
 }
@@ -187,13 +193,13 @@ impl Start {
     /// Runs the worker and waits until it listens.
     pub(super) fn run(&self) -> Result<Running, StartError> {
         let id = self.spec.instance.as_str();
-        let control = self.traces.gpu_socket(&self.spec.instance);
-        let grant = self.spec.gpu.as_ref().map(|gpu| self.gpus.grant(gpu, control)).transpose()?;
-        let worker = self.driver.create(&GroupName::new(id, Part::Worker)?, &Limits::default())?;
-        let cgroup = self.driver.create(&GroupName::new(id, Part::Model)?, &self.limits())?;
+        let control = self.context.runtime_dir.gpu_socket(&self.spec.instance);
+        let grant = self.spec.gpu.as_ref().map(|gpu| self.context.gpus.grant(gpu, control)).transpose()?;
+        let worker = self.context.driver.create(&GroupName::new(id, Part::Worker)?, &Limits::default())?;
+        let cgroup = self.context.driver.create(&GroupName::new(id, Part::Model)?, &self.limits())?;
         let spec = serde_json::to_vec(&WorkerSpec::Instance(Box::new(self.instance(cgroup, grant))))?;
 
-        let mut command = self.worker.command();
+        let mut command = self.context.worker.command();
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(StartError::Spawn)?;
         let begun = self.begin(&mut child, &spec, &worker);
@@ -221,11 +227,11 @@ impl Start {
         let worker = RecordedWorker::of(pid).map_err(StartError::Record)?;
         let (model, snapshot) = (self.spec.model.clone(), self.spec.snapshot.clone());
         let record = InstanceRecord { worker, uid: self.uid, model, snapshot };
-        self.traces.record(&self.spec.instance, &record).map_err(StartError::Record)?;
+        self.context.runtime_dir.record(&self.spec.instance, &record).map_err(StartError::Record)?;
         child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(spec)).map_err(StartError::Spawn)?;
         // The kernel moves a process only after a grace period, of milliseconds: meanwhile the worker works. What it
         // clones joins the model's own group by itself, wherever the worker is.
-        self.driver.enter(group, pid.as_raw())?;
+        self.context.driver.enter(group, pid.as_raw())?;
         let mut stdout = child.stdout.take().ok_or(StartError::Ended)?;
         let deadline = Instant::now() + LISTEN_WITHIN;
         if !pidfd::readable_before(&stdout, deadline).map_err(|errno| StartError::Spawn(errno.into()))? {
@@ -241,15 +247,15 @@ impl Start {
 
     fn instance(&self, cgroup: CgroupPaths, grant: Option<Grant>) -> InstanceSpec {
         let spec = &self.spec;
-        let control = self.traces.gpu_socket(&spec.instance);
+        let control = self.context.runtime_dir.gpu_socket(&spec.instance);
         InstanceSpec {
             instance: spec.instance.clone(),
             model: spec.model.clone(),
             snapshot: spec.snapshot.clone(),
             note: spec.note.clone(),
-            socket: self.traces.socket(&spec.instance),
-            exit_file: self.traces.exit_file(&spec.instance),
-            peer_uid: self.scheduler_uid,
+            socket: self.context.runtime_dir.socket(&spec.instance),
+            exit_file: self.context.runtime_dir.exit_file(&spec.instance),
+            peer_uid: self.context.settings.scheduler_uid,
             cgroup,
             memory_bytes: spec.memory_bytes,
             cpu_millis: spec.cpu_millis,
@@ -279,13 +285,13 @@ impl Start {
     pub(super) fn sandbox(&self, grant: Option<Grant>) -> SandboxSpec {
         let bind = |source: PathBuf, target: PathBuf| Bind { source, target, writable: false };
         let mut binds: Vec<Bind> = self.environment.mounts.iter().map(|dir| bind(dir.clone(), dir.clone())).collect();
-        binds.push(bind(self.package.clone(), INSIDE.into()));
+        binds.push(bind(self.context.package.dir().to_owned(), INSIDE.into()));
         binds.push(bind(self.snapshot.clone(), MODEL.into()));
         let devices = grant.map_or_else(Vec::new, |grant| {
             binds.extend(grant.binds);
             grant.devices
         });
-        let image = self.caches.join(format!("{}.img", self.name.as_file_name()));
+        let image = self.context.settings.caches().join(format!("{}.img", self.name.as_file_name()));
         SandboxSpec {
             hostname: hostname(&self.name),
             uid: self.uid,

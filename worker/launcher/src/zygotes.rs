@@ -5,7 +5,8 @@
 //! ends by itself when it is not needed; the launcher only begins it, sweeps up after it, and ends those without
 //! instances when the node ends. An instance never waits for anything here.
 
-use super::instances::{RecordedWorker, Traces, socket_name};
+use super::records::RecordedWorker;
+use super::runtime_dir::{RuntimeDir, socket_name};
 use super::start::{MODEL, Running, Start, StartError};
 use nix::sys::socket::Backlog;
 use nix::unistd::Pid;
@@ -74,7 +75,7 @@ fn known<'de, D: Deserializer<'de>>(record: D) -> Result<Option<Generation>, D::
     Ok(serde_json::from_value(serde_json::Value::deserialize(record)?).ok())
 }
 
-/// A zygote, from its beginning to the last of its traces.
+/// A zygote, from its beginning to the last of its runtime_dir.
 struct Zygote {
     generation: Option<Generation>,
     uid: u32,
@@ -107,13 +108,18 @@ pub(super) struct Zygotes {
 
 impl Zygotes {
     /// The zygote of this generation that takes callers, and its user id.
-    pub(super) fn of(&mut self, generation: &Generation, traces: &Traces, now: Instant) -> Option<(InstanceId, u32)> {
+    pub(super) fn of(
+        &mut self,
+        generation: &Generation,
+        runtime_dir: &RuntimeDir,
+        now: Instant,
+    ) -> Option<(InstanceId, u32)> {
         let mut found = None;
         let mut failed = false;
         for (id, zygote) in self.living.iter_mut().filter(|(_, zygote)| zygote.generation.as_ref() == Some(generation))
         {
             match zygote.phase {
-                Phase::Starting | Phase::Running(_) if !zygote.judged && traces.has_socket(id) => {
+                Phase::Starting | Phase::Running(_) if !zygote.judged && runtime_dir.has_socket(id) => {
                     found = Some((id.clone(), zygote.uid));
                 }
                 Phase::Starting | Phase::Running(_) if !zygote.judged => {
@@ -243,13 +249,13 @@ pub(super) fn groups(id: &InstanceId) -> String {
 }
 
 /// The socket of a zygote to be started, for callers from now on. Its folder is root's alone.
-pub(super) fn bound(nests: &Traces, id: &InstanceId) -> io::Result<OwnedFd> {
+pub(super) fn bound(nests: &RuntimeDir, id: &InstanceId) -> io::Result<OwnedFd> {
     nests.dir().listen(&socket_name(id), 0, None, Backlog::new(BACKLOG)?)
 }
 
 /// A zygote to be started, with all that it takes.
 pub(super) struct ZygoteStart {
-    /// As of the instance that it is started for, but for the folder of its traces.
+    /// As of the instance that it is started for, but for the folder of its runtime_dir.
     pub(super) start: Start,
     pub(super) generation: Generation,
     pub(super) listener: OwnedFd,
@@ -262,14 +268,15 @@ impl ZygoteStart {
         let ZygoteSpec { preload, memory_bytes, startup_ms } = start.spec.zygote.clone().unwrap_or_default();
         let id = &start.spec.instance;
         let name = groups(id);
-        let group =
-            |part, limits: &Limits| Ok::<_, StartError>(start.driver.create(&GroupName::new(&name, part)?, limits)?);
+        let group = |part, limits: &Limits| {
+            Ok::<_, StartError>(start.context.driver.create(&GroupName::new(&name, part)?, limits)?)
+        };
         let worker_cgroup = group(Part::Worker, &Limits::default())?;
         let cgroup = group(Part::Model, &Limits { memory_bytes: Some(memory_bytes), ..start.limits() })?;
         let own = worker_cgroup.clone();
         let job = ZygoteJob {
-            socket: start.traces.socket(id),
-            exit_file: start.traces.exit_file(id),
+            socket: start.context.runtime_dir.socket(id),
+            exit_file: start.context.runtime_dir.exit_file(id),
             cgroup,
             worker_cgroup,
             memory_bytes: start.spec.memory_bytes,
@@ -280,7 +287,7 @@ impl ZygoteStart {
             sandbox: start.sandbox(None),
         };
         let spec = serde_json::to_vec(&WorkerSpec::Zygote(Box::new(job)))?;
-        let mut command = start.worker.command();
+        let mut command = start.context.worker.command();
         let mut child = command.stdin(Stdio::piped()).stdout(listener).spawn().map_err(StartError::Spawn)?;
         drop(command); // with it our copy of the socket
         let pid = Pid::from_raw(child.id().cast_signed());
@@ -289,8 +296,8 @@ impl ZygoteStart {
             let worker = RecordedWorker::of(pid).map_err(StartError::Record)?;
             let record = ZygoteRecord { worker, uid: start.uid, generation: Some(generation) };
             // Only a worker with a record gets its specification.
-            start.traces.record(id, &record).map_err(StartError::Record)?;
-            start.driver.enter(&own, pid.as_raw())?;
+            start.context.runtime_dir.record(id, &record).map_err(StartError::Record)?;
+            start.context.driver.enter(&own, pid.as_raw())?;
             child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(&spec)).map_err(StartError::Spawn)?;
             Ok(Running { pid, pidfd })
         };

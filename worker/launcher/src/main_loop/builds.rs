@@ -43,7 +43,7 @@ impl Waiting {
 }
 
 /// All of them.
-pub(crate) struct Builds {
+pub(super) struct Builds {
     pub(super) queue: Queue,
     waiting: BTreeMap<EnvironmentKey, Waiting>,
     /// Models and contents whose environment is being looked for.
@@ -53,7 +53,7 @@ pub(crate) struct Builds {
 }
 
 impl Builds {
-    pub(crate) fn new(places: Counts) -> Self {
+    pub(super) fn new(places: Counts) -> Self {
         Self {
             queue: Queue::new(places),
             waiting: BTreeMap::new(),
@@ -182,7 +182,7 @@ impl Builds {
     }
 
     /// Resets the sent counts: a new scheduler assumes that nothing is built.
-    pub(super) fn untold(&mut self) {
+    pub(super) fn reset_sent(&mut self) {
         self.told = Default::default();
     }
 

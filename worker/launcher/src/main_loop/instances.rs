@@ -1,6 +1,6 @@
 //! The main loop's part in the life of instances: begun, started, killed, ended.
 
-use super::{Node, short};
+use super::{Launcher, shortened};
 use crate::caches::{self, Caches};
 use crate::event::Event;
 use crate::instances::Phase;
@@ -21,71 +21,61 @@ use std::time::{Duration, Instant, SystemTime};
 const STARTS: usize = 64;
 /// Between two looks for cache directories whose model is gone.
 const FORGET_CACHES: Duration = Duration::from_secs(60 * 60);
-/// Ends that could not be sent to a scheduler yet.
-const UNHEARD: usize = 4096;
 
-impl Node {
+impl Launcher {
     pub(super) fn start(&mut self, spec: StartSpec) {
         let instance = spec.instance.clone();
         match self.begin(spec) {
             Ok(()) => {}
             Err(message) => {
                 tracing::warn!(%instance, reason = message, "start refused");
-                self.tell(FromLauncher::StartFailed { instance, message: short(message) });
+                self.scheduler.send(FromLauncher::StartFailed { instance, message: shortened(message) });
             }
         }
     }
 
     fn begin(&mut self, mut spec: StartSpec) -> Result<(), String> {
-        if self.state.quitting {
+        if self.end.quitting {
             return Err("the node ends".to_owned());
         }
-        let name = start::check(&spec, &self.settings.config).map_err(|refused| refused.to_string())?;
-        let snapshot =
-            self.store.find(&spec.snapshot).ok_or("the content has changed meanwhile: this snapshot is gone")?;
-        let environment =
-            self.environments.record(&spec.environment).ok_or("its environment is not there: prepare it first")?;
+        let name = start::check(&spec, &self.context.settings.config).map_err(|refused| refused.to_string())?;
+        let snapshot = self
+            .snapshots
+            .store()
+            .find(&spec.snapshot)
+            .ok_or("the content has changed meanwhile: this snapshot is gone")?;
+        let environment = self
+            .preparation
+            .environments
+            .record(&spec.environment)
+            .ok_or("its environment is not there: prepare it first")?;
         let running = self.instances.models().filter_map(caches::file_name).collect();
-        let caches = Caches::new(self.settings.caches());
+        let caches = Caches::new(self.context.settings.caches());
         spec.cache_bytes =
             caches.reserve(&name, spec.cache_bytes, &running).map_err(|no_cache| no_cache.to_string())?;
         if self.instances.starting() >= STARTS {
             return Err(format!("{STARTS} instances are being started already: try again"));
         }
-        let generation = Generation::of(&spec, self.package.dir(), self.driver.name());
-        let usable = generation.as_ref().and_then(|of| self.zygotes.of(of, &self.nests, Instant::now()));
+        let generation = Generation::of(&spec, self.context.package.dir(), self.context.driver.name());
+        let usable = generation.as_ref().and_then(|of| self.zygotes.of(of, &self.zygote_dir, Instant::now()));
         let shared = usable.as_ref().map(|(_, uid)| *uid);
         let uid = self.instances.begin(&spec.instance, spec.model.clone(), spec.snapshot.clone(), shared).ok_or(
             "the instance exists, or all user ids are in use (`uid-count` in [node] of the node's configuration)",
         )?;
         let id = spec.instance.clone();
-        let weights = spec.weights.as_deref().and_then(|path| start::granted(path, &self.settings.config));
-        let mut start = Start {
-            spec,
-            name,
-            uid,
-            zygote: None,
-            snapshot,
-            weights,
-            environment,
-            package: self.package.dir().to_owned(),
-            gpus: Arc::clone(&self.gpus),
-            caches: self.settings.caches(),
-            scheduler_uid: self.settings.scheduler_uid,
-            traces: self.traces.clone(),
-            driver: Arc::clone(&self.driver),
-            worker: Arc::clone(&self.worker),
-        };
+        let weights = spec.weights.as_deref().and_then(|path| start::granted(path, &self.context.settings.config));
+        let mut start =
+            Start { spec, name, uid, snapshot, weights, environment, context: self.context.clone(), zygote: None };
         start.zygote = match (usable, generation) {
-            (Some((zygote, _)), _) => Some(self.nests.socket(&zygote)),
+            (Some((zygote, _)), _) => Some(self.zygote_dir.socket(&zygote)),
             (None, Some(generation)) => self.begin_zygote(&start, generation),
             (None, None) => None,
         };
-        let events = self.events.clone();
+        let events = self.threads.events.clone();
         let run = move || {
             let result = start.run().map_err(|error| {
                 // Nothing of a failed start may be left when the scheduler learns of it.
-                reap(&start.spec.instance, None, &*start.driver, &start.traces);
+                reap(&start.spec.instance, None, &*start.context.driver, &start.context.runtime_dir);
                 chain(&error)
             });
             // A main loop that is gone leaves the instance to the next one.
@@ -99,13 +89,13 @@ impl Node {
 
     /// Removes the cache directories of models that are gone, once an hour.
     pub(super) fn forget_caches(&mut self) {
-        let (Some(names), now) = (self.state.catalog.names(), Instant::now()) else { return };
-        if self.state.caches_looked_at.is_some_and(|looked| now < looked + FORGET_CACHES) {
+        let (Some(names), now) = (self.models.catalog.names(), Instant::now()) else { return };
+        if self.caches_checked.is_some_and(|looked| now < looked + FORGET_CACHES) {
             return;
         }
         let known = names.chain(self.instances.models()).filter_map(caches::file_name).collect();
-        self.state.caches_looked_at = Some(now);
-        Caches::new(self.settings.caches()).forget(&known, SystemTime::now());
+        self.caches_checked = Some(now);
+        Caches::new(self.context.settings.caches()).forget(&known, SystemTime::now());
     }
 
     pub(super) fn on_started(&mut self, instance: InstanceId, result: Result<Running, String>) {
@@ -116,7 +106,7 @@ impl Node {
                 tracing::info!(%instance, model = entry.model, pid, "the instance is started");
                 let killed = matches!(entry.phase, Phase::Starting { kill: true });
                 entry.phase = Phase::Running(running);
-                self.tell(FromLauncher::Started { instance: instance.clone(), worker_pid: pid });
+                self.scheduler.send(FromLauncher::Started { instance: instance.clone(), worker_pid: pid });
                 if killed {
                     self.kill(instance);
                 }
@@ -124,7 +114,7 @@ impl Node {
             Err(message) => {
                 tracing::warn!(%instance, reason = message, "the instance could not be started");
                 self.instances.end(&instance);
-                self.tell(FromLauncher::StartFailed { instance, message: short(message) });
+                self.scheduler.send(FromLauncher::StartFailed { instance, message: shortened(message) });
             }
         }
     }
@@ -146,20 +136,15 @@ impl Node {
     pub(super) fn on_worker_end(&mut self, id: &InstanceId) {
         let Some(entry) = self.instances.get_mut(id) else { return };
         let Phase::Running(running) = std::mem::replace(&mut entry.phase, Phase::Ending) else { return };
-        let (driver, traces, instance) = (Arc::clone(&self.driver), self.traces.clone(), id.clone());
+        let (driver, runtime_dir, instance) =
+            (Arc::clone(&self.context.driver), self.context.runtime_dir.clone(), id.clone());
         self.reap(move || {
-            let cause = reap(&instance, Some(running.pid), &*driver, &traces);
+            let cause = reap(&instance, Some(running.pid), &*driver, &runtime_dir);
             Event::Gone { instance, cause }
         });
     }
 
     pub(super) fn gone(&mut self, instance: InstanceId, cause: ExitCause) {
-        let message = FromLauncher::WorkerGone { instance, cause };
-        if self.state.heard && self.link.peer().is_some() {
-            self.link.tell(message);
-        } else {
-            self.state.unheard.push_back(message);
-            self.state.unheard.drain(..self.state.unheard.len().saturating_sub(UNHEARD));
-        }
+        self.scheduler.send_end(FromLauncher::WorkerGone { instance, cause });
     }
 }

@@ -7,77 +7,69 @@ mod preparation;
 mod retention;
 mod zygotes;
 
-use super::heartbeat::Heartbeat;
+use super::Ended;
 use super::catalog::Catalog;
 use super::event::{Event, Events, Inbox, ModelState};
-use super::gpu::Gpus;
-use super::instances::{Instances, Traces};
-use super::link::Link;
-use super::links::Links;
-use super::watch::Looks;
+use super::heartbeat::Heartbeat;
+use super::instances::Instances;
+use super::runtime_dir::RuntimeDir;
+use super::scheduler::Scheduler;
+use super::start::StartContext;
+use super::watch::RescanHandle;
 use super::zygotes::Zygotes;
-use super::{Ended, Settings};
-pub(super) use builds::Builds;
-use retention::Kept;
-pub(super) use retention::Unflushed;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::sys::signalfd::SignalFd;
-use omni_cgroup::Driver;
 use omni_config::Foreign;
 use omni_engine_protocol::packet::MAX_PACKET;
-use omni_environment::{Builder, Environments, GROUPS, Package, PlanJob};
+use omni_environment::GROUPS;
 use omni_log::chain;
 use omni_node_protocol::id::InstanceId;
 use omni_node_protocol::launcher::{FromLauncher, Serves, ToLauncher, VERSIONS};
 use omni_node_protocol::version::Versions;
-use omni_process::SealedProgram;
-use omni_snapshot::Store;
-use std::collections::VecDeque;
+pub(super) use preparation::{JOBS, Preparation};
+pub(super) use retention::Snapshots;
 use std::io::stdout;
 use std::os::fd::AsFd;
-use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Launcher with all that it owns while its loop runs.
-pub(super) struct Node {
-    pub(super) links: Links,
-    pub(super) settings: Arc<Settings>,
-    pub(super) link: Link,
-    pub(super) inbox: Inbox,
-    pub(super) events: Events,
-    pub(super) looks: Looks,
-    pub(super) signals: SignalFd,
-    pub(super) store: Arc<Store>,
-    pub(super) unflushed: Unflushed,
-    pub(super) driver: Arc<dyn Driver>,
-    pub(super) worker: Arc<SealedProgram>,
-    pub(super) traces: Traces,
-    /// The traces of zygotes.
-    pub(super) nests: Traces,
-    pub(super) zygotes: Zygotes,
-    pub(super) package: Arc<Package>,
-    pub(super) gpus: Arc<Gpus>,
-    pub(super) environments: Environments,
+/// Launcher while it runs: all its parts, owned by the main loop.
+pub(super) struct Launcher {
+    pub(super) context: StartContext,
+    pub(super) scheduler: Scheduler,
+    pub(super) models: Models,
+    pub(super) snapshots: Snapshots,
+    pub(super) preparation: Preparation,
     pub(super) instances: Instances,
-    pub(super) plans: SyncSender<PlanJob>,
-    pub(super) builder: Arc<Builder>,
-    pub(super) builds: Builds,
-    pub(super) state: State,
+    pub(super) zygotes: Zygotes,
+    /// `<runtime-dir>/zygotes`.
+    pub(super) zygote_dir: RuntimeDir,
+    pub(super) threads: Threads,
+    pub(super) signals: SignalFd,
+    pub(super) end: EndState,
+    /// Time of the last removal of unused cache directories.
+    pub(super) caches_checked: Option<Instant>,
 }
 
-/// State that the loop collects.
-#[derive(Default)]
-pub(super) struct State {
+/// Models folder: its content as the watcher reported it, and requests to the watcher.
+pub(super) struct Models {
     pub(super) catalog: Catalog,
-    kept: Kept,
-    pub(super) unheard: VecDeque<FromLauncher>,
-    heard: bool,
+    pub(super) rescan: RescanHandle,
+}
+
+/// Both ends of the queue of events.
+pub(super) struct Threads {
+    pub(super) events: Events,
+    pub(super) inbox: Inbox,
+}
+
+/// Reasons for the launcher to end.
+#[derive(Default)]
+pub(super) struct EndState {
+    /// The node is being shut down: the launcher ends after the last worker.
     quitting: bool,
-    caches_looked_at: Option<Instant>,
     /// Nothing is begun any more: the next launcher does it.
     making_way: bool,
     /// No process starts the next launcher.
@@ -95,78 +87,96 @@ enum Token {
     Zygote(InstanceId),
 }
 
-impl Node {
+impl Launcher {
     /// Runs until SIGTERM, SIGINT, SIGUSR2, or with a keeper until `Quit` and the end of the last worker. Workers are left
     /// as they are.
     pub(super) fn run(&mut self) -> Result<Ended, Errno> {
-        let mut beat = Heartbeat::new(self.settings.kept);
+        let mut heartbeat = Heartbeat::new(self.context.settings.kept);
         loop {
-            beat.turn();
+            heartbeat.turn();
             self.forget_caches();
-            for token in self.wait(beat.every())? {
-                match token {
-                    Token::Signal => {
-                        if let Some(info) = self.signals.read_signal()? {
-                            let signal = Signal::try_from(info.ssi_signo.cast_signed()).ok();
-                            if signal == Some(Signal::SIGUSR2) {
-                                self.state.making_way = true;
-                                continue;
-                            }
-                            let signal = signal.map_or("a signal", Signal::as_str);
-                            tracing::info!(signal, "the launcher ends; instances go on");
-                            self.end_builds();
-                            self.end_idle_zygotes();
-                            self.remove_group();
-                            self.links.remove();
-                            return Ok(Ended::Done);
-                        }
-                    }
-                    Token::Keeper => {
-                        tracing::warn!(
-                            "the process that keeps the launcher running has ended: another one takes its place"
-                        );
-                        (self.state.making_way, self.state.unkept) = (true, true);
-                    }
-                    Token::Inbox => self.inbox.take().into_iter().for_each(|event| self.on_event(event)),
-                    Token::Links => self.links.mend(),
-                    Token::Listener => {
-                        self.link.accept();
-                        self.state.heard = false;
-                        self.state.quitting &= self.settings.kept; // that was the one before
-                    }
-                    Token::Scheduler => self.link.receive().into_iter().for_each(|message| self.on_message(message)),
-                    Token::Worker(id) => self.on_worker_end(&id),
-                    Token::Zygote(id) => self.on_zygote_end(id),
+            for token in self.wait(heartbeat.every())? {
+                if let Some(ended) = self.on_ready(token)? {
+                    return Ok(ended);
                 }
             }
-            self.link.flush();
-            // A start that was not read yet is sent again by the scheduler, and so is a build.
-            if self.state.making_way && self.instances.starting() == 0 {
-                tracing::info!("the launcher makes way for the next one; instances go on");
-                self.end_builds();
-                return Ok(if self.state.unkept { Ended::Unkept } else { Ended::MakesWay });
-            }
-            if self.state.quitting && self.instances.is_empty() {
-                self.kill_zygotes();
-            }
-            if self.state.quitting && self.instances.is_empty() && self.zygotes.is_empty() {
-                if self.settings.kept {
-                    tracing::info!("the launcher ends with its scheduler");
-                    self.end_builds();
-                    self.remove_group();
-                    self.links.remove();
-                    return Ok(Ended::Done);
-                }
-                tracing::info!("nothing is left of what the scheduler has stopped");
-                self.state.quitting = false;
-                self.link.let_go();
+            self.scheduler.link.flush();
+            if let Some(ended) = self.end_if_due() {
+                return Ok(ended);
             }
         }
     }
 
+    /// Handles one ready descriptor; returns how the launcher ends when that was a signal to end.
+    fn on_ready(&mut self, token: Token) -> Result<Option<Ended>, Errno> {
+        match token {
+            Token::Signal => return self.on_signal(),
+            Token::Keeper => {
+                tracing::warn!("the process that keeps the launcher running has ended: another one takes its place");
+                (self.end.making_way, self.end.unkept) = (true, true);
+            }
+            Token::Inbox => self.threads.inbox.take().into_iter().for_each(|event| self.on_event(event)),
+            Token::Links => self.scheduler.links.mend(),
+            Token::Listener => {
+                self.scheduler.accept();
+                // The request to quit was the previous scheduler's.
+                self.end.quitting &= self.context.settings.kept;
+            }
+            Token::Scheduler => {
+                self.scheduler.link.receive().into_iter().for_each(|message| self.on_message(message));
+            }
+            Token::Worker(id) => self.on_worker_end(&id),
+            Token::Zygote(id) => self.on_zygote_end(id),
+        }
+        Ok(None)
+    }
+
+    /// Handles a signal: SIGUSR2 makes way for the next launcher, all others end this one.
+    fn on_signal(&mut self) -> Result<Option<Ended>, Errno> {
+        let Some(info) = self.signals.read_signal()? else { return Ok(None) };
+        let signal = Signal::try_from(info.ssi_signo.cast_signed()).ok();
+        if signal == Some(Signal::SIGUSR2) {
+            self.end.making_way = true;
+            return Ok(None);
+        }
+        let signal = signal.map_or("a signal", Signal::as_str);
+        tracing::info!(signal, "the launcher ends; instances go on");
+        self.end_builds();
+        self.end_idle_zygotes();
+        self.remove_group();
+        self.scheduler.links.remove();
+        Ok(Some(Ended::Done))
+    }
+
+    /// Ends the launcher once nothing holds up a requested end.
+    fn end_if_due(&mut self) -> Option<Ended> {
+        // A start that was not read yet is sent again by the scheduler, and so is a build.
+        if self.end.making_way && self.instances.starting() == 0 {
+            tracing::info!("the launcher makes way for the next one; instances go on");
+            self.end_builds();
+            return Some(if self.end.unkept { Ended::Unkept } else { Ended::MakesWay });
+        }
+        if self.end.quitting && self.instances.is_empty() {
+            self.kill_zygotes();
+        }
+        if self.end.quitting && self.instances.is_empty() && self.zygotes.is_empty() {
+            if self.context.settings.kept {
+                tracing::info!("the launcher ends with its scheduler");
+                self.end_builds();
+                self.remove_group();
+                self.scheduler.links.remove();
+                return Some(Ended::Done);
+            }
+            tracing::info!("nothing is left of what the scheduler has stopped");
+            self.end.quitting = false;
+            self.scheduler.link.close();
+        }
+        None
+    }
+
     /// The node's own group, when no instance is left in it.
     fn remove_group(&self) {
-        if let Err(error) = self.driver.remove_parent() {
+        if let Err(error) = self.context.driver.remove_parent() {
             tracing::warn!(error = chain(&error), "the parent control group is left");
         }
     }
@@ -174,18 +184,18 @@ impl Node {
     fn wait(&self, longest: Option<Duration>) -> Result<Vec<Token>, Errno> {
         let mut fds = vec![
             (self.signals.as_fd(), PollFlags::POLLIN, Token::Signal),
-            (self.inbox.as_fd(), PollFlags::POLLIN, Token::Inbox),
-            (self.links.changes(), PollFlags::POLLIN, Token::Links),
-            (self.link.listener(), PollFlags::POLLIN, Token::Listener),
+            (self.threads.inbox.as_fd(), PollFlags::POLLIN, Token::Inbox),
+            (self.scheduler.links.changes(), PollFlags::POLLIN, Token::Links),
+            (self.scheduler.link.listener(), PollFlags::POLLIN, Token::Listener),
         ];
         // A pipe whose last reader has ended is reported for any set of events.
         let stdout = stdout();
-        if self.settings.kept && !self.state.unkept {
+        if self.context.settings.kept && !self.end.unkept {
             fds.push((stdout.as_fd(), PollFlags::empty(), Token::Keeper));
         }
-        if let Some((fd, more)) = self.link.peer() {
+        if let Some((fd, more)) = self.scheduler.link.peer() {
             let write = if more { PollFlags::POLLOUT } else { PollFlags::empty() };
-            let read = if self.state.making_way { PollFlags::empty() } else { PollFlags::POLLIN };
+            let read = if self.end.making_way { PollFlags::empty() } else { PollFlags::POLLIN };
             fds.push((fd, read | write, Token::Scheduler));
         }
         fds.extend(self.instances.running().map(|(id, fd)| (fd, PollFlags::POLLIN, Token::Worker(id.clone()))));
@@ -203,9 +213,9 @@ impl Node {
     fn on_message(&mut self, message: ToLauncher) {
         match message {
             ToLauncher::Hello { protocol, oldest } => self.hello(Versions::greeted(protocol, oldest)),
-            _ if !self.state.heard => tracing::warn!("a message before hello is ignored"),
+            _ if !self.scheduler.is_greeted() => tracing::warn!("a message before hello is ignored"),
             ToLauncher::Keep { model, snapshots } => self.keep(&model, snapshots),
-            ToLauncher::KeptAll => self.kept_all(),
+            ToLauncher::KeptAll => self.keep_complete(),
             ToLauncher::Prepare { model, snapshot, python, interpreter, require_hashes } => {
                 self.prepare(model, snapshot, python, interpreter, require_hashes);
             }
@@ -214,7 +224,7 @@ impl Node {
             ToLauncher::Kill { instance } => self.kill(instance),
             ToLauncher::EndZygotes { model } => self.end_idle_zygotes_of(&model),
             ToLauncher::Renew => self.renew(),
-            ToLauncher::Quit => self.state.quitting = true,
+            ToLauncher::Quit => self.end.quitting = true,
         }
     }
 
@@ -225,7 +235,7 @@ impl Node {
                 ours = VERSIONS.newest,
                 "a scheduler of a version that cannot be spoken to was turned away: upgrade both"
             );
-            return self.link.let_go();
+            return self.scheduler.link.close();
         };
         if spoken < theirs.newest.max(VERSIONS.newest) {
             tracing::warn!(
@@ -235,27 +245,30 @@ impl Node {
                 "the scheduler is of another release"
             );
         }
-        self.state.heard = true;
-        self.link.tell(FromLauncher::Welcome { protocol: spoken });
-        let models = self.settings.models.path().to_string_lossy().into_owned();
-        self.link.tell(FromLauncher::Serves(Serves { models, config: self.settings.config.of_launcher() }));
+        self.scheduler.greet();
+        self.scheduler.send(FromLauncher::Welcome { protocol: spoken });
+        let settings = &self.context.settings;
+        let models = settings.models.path().to_string_lossy().into_owned();
+        self.scheduler.send(FromLauncher::Serves(Serves { models, config: settings.config.of_launcher() }));
         for (instance, _) in self.instances.running() {
-            self.link.tell(FromLauncher::Runs { instance: instance.clone() });
+            self.scheduler.send(FromLauncher::Runs { instance: instance.clone() });
         }
-        self.state.kept.begin();
-        if self.looks.again() {
-            self.state.catalog = Catalog::default();
+        self.snapshots.begin();
+        if self.models.rescan.again() {
+            self.models.catalog = Catalog::default();
         }
-        let all: Vec<_> = self.state.catalog.all().chain(self.state.unheard.drain(..)).collect();
-        all.into_iter().for_each(|message| self.link.tell(message));
-        self.builds.untold();
+        for message in self.models.catalog.all() {
+            self.scheduler.send(message);
+        }
+        self.scheduler.send_unsent();
+        self.preparation.builds.reset_sent();
         self.begin_builds();
     }
 
     /// The scheduler reads another configuration by now. The next launcher does, too.
     fn renew(&mut self) {
-        if self.settings.kept || self.settings.managed {
-            self.state.making_way = true;
+        if self.context.settings.kept || self.context.settings.managed {
+            self.end.making_way = true;
         } else {
             tracing::warn!(
                 "the node's configuration has changed, and nobody would start this launcher again: restart it"
@@ -267,8 +280,8 @@ impl Node {
         match event {
             Event::Model { name, state } => self.on_model(name, state),
             Event::Scanned => {
-                let message = self.state.catalog.scanned();
-                self.tell(message);
+                let message = self.models.catalog.scanned();
+                self.scheduler.send(message);
                 self.sweep_snapshots();
             }
             Event::Verified { job, intact } => self.on_verified(*job, intact),
@@ -305,18 +318,18 @@ impl Node {
             ModelState::Refused { .. } | ModelState::NoModel { .. } | ModelState::Gone => None,
         };
         self.forget_late_builds(&name);
-        if let Some(message) = self.state.catalog.seen(name, state) {
-            self.tell(message);
+        if let Some(message) = self.models.catalog.seen(name, state) {
+            self.scheduler.send(message);
         }
         if let Some(snapshot) = taken {
-            self.store.release(&snapshot); // the catalog keeps it now
+            self.snapshots.release(&snapshot); // the catalog keeps it now
         }
     }
 
     /// Reaps in a thread of its own, for it can take seconds. A node that has no thread to spare waits for it: the
     /// others may need the room of the ended one.
     fn reap(&mut self, work: impl FnOnce() -> Event + Clone + Send + 'static) {
-        let (events, aside) = (self.events.clone(), work.clone());
+        let (events, aside) = (self.threads.events.clone(), work.clone());
         // A main loop that is gone leaves nothing behind here: all is removed already.
         let run = move || {
             let _ = events.tell(aside());
@@ -327,18 +340,11 @@ impl Node {
         }
     }
 
-    /// Sends a message to a scheduler that has said hello; a new one is sent everything at its hello.
-    fn tell(&mut self, message: FromLauncher) {
-        if self.state.heard {
-            self.link.tell(message);
-        }
-    }
-
     /// Ends all builds: without a launcher there is no recipient of their results.
     fn end_builds(&self) {
-        let names = self.driver.list().unwrap_or_default();
+        let names = self.context.driver.list().unwrap_or_default();
         for name in names.iter().filter(|name| name.starts_with(GROUPS)) {
-            if let Err(error) = self.driver.destroy(name) {
+            if let Err(error) = self.context.driver.destroy(name) {
                 tracing::warn!(build = name, error = chain(&error), "a build is left");
             }
         }
@@ -346,7 +352,7 @@ impl Node {
 }
 
 /// Cuts a message so that it fits into a packet with any characters.
-fn short(message: String) -> String {
+fn shortened(message: String) -> String {
     const MOST: usize = MAX_PACKET / 8;
     match message.char_indices().nth(MOST) {
         None => message,

@@ -1,18 +1,42 @@
 //! Preparation of environments: planning, building, and messages to the waiting models.
 
-use super::{Node, short};
-use crate::JOBS;
+use super::builds::Builds;
+use super::{Launcher, shortened};
 use crate::event::Event;
-use omni_environment::queue::{Kind, Place};
-use omni_environment::{BuildPlan, Ended, Failure, Plan, PlanJob, log_end};
+use omni_environment::queue::{Counts, Kind, Place};
+use omni_environment::{BuildPlan, Builder, Ended, Environments, Failure, Plan, PlanJob, log_end};
 use omni_log::chain;
 use omni_node_protocol::id::{EnvironmentKey, SnapshotDigest};
 use omni_node_protocol::launcher::FromLauncher;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
 use std::thread;
 
-impl Node {
+/// Jobs for the planner that wait.
+pub(crate) const JOBS: usize = 256;
+
+/// Environments: those on the disk, the queue of the planner, and builds.
+pub(crate) struct Preparation {
+    pub(super) environments: Environments,
+    plans: SyncSender<PlanJob>,
+    builder: Arc<Builder>,
+    pub(super) builds: Builds,
+}
+
+impl Preparation {
+    /// Without any build; `plans` leads to the planner.
+    pub(crate) fn new(
+        environments: Environments,
+        plans: SyncSender<PlanJob>,
+        builder: Arc<Builder>,
+        places: Counts,
+    ) -> Self {
+        Self { environments, plans, builder, builds: Builds::new(places) }
+    }
+}
+
+impl Launcher {
     pub(super) fn prepare(
         &mut self,
         model: String,
@@ -21,27 +45,27 @@ impl Node {
         interpreter: Option<String>,
         require_hashes: bool,
     ) {
-        let Some(dir) = self.store.find(&snapshot) else {
+        let Some(dir) = self.snapshots.store().find(&snapshot) else {
             let message = "the content has changed meanwhile: this snapshot is gone".to_owned();
             return self.prepare_failed([snapshot], Failure { message, permanent: false });
         };
         let job = PlanJob { model, snapshot, dir, python, interpreter, require_hashes };
-        if self.builds.planning.len() >= JOBS {
+        if self.preparation.builds.planning.len() >= JOBS {
             return self.too_many(job.snapshot);
         }
-        self.builds.planning.insert((job.model.clone(), job.snapshot.clone()));
-        if self.state.catalog.snapshot(&job.model) == Some(&job.snapshot) {
+        self.preparation.builds.planning.insert((job.model.clone(), job.snapshot.clone()));
+        if self.models.catalog.snapshot(&job.model) == Some(&job.snapshot) {
             return self.plan(job);
         }
         // A version to come back to may have been on the disk for long: it is read before anything runs from it.
-        let (store, events, of) = (Arc::clone(&self.store), self.events.clone(), job.clone());
+        let (store, events, of) = (Arc::clone(self.snapshots.store()), self.threads.events.clone(), job.clone());
         let run = move || {
             let intact = store.is_intact(&of.snapshot).map_err(|error| chain(&error));
             let _ = events.tell(Event::Verified { job: Box::new(of), intact }); // a main loop that is gone needs it no more
         };
         if let Err(error) = thread::Builder::new().name("verify".into()).spawn(run) {
             let message = format!("the node has no thread to read this version in: {error}");
-            self.builds.planning.remove(&(job.model, job.snapshot.clone()));
+            self.preparation.builds.planning.remove(&(job.model, job.snapshot.clone()));
             self.prepare_failed([job.snapshot], Failure { message, permanent: false });
         }
     }
@@ -49,7 +73,7 @@ impl Node {
     /// Handles the result of comparing a version's copy with its digest; a version that is not its directory's content
     /// now.
     pub(super) fn on_verified(&mut self, job: PlanJob, intact: Result<bool, String>) {
-        if !self.builds.planning.contains(&(job.model.clone(), job.snapshot.clone())) {
+        if !self.preparation.builds.planning.contains(&(job.model.clone(), job.snapshot.clone())) {
             return;
         }
         let message = match intact {
@@ -62,14 +86,14 @@ impl Node {
              once more, which replaces the copy, or go back to another version (`omnictl history {}`)",
             job.model
         );
-        self.builds.planning.remove(&(job.model, job.snapshot.clone()));
+        self.preparation.builds.planning.remove(&(job.model, job.snapshot.clone()));
         self.prepare_failed([job.snapshot], Failure { message, permanent: true });
     }
 
     fn plan(&mut self, job: PlanJob) {
         let waits = (job.model.clone(), job.snapshot.clone());
-        if self.plans.try_send(job).is_err() {
-            self.builds.planning.remove(&waits);
+        if self.preparation.plans.try_send(job).is_err() {
+            self.preparation.builds.planning.remove(&waits);
             self.too_many(waits.1);
         }
     }
@@ -82,19 +106,21 @@ impl Node {
     /// Forgets a model that waits for an environment; a build without waiters ends.
     pub(super) fn unprepare(&mut self, model: String, snapshot: SnapshotDigest) {
         let waits = (model, snapshot);
-        self.builds.planning.remove(&waits);
-        self.builds.leave(&waits);
+        self.preparation.builds.planning.remove(&waits);
+        self.preparation.builds.leave(&waits);
         self.begin_builds();
     }
 
     /// Handles the plan of a snapshot's environment.
     pub(super) fn on_planned(&mut self, model: String, snapshot: SnapshotDigest, plan: Result<Plan, Failure>) {
         let waits = (model, snapshot);
-        if !self.builds.planning.remove(&waits) {
+        if !self.preparation.builds.planning.remove(&waits) {
             return;
         }
         match plan {
-            Ok(Plan::Ready(environment)) => self.tell(FromLauncher::Prepared { snapshot: waits.1, environment }),
+            Ok(Plan::Ready(environment)) => {
+                self.scheduler.send(FromLauncher::Prepared { snapshot: waits.1, environment })
+            }
             Ok(Plan::Build(plan)) => self.build(waits, plan),
             Err(failure) => self.prepare_failed([waits.1], failure),
         }
@@ -102,8 +128,8 @@ impl Node {
 
     /// A build said something.
     pub(super) fn on_build_line(&mut self, key: &EnvironmentKey, line: &str) {
-        for snapshot in self.builds.said(key, line) {
-            self.tell(FromLauncher::Progress { snapshot, line: line.to_owned() });
+        for snapshot in self.preparation.builds.said(key, line) {
+            self.scheduler.send(FromLauncher::Progress { snapshot, line: line.to_owned() });
         }
     }
 
@@ -114,29 +140,32 @@ impl Node {
     }
 
     fn build_ended(&mut self, key: &EnvironmentKey, ended: Ended) {
-        let Some(waiting) = self.builds.ended(key, &ended) else { return };
+        let Some(waiting) = self.preparation.builds.ended(key, &ended) else { return };
         let snapshots = waiting.snapshots();
         match ended {
             Ended::Built => {
-                self.builds.late.forget(key);
+                self.preparation.builds.late.forget(key);
                 for snapshot in snapshots {
-                    self.tell(FromLauncher::Prepared { snapshot, environment: key.clone() });
+                    self.scheduler.send(FromLauncher::Prepared { snapshot, environment: key.clone() });
                 }
             }
             Ended::TimedOut(message) => {
-                let (pause, evicted) =
-                    self.builds.late.add(key, &waiting.plan.model, self.settings.config.python.build_timeout);
-                evicted.iter().for_each(|key| self.builder.discard(key));
+                let (pause, evicted) = self.preparation.builds.late.add(
+                    key,
+                    &waiting.plan.model,
+                    self.context.settings.config.python.build_timeout,
+                );
+                evicted.iter().for_each(|key| self.preparation.builder.discard(key));
                 let after_ms = Some(u64::try_from(pause.as_millis()).unwrap_or(u64::MAX));
                 let message = format!("{message}\nwhat was built is kept; the next try is in {}s", pause.as_secs());
                 for snapshot in snapshots {
-                    let message = short(message.clone());
-                    self.tell(FromLauncher::PrepareFailed { snapshot, message, permanent: false, after_ms });
+                    let message = shortened(message.clone());
+                    self.scheduler.send(FromLauncher::PrepareFailed { snapshot, message, permanent: false, after_ms });
                 }
             }
             Ended::Failed(failure) => {
-                if failure.permanent && self.builds.late.forget(key) {
-                    self.builder.discard(key);
+                if failure.permanent && self.preparation.builds.late.forget(key) {
+                    self.preparation.builder.discard(key);
                 }
                 self.prepare_failed(snapshots, failure);
             }
@@ -147,27 +176,27 @@ impl Node {
 
     /// The content of a directory is another one: what was kept for builds that timed out is not needed.
     pub(super) fn forget_late_builds(&mut self, model: &str) {
-        for key in self.builds.late.forget_model(model) {
-            if !self.builds.has(&key) {
-                self.builder.discard(&key);
+        for key in self.preparation.builds.late.forget_model(model) {
+            if !self.preparation.builds.has(&key) {
+                self.preparation.builder.discard(&key);
             }
         }
     }
 
     fn build(&mut self, waits: (String, SnapshotDigest), plan: Box<BuildPlan>) {
         let snapshot = waits.1.clone();
-        if let Some(waiting) = self.builds.join(&plan.key, &waits) {
+        if let Some(waiting) = self.preparation.builds.join(&plan.key, &waits) {
             let (lines, stage) = (waiting.lines.clone(), waiting.told.clone());
             for line in lines {
-                self.tell(FromLauncher::Progress { snapshot: snapshot.clone(), line });
+                self.scheduler.send(FromLauncher::Progress { snapshot: snapshot.clone(), line });
             }
             if let Some(stage) = stage {
-                self.tell(FromLauncher::Build { snapshot, stage });
+                self.scheduler.send(FromLauncher::Build { snapshot, stage });
             }
             return;
         }
         let (key, is_bare) = (plan.key.clone(), plan.is_bare());
-        if let Err(full) = self.builds.add(plan, waits) {
+        if let Err(full) = self.preparation.builds.add(plan, waits) {
             return self.prepare_failed([snapshot], Failure { message: full.to_string(), permanent: false });
         }
         if is_bare {
@@ -178,19 +207,20 @@ impl Node {
 
     /// Begins the builds that there are places for, and sends the changed stages.
     pub(super) fn begin_builds(&mut self) {
-        while let Some((key, place)) = self.builds.queue.begin_next() {
+        while let Some((key, place)) = self.preparation.builds.queue.begin_next() {
             self.begin_build(&key, Some(place));
         }
-        for message in self.builds.news() {
-            self.tell(message);
+        for message in self.preparation.builds.news() {
+            self.scheduler.send(message);
         }
     }
 
     fn begin_build(&mut self, key: &EnvironmentKey, place: Option<Place>) {
-        let Some((plan, cancelled)) = self.builds.begin(key) else { return };
+        let Some((plan, cancelled)) = self.preparation.builds.begin(key) else { return };
         let from_source = place.is_some_and(|place| place.kind == Kind::Source);
         tracing::info!(environment = %key, model = plan.model, from_source, "building an environment");
-        let (builder, events, key_of) = (Arc::clone(&self.builder), self.events.clone(), key.clone());
+        let (builder, events, key_of) =
+            (Arc::clone(&self.preparation.builder), self.threads.events.clone(), key.clone());
         let run = move || {
             let mut line = |line: &str| {
                 // Without a main loop the line has no recipient.
@@ -208,9 +238,14 @@ impl Node {
 
     fn prepare_failed(&mut self, snapshots: impl IntoIterator<Item = SnapshotDigest>, failure: Failure) {
         let Failure { message, permanent } = failure;
-        let message = short(message);
+        let message = shortened(message);
         for snapshot in snapshots.into_iter().collect::<BTreeSet<_>>() {
-            self.tell(FromLauncher::PrepareFailed { snapshot, message: message.clone(), permanent, after_ms: None });
+            self.scheduler.send(FromLauncher::PrepareFailed {
+                snapshot,
+                message: message.clone(),
+                permanent,
+                after_ms: None,
+            });
         }
     }
 }

@@ -3,20 +3,22 @@
 //! The scheduler lists the ones to keep, since the history of models is its own; until a new scheduler has sent the
 //! whole list, the list of the one before holds and nothing is removed.
 
-use super::Node;
+use super::Launcher;
 use omni_config::ModelName;
 use omni_log::chain;
 use omni_node_protocol::id::SnapshotDigest;
 use omni_snapshot::Store;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
 
 /// Snapshots that can be kept, counted for each model: more than a node has.
 const MOST: usize = 65_536;
 
 /// Snapshots that the scheduler has asked to keep.
 #[derive(Default)]
-pub(super) struct Kept {
+struct Kept {
     models: BTreeMap<String, BTreeSet<SnapshotDigest>>,
     /// Sum over all models.
     count: usize,
@@ -26,7 +28,7 @@ pub(super) struct Kept {
 
 impl Kept {
     /// A scheduler has come that says it all anew.
-    pub(super) fn begin(&mut self) {
+    fn begin(&mut self) {
         *self = Self::default();
     }
 
@@ -51,9 +53,16 @@ impl Kept {
     }
 }
 
+/// Store of snapshots, with those that must stay.
+pub(crate) struct Snapshots {
+    store: Arc<Store>,
+    kept: Kept,
+    unflushed: Unflushed,
+}
+
 /// Snapshots that wait to be written out to the disk, for a thread of its own: bounded by those that there are.
 #[derive(Clone, Default)]
-pub(crate) struct Unflushed(Arc<(Mutex<BTreeSet<SnapshotDigest>>, Condvar)>);
+struct Unflushed(Arc<(Mutex<BTreeSet<SnapshotDigest>>, Condvar)>);
 
 impl Unflushed {
     fn add(&self, snapshots: impl Iterator<Item = SnapshotDigest>) {
@@ -71,7 +80,7 @@ impl Unflushed {
     }
 
     /// Writes out what is added, until the launcher ends.
-    pub(crate) fn run(&self, store: &Store) {
+    fn run(&self, store: &Store) {
         while let Some(snapshot) = self.next() {
             if let Err(error) = store.make_lasting(&snapshot) {
                 tracing::warn!(%snapshot, error = chain(&error), "this version cannot be come back to after a reboot");
@@ -80,32 +89,66 @@ impl Unflushed {
     }
 }
 
-impl Node {
-    /// Keeps those of the snapshots that are there: what a scheduler makes up takes no memory here.
-    pub(super) fn keep(&mut self, model: &str, mut snapshots: BTreeSet<SnapshotDigest>) {
+impl Snapshots {
+    /// Over a store, with a thread that writes kept snapshots out to the disk.
+    pub(crate) fn new(store: Arc<Store>) -> io::Result<Self> {
+        let unflushed = Unflushed::default();
+        let (flushing, flushed) = (unflushed.clone(), Arc::clone(&store));
+        thread::Builder::new().name("flush".to_owned()).spawn(move || flushing.run(&flushed))?;
+        Ok(Self { store, kept: Kept::default(), unflushed })
+    }
+
+    pub(super) fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// Begins a new list: a scheduler has connected, and sends it all anew.
+    pub(super) fn begin(&mut self) {
+        self.kept.begin();
+    }
+
+    /// Marks a snapshot as known to the catalog, which keeps it from now on.
+    pub(super) fn release(&self, snapshot: &SnapshotDigest) {
+        self.store.release(snapshot);
+    }
+
+    /// Keeps those of the snapshots that are there: a made-up list takes no memory here.
+    fn keep(&mut self, model: &str, mut snapshots: BTreeSet<SnapshotDigest>) {
         snapshots.retain(|snapshot| self.store.find(snapshot).is_some());
         let unflushed: Vec<_> = snapshots.iter().filter(|snapshot| !self.store.is_lasting(snapshot)).cloned().collect();
-        if model.parse::<ModelName>().is_ok() && self.state.kept.set(model, snapshots) {
+        if model.parse::<ModelName>().is_ok() && self.kept.set(model, snapshots) {
             self.unflushed.add(unflushed.into_iter());
         } else {
             tracing::warn!(model, "the scheduler asks to keep snapshots of what is no model, or too many");
         }
+    }
+
+    /// Removes snapshots that are neither kept nor in use; none before the list of kept ones is complete.
+    fn sweep<'a>(&'a self, in_use: impl Iterator<Item = &'a SnapshotDigest>) {
+        let Some(kept) = self.kept.snapshots() else { return };
+        match self.store.retain(&in_use.chain(kept).cloned().collect()) {
+            Ok(removed) => removed.iter().for_each(|snapshot| tracing::debug!(%snapshot, "snapshot removed")),
+            Err(error) => tracing::warn!(error = chain(&error), "old snapshots are left"),
+        }
+    }
+}
+
+impl Launcher {
+    pub(super) fn keep(&mut self, model: &str, snapshots: BTreeSet<SnapshotDigest>) {
+        self.snapshots.keep(model, snapshots);
         self.sweep_snapshots();
     }
 
-    pub(super) fn kept_all(&mut self) {
-        self.state.kept.complete = true;
+    /// Handles the end of the list of kept snapshots.
+    pub(super) fn keep_complete(&mut self) {
+        self.snapshots.kept.complete = true;
         self.sweep_snapshots();
     }
 
     /// Removes snapshots that neither a model, its history, an instance nor an environment to be built needs.
     pub(super) fn sweep_snapshots(&self) {
-        let (Some(current), Some(kept)) = (self.state.catalog.snapshots(), self.state.kept.snapshots()) else { return };
+        let Some(current) = self.models.catalog.snapshots() else { return };
         let running = self.instances.snapshots().chain(self.zygotes.snapshots());
-        let keep = current.chain(kept).chain(running).chain(self.builds.snapshots());
-        match self.store.retain(&keep.cloned().collect()) {
-            Ok(removed) => removed.iter().for_each(|snapshot| tracing::debug!(%snapshot, "snapshot removed")),
-            Err(error) => tracing::warn!(error = chain(&error), "old snapshots are left"),
-        }
+        self.snapshots.sweep(current.chain(running).chain(self.preparation.builds.snapshots()));
     }
 }

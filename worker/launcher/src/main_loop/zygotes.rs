@@ -1,7 +1,7 @@
 //! The main loop's part in the life of zygotes: begun with the first instance of a generation that wants one, swept up
 //! after, ended with the node. Nothing here can fail an instance: without a zygote it starts alone.
 
-use super::Node;
+use super::Launcher;
 use crate::event::Event;
 use crate::reap::reap_groups;
 use crate::start::{Running, Start};
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// How long a zygote that is ended with its launcher may take to be gone.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
 
-impl Node {
+impl Launcher {
     /// Begins the zygote of a generation, named by the instance that it is begun for, whose user id it shares. Its socket,
     /// at which callers may wait from now on; `None` where it is better not to try.
     pub(super) fn begin_zygote(&mut self, start: &Start, generation: Generation) -> Option<PathBuf> {
@@ -27,18 +27,20 @@ impl Node {
             return None;
         }
         let id = start.spec.instance.clone();
-        let socket = self.nests.socket(&id);
-        let listener = bound(&self.nests, &id)
+        let socket = self.zygote_dir.socket(&id);
+        let listener = bound(&self.zygote_dir, &id)
             .inspect_err(|error| tracing::warn!(zygote = %id, %error, "the socket of a zygote cannot be made"))
             .ok()?;
-        let start = Start { traces: self.nests.clone(), ..start.clone() };
+        let mut start = start.clone();
+        start.context.runtime_dir = self.zygote_dir.clone();
         let uid = start.uid;
-        let (driver, nests, events) = (Arc::clone(&self.driver), self.nests.clone(), self.events.clone());
+        let (driver, zygote_dir, events) =
+            (Arc::clone(&self.context.driver), self.zygote_dir.clone(), self.threads.events.clone());
         let (new, job) = (id.clone(), ZygoteStart { start, generation: generation.clone(), listener });
         let run = move || {
             let result = job.run().map_err(|error| {
                 // With its socket the callers that wait there lose their connection, and start alone.
-                reap_groups(&groups(&new), &new, None, &*driver, &nests);
+                reap_groups(&groups(&new), &new, None, &*driver, &zygote_dir);
                 chain(&error)
             });
             // A main loop that is gone leaves the zygote to the next one.
@@ -52,7 +54,7 @@ impl Node {
             }
             Err(error) => {
                 tracing::warn!(zygote = %id, %error, "the node cannot start a thread for a zygote");
-                let _ = self.nests.remove(&id); // what is left is an unused socket
+                let _ = self.zygote_dir.remove(&id); // what is left is an unused socket
                 None
             }
         }
@@ -73,9 +75,9 @@ impl Node {
 
     pub(super) fn on_zygote_end(&mut self, id: InstanceId) {
         let Some(running) = self.zygotes.ending(&id) else { return };
-        let (driver, nests) = (Arc::clone(&self.driver), self.nests.clone());
+        let (driver, zygote_dir) = (Arc::clone(&self.context.driver), self.zygote_dir.clone());
         self.reap(move || {
-            let cause = reap_groups(&groups(&id), &id, Some(running.pid), &*driver, &nests);
+            let cause = reap_groups(&groups(&id), &id, Some(running.pid), &*driver, &zygote_dir);
             Event::ZygoteGone { id, cause }
         });
     }
@@ -114,7 +116,7 @@ impl Node {
         for (id, pidfd, _) in self.zygotes.running().filter(|(_, _, uid)| self.instances.uids.users(*uid) == 1) {
             let killed = pidfd::send_signal(pidfd, Signal::SIGKILL);
             if killed.is_ok() && pidfd::readable_before(pidfd, Instant::now() + GONE_WITHIN).unwrap_or(false) {
-                reap_groups(&groups(id), id, None, &*self.driver, &self.nests);
+                reap_groups(&groups(id), id, None, &*self.context.driver, &self.zygote_dir);
             }
         }
     }

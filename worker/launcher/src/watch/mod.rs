@@ -31,14 +31,14 @@ use nix::sys::signal::Signal;
 use omni_config::Models;
 use omni_log::chain;
 use omni_snapshot::{Copier, Limits, SnapshotError};
+use protocol::{Teller, Told};
 use refusal::{open, shown};
 use std::io::{self, BufRead};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use protocol::{Teller, Told};
 
-pub(super) use supervisor::{Looks, Watch};
+pub(super) use supervisor::{RescanHandle, Watch};
 
 /// After this long without events a directory counts as written.
 const QUIET: Duration = Duration::from_millis(200);

@@ -2,10 +2,10 @@
 
 use super::debounce::Debounce;
 use super::jobs::Key;
+use super::protocol::Said;
 use super::refusal::{Refusal, sendable};
 use super::watcher::Watcher;
 use super::watches::WATCHES;
-use super::protocol::Said;
 use super::{PATIENCE, TROUBLE, shown};
 use crate::event::ModelState;
 use omni_log::chain;

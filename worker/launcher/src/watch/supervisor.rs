@@ -59,9 +59,9 @@ impl Line {
 }
 
 /// The main loop's end: it says when a scheduler has come that does not know yet what there is.
-pub(crate) struct Looks(Option<Arc<Mutex<Line>>>);
+pub(crate) struct RescanHandle(Option<Arc<Mutex<Line>>>);
 
-impl Looks {
+impl RescanHandle {
     /// Requests a new look at a single model's directory; returns whether everything will be reported again.
     pub(crate) fn again(&self) -> bool {
         let Some(line) = &self.0 else { return false };
@@ -96,7 +96,11 @@ fn locked(line: &Mutex<Line>) -> MutexGuard<'_, Line> {
 
 impl Watch {
     /// With the main loop's end. Checks that a folder is there; nothing is read yet.
-    pub(crate) fn new(settings: &Settings, store: Arc<Store>, events: Events) -> Result<(Self, Looks), WatchError> {
+    pub(crate) fn new(
+        settings: &Settings,
+        store: Arc<Store>,
+        events: Events,
+    ) -> Result<(Self, RescanHandle), WatchError> {
         let models = settings.models.clone();
         if let Models::Folder(folder) = &models {
             open(folder).map_err(|source| WatchError::Folder { path: folder.clone(), source })?;
@@ -107,8 +111,8 @@ impl Watch {
         arguments.extend([flag.into(), models.path().into(), "--state-dir".into(), settings.state_dir.clone().into()]);
         arguments.extend(settings.log_format.iter().flat_map(|form| ["--log-format".into(), form.into()]));
         let line = Arc::new(Mutex::new(Line::default()));
-        let looks = Looks(models.single().map(|_| Arc::clone(&line)));
-        Ok((Self { arguments, models, store, events, line, known: BTreeSet::new() }, looks))
+        let rescan = RescanHandle(models.single().map(|_| Arc::clone(&line)));
+        Ok((Self { arguments, models, store, events, line, known: BTreeSet::new() }, rescan))
     }
 
     /// For the launcher's end.
