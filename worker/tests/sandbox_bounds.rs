@@ -1,4 +1,4 @@
-//! What a model may use is bounded: bytes, inodes, processes, descriptors. And what it needs to work is there.
+//! Bounds of a model's resources: bytes, inodes, processes, descriptors. And everything it needs to work is there.
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
 #[path = "sandbox_support/mod.rs"]

@@ -1,5 +1,5 @@
-//! What a model with a GPU finds in its sandbox, and what one without does not: device files, the directory `/gpu`, and
-//! how far the accounting file can be abused.
+//! Sandbox of a model with a GPU, and of one without: device files, the directory `/gpu`, and how far the accounting
+//! file can be abused.
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
 #[path = "sandbox_support/mod.rs"]

@@ -1,4 +1,4 @@
-//! What a model cannot do: every attempt is made from inside a real sandbox, as the model's own code would.
+//! Isolation of a model: every attempt is made from inside a real sandbox, as the model's own code would.
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
 #[path = "sandbox_support/mod.rs"]

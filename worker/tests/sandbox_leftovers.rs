@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 use support::{Host, MIB, body, rounds, wait_until};
 
-/// What of the machine belongs to this test, by a name that only it uses.
+/// Resources of the machine that belong to this test, by a name that only it uses.
 fn traces(dir: &Path) -> Vec<String> {
     let name = dir.to_str().unwrap();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();

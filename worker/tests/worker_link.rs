@@ -20,7 +20,7 @@ use std::os::unix::net::UnixStream;
 use std::process::Command;
 use support::{Host, Instance, MIB, body, is_gone, status_field, wait_until};
 
-/// Whether the worker has closed this connection; what it had sent before is read and dropped.
+/// Tests that the worker has closed this connection; packets that it had sent before are read and dropped.
 fn is_closed(socket: &OwnedFd) -> bool {
     loop {
         match recv_packet::<FromWorker>(socket) {

@@ -30,7 +30,7 @@ fn pss(scheduler: &mut Scheduler) -> Option<u64> {
     }
 }
 
-/// What the instance has told by now, once it has told something. Its log may come after the word that it is ready.
+/// Log of the instance by now, once there is some. It may come after the message that it is ready.
 fn told(scheduler: &mut Scheduler) -> serde_json::Value {
     scheduler.ready();
     let fact = |scheduler: &Scheduler| scheduler.lines.iter().find_map(|line| serde_json::from_str(&line.text).ok());

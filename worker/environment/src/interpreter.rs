@@ -221,7 +221,7 @@ pub(super) fn existing(
     let found = Interpreter::answered(&finished).map_err(unusable)?;
     for prefix in found.mounts() {
         of_root(&prefix)?;
-        // Whatever the answer is, also with `..`, a model is shown no more of the host than this program was.
+        // For any answer, also with `..`, a model is shown no more of the host than this program was.
         let is_real = fs::canonicalize(&prefix).is_ok_and(|real| real == prefix);
         if !is_real || !shown.iter().any(|dir| prefix.starts_with(dir)) {
             return Err(unusable(Unusable::Elsewhere(prefix)));

@@ -86,9 +86,9 @@ impl Failure {
 /// Plan for a snapshot.
 #[derive(Debug)]
 pub enum Plan {
-    /// Its environment is there.
+    /// The environment is there.
     Ready(EnvironmentKey),
-    /// Its environment must be built.
+    /// The environment must be built.
     Build(Box<BuildPlan>),
 }
 

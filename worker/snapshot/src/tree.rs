@@ -267,7 +267,7 @@ impl Walk<'_> {
         if is_below_ignored(&target) {
             return Err(SnapshotError::IgnoredTarget { path, target });
         }
-        // This call alone follows links: it asks the kernel where the link leads, and never leaves the directory.
+        // Only this call follows links: it asks the kernel where the link leads, and never leaves the directory.
         let how = OpenHow::new()
             .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
             .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);

@@ -218,7 +218,8 @@ fn a_program_that_a_manifest_names_is_never_run_as_root() {
     let uid: u32 = message.split("uid ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
     assert_ne!(uid, 0, "{message}");
 
-    // One that answers as an interpreter does, of bytecode that nobody has yet: its own words name what compiles.
+    // A program that answers as an interpreter does, of bytecode that no other has yet: its own output names the
+    // compiler.
     let compiles = write("compiles", &mark("compiled"));
     let answer = format!(
         r#"{{"version": "3.99.1", "build": "", "tag": "cpython-399", "base": "{compiles}", "prefix": "{marks}/tool", "base_prefix": "/usr"}}"#

@@ -109,7 +109,7 @@ impl GpuNode {
         (scheduler, snapshot, environment)
     }
 
-    /// What the model of an instance tells until it ends.
+    /// Log of an instance's model until its end.
     pub(crate) fn facts(&self, id: &InstanceId) -> BTreeMap<String, Value> {
         let socket = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).unwrap();
         let patience = TimeVal::seconds(super::node::PATIENCE.as_secs().cast_signed());
@@ -131,7 +131,7 @@ impl GpuNode {
     }
 }
 
-/// What another package of the workspace makes, beside our own programs.
+/// Output of another package of the workspace, beside our own programs.
 fn built(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_BIN_EXE_omni-worker")).with_file_name(name);
     let packages = "omni-cuda, omni-cuda-proxy, omni-cuda-sim and omni-cuda-card";
@@ -206,7 +206,7 @@ fn a_model_without_a_gpu_gets_none_of_it_on_such_a_node() {
 #[test]
 fn memory_of_the_group_has_room_for_gpu_memory_that_waits_there() {
     let gpus = GpuNode::start();
-    // It stays until it is killed.
+    // Stays until it is killed.
     let model = MODEL.replace("os._exit(0)", "import time\nwhile True: time.sleep(1)");
     let (scheduler, snapshot, environment) = gpus.prepared(&model);
     for (name, mode, expected) in

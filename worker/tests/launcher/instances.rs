@@ -110,7 +110,7 @@ fn instances_outlive_the_launcher_and_are_taken_over() {
         .into();
     node.end(Signal::SIGKILL);
     assert!(pids.iter().all(|pid| is_alive(*pid)));
-    // One ends while no launcher is there; of one, only the traces in files are there.
+    // An instance ends while no launcher is there; of another, only the files are left.
     kill(Pid::from_raw(pids[1]), Signal::SIGKILL).unwrap();
     fs::write(node.path("run/instances/00000000000d.sock"), "").unwrap();
     fs::write(node.path("run/instances/00000000000e.json"), "{\"worker_pid\":1}").unwrap();

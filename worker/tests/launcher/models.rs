@@ -160,7 +160,7 @@ fn one_folder_may_be_for_everything() {
     assert!(node.path("run/launcher.lock").exists());
 }
 
-/// It would take the first one's instances for its own leftovers.
+/// A second store would take the first one's instances for its own leftovers.
 #[test]
 fn a_second_launcher_with_folders_of_its_own_keeps_off_the_control_groups_of_the_first() {
     let (mut first, mut second) = (Node::start(), Node::stopped());

@@ -154,7 +154,7 @@ impl Node {
         }
     }
 
-    /// This node's parent group, in all hierarchies where it is.
+    /// Parent group of this node, in all hierarchies where it is.
     fn parents(&self) -> Vec<PathBuf> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let points = mounts.lines().filter(|line| line.contains(" - cgroup")).filter_map(|line| line.split(' ').nth(4));
@@ -180,7 +180,7 @@ impl Drop for Node {
             let _ = child.kill();
             let _ = child.wait();
         }
-        // What is left when a test failed goes here; a test that passed has shown that nothing is.
+        // Leftovers of a failed test go here; a test that passed has shown that there are none.
         for group in self.groups() {
             for part in ["model", "worker"] {
                 let procs = fs::read_to_string(group.join(part).join("cgroup.procs")).unwrap_or_default();

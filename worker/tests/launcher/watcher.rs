@@ -1,4 +1,4 @@
-//! Nobody's directory keeps another's waiting: large ones, and those that do not answer.
+//! Directories of one author keep no other waiting: large ones, and those that do not answer.
 
 use super::dead_mount::DeadMount;
 use super::node::{Node, Scheduler};
@@ -59,7 +59,7 @@ fn a_mount_that_does_not_answer_holds_itself_alone() {
     node.write("good/model.py", "x = 3\n");
     scheduler.snapshot_of("good");
 
-    // What is there without the mount is served, though the mount has never answered.
+    // The content without the mount is served, though the mount has never answered.
     dead.detach();
     node.write("dead/model.py", "");
     scheduler.snapshot_of("dead");
@@ -79,14 +79,14 @@ fn a_model_whose_files_do_not_answer_is_named_and_comes_back() {
     assert!(!heard.iter().any(|said| is_of(said, "other")), "{heard:#?}");
     node.write("other/model.py", "x = 2\n");
     scheduler.snapshot_of("other");
-    // Its daemon ends: that is an answer, and the last one is that of the mount's end.
+    // The daemon ends: that is an answer, and the last one is that of the mount's end.
     dead.abort();
     dead.detach();
     node.write("m/model.py", "x = 2\n");
     scheduler.snapshot_of("m");
 }
 
-/// Its copy takes as long as hashing 60 GiB does.
+/// The copy takes as long as hashing 60 GiB does.
 #[test]
 fn a_huge_model_keeps_no_other_one_waiting() {
     let mut node = Node::stopped();
@@ -110,7 +110,7 @@ fn a_huge_model_keeps_no_other_one_waiting() {
     if !first.iter().chain(&second).any(told) {
         scheduler.hear_until(told);
     }
-    // Nobody finishes what is not wanted any more.
+    // An unwanted copy is not finished.
     fs::remove_dir_all(node.path("models/a-huge")).unwrap();
     node.wait_for("nothing to be left of the copy", || copies() == 0);
 }
@@ -181,7 +181,7 @@ fn a_version_that_is_come_back_to_is_read_before_and_a_damaged_one_is_refused() 
     let (message, permanent) = scheduler.prepare("m", &first).unwrap_err();
     assert!(permanent && message.contains("damaged on the disk") && message.contains("omnictl history m"), "{message}");
     scheduler.prepare("m", &second).expect("the directory's own");
-    // What has the same files again has them from there.
+    // A directory with the same files again has them from there.
     node.write("m/model.py", "x = 1\n");
     assert_eq!(scheduler.snapshot_of("m"), first);
     scheduler.prepare("m", &first).expect("it was replaced");

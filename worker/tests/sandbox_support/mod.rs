@@ -45,7 +45,7 @@ pub fn rounds(few: u32, many: u32) -> u32 {
     if std::env::var_os("OMNI_SOAK").is_some() { many } else { few }
 }
 
-/// One machine with its own groups and folder.
+/// Machine with its own groups and folder.
 pub struct Host {
     pub dir: tempfile::TempDir,
     driver: Cgroupfs,

@@ -1,15 +1,15 @@
-//! What a test may choose of an instance, and what it has where the test says nothing.
+//! Settings of a test's instance, with defaults.
 
 use super::MIB;
 use omni_node_protocol::launcher::GpuSpec;
 use omni_sandbox::{Bind, Cache, Weights};
 use std::path::PathBuf;
 
-/// What a test may choose of an instance.
+/// Settings of a test's instance.
 pub struct Setup {
     pub body: String,
     pub memory_bytes: u64,
-    /// What the group may have beyond what the model is shown.
+    /// Memory of the group beyond the size that the model is shown.
     pub unseen_bytes: u64,
     pub pids: u32,
     pub tmp_bytes: u64,
