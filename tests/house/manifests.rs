@@ -162,7 +162,7 @@ const OWNERS: &[(&str, &[&str])] = &[
         &["omni-auth", "omni-ingress", "omni-scheduler", "omni-workers-ai", "omnictl", "omni-tests", "omni-properties"],
     ),
     ("hyper-util", &["omni-ingress", "omni-scheduler", "omnictl", "omni-tests"]),
-    ("http-body-util", &["omni-ingress", "omni-scheduler", "omnictl", "omni-tests"]),
+    ("http-body-util", &["omni-ingress", "omnictl", "omni-tests"]),
     ("tokio-rustls", &["omni-ingress", "omni-tests"]),
     ("rcgen", &["omni-tests"]),
     ("fuser", &["omni-meminfo-fs"]),
