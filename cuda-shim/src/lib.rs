@@ -4,10 +4,12 @@
 //! linking, by `dlsym`, or by `cuGetProcAddress`. Ours counts, and calls the real one. Outside a
 //! sandbox, with none of our environment variables set, every one of them goes straight on.
 
+mod abi;
 mod account;
 mod control;
+mod driver;
 mod hooks;
-mod limit;
+mod loader;
 mod moves;
 mod nvml;
 mod places;
@@ -28,7 +30,7 @@ pub(crate) fn active() -> bool {
     *ACTIVE.get_or_init(|| {
         let ours = [env::LIMIT_BYTES, env::MODE, env::ACCOUNT, env::CONTROL, env::DRIVER];
         // Another libc's programs never reach the driver, which needs glibc; and locks that processes share are each libc's own.
-        resolve::libc_own::is_glibc()
+        loader::libc_own::is_glibc()
             && (places::is_sandboxed() || ours.iter().any(|name| std::env::var_os(name).is_some()))
     })
 }

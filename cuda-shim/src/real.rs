@@ -4,7 +4,7 @@
 //! in the library's own handle with libc's own `dlsym`. Nothing is loaded before one of our exports is called.
 #![allow(unsafe_code, reason = "the loader's functions")]
 
-use crate::resolve::{self, libc_own};
+use crate::loader::{self, libc_own};
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::os::unix::ffi::OsStringExt;
@@ -38,7 +38,7 @@ impl Library {
         // SAFETY: the handle is of a library that is never closed.
         let found = unsafe { libc_own::dlsym(handle.as_ptr(), symbol) };
         // A proxy without the directory of the driver would lead back to us, for ever.
-        found.filter(|address| !resolve::is_ours(symbol, *address))
+        found.filter(|address| !loader::is_own(address.addr().get()))
     }
 
     /// The loader's handle, if somebody has loaded the library already.

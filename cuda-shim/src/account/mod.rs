@@ -12,15 +12,16 @@
 //! | a process | raises the bound and then its own slot | yes |
 //! | a process | takes a free slot, clears those of processes that ended, sets the bound to the sum | yes |
 
+mod environment;
 mod identity;
 mod shared;
 
-use crate::limit::{of_environment, settings};
 use crate::process::PerProcess;
 use crate::ranges::{Kind, Range};
 use identity::{Identity, has_ended};
-use omni_gpu_protocol::account::{SLOTS, Settings, Use};
+use omni_gpu_protocol::account::{Mode, SLOTS, Settings, Use};
 use shared::{Guard, Shared, shared};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Places of a slot's words: see [`omni_gpu_protocol::account::Slot`].
@@ -135,9 +136,17 @@ pub(crate) fn left(bytes: u64) {
     }
 }
 
-/// The settings in the header; `None` when there is no account now.
-pub(crate) fn settings_in_header() -> Option<Settings> {
-    Some(shared()?.settings().unwrap_or_else(of_environment))
+/// Limit and mode of the instance, as the header of the account has them.
+///
+/// The worker writes them there before the model begins; without a worker the first process that sets the file up writes
+/// what its environment says. Read at load, so that nothing a program does later changes anything. While there is no
+/// account nothing may be allocated; the next call looks again.
+pub(crate) fn settings() -> Settings {
+    static SETTINGS: OnceLock<Settings> = OnceLock::new();
+    SETTINGS.get().copied().unwrap_or_else(|| match shared() {
+        Some(shared) => *SETTINGS.get_or_init(|| shared.settings().unwrap_or_else(environment::settings)),
+        None => Settings { limit: Some(0), mode: Mode::Device },
+    })
 }
 
 /// What this process has.
@@ -163,8 +172,8 @@ pub(crate) fn share(free: u64, total: u64) -> (u64, u64) {
         total.saturating_sub(limited(shared))
     };
     match settings().mode {
-        crate::limit::Mode::Unified => (left, total),
-        crate::limit::Mode::Device => (left.min(free), total),
+        Mode::Unified => (left, total),
+        Mode::Device => (left.min(free), total),
     }
 }
 

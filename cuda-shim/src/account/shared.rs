@@ -5,7 +5,7 @@
 //! have written anything here: nothing read is believed, and the lock is waited for only [`PATIENCE_SECONDS`] long.
 #![allow(unsafe_code, reason = "mmap, and a mutex that processes share")]
 
-use crate::limit::of_environment;
+use super::environment;
 use crate::places;
 use omni_gpu_protocol::account::{FILE_BYTES, HEADER_BYTES, Header, MAGIC, SLOT_BYTES, SLOTS, Settings};
 use std::ffi::{OsStr, OsString};
@@ -203,7 +203,7 @@ impl Shared {
         self.word(offset_of!(Header, at_most)).store(0, Ordering::Relaxed);
         // The worker's stay; nonsense in a file that was never set up is nobody's.
         if self.settings().is_none_or(|settings| settings.to_words() != self.setting_words()) {
-            for (more, word) in [0, 8].into_iter().zip(of_environment().to_words()) {
+            for (more, word) in [0, 8].into_iter().zip(environment::settings().to_words()) {
                 self.word(Settings::AT + more).store(word, Ordering::Relaxed);
             }
         }

@@ -6,7 +6,7 @@
 //! process that made it.
 #![allow(unsafe_code, reason = "a socket without an owner type, because it may stop being ours")]
 
-use crate::resolve::libc_own::in_forks;
+use crate::loader::libc_own::in_forks;
 use omni_gpu_protocol::control::{ORDER_BYTES, Order, Report};
 use std::ffi::{OsStr, c_int};
 use std::mem::{MaybeUninit, offset_of};

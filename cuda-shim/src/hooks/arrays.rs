@@ -2,9 +2,10 @@
 //!
 //! Sparse arrays and those whose memory is mapped later have none of their own.
 
-use super::driver::Handle;
-use super::entry::{CUresult, In, Out, SUCCESS, hooks};
-use super::ledger::{allocate, free, keep};
+use super::entry::hooks;
+use super::ledger::{free, keep};
+use super::reclaim::allocate;
+use crate::abi::{CUresult, Handle, In, Out, SUCCESS};
 use crate::ranges::Kind;
 
 /// `CUDA_ARRAY_DESCRIPTOR` of CUDA 2.

@@ -1,11 +1,11 @@
 //! What goes with a context: everything that was allocated in it, except what pools and handles hold.
 
 use super::deferred::OfContext;
-use super::driver::{
-    self, Handle, ask, context, cuCtxGetApiVersion, cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxRetain,
-};
-use super::entry::{CONTEXT_IS_GONE, CUresult, OUT_OF_MEMORY, Out, SUCCESS, hooks};
-use super::ledger::{reserve, size};
+use super::entry::hooks;
+use super::ledger::size;
+use super::reclaim::reserve;
+use crate::abi::{CONTEXT_IS_GONE, CUresult, Handle, OUT_OF_MEMORY, Out, SUCCESS};
+use crate::driver::{self, ask, context, cuCtxGetApiVersion, cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxRetain};
 use crate::ranges::{self, Kind, Range};
 use crate::{account, moves};
 

@@ -4,10 +4,10 @@
 //! Looked after by every call that allocates, frees or waits. A call that allocates at once and would be refused waits
 //! for all of it, for so long; one in the order of a stream never waits.
 
-use super::driver::{self, Handle, ask, cuEventCreate, cuEventDestroy_v2, cuEventQuery, cuEventRecord, cuMemFree_v2};
-use super::entry::{CUresult, SUCCESS};
 use super::stream;
+use crate::abi::{CUresult, Handle, SUCCESS};
 use crate::account;
+use crate::driver::{self, ask, cuEventCreate, cuEventDestroy_v2, cuEventQuery, cuEventRecord, cuMemFree_v2};
 use crate::process::PerProcess;
 use crate::ranges::{self, Range};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,7 +1,8 @@
 //! Pinned host memory: counted, not limited.
 
-use super::entry::{CUresult, Out, SUCCESS, hooks};
+use super::entry::hooks;
 use super::ledger::{free, keep, size};
+use crate::abi::{CUresult, Out, SUCCESS};
 use crate::account;
 use crate::ranges::Kind;
 

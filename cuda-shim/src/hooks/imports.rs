@@ -2,9 +2,11 @@
 //!
 //! It counts for who imports it, as device memory: see `docs/decisions/gpu-accounting.md`.
 
-use super::driver::{Handle, cuMemFree_v2, cuMemGetAddressRange_v2};
-use super::entry::{CUresult, In, Out, SUCCESS, hooks};
-use super::ledger::{allocate, free, keep, refusal, remember, reserve, size};
+use super::entry::hooks;
+use super::ledger::{free, keep, refusal, remember, size};
+use super::reclaim::{allocate, reserve};
+use crate::abi::{CUresult, Handle, In, Out, SUCCESS};
+use crate::driver::{cuMemFree_v2, cuMemGetAddressRange_v2};
 use crate::process::PerProcess;
 use crate::ranges::{Kind, Range};
 use std::collections::BTreeMap;
@@ -70,7 +72,7 @@ fn opened(address: Out<u64>, result: CUresult) -> CUresult {
     } else if count(begin, Kind::Device) {
         open.insert(begin, 1);
     } else {
-        super::driver::cuIpcCloseMemHandle(begin);
+        crate::driver::cuIpcCloseMemHandle(begin);
         return refusal();
     }
     result

@@ -1,38 +1,9 @@
 //! The order in which an allocation is counted, made and remembered, and a free is forgotten: the same for all kinds.
 
-use super::driver::{context, device};
-use super::entry::{CUresult, OUT_OF_MEMORY, SUCCESS};
-use super::{deferred, graphs, pools};
-use crate::account::{self, Full};
+use crate::abi::{CUresult, OUT_OF_MEMORY, SUCCESS};
+use crate::account;
+use crate::driver::{context, device};
 use crate::ranges::{self, Kind, Range};
-
-/// Counts a fresh allocation of `bytes`; what is only cached by pools or waits to be freed gives way first.
-#[inline]
-pub(super) fn reserve(kind: Kind, bytes: u64) -> Result<(), Full> {
-    account::reserve(kind, bytes, kind.resident(bytes)).or_else(|_| {
-        make_room();
-        account::reserve(kind, bytes, kind.resident(bytes))
-    })
-}
-
-#[cold]
-fn make_room() {
-    deferred::wait_for_all();
-    pools::trim();
-    graphs::trim();
-}
-
-/// Reserves, calls the driver, and gives back what the driver refused.
-pub(super) fn allocate(kind: Kind, bytes: u64, call: impl FnOnce() -> CUresult) -> CUresult {
-    if reserve(kind, bytes).is_err() {
-        return refusal();
-    }
-    let result = call();
-    if result != SUCCESS {
-        account::forget(&Range::new(0, bytes, kind, 0));
-    }
-    result
-}
 
 /// Beyond the limit; without a context, though, the driver would have said so first.
 pub(super) fn refusal() -> CUresult {

@@ -18,14 +18,15 @@
 mod arrays;
 mod contexts;
 mod deferred;
-pub(crate) mod driver;
-pub(crate) mod entry;
+mod entry;
+mod graph_memory;
 mod graphs;
 mod host;
 mod imports;
 mod ledger;
 mod plain;
 mod pools;
+mod reclaim;
 mod reports;
 mod stream;
 mod streams;

@@ -4,13 +4,16 @@
 //! device can move it. Small pieces stay device memory as long as there is little of them ([`ranges::stays_small`]). The first form of these functions (CUDA 2) has addresses of 32 bits, which managed memory would
 //! not fit into: it stays device memory.
 
-use super::driver::{allocate_managed, can_move, context, device, row_alignment};
-use super::entry::{CUresult, INVALID_VALUE, Out, SUCCESS, hooks};
-use super::ledger::{allocate, free, keep, refusal, remember, reserve, size};
+use super::entry::hooks;
+use super::ledger::{free, keep, refusal, remember, size};
+use super::reclaim::{allocate, reserve};
 use super::{deferred, pools};
+use crate::abi::{CUresult, INVALID_VALUE, Out, SUCCESS};
 use crate::account;
-use crate::limit::{Mode, settings};
+use crate::account::settings;
+use crate::driver::{allocate_managed, can_move, context, device, row_alignment};
 use crate::ranges::{self, Kind, Range};
+use omni_gpu_protocol::account::Mode;
 
 hooks! {
     fn cuMemAlloc(address: Out<u32>, bytes: u32) |real| short(address, u64::from(bytes), |_| real(address, bytes));
@@ -127,7 +130,7 @@ fn pitched(
         Some(0) => {}
         Some(more) => {
             if reserve(Kind::Device, more).is_err() {
-                super::driver::cuMemFree_v2(begin);
+                crate::driver::cuMemFree_v2(begin);
                 account::give_back(Kind::Device, size(expected));
                 return refusal();
             }

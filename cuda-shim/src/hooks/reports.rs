@@ -2,11 +2,13 @@
 //!
 //! The driver is asked first, so whatever it refuses is refused in its words, and null pointers mean what they mean to it.
 
-use super::driver::{ask, cuMemGetAddressRange_v2};
-use super::entry::{INVALID_VALUE, In, Out, SUCCESS, hooks};
-use super::{deferred, graphs, pools};
-use crate::limit::{Mode, settings};
+use super::entry::hooks;
+use super::{deferred, graph_memory, pools};
+use crate::abi::{INVALID_VALUE, In, Out, SUCCESS};
+use crate::account::settings;
+use crate::driver::{ask, cuMemGetAddressRange_v2};
 use crate::{account, ranges};
+use omni_gpu_protocol::account::Mode;
 
 /// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`, and its value for memory of a device.
 const MEMORY_TYPE: i32 = 2;
@@ -80,7 +82,7 @@ hooks! {
 fn share(free: u64, total: u64) -> (u64, u64) {
     deferred::collect();
     pools::settle();
-    graphs::settle();
+    graph_memory::settle();
     account::share(free, total)
 }
 

@@ -1,9 +1,7 @@
 //! The place of a stream: the context that it was made in, and that context's device, whichever context is current.
 
-use super::driver::{
-    self, Handle, ask, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuStreamGetCtx, cuStreamGetDevice, device,
-};
-use super::entry::{CUresult, NOT_SUPPORTED, Out, SUCCESS};
+use crate::abi::{CUresult, Handle, NOT_SUPPORTED, Out, SUCCESS};
+use crate::driver::{self, ask, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuStreamGetCtx, cuStreamGetDevice, device};
 
 /// `CU_STREAM_LEGACY`, `CU_STREAM_PER_THREAD`, and null: streams of the current context.
 const OF_CURRENT: std::ops::RangeInclusive<Handle> = 0..=2;

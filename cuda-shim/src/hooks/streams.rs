@@ -5,10 +5,12 @@
 //! the memory is what was asked for: its order is the stream's in both cases. What is allocated during a capture becomes a
 //! node of the graph, and nothing is converted.
 
-use super::driver::{self, Handle, is_capturing};
-use super::entry::{CUresult, INVALID_VALUE, OUT_OF_MEMORY, Out, SUCCESS, hooks};
-use super::ledger::{free, keep, reserve, size};
-use super::{deferred, graphs, pools, stream};
+use super::entry::hooks;
+use super::ledger::{free, keep, size};
+use super::reclaim::reserve;
+use super::{deferred, graph_memory, graphs, pools, stream};
+use crate::abi::{CUresult, Handle, INVALID_VALUE, OUT_OF_MEMORY, Out, SUCCESS};
+use crate::driver::{self, is_capturing};
 use crate::ranges::{self, Kind};
 
 hooks! {
@@ -95,6 +97,6 @@ fn freed(address: u64, stream: Handle, call: impl Fn() -> CUresult) -> CUresult 
 fn waited(result: CUresult) -> CUresult {
     deferred::collect();
     pools::settle();
-    graphs::settle();
+    graph_memory::settle();
     result
 }

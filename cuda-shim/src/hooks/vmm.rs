@@ -4,28 +4,19 @@
 //! memory has a number of our own here, and the table is locked over the calls that give numbers and places free: what
 //! comes to another thread under the same one is noted after.
 
-use super::driver::{Handle, Location, cuMemGetAllocationGranularity};
-use super::entry::{INVALID_VALUE, In, Out, SUCCESS, hooks};
-use super::ledger::{refusal, reserve, size};
+use super::entry::hooks;
+use super::ledger::{refusal, size};
+use super::reclaim::reserve;
+use crate::abi::{AllocationProperties, Handle, INVALID_VALUE, In, Out, SUCCESS};
 use crate::account;
+use crate::driver::cuMemGetAllocationGranularity;
 use crate::process::PerProcess;
 use crate::ranges::Kind;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// `CUmemAllocationProp`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) struct Properties {
-    allocation_type: i32,
-    handle_types: i32,
-    location: Location,
-    metadata: u64,
-    flags: u64,
-}
-
 hooks! {
-    fn cuMemCreate(handle: Out<Handle>, bytes: usize, properties: In<Properties>, flags: u64) |real| {
+    fn cuMemCreate(handle: Out<Handle>, bytes: usize, properties: In<AllocationProperties>, flags: u64) |real| {
         let (Some(given), false) = (properties.get(), handle.is_null()) else {
             return real(handle, bytes, properties, flags);
         };

@@ -11,18 +11,18 @@
 //! but if the order to restore never comes (worker lost, or a move that failed) the model would go on like that for
 //! good, where now each page comes back at its first touch. See `docs/decisions/gpu-moves.md`.
 
-mod driver;
 mod ending;
 mod plan;
+mod prefetch;
 
+use crate::abi::{CONTEXT_IS_GONE, CUresult, SUCCESS};
 use crate::account;
-use crate::hooks::driver::outside_captures;
-use crate::hooks::entry::{CONTEXT_IS_GONE, CUresult, SUCCESS};
+use crate::driver::outside_captures;
 use crate::process::PerProcess;
 use crate::ranges::{self, Range};
-use driver::{Current, Place, Stream};
 use ending::Moving;
 use plan::Piece;
+use prefetch::{Current, Place, Stream};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 

@@ -5,8 +5,8 @@
 //! a name that is ours the address comes from us, after the loader was asked whether there is one.
 #![allow(unsafe_code, reason = "functions without a frame, and the loader's arguments")]
 
-use super::libc_own::{self, DLSYM, DLVSYM};
 use super::{Library, Ours, ours};
+use crate::loader::libc_own::{self, DLSYM, DLVSYM};
 use std::arch::naked_asm;
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::{NonNull, null_mut};

@@ -4,10 +4,9 @@
 //! error that the driver or the loader has for it.
 
 mod dlsym;
-pub(crate) mod elf;
-pub(crate) mod libc_own;
 mod proc_address;
 
+use crate::loader::libc_own;
 use crate::{hooks, nvml, real, runtime};
 use omni_cuda_entries::{Role, find};
 use std::ffi::{CStr, c_void};
@@ -39,11 +38,6 @@ fn ours(name: &CStr) -> Option<Ours> {
         _ => return None,
     };
     hook(name.to_str().ok()?).map(|address| Ours { address, library })
-}
-
-/// Whether an address is that of our function of this name.
-pub(crate) fn is_ours(name: &CStr, address: NonNull<c_void>) -> bool {
-    ours(name).is_some_and(|ours| ours.address == address)
 }
 
 /// What stands for an entry of the driver.

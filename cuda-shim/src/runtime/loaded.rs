@@ -6,7 +6,7 @@
 //! interposer of these functions is no runtime: it may be the caller itself, and call the next one, which is ours.
 #![allow(unsafe_code, reason = "a runtime that is in use is kept loaded")]
 
-use crate::resolve::elf::{self, Library};
+use crate::loader::elf::{self, Library};
 use std::ffi::{CStr, CString, c_void};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};

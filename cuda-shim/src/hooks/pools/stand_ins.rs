@@ -1,11 +1,12 @@
 //! Managed pools of ours that stand behind pools of the program: which pool may have one, and what is done to both.
 
-use super::super::driver::{self, Handle, Location, ask, cuMemPoolGetAttribute};
-use super::super::entry::{In, Out, SUCCESS};
+use super::MANAGED;
 use super::table::{Pool, Pools, RESERVED_MEM_CURRENT};
-use super::{MANAGED, Properties};
-use crate::limit::{Mode, settings};
+use crate::abi::{Handle, In, Location, Out, PoolProperties, SUCCESS};
+use crate::account::settings;
+use crate::driver::{self, ask, cuMemPoolGetAttribute};
 use crate::ranges::{self, Kind};
+use omni_gpu_protocol::account::Mode;
 
 /// The version of the driver since which pools can be managed memory.
 const MANAGED_POOLS: i32 = 13_000;
@@ -38,7 +39,7 @@ impl Pools {
             return None;
         }
         let location = Location { kind: Location::DEVICE, id: device };
-        let properties = Properties::new(MANAGED, location);
+        let properties = PoolProperties::new(MANAGED, location);
         let Ok(made) = ask(|made| driver::cuMemPoolCreate(made, In::of(&properties))) else {
             self.of(pool).stays = true;
             return None;

@@ -1,9 +1,10 @@
 //! The pools of this process, and what the account says of each.
 
-use super::super::driver::{self, Handle, ask, cuMemPoolGetAttribute};
 use super::super::ledger::remember;
-use super::super::{deferred, graphs};
+use super::super::{deferred, graph_memory};
+use crate::abi::Handle;
 use crate::account;
+use crate::driver::{self, ask, cuMemPoolGetAttribute};
 use crate::ranges::{self, Kind, Range};
 use std::collections::BTreeMap;
 
@@ -112,7 +113,7 @@ impl Pools {
         self.reserve_step(pool, bytes) || {
             deferred::collect();
             self.trim();
-            graphs::trim();
+            graph_memory::trim();
             self.reserve_step(pool, bytes)
         }
     }

@@ -1,29 +1,13 @@
-//! What the instance may have and how it gets it: the limit and the mode, as the header of the account has them.
+//! Settings of the environment: the limit and the mode, for a process outside a sandbox.
 //!
-//! The worker writes them there before the model begins; without a worker the first process that sets the file up writes
-//! what its environment says. Read at load, so that nothing a program does later changes anything. A limit that is no
-//! number is none: nothing may be allocated then, because a limit that cannot be read must not be a limit that is not
-//! there.
+//! A limit that is no number is one of 0 bytes: a limit that cannot be read must not be a limit that is not there.
 
-use crate::account;
-use omni_gpu_protocol::account::Settings;
+use omni_gpu_protocol::account::{Mode, Settings};
 use omni_gpu_protocol::env;
 use std::ffi::OsStr;
-use std::sync::OnceLock;
 
-pub(crate) use omni_gpu_protocol::account::Mode;
-
-/// The settings of the instance. While there is no account nothing may be had; the next call looks again.
-pub(crate) fn settings() -> Settings {
-    static SETTINGS: OnceLock<Settings> = OnceLock::new();
-    SETTINGS.get().copied().unwrap_or_else(|| match account::settings_in_header() {
-        Some(found) => *SETTINGS.get_or_init(|| found),
-        None => Settings { limit: Some(0), mode: Mode::Device },
-    })
-}
-
-/// Those of the environment.
-pub(crate) fn of_environment() -> Settings {
+/// Limit and mode as environment variables give them.
+pub(super) fn settings() -> Settings {
     parse(std::env::var_os(env::LIMIT_BYTES).as_deref(), std::env::var_os(env::MODE).as_deref())
 }
 

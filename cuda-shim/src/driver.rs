@@ -1,27 +1,28 @@
-//! What ours ask of the real driver, beside the function whose place they take.
+//! Calls of the real driver beside the functions that are hooked.
 
-use super::entry::{In, NOT_SUPPORTED, Out, SUCCESS, driver};
+use crate::abi::{
+    AllocNodeParams, AllocationProperties, Handle, In, Location, NOT_SUPPORTED, Out, PoolProperties, SUCCESS,
+};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// A context, stream, event, pool, graph, node, array or handle: never looked into.
-pub(crate) type Handle = u64;
-
-/// `CUmemLocation`: type and id.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct Location {
-    pub kind: i32,
-    pub id: i32,
+/// Functions of the driver that ours call. One that this driver does not have says [`NOT_SUPPORTED`].
+macro_rules! driver {
+    ($( fn $symbol:ident($($name:ident: $type:ty),* $(,)?); )*) => {
+        $(
+            #[allow(unsafe_code, non_snake_case, clippy::too_many_arguments, reason = "the driver's function, as it is")]
+            pub(super) fn $symbol($($name: $type),*) -> $crate::abi::CUresult {
+                let Some(entry) = $crate::real::function!(
+                    $symbol as unsafe extern "C" fn($($type),*) -> $crate::abi::CUresult
+                ) else {
+                    return $crate::abi::NOT_SUPPORTED;
+                };
+                // SAFETY: the types are the header's; pointers are places of ours, or the caller's.
+                unsafe { entry($($name),*) }
+            }
+        )*
+    };
 }
-
-impl Location {
-    pub(crate) const DEVICE: i32 = 1;
-    pub(crate) const HOST: i32 = 2;
-    /// `HOST`, `HOST_NUMA` and `HOST_NUMA_CURRENT`.
-    pub(super) fn is_host(self) -> bool {
-        matches!(self.kind, 2..=4)
-    }
-}
+pub(crate) use driver;
 
 driver! {
     fn cuCtxGetApiVersion(context: Handle, version: Out<u32>);
@@ -46,7 +47,7 @@ driver! {
     fn cuEventDestroy_v2(event: Handle);
     fn cuDeviceGetDefaultMemPool(pool: Out<Handle>, device: i32);
     fn cuDeviceGetMemPool(pool: Out<Handle>, device: i32);
-    fn cuMemPoolCreate(pool: Out<Handle>, properties: In<super::pools::Properties>);
+    fn cuMemPoolCreate(pool: Out<Handle>, properties: In<PoolProperties>);
     fn cuMemPoolDestroy(pool: Handle);
     fn cuMemPoolGetAttribute(pool: Handle, attribute: i32, value: Out<u64>);
     fn cuMemPoolSetAttribute(pool: Handle, attribute: i32, value: Out<u64>);
@@ -54,14 +55,14 @@ driver! {
     fn cuMemAllocFromPoolAsync(address: Out<u64>, bytes: usize, pool: Handle, stream: Handle);
     fn cuMemFreeAsync(address: u64, stream: Handle);
     fn cuIpcCloseMemHandle(address: u64);
-    fn cuMemGetAllocationGranularity(granularity: Out<usize>, properties: In<super::vmm::Properties>, option: i32);
+    fn cuMemGetAllocationGranularity(granularity: Out<usize>, properties: In<AllocationProperties>, option: i32);
     fn cuDevicePrimaryCtxGetState(device: i32, flags: Out<u32>, active: Out<i32>);
     fn cuDevicePrimaryCtxRetain(context: Out<Handle>, device: i32);
     fn cuDevicePrimaryCtxRelease_v2(device: i32);
     fn cuDeviceGetGraphMemAttribute(device: i32, attribute: i32, value: Out<u64>);
     fn cuGraphGetNodes(graph: Handle, nodes: Out<Handle>, count: Out<usize>);
     fn cuGraphNodeGetType(node: Handle, kind: Out<i32>);
-    fn cuGraphMemAllocNodeGetParams(node: Handle, parameters: Out<super::graphs::AllocNode>);
+    fn cuGraphMemAllocNodeGetParams(node: Handle, parameters: Out<AllocNodeParams>);
     fn cuDeviceGraphMemTrim(device: i32);
     fn cuGraphChildGraphNodeGetGraph(node: Handle, graph: Out<Handle>);
 }
@@ -80,7 +81,7 @@ pub(crate) fn ask<T: Copy + Default>(call: impl FnOnce(Out<T>) -> i32) -> Result
 }
 
 /// The context of this thread; 0 for none.
-pub(super) fn context() -> Handle {
+pub(crate) fn context() -> Handle {
     ask(cuCtxGetCurrent).unwrap_or(0)
 }
 
@@ -95,7 +96,7 @@ pub(crate) fn version() -> i32 {
 }
 
 /// Whether memory of a device can be moved while programs run on it.
-pub(super) fn can_move(device: i32) -> bool {
+pub(crate) fn can_move(device: i32) -> bool {
     const UNKNOWN: u8 = 0;
     static KNOWN: [AtomicU8; 64] = [const { AtomicU8::new(UNKNOWN) }; 64];
     let Some(known) = usize::try_from(device).ok().and_then(|device| KNOWN.get(device)) else { return false };
@@ -109,7 +110,7 @@ pub(super) fn can_move(device: i32) -> bool {
 }
 
 /// Managed memory that belongs on `device`.
-pub(super) fn allocate_managed(address: Out<u64>, bytes: usize, device: i32) -> i32 {
+pub(crate) fn allocate_managed(address: Out<u64>, bytes: usize, device: i32) -> i32 {
     const ATTACH_GLOBAL: u32 = 1;
     let result = cuMemAllocManaged(address, bytes, ATTACH_GLOBAL);
     if let (SUCCESS, Some(address)) = (result, address.get()) {
@@ -127,13 +128,13 @@ fn prefer(address: u64, bytes: usize, device: i32) {
 }
 
 /// The distance of rows that suits every use of them; 512 when the device does not say.
-pub(super) fn row_alignment(device: i32) -> usize {
+pub(crate) fn row_alignment(device: i32) -> usize {
     let answer = ask(|value| cuDeviceGetAttribute(value, TEXTURE_ALIGNMENT, device));
     answer.ok().and_then(|bytes| usize::try_from(bytes).ok()).filter(|bytes| bytes.is_power_of_two()).unwrap_or(512)
 }
 
 /// Whether what goes into a stream becomes part of a graph now.
-pub(super) fn is_capturing(stream: Handle) -> bool {
+pub(crate) fn is_capturing(stream: Handle) -> bool {
     ask(|status| cuStreamIsCapturing(stream, status)).is_ok_and(|status| status != 0)
 }
 

@@ -3,8 +3,8 @@
 //! Every error is a `CUresult`, and none stops anything here. Which form of a prefetch is called goes by the driver's
 //! version: with an ordinal since CUDA 8, with a location since 12.2, in batches since 13.0.
 
-use crate::hooks::driver::{self, Handle, Location, ask};
-use crate::hooks::entry::{CUresult, NOT_SUPPORTED, Out, SUCCESS, driver};
+use crate::abi::{CUresult, Handle, Location, NOT_SUPPORTED, Out, SUCCESS};
+use crate::driver::{self, ask, driver};
 
 driver! {
     fn cuCtxPushCurrent_v2(context: Handle);

@@ -7,6 +7,7 @@
 
 use libc::{Elf64_Phdr, Elf64_Sym, dl_phdr_info};
 use std::ffi::{CStr, c_int, c_void};
+use std::ops::Range;
 use std::ptr::{NonNull, from_mut, with_exposed_provenance};
 use std::slice;
 
@@ -99,6 +100,15 @@ impl<'a> Library<'a> {
         let (offset, loaded) = (address.wrapping_sub(self.base) as u64, libc::PT_LOAD);
         let inside = |header: &Elf64_Phdr| (header.p_vaddr..header.p_vaddr + header.p_memsz).contains(&offset);
         self.headers.iter().any(|header| header.p_type == loaded && inside(header))
+    }
+
+    /// Addresses from its first mapped byte to its last.
+    pub(crate) fn extent(&self) -> Range<usize> {
+        let loaded = || self.headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
+        let address = |offset| self.base.wrapping_add(usize::try_from(offset).unwrap_or(0));
+        let begin = loaded().map(|header| header.p_vaddr).min().unwrap_or(0);
+        let end = loaded().map(|header| header.p_vaddr + header.p_memsz).max().unwrap_or(0);
+        address(begin)..address(end)
     }
 
     /// The address of a function that it defines, in whatever version comes first.

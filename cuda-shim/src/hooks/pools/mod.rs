@@ -12,35 +12,17 @@
 mod stand_ins;
 mod table;
 
-use super::driver::{self, Handle, Location, ask, cuMemAllocFromPoolAsync, cuMemFreeAsync};
-use super::entry::{CUresult, In, OUT_OF_MEMORY, Out, SUCCESS, hooks};
+use super::entry::hooks;
 use super::ledger::{remember, size};
 use super::stream;
+use crate::abi::{CUresult, Handle, In, Location, OUT_OF_MEMORY, Out, PoolProperties, SUCCESS};
 use crate::account;
+use crate::driver::{self, ask, cuMemAllocFromPoolAsync, cuMemFreeAsync};
 use crate::process::PerProcess;
 use crate::ranges::{self, Kind, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use table::{Pool, Pools, RESERVED_MEM_CURRENT};
-
-/// `CUmemPoolProps`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) struct Properties {
-    allocation_type: i32,
-    handle_types: i32,
-    pub location: Location,
-    security: u64,
-    max_bytes: usize,
-    usage: u16,
-    rest: [u8; 54],
-}
-
-impl Properties {
-    fn new(allocation_type: i32, location: Location) -> Self {
-        Self { allocation_type, handle_types: 0, location, security: 0, max_bytes: 0, usage: 0, rest: [0; 54] }
-    }
-}
 
 const PINNED: i32 = 1;
 const MANAGED: i32 = 2;
@@ -48,7 +30,7 @@ const MANAGED: i32 = 2;
 const AMOUNTS: std::ops::RangeInclusive<i32> = 5..=8;
 
 hooks! {
-    fn cuMemPoolCreate(pool: Out<Handle>, properties: In<Properties>) |real| {
+    fn cuMemPoolCreate(pool: Out<Handle>, properties: In<PoolProperties>) |real| {
         let result = real(pool, properties);
         if let (SUCCESS, Some(pool), Some(properties)) = (result, pool.get(), properties.get()) {
             let device = is_plain(&properties).then_some(properties.location.id);
@@ -114,17 +96,17 @@ pub(super) fn known_as(pool: Handle) -> Handle {
     if IS_USED.load(Ordering::Acquire) { lock().stands_for(pool).unwrap_or(pool) } else { pool }
 }
 
-fn kind(properties: &Properties) -> Kind {
+fn kind(properties: &PoolProperties) -> Kind {
     match properties {
-        Properties { location, .. } if location.is_host() => Kind::Host,
-        Properties { allocation_type: MANAGED, .. } => Kind::Managed,
+        PoolProperties { location, .. } if location.is_host() => Kind::Host,
+        PoolProperties { allocation_type: MANAGED, .. } => Kind::Managed,
         _ => Kind::Device,
     }
 }
 
 /// Memory of a device, for this process alone, without a bound or a use of its own: a managed pool can have none of these.
-fn is_plain(properties: &Properties) -> bool {
-    let Properties { allocation_type, handle_types, location, max_bytes, usage, .. } = *properties;
+fn is_plain(properties: &PoolProperties) -> bool {
+    let PoolProperties { allocation_type, handle_types, location, max_bytes, usage, .. } = *properties;
     allocation_type == PINNED && location.kind == Location::DEVICE && (handle_types, max_bytes, usage) == (0, 0, 0)
 }
 

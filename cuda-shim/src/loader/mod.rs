@@ -1,0 +1,16 @@
+//! The dynamic loader's side of a process: symbol tables of loaded libraries, and libc's own functions.
+
+pub(crate) mod elf;
+pub(crate) mod libc_own;
+
+use std::ops::Range;
+use std::sync::OnceLock;
+
+/// Whether an address is in this library.
+pub(crate) fn is_own(address: usize) -> bool {
+    static OWN: OnceLock<Range<usize>> = OnceLock::new();
+    let here = is_own as *const () as usize;
+    let own =
+        OWN.get_or_init(|| elf::find(|library| library.holds(here).then(|| library.extent())).unwrap_or_default());
+    own.contains(&address)
+}
